@@ -1,0 +1,75 @@
+# `make demo` and `make test` need nothing but Python >= 3.10 and make: each sets up .venv
+# first, again only when pyproject.toml, constraints.txt or a C source has changed.
+
+VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
+DEMO_ARGS ?=
+PEERS_ARGS ?=
+
+# The first that really runs: a name on the PATH may stand for a version that is not installed.
+# 3.11 comes first because torch's CPU wheel may be at hand for it alone.
+PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python3.10 python; do \
+	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 \
+	&& { echo $$python; break; }; done)
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+LIBRARIES := windrow/io/_decode.c windrow/shuffle/_kernels.c
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check lint types imports doctests tests nightly peers format clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+venv: $(STAMP) ## make or renew the virtual environment
+
+$(STAMP): pyproject.toml $(CONSTRAINTS) $(LIBRARIES)
+	@test -n "$(PYTHON)" || { \
+		echo "windrow needs Python 3.10 or newer with its venv module; none was found on the PATH." >&2; \
+		echo "Install one, or name it: make PYTHON=/path/to/python3 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+		echo "windrow needs Python 3.10 or newer; PYTHON=$(PYTHON) is older or does not run." >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) setuptools
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## the benchmark on about 300 MB with two trainers (DEMO_ARGS=--small: less)
+	$(BIN)/python -m bench demo $(DEMO_ARGS)
+
+test: check tests ## every check: the gate, then all tests
+
+check: lint types imports doctests ## the gate alone: style, types, import contract, doctests
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+imports: $(STAMP)
+	$(BIN)/lint-imports --no-logo --no-cache
+
+doctests: $(STAMP)
+	$(BIN)/python -m pytest --quiet --doctest-modules windrow
+
+# Several raylets and the shared local Ray do not live in one process.
+tests: $(STAMP) ## the tests alone
+	$(BIN)/python -m pytest --quiet
+	$(BIN)/python -m pytest --quiet -m "cluster and not nightly"
+
+nightly: $(STAMP) ## long: the laws on many more examples, and what is marked nightly
+	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly -m "not cluster"
+	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly -m cluster
+
+peers: $(STAMP) ## long: every rival in an environment of its own (PEERS_ARGS="--size 300MB": less)
+	$(BIN)/python -m bench peers $(PEERS_ARGS)
+
+format: $(STAMP) ## let ruff lay out the code and mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove what building and checking leave behind, not the environment
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,13 @@
+"""``python -m bench``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from bench.cli import main
+
+if __name__ == "__main__":
+    # Whoever ends the benchmark ends the systems that it runs too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main())

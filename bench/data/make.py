@@ -1,0 +1,103 @@
+"""Write a data set once, in parallel, each file atomically, and find it again later."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.data import dlrm, shapes, taxi
+from bench.data.layout import FileRows, Layout, plan_layout
+
+__all__ = ["KINDS", "make_data"]
+
+# what a row takes, and what makes a row group
+_MAKERS: dict[str, tuple[int, Callable[[int, int, int, int], pa.Table]]] = {
+    "dlrm": (dlrm.ROW_BYTES, dlrm.make_group),
+    "taxi": (taxi.ROW_BYTES, taxi.make_group),
+    "wide": (shapes.WIDE_ROW_BYTES, shapes.make_wide),
+    "narrow": (shapes.NARROW_ROW_BYTES, shapes.make_narrow),
+    "text": (shapes.TEXT_ROW_BYTES, shapes.make_text),
+}
+KINDS = tuple(_MAKERS)
+_FORMAT = 1  # part of the folder's name: raise it when a maker's rows change
+
+
+def make_data(
+    kind: str, size_bytes: int, *, seed: int, folder: Path, workers: int, progress: Callable[[int, int], None]
+) -> list[Path]:
+    """Make the files that are not there yet, and return all of them in order.
+
+    Parameters
+    ----------
+    kind
+        One of `KINDS`.
+    size_bytes
+        Decoded bytes; rounded to whole row groups where there are eight or more.
+    seed
+        Another seed gives other rows.
+    folder
+        Where data sets are kept; each gets a folder named by its parameters.
+    workers
+        Processes that write at once.
+    progress
+        Called with (files done, files in all).
+    """
+    layout = plan_layout(size_bytes, _MAKERS[kind][0])
+    home = folder / f"{kind}-{layout.rows}-rows-seed-{seed}-v{_FORMAT}"
+    home.mkdir(parents=True, exist_ok=True)
+    targets = {file: home / f"part-{file.number:05d}.parquet" for file in layout.files()}
+    missing = {file: path for file, path in targets.items() if not path.exists()}
+    _write_missing(kind, layout, missing, seed, workers, progress)
+    return list(targets.values())
+
+
+def _write_missing(
+    kind: str,
+    layout: Layout,
+    missing: dict[FileRows, Path],
+    seed: int,
+    workers: int,
+    progress: Callable[[int, int], None],
+) -> None:
+    if not missing:
+        return
+    progress(0, len(missing))
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(missing)), mp_context=spawn) as pool:
+        written = [pool.submit(write_file, kind, layout, file, path, seed) for file, path in missing.items()]
+        for done, future in enumerate(as_completed(written), start=1):
+            future.result()
+            progress(done, len(missing))
+
+
+def write_file(kind: str, layout: Layout, file: FileRows, path: Path, seed: int) -> None:
+    """Write one file under a temporary name, then give it its own."""
+    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
+    try:
+        _write_groups(kind, layout, file, unfinished, seed)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write_groups(kind: str, layout: Layout, file: FileRows, path: Path, seed: int) -> None:
+    writer: pq.ParquetWriter | None = None
+    for first in range(file.first_row, file.stop_row, layout.group_rows):
+        table = make_table(
+            kind, first, min(layout.group_rows, file.stop_row - first), first // layout.group_rows, seed
+        )
+        writer = writer or pq.ParquetWriter(path, table.schema, compression="snappy")
+        writer.write_table(table, row_group_size=layout.group_rows)
+    if writer is not None:
+        writer.close()
+
+
+def make_table(kind: str, first_row: int, rows: int, group: int, seed: int) -> pa.Table:
+    """Make one row group of a kind."""
+    return _MAKERS[kind][1](first_row, rows, group, seed)

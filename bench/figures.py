@@ -1,0 +1,85 @@
+"""The figures of one system: medians, and the worst where the worst counts."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from bench.facts import Facts
+from bench.peers import PEERS
+from bench.results import SystemResult
+
+__all__ = ["Figures", "describe_title", "judge_rows", "sum_up"]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One line of the table; None where there is nothing to say.
+
+    ``of_scan`` is the throughput over that of the raw scan in the same run.
+    """
+
+    title: str
+    seconds: float
+    first_epoch_seconds: float
+    rows_per_second: float
+    megabytes_per_second: float
+    of_scan: float | None
+    first_batch_seconds: float
+    wait_share: float | None
+    peak_mib: float | None
+    promised_mib: float | None
+    promise_kept: bool | None
+    exactly_once: str
+    neighbour_distance: float | None
+    groups_a_batch: float | None
+    groups_expected: float | None
+    neighbours_kept: float | None
+
+
+def sum_up(result: SystemResult, facts: Facts, scan_seconds: float | None) -> Figures:
+    """Take the medians of the steady epochs, and the worst where the worst counts."""
+    seconds = result.median_seconds()
+    steady = result.steady
+    waits = [epoch.wait_share for epoch in steady if epoch.wait_share is not None]
+    orders = [epoch.randomness for epoch in steady if epoch.randomness is not None]
+    return Figures(
+        title=describe_title(result),
+        seconds=seconds,
+        first_epoch_seconds=result.epochs[0].seconds,
+        rows_per_second=steady[0].rows / seconds,
+        megabytes_per_second=facts.decoded_bytes / 1e6 / seconds,
+        of_scan=scan_seconds / seconds if scan_seconds else None,
+        first_batch_seconds=statistics.median(epoch.first_batch_seconds for epoch in steady),
+        wait_share=statistics.median(waits) if waits else None,
+        peak_mib=result.peak_bytes / 2**20 if result.peak_bytes is not None else None,
+        promised_mib=result.promise.total_bytes / 2**20 if result.promise is not None else None,
+        promise_kept=not result.broken_promise if result.promise is not None else None,
+        exactly_once=judge_rows(result, facts),
+        neighbour_distance=min((order.neighbour_distance for order in orders), default=None),
+        groups_a_batch=min((order.groups_a_batch for order in orders), default=None),
+        groups_expected=orders[0].groups_expected if orders else None,
+        neighbours_kept=max((order.neighbours_kept for order in orders), default=None),
+    )
+
+
+def describe_title(result: SystemResult) -> str:
+    """The system's name, with where it keeps blocks, and the trainers where there are several."""
+    title = PEERS[result.system].title + (f", cached ({result.cache})" if result.cache else "")
+    return f"{title}, {result.trainers} trainers" if result.trainers > 1 else title
+
+
+def judge_rows(result: SystemResult, facts: Facts) -> str:
+    """The worst verdict over all epochs, the first included."""
+    verdicts = [epoch.verdict for epoch in result.epochs if epoch.verdict is not None]
+    bad = [
+        f"{e.verdict} (epoch {e.number})"
+        for e in result.epochs
+        if e.verdict is not None and not e.verdict.good
+    ]
+    if bad:
+        return bad[0]
+    if verdicts:
+        return str(verdicts[0])
+    counted = all(epoch.rows == facts.rows for epoch in result.epochs)
+    return "rows counted" if counted else "NO: rows are missing"

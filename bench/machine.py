@@ -1,0 +1,50 @@
+"""What the figures were taken on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+__all__ = ["count_cores", "describe_machine", "read_memory_bytes"]
+
+_PACKAGES = ("windrow", "pyarrow", "numpy", "torch", "ray", "pandas")
+
+
+def count_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def read_memory_bytes() -> int:
+    """Physical memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def describe_machine() -> dict[str, Any]:
+    """Cores, memory, load and versions."""
+    return {
+        "cores": count_cores(),
+        "processor": _read_processor(),
+        "memory_bytes": read_memory_bytes(),
+        "kernel": platform.release(),
+        "load_1min": os.getloadavg()[0],
+        "python": platform.python_version(),
+        **{name: _read_version(name) for name in _PACKAGES},
+    }
+
+
+def _read_processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _read_version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

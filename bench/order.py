@@ -1,0 +1,115 @@
+"""How random the order of an epoch was, seen in a key that counts the stored rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Randomness", "expect_groups", "measure_randomness"]
+
+
+@dataclass(frozen=True)
+class Randomness:
+    """Measures of an order; a uniform one has about 1, 0, 0, as many row groups as expected, and 0.
+
+    Attributes
+    ----------
+    neighbour_distance
+        Mean distance in storage of rows delivered next to each other, over what
+        uniform orders have.
+    correlation
+        Between a row's place in the epoch and its place in storage.
+    same_as_before
+        Share of the rows that came at the same place in the epoch before.
+    groups_a_batch
+        Row groups that the rows of one batch come from, the mean over the batches.
+    groups_expected
+        The same in a uniform order.
+    neighbours_kept
+        Share of the rows that arrive next to a row that is stored next to them.
+    """
+
+    neighbour_distance: float
+    correlation: float
+    same_as_before: float
+    groups_a_batch: float
+    groups_expected: float
+    neighbours_kept: float
+
+
+def measure_randomness(
+    keys: Sequence[NDArray[np.generic]],
+    previous: Sequence[NDArray[np.generic]] | None,
+    rows: int,
+    *,
+    batch_size: int,
+    row_groups: int,
+) -> Randomness:
+    """Measure one epoch's order, trainer by trainer, weighted by their rows.
+
+    The row groups are taken to be of equal size.
+    """
+    expected = expect_groups(rows, row_groups, batch_size)
+    parts = [np.asarray(part, dtype=np.int64) for part in keys if len(part) > 2]
+    if not parts:
+        return Randomness(0.0, 0.0, 0.0, 0.0, expected, 0.0)
+    weights = [len(part) for part in parts]
+    steps = [np.abs(np.diff(part)) for part in parts]
+
+    def average(measured: Sequence[float]) -> float:
+        return float(np.average(measured, weights=weights))
+
+    return Randomness(
+        average([float(step.mean()) / (rows / 3) for step in steps]),
+        average([abs(_correlate(part)) for part in parts]),
+        _share_same(keys, previous),
+        average([_count_groups(part * row_groups // rows, row_groups, batch_size) for part in parts]),
+        expected,
+        average([float((step == 1).mean()) for step in steps]),
+    )
+
+
+def expect_groups(rows: int, row_groups: int, batch_size: int) -> float:
+    """Row groups that a batch drawn at random without replacement has rows of.
+
+    Each is missed with the hypergeometric probability of no row of it among those drawn.
+
+    Examples
+    --------
+    >>> expect_groups(4, 2, 2), expect_groups(4, 2, 9)
+    (1.66..., 2.0)
+    """
+    others = rows - rows // row_groups
+    drawn = min(batch_size, rows)
+    if drawn > others:
+        return float(row_groups)
+    missed = math.lgamma(others + 1) - math.lgamma(others - drawn + 1)
+    missed += math.lgamma(rows - drawn + 1) - math.lgamma(rows + 1)
+    return row_groups * (1 - math.exp(missed))
+
+
+def _count_groups(groups: NDArray[np.int64], row_groups: int, batch_size: int) -> float:
+    """Distinct row groups a batch, over the whole batches, or over all rows where there is none."""
+    size = min(batch_size, len(groups))
+    batches = groups[: len(groups) // size * size].reshape(-1, size)
+    seen = np.zeros((len(batches), row_groups), dtype=bool)
+    seen[np.arange(len(batches))[:, None], batches.clip(0, row_groups - 1)] = True
+    return float(seen.sum(axis=1).mean())
+
+
+def _correlate(keys: NDArray[np.int64]) -> float:
+    centred = keys - keys.mean()
+    places = np.arange(len(keys)) - (len(keys) - 1) / 2
+    scale = float(np.sqrt((centred**2).sum() * (places**2).sum()))
+    return float((centred * places).sum()) / scale if scale else 0.0
+
+
+def _share_same(keys: Sequence[NDArray[np.generic]], previous: Sequence[NDArray[np.generic]] | None) -> float:
+    if previous is None:
+        return 0.0
+    same = sum(int((a[: len(b)] == b[: len(a)]).sum()) for a, b in zip(keys, previous, strict=True))
+    return same / max(1, sum(len(part) for part in keys))

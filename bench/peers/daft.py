@@ -1,0 +1,32 @@
+"""Daft's ``shuffle``, a sort by random numbers, on threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from bench.batches import cut_batches
+from bench.peers.one_trainer import OneTrainer
+from bench.tensors import TableToTensors
+
+__all__ = ["Daft"]
+
+
+class Daft(OneTrainer):
+    """Reads, shuffles and delivers Arrow anew every epoch."""
+
+    def prepare(self) -> None:
+        """Choose the runner that needs no cluster."""
+        import daft
+
+        super().prepare()
+        daft.set_runner_native()
+
+    def read_epoch(self, number: int) -> Iterable[Any]:
+        """Daft cuts batches by its own measure, so they are cut anew."""
+        import daft
+
+        frame = daft.read_parquet(list(self._request.paths)).select(*self._request.columns)
+        shuffled = frame.shuffle(seed=self._request.seed + number)
+        convert = TableToTensors(self._request.tensor_columns)
+        return cut_batches(map(convert, shuffled.to_arrow_iter()), self._request.batch_size)

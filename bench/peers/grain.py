@@ -1,0 +1,66 @@
+"""Grain: ArrayRecord files, one record a row, shuffled by index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.peers.one_trainer import OneTrainer
+from bench.peers.rows import convert_once, iterate_tables
+
+__all__ = ["Grain"]
+
+
+class Grain(OneTrainer):
+    """A random access source, its global shuffle, and its own batching."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._source: Any = None
+        self._layout = np.dtype([])
+
+    def prepare(self) -> None:
+        """Convert, and open the records."""
+        from grain.sources import ArrayRecordDataSource
+
+        super().prepare()
+        schema = next(iterate_tables(self._request.paths)).schema
+        self._layout = np.dtype([(field.name, field.type.to_pandas_dtype()) for field in schema])
+        home = convert_once(self._request, self._convert)
+        self._source = ArrayRecordDataSource(sorted(map(str, home.iterdir())))
+
+    def read_epoch(self, number: int) -> Iterable[Any]:
+        """Another seed an epoch; worker processes decode and collate."""
+        import grain
+
+        rows = grain.MapDataset.source(self._source).seed(self._request.seed + number).shuffle()
+        batches = rows.map(self._decode).batch(self._request.batch_size)
+        loaded = batches.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=4))
+        workers = grain.MultiprocessingOptions(num_workers=self._request.cores, per_worker_buffer_size=4)
+        return map(_to_tensors, loaded.mp_prefetch(workers))
+
+    def _decode(self, record: bytes) -> dict[str, Any]:
+        row = np.frombuffer(record, dtype=self._layout)[0]
+        return {name: row[name] for name in self._layout.names or ()}
+
+    def _convert(self, home: Path) -> None:
+        from array_record.python.array_record_module import ArrayRecordWriter
+
+        home.mkdir()
+        for number, table in enumerate(iterate_tables(self._request.paths)):
+            rows = np.empty(table.num_rows, dtype=self._layout)
+            for name in table.column_names:
+                rows[name] = table.column(name).to_numpy()
+            writer = ArrayRecordWriter(str(home / f"rows-{number:05d}.array_record"), "group_size:1")
+            for row in rows:
+                writer.write(row.tobytes())
+            writer.close()
+
+
+def _to_tensors(batch: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    return {name: torch.from_numpy(values) for name, values in batch.items()}

@@ -1,0 +1,65 @@
+"""MosaicML Streaming: MDS shards, rows as dicts, torch's DataLoader."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+import types
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from bench.peers.one_trainer import OneTrainer
+from bench.peers.rows import SHARDS, convert_once, iterate_rows, iterate_tables, load_by_workers
+
+__all__ = ["MosaicMLStreaming"]
+
+
+class MosaicMLStreaming(OneTrainer):
+    """The shuffle that it recommends, spread over as many rows as others buffer."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._loader: Any = None
+
+    def prepare(self) -> None:
+        """Convert, and open the shards."""
+        super().prepare()
+        _stand_in_for_torchvision()
+        from streaming import StreamingDataset
+        from streaming.base.util import clean_stale_shared_memory
+
+        clean_stale_shared_memory()  # of a run that was ended
+        dataset = StreamingDataset(
+            local=str(convert_once(self._request, self._convert)),
+            shuffle=True,
+            shuffle_seed=self._request.seed,
+            shuffle_block_size=self.buffer_rows,
+            batch_size=self._request.batch_size,
+            num_canonical_nodes=1,
+        )
+        self._loader = load_by_workers(dataset, self._request, persistent_workers=True)
+
+    def read_epoch(self, number: int) -> Iterable[Any]:
+        """The dataset counts its epochs itself."""
+        return self._loader
+
+    def _convert(self, home: Path) -> None:
+        from streaming import MDSWriter
+
+        schema = next(iterate_tables(self._request.paths)).schema
+        columns = {field.name: str(field.type).replace("double", "float64") for field in schema}
+        size = self._request.rows * 8 * len(columns) // SHARDS
+        with MDSWriter(out=str(home), columns=columns, size_limit=size) as writer:
+            for row in iterate_rows(self._request.paths):
+                writer.write(row)
+
+
+def _stand_in_for_torchvision() -> None:
+    """streaming imports torchvision for its images; no build of that fits every torch."""
+    names = ("torchvision", "torchvision.datasets", "torchvision.transforms")
+    for name in (*names, "torchvision.transforms.functional"):
+        sys.modules[name] = types.ModuleType(name)
+        sys.modules[name].__spec__ = importlib.machinery.ModuleSpec(name, None)
+    sys.modules["torchvision.datasets"].VisionDataset = object  # type: ignore[attr-defined]
+    sys.modules["torchvision.transforms.functional"].to_tensor = None  # type: ignore[attr-defined]

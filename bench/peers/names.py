@@ -1,0 +1,108 @@
+"""The systems by name, known without importing any of their libraries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["BUFFER_SHARE", "PEERS", "PeerName"]
+
+BUFFER_SHARE = 12
+"""A rival that shuffles through a buffer gets one of the rows divided by this."""
+
+
+@dataclass(frozen=True)
+class PeerName:
+    """A system: where its adapter is, and what it does to the order.
+
+    ``shuffle`` is what the system promises; the report shows what was measured. One
+    that ``trains`` does so even where the others only take the batches; one that
+    ``streams`` must not spill. A ``rival`` is not ours; one that is ``by_row`` handles
+    rows one at a time, so it is measured on a sample and in small batches, in which those
+    that are ``small_too`` are measured beside it. ``environment`` names the file of
+    ``bench/peers/requirements`` that a rival needs where our own versions do not do.
+    """
+
+    adapter: str
+    title: str
+    shuffle: str
+    delivers: bool = True
+    trains: bool = False
+    streams: bool = False
+    rival: bool = False
+    by_row: bool = False
+    small_too: bool = False
+    environment: str | None = None
+
+
+def _name_ray(adapter: str, title: str, *, small_too: bool = False) -> PeerName:
+    return PeerName(f"bench.peers.{adapter}", f"Ray Data {title}", "full", rival=True, small_too=small_too)
+
+
+def _name_rival(
+    adapter: str, title: str, shuffle: str, environment: str, *, by_row: bool = False
+) -> PeerName:
+    return PeerName(
+        f"bench.peers.{adapter}", title, shuffle, rival=True, by_row=by_row, environment=environment
+    )
+
+
+_LIMITS = {
+    "scan": PeerName("bench.peers.scan:Scan", "limit: raw Parquet scan", "none", delivers=False),
+    "torch-scan": PeerName(
+        "bench.peers.torch_scan:TorchScan", "limit: scan to torch", "none", small_too=True
+    ),
+}
+_OURS = {
+    "windrow-threads": PeerName(
+        "bench.peers.windrow_threads:WindrowThreads", "windrow threads", "full", small_too=True
+    ),
+    "windrow-ray": PeerName(
+        "bench.peers.windrow_ray:WindrowRay", "windrow ray", "full", streams=True, small_too=True
+    ),
+    "windrow-ray-training": PeerName(
+        "bench.peers.windrow_ray:WindrowRay", "windrow ray, training", "full", trains=True, streams=True
+    ),
+}
+_RAY = {
+    "ray-shuffle": _name_ray("ray_shuffle:RayShuffle", "random_shuffle"),
+    "ray-shuffle-split": _name_ray("ray_shuffle_split:RayShuffleSplit", "random_shuffle, split"),
+    "ray-materialize": _name_ray("ray_materialize:RayMaterialize", "materialize, shuffle", small_too=True),
+}
+_QUEUE = f"row groups, queue of 1/{BUFFER_SHARE} of the rows"
+_BUFFER = f"files, buffer of 1/{BUFFER_SHARE} of the rows"
+_BY_BATCH = {
+    "daft": _name_rival("daft:Daft", "Daft shuffle", "full", "daft"),
+    "petastorm": _name_rival("petastorm:Petastorm", "Petastorm BatchedDataLoader", _QUEUE, "petastorm"),
+    "petastorm-memory": _name_rival(
+        "petastorm:PetastormMemory", "Petastorm InMemBatchedDataLoader", "full", "petastorm"
+    ),
+    "hf-streaming-batches": _name_rival(
+        "hf_streaming:HFStreamingBatches", "HF datasets streaming, Arrow batches", _BUFFER, "hf-datasets"
+    ),
+}
+_BY_ROW = {
+    "mosaicml-streaming": _name_rival(
+        "mosaicml_streaming:MosaicMLStreaming",
+        "MosaicML Streaming py1e",
+        f"shards, spread over 1/{BUFFER_SHARE} of the rows",
+        "mosaicml-streaming",
+        by_row=True,
+    ),
+    "litdata": _name_rival("litdata:LitData", "LitData", "chunks, 256 rows in each", "litdata", by_row=True),
+    "hf-streaming": _name_rival(
+        "hf_streaming:HFStreaming",
+        "HF datasets streaming",
+        _BUFFER,
+        "hf-datasets",
+        by_row=True,
+    ),
+    "grain": _name_rival("grain:Grain", "Grain", "full", "grain", by_row=True),
+    "webdataset": _name_rival(
+        "webdataset:WebDataset",
+        "WebDataset",
+        f"shards, buffer of 1/{BUFFER_SHARE} of the rows",
+        "webdataset",
+        by_row=True,
+    ),
+}
+PEERS = {**_LIMITS, **_OURS, **_RAY, **_BY_BATCH, **_BY_ROW}

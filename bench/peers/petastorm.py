@@ -1,0 +1,67 @@
+"""Petastorm's loaders of whole batches: a shuffling queue, and everything in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from bench.peers.one_trainer import OneTrainer
+
+__all__ = ["Petastorm", "PetastormMemory"]
+
+
+class Petastorm(OneTrainer):
+    """A new reader an epoch, since one reader repeats its first order."""
+
+    libraries = ("petastorm.pytorch",)
+
+    def read_epoch(self, number: int) -> Iterable[Any]:
+        """Row groups in a random order, through the queue."""
+        from petastorm.pytorch import BatchedDataLoader
+
+        loader = BatchedDataLoader(
+            self.open_reader(number), self._request.batch_size, shuffling_queue_capacity=self.buffer_rows
+        )
+        with loader:
+            yield from loader
+
+    def open_reader(self, number: int) -> Any:
+        """A reader of all files, once."""
+        from petastorm import make_batch_reader
+
+        return make_batch_reader(
+            [Path(path).as_uri() for path in self._request.paths],
+            schema_fields=[f"^{name}$" for name in self._request.tensor_columns],
+            workers_count=self._request.cores,
+            seed=self._request.seed + number,
+            shuffle_row_groups=True,
+            num_epochs=1,
+        )
+
+
+class PetastormMemory(Petastorm):
+    """Reads once; that time belongs to the first epoch."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._batches: Any = None
+
+    def read_epoch(self, number: int) -> Iterable[Any]:
+        """A permutation of all rows; the loader goes through its epochs without a pause."""
+        if self._batches is None:
+            self._batches = iter(self._load())
+        return islice(self._batches, -(-self._request.rows // self._request.batch_size))
+
+    def _load(self) -> Any:
+        from petastorm.pytorch import InMemBatchedDataLoader
+
+        return InMemBatchedDataLoader(
+            self.open_reader(0),
+            self._request.batch_size,
+            num_epochs=self._request.epochs,
+            seed=self._request.seed,
+            rows_capacity=self._request.rows,
+            shuffle=True,
+        )

@@ -1,0 +1,55 @@
+"""Ray Data's ``random_shuffle``, reading the files again every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from bench.account import Account
+from bench.peers.one_trainer import OneTrainer
+from bench.ray_session import make_collate, start_ray
+from bench.request import Request
+from bench.store import StoreWatch
+from bench.trainer import Progress
+
+__all__ = ["RayShuffle"]
+
+
+class RayShuffle(OneTrainer):
+    """One consumer, in the driver; every epoch runs the same lazy chain anew."""
+
+    def __init__(self, request: Request, progress: Progress) -> None:
+        super().__init__(request, progress)
+        self._store: StoreWatch | None = None
+        self._dataset: Any = None
+
+    def prepare(self) -> None:
+        """Start Ray."""
+        self._store = start_ray(self._request)
+        import ray.data
+
+        ray.data.DataContext.get_current().enable_progress_bars = False
+
+    def read_epoch(self, number: int) -> Iterable[Any]:
+        """Read, shuffle and deliver."""
+        if self._dataset is None:
+            self._dataset = self.read()
+        return self._dataset.random_shuffle().iter_torch_batches(
+            batch_size=self._request.batch_size, **make_collate(self._request)
+        )
+
+    def read(self) -> Any:
+        """The dataset that each epoch shuffles."""
+        import ray.data
+
+        return ray.data.read_parquet(list(self._request.paths), columns=list(self._request.columns))
+
+    def account(self) -> Account:
+        """What Ray tells of its store."""
+        return Account(store=self._store.end() if self._store else None)
+
+    def close(self) -> None:
+        """Stop Ray."""
+        import ray
+
+        ray.shutdown()

@@ -1,0 +1,53 @@
+"""What loaders that handle rows one at a time share: rows, conversion, and torch's DataLoader."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.request import Request
+
+__all__ = ["SHARDS", "convert_once", "iterate_rows", "iterate_tables", "load_by_workers"]
+
+SHARDS = 64
+"""Into so many pieces a format of its own is cut, as the sample has row groups."""
+
+
+def iterate_tables(paths: Sequence[str]) -> Iterator[pa.Table]:
+    """One table a row group, in stored order."""
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for number in range(file.num_row_groups):
+                yield file.read_row_group(number)
+
+
+def iterate_rows(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Every row as a dict of Python's numbers."""
+    for table in iterate_tables(paths):
+        yield from table.to_pylist()
+
+
+def convert_once(request: Request, convert: Callable[[Path], None]) -> Path:
+    """A folder that ``convert`` has filled, now or in a run before."""
+    home = Path(request.converted) / request.system
+    if not home.exists():
+        unfinished = home.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.parent.mkdir(parents=True, exist_ok=True)
+        convert(unfinished)
+        unfinished.rename(home)
+    return home
+
+
+def load_by_workers(dataset: Any, request: Request, **options: Any) -> Any:
+    """Batches of a dataset of row dicts, collated by as many worker processes as there are cores."""
+    from torch.utils.data import DataLoader
+
+    return DataLoader(
+        dataset, batch_size=request.batch_size, num_workers=request.cores, prefetch_factor=4, **options
+    )

@@ -1,0 +1,87 @@
+"""The chain that both windrow adapters measure, through the public surface only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import windrow
+from bench.promise import Promise, read_promise
+from bench.request import Request
+from bench.spans import Span
+from bench.tensors import TableToTensors
+
+__all__ = ["ShardEpochs", "build_chain", "convert_spans", "promise_memory"]
+
+
+def build_chain(request: Request, executor: str) -> Any:
+    """Parquet, windowed, repeated, shuffled.
+
+    One epoch more than is measured, and left before it begins: while the last measured
+    epoch is consumed the next one is prepared, as in every epoch before it.
+    """
+    options: dict[str, Any] = {} if request.block is None else {"target_block_bytes": request.block}
+    dataset = windrow.read_parquet(list(request.paths), columns=list(request.columns), **options)
+    chain: Any = dataset
+    if request.window is not None and request.window.isdigit():
+        chain = dataset.window(blocks_per_window=int(request.window))
+    elif request.window is not None:
+        chain = dataset.window(bytes_per_window=request.window)
+    chain = chain.repeat(request.epochs + 1).random_shuffle_each_window(seed=request.seed)
+    return chain.options(
+        executor=executor,
+        memory_limit=request.memory_limit,
+        cache=request.cache,
+        cache_limit=request.cache_limit,
+    )
+
+
+def promise_memory(chain: Any, request: Request) -> Promise:
+    """What ``explain`` promises for the split and the batches that are measured."""
+    return read_promise(chain.explain(request.trainers, equal=request.equal, batch_size=request.batch_size))
+
+
+class ShardEpochs:
+    """A shard's epochs as torch batches; handed to a trainer, in a thread or an actor.
+
+    ``tells_run``: one of the shards also tells what the tasks behind all of them did.
+    """
+
+    def __init__(self, shard: Any, request: Request, *, tells_run: bool) -> None:
+        self._shard = shard
+        self._batch_size = request.batch_size
+        self._tensor_columns = None if request.only_tensors else request.tensor_columns
+        self._epochs = request.epochs
+        self._tells_run = tells_run
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over epochs, each an iterable of batches."""
+        options: dict[str, Any] = {}
+        if self._tensor_columns is not None:
+            options = {"batch_format": "pyarrow", "collate_fn": TableToTensors(self._tensor_columns)}
+        for epoch in islice(self._shard.iter_epochs(), self._epochs):
+            yield epoch.iter_torch_batches(batch_size=self._batch_size, **options)
+
+    def spans(self) -> Sequence[Span]:
+        """What the shard's statistics tell of reading and placing; closes the shard."""
+        stats = self._shard.stats()
+        self._shard.close()
+        own = [span for span in stats.spans if span.kind != "wait"]  # the trainer notes its own waiting
+        return convert_spans([*own, *(stats.run.spans if self._tells_run else ())])
+
+
+def convert_spans(spans: Sequence[Any]) -> list[Span]:
+    """Turn windrow's spans, in Unix time, into the benchmark's, on the monotonic clock."""
+    offset = time.time() - time.monotonic()
+    return [
+        Span(
+            kind="reduce" if span.kind == "reduce" else "map",
+            window=(span.epoch, span.window),
+            start=span.start_time - offset,
+            end=span.stop_time - offset,
+            lane=span.lane,
+        )
+        for span in spans
+    ]

@@ -1,0 +1,84 @@
+"""A process and all that it started, found again even after it is gone.
+
+Ray's processes outlive a driver that is killed: they are then children of init. So the
+tree is listed again and again while its root lives, and what was seen once is known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+__all__ = ["ProcessTree", "list_tree"]
+
+_LOOK_SECONDS = 0.1
+
+
+def list_tree(root: int) -> list[int]:
+    """The process ids of a process and all its descendants."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            stat = _read_stat(int(entry.name))
+            if stat is not None:
+                children.setdefault(int(stat[1]), []).append(int(entry.name))
+    found = [root]
+    for process in found:
+        found.extend(children.get(process, ()))
+    return found
+
+
+class ProcessTree:
+    """The processes under a root that were ever seen."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._seen: dict[int, bytes] = {}
+
+    def refresh(self) -> list[int]:
+        """List the tree as it is now and remember it."""
+        listed = list_tree(self._root)
+        self._remember(listed)
+        return listed
+
+    def _remember(self, processes: list[int]) -> None:
+        starts = {process: _read_start(process) for process in processes}
+        self._seen.update({process: start for process, start in starts.items() if start is not None})
+
+    def living(self) -> list[int]:
+        """Those seen that still run, with all that they started; an id used anew is another process."""
+        for process, start in list(self._seen.items()):
+            if _read_start(process) == start:
+                self._remember(list_tree(process))
+        return [process for process, start in self._seen.items() if _read_start(process) == start]
+
+    def end(self, grace_seconds: float) -> None:
+        """Wait for the living to end by themselves, then kill them."""
+        kill_at = time.monotonic() + grace_seconds
+        while (living := self.living()) and time.monotonic() < kill_at + grace_seconds:
+            if time.monotonic() > kill_at:
+                _kill(living)
+            time.sleep(_LOOK_SECONDS)
+
+
+def _kill(processes: list[int]) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+def _read_start(process: int) -> bytes | None:
+    """When a process started, in clock ticks; None when it is gone or only its status is left."""
+    stat = _read_stat(process)
+    return None if stat is None or stat[0] == b"Z" else stat[19]
+
+
+def _read_stat(process: int) -> list[bytes] | None:
+    """The fields of ``/proc/<id>/stat`` that come after the name: state, parent, ..."""
+    try:
+        return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None

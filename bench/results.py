@@ -1,0 +1,174 @@
+"""Figures of one system: what its trainers saw, merged epoch by epoch."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from bench.exactly_once import Sums, Verdict, check_keys, check_sums
+from bench.order import Randomness, measure_randomness
+from bench.promise import Promise
+from bench.request import Request
+from bench.spans import Span
+from bench.store import StoreUse
+from bench.trainer import EpochTimes, TrainerResult
+
+__all__ = ["EpochResult", "SystemResult", "merge_trainers"]
+
+
+@dataclass
+class EpochResult:
+    """One epoch over all trainers; times are of the monotonic clock.
+
+    An epoch lasts from the end of the one before (the first from the start of the run)
+    until the last trainer has its last batch.
+    """
+
+    number: int
+    start: float
+    end: float
+    first_batch_seconds: float
+    wait_share: float | None
+    rows: int
+    batches: int
+    losses: tuple[float, float] | None
+    verdict: Verdict | None
+    randomness: Randomness | None
+    peak_bytes: int | None = None
+    paced: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """How long the epoch took."""
+        return self.end - self.start
+
+
+@dataclass
+class SystemResult:
+    """Everything measured of one system."""
+
+    system: str
+    trainers: int
+    epochs: list[EpochResult] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    error: str | None = None
+    idle_bytes: int | None = None
+    peak_bytes: int | None = None
+    promise: Promise | None = None
+    store: StoreUse | None = None
+    cache: str | None = None
+
+    @property
+    def broken_promise(self) -> bool:
+        """Whether the peak passed what was promised by more than the tolerance."""
+        if self.promise is None or self.peak_bytes is None:
+            return False
+        return self.promise.is_broken_by(self.peak_bytes)
+
+    @property
+    def steady(self) -> list[EpochResult]:
+        """The epochs that count: the paced ones, else those after the first, or the only one."""
+        paced = [epoch for epoch in self.epochs if epoch.paced]
+        return paced or [epoch for epoch in self.epochs if epoch.number > 0] or self.epochs
+
+    def median_seconds(self) -> float:
+        """Seconds an epoch, the median of the steady ones."""
+        return statistics.median(epoch.seconds for epoch in self.steady)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(fields: dict[str, Any]) -> SystemResult:
+        """Read what ``to_dict`` wrote."""
+        epochs = [_read_epoch(epoch) for epoch in fields["epochs"]]
+        spans = [Span(**{**span, "window": tuple(span["window"])}) for span in fields["spans"]]
+        promise, store = fields["promise"], fields["store"]
+        read = {
+            "epochs": epochs,
+            "spans": spans,
+            "promise": Promise(**promise) if promise else None,
+            "store": StoreUse(**store) if store else None,
+        }
+        return SystemResult(**{**fields, **read})
+
+
+def _read_epoch(fields: dict[str, Any]) -> EpochResult:
+    verdict, randomness, losses = fields["verdict"], fields["randomness"], fields["losses"]
+    read = {
+        "verdict": Verdict(**verdict) if verdict else None,
+        "randomness": Randomness(**randomness) if randomness else None,
+        "losses": tuple(losses) if losses else None,
+    }
+    return EpochResult(**{**fields, **read})
+
+
+def merge_trainers(
+    request: Request, expected: Sums, trainers: Sequence[TrainerResult], delivers: bool
+) -> list[EpochResult]:
+    """Merge the trainers' epochs and check what arrived.
+
+    Raises
+    ------
+    ValueError
+        If the trainers saw different numbers of epochs.
+    """
+    counts = {len(trainer.epochs) for trainer in trainers}
+    if len(counts) != 1:
+        raise ValueError(f"the trainers saw different numbers of epochs: {sorted(counts)}")
+    epochs: list[EpochResult] = []
+    for number in range(counts.pop()):
+        times = [trainer.epochs[number] for trainer in trainers]
+        start = epochs[-1].end if epochs else min(one.start for one in times)
+        epochs.append(_merge_epoch(number, start, times))
+        if delivers:
+            _check_epoch(epochs[-1], request, expected, trainers)
+    return epochs
+
+
+def _merge_epoch(number: int, start: float, times: Sequence[EpochTimes]) -> EpochResult:
+    lasted = sum(one.end - one.start for one in times)
+    waited = sum(one.wait_seconds for one in times)
+    return EpochResult(
+        number=number,
+        start=start,
+        end=max(one.end for one in times),
+        first_batch_seconds=max(one.first - one.start for one in times),
+        wait_share=waited / lasted if waited else None,
+        rows=sum(one.rows for one in times),
+        batches=sum(one.batches for one in times),
+        losses=_merge_losses(times),
+        verdict=None,
+        randomness=None,
+        paced=all(one.step_seconds for one in times),
+    )
+
+
+def _merge_losses(times: Sequence[EpochTimes]) -> tuple[float, float] | None:
+    """Mean loss over the first and the last tenth of the epoch's batches."""
+    tails: list[tuple[float, float]] = []
+    for one in times:
+        if one.losses:
+            count = max(1, len(one.losses) // 10)
+            tails.append((statistics.fmean(one.losses[:count]), statistics.fmean(one.losses[-count:])))
+    if not tails:
+        return None
+    return statistics.fmean(first for first, _ in tails), statistics.fmean(last for _, last in tails)
+
+
+def _check_epoch(
+    epoch: EpochResult, request: Request, expected: Sums, trainers: Sequence[TrainerResult]
+) -> None:
+    arrived = [trainer.arrived[epoch.number] for trainer in trainers]
+    allowed = request.trainers - 1 if request.equal else 0
+    if request.key is None:
+        epoch.verdict = check_sums(arrived, expected, request.rows, allowed)
+        return
+    before = [trainer.arrived[epoch.number - 1] for trainer in trainers] if epoch.number else None
+    epoch.verdict = check_keys(arrived, request.rows, allowed)
+    epoch.randomness = measure_randomness(
+        arrived, before, request.rows, batch_size=request.batch_size, row_groups=request.row_groups
+    )

@@ -1,0 +1,74 @@
+"""A virtual environment for each rival, with the versions that it needs.
+
+``bench/peers/requirements/<name>.txt`` pins them all. What stands in
+``<name>.no-deps.txt`` is installed without what it asks for: its own demands are out
+of date, or pull in much that is not used here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+__all__ = ["find_python", "is_ready", "list_requirements", "make_environment"]
+
+_REQUIREMENTS = Path(__file__).resolve().parent.parent / "peers" / "requirements"
+
+
+def list_requirements(name: str) -> list[Path]:
+    """The files that say what an environment holds, in the order in which they are installed."""
+    files = [_REQUIREMENTS / f"{name}.txt", _REQUIREMENTS / f"{name}.no-deps.txt"]
+    return [file for file in files if file.exists()]
+
+
+def find_python(folder: Path, name: str) -> Path:
+    """The interpreter of an environment.
+
+    Raises
+    ------
+    ValueError
+        If it was not set up, or for other versions.
+    """
+    if not is_ready(folder, name):
+        raise ValueError(f"there is no environment for {name} in {folder}/venvs yet: make peers sets it up")
+    return _place(folder, name) / "bin" / "python"
+
+
+def is_ready(folder: Path, name: str) -> bool:
+    """Whether an environment is there and holds what is asked for now."""
+    stamp = _place(folder, name) / ".installed"
+    return stamp.exists() and stamp.read_text() == _digest(name)
+
+
+def make_environment(folder: Path, name: str, log: Path) -> None:
+    """Set an environment up anew; what pip says goes into the log.
+
+    Raises
+    ------
+    ValueError
+        If that fails.
+    """
+    place = _place(folder, name)
+    pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+    commands = [[sys.executable, "-m", "venv", "--clear", str(place)]]
+    for file in list_requirements(name):
+        alone = ["--no-deps"] if file.stem.endswith(".no-deps") else []
+        commands.append([*pip, *alone, "--requirement", str(file)])
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as output:
+        for command in commands:
+            if subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False).returncode:
+                raise ValueError(f"the environment for {name} cannot be set up: see {log}")
+    (place / ".installed").write_text(_digest(name))
+
+
+def _place(folder: Path, name: str) -> Path:
+    return folder.absolute() / "venvs" / name
+
+
+def _digest(name: str) -> str:
+    """Changes with the pins and with the Python that they were installed for."""
+    pins = b"".join(file.read_bytes() for file in list_requirements(name))
+    return hashlib.sha256(sys.version.encode() + pins).hexdigest()

@@ -1,0 +1,36 @@
+"""The options of ``peers``: those of ``throughput`` with other defaults, and two more."""
+
+from __future__ import annotations
+
+import argparse
+
+from bench.options import add_throughput, read_throughput
+from bench.peers import PEERS
+from bench.rivals.measure import measure_rivals
+
+__all__ = ["add_peers"]
+
+_PEERS = ",".join(
+    name
+    for name, peer in PEERS.items()
+    if (peer.rival and name != "ray-shuffle-split") or name in ("scan", "torch-scan")
+)
+
+
+def add_peers(parser: argparse.ArgumentParser) -> None:
+    """Options of ``peers``, and what runs them."""
+    add_throughput(parser)
+    group = parser.add_argument_group("what else is run")
+    group.add_argument(
+        "--small-batch-size", type=int, default=1024, help="of the second part (default: %(default)s)"
+    )
+    group.add_argument(
+        "--sample-rows", type=int, default=131_072, help="for loaders by row (default: %(default)s)"
+    )
+    parser.set_defaults(executor="both", peers=_PEERS, peer_epochs=3, run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if min(options.small_batch_size, options.sample_rows) < 1:
+        raise ValueError("--small-batch-size and --sample-rows must be at least 1")
+    return measure_rivals(read_throughput(options), options.small_batch_size, options.sample_rows)

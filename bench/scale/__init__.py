@@ -1,0 +1,1 @@
+"""A simulated cluster under the real planner, scheduler and driver."""

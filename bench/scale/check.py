@@ -1,0 +1,124 @@
+"""Whether the simulator predicts what this machine measures: ratios of predicted to measured seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+
+from bench.asked import Asked, find_data
+from bench.facts import Facts, read_facts
+from bench.machine import count_cores, read_memory_bytes
+from bench.progress import ProgressLine
+from bench.rounds import run_rounds
+from bench.scale.cluster import Cluster, Costs
+from bench.scale.processes import run_module
+from bench.scale.quiet import CoresLeft, wait_until_quiet
+from bench.scale.simulation import simulate
+from windrow.io.source import open_parquet
+from windrow.pipeline.job import Job
+from windrow.shuffle.plan import WindowCut
+
+__all__ = ["Ratio", "check_here", "measure_costs", "measure_ray_costs", "predict_here"]
+
+_EPOCHS = {"windrow-threads": 8, "windrow-ray": 14}
+_TRAINERS = {"windrow-threads": 1, "windrow-ray": 2}
+_MANY_WINDOWS = 10
+_STORE_SHARE = 0.3
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One comparison.
+
+    Attributes
+    ----------
+    predicted, measured
+        Seconds of the epoch that was disturbed least.
+    cores
+        The cores that others left to it, and to the simulation.
+    """
+
+    system: str
+    windows: int
+    predicted: float
+    measured: float
+    cores: float
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured."""
+        return self.predicted / self.measured
+
+
+def measure_costs(system: str, paths: Sequence[str], base: Costs) -> Costs:
+    """Measure the unit costs of one executor here, in a process of its own."""
+    module = "thread_costs" if system == "windrow-threads" else "worker_costs"
+    shards = [] if system == "windrow-threads" else [str(_TRAINERS[system])]
+    return replace(base, **run_module(module, [*shards, *paths]))
+
+
+def measure_ray_costs(base: Costs) -> Costs:
+    """Measure what Ray's own part costs here."""
+    return replace(base, **run_module("ray_costs", []))
+
+
+def check_here(
+    asked: Asked, line: ProgressLine, rounds: int, ray_costs: Costs, patience_seconds: float
+) -> Iterator[Ratio]:
+    """Measure and predict this machine's own runs, costs and runs in turn, when nobody else works."""
+    paths = find_data(asked, line)
+    facts = read_facts(paths, None, asked.key, count_cores())
+    for _ in range(rounds):
+        for system in asked.systems:
+            for windows in (1, _MANY_WINDOWS):
+                wait_until_quiet(patience_seconds)
+                before = measure_costs(system, paths, ray_costs)
+                measured, cores = _measure(asked, system, windows, paths, facts, line)
+                costs = _mean(before, measure_costs(system, paths, ray_costs))
+                predicted = predict_here(system, windows, paths, costs, cores)
+                yield Ratio(system, windows, predicted, measured, cores)
+
+
+def _mean(one: Costs, other: Costs) -> Costs:
+    """Costs before and after a run: the machine's speed changes while it is measured."""
+    names = [field.name for field in fields(Costs)]
+    return Costs(**{name: (getattr(one, name) + getattr(other, name)) / 2 for name in names})
+
+
+def _measure(
+    asked: Asked, system: str, windows: int, paths: list[str], facts: Facts, line: ProgressLine
+) -> tuple[float, float]:
+    """Seconds of the epoch that others left the most cores to, and how many these were."""
+    window = None if windows == 1 else str(-(-facts.decoded_bytes // windows)) + "B"
+    one = replace(
+        asked, systems=(system,), window=window, epochs=_EPOCHS[system], trainers=_TRAINERS[system], rounds=1
+    )
+    with CoresLeft(count_cores()) as left:
+        (result,) = run_rounds(one, paths, facts, line)
+    if result.error is not None:
+        raise ValueError(f"{system} failed: {result.error}")
+    # the first epochs touch memory that was never used before
+    late = result.epochs[len(result.epochs) // 3 :]
+    return max(((epoch.seconds, left.during(epoch.start, epoch.end)) for epoch in late), key=lambda e: e[1])
+
+
+def predict_here(system: str, windows: int, paths: Sequence[str], costs: Costs, cores: float) -> float:
+    """Simulated seconds of a steady epoch on this machine, of whose cores so many are free."""
+    source = open_parquet(list(paths))
+    total = int(source.blocks.decoded_bytes.sum())
+    cut = WindowCut() if windows == 1 else WindowCut(None, -(-total // windows))
+    threads, workers = system == "windrow-threads", count_cores()
+    cluster = Cluster(
+        nodes=1,
+        cpus=workers,
+        cpu_speed=cores / workers,
+        memory_bytes=read_memory_bytes(),
+        store_share=_STORE_SHARE,
+        connections=0,
+        trainers=_TRAINERS[system],
+        placers=workers if threads else max(1, min(2, workers // _TRAINERS[system])),
+        threads=threads,
+    )
+    outcome = simulate(Job(source, cut, 5, 7), cluster, costs, batch_rows=65_536, epochs=4, grain=None)
+    assert outcome.epoch_seconds is not None, "all epochs were run"
+    return outcome.epoch_seconds

@@ -1,0 +1,153 @@
+"""``python -m bench scale``: the check, planning, and the simulated clusters."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from bench.options import add_throughput, read_throughput
+from bench.progress import ProgressLine
+from bench.scale.check import Ratio, check_here, measure_costs, measure_ray_costs
+from bench.scale.cluster import Costs, read_costs
+from bench.scale.planning import PlanningCost, measure_planning
+from bench.scale.report import draw_outcomes, draw_planning, draw_ratios
+from bench.scale.settings import SETTINGS, Setting
+from bench.scale.simulation import Outcome
+from bench.sizes import read_size
+
+__all__ = ["add_scale", "run_scale"]
+
+# What a trainer takes where it does not take all that it gets: together the 8.18 GB/s that
+# Ray Datasets reached, over 16 nodes.
+_TRAINER_BYTES = 8.18e9 / 16
+_ASKED_WITHIN = 0.15
+
+
+def add_scale(parser: argparse.ArgumentParser) -> None:
+    """Options of ``scale``."""
+    group = parser.add_argument_group("what is run")
+    group.add_argument(
+        "--check", action="store_true", help="only predict this machine's own runs, and run them"
+    )
+    group.add_argument("--rounds", type=int, default=1, help="how often to check (default: %(default)s)")
+    group.add_argument(
+        "--patience", type=float, default=60.0, help="seconds to wait for a quiet machine (%(default)s)"
+    )
+    group.add_argument("--setting", help="only settings with this in their name")
+    group.add_argument("--costs", type=Path, metavar="PATH", help="unit costs as JSON, instead of measuring")
+    group.add_argument("--folder", type=Path, default=Path(".bench"), help="where made data is kept")
+    group = parser.add_argument_group("the cluster")
+    group.add_argument("--nic", type=float, default=10.0, help="Gbit/s of a node (default: %(default)s)")
+    group.add_argument("--connections", type=int, default=4, help="to the store, a task (%(default)s)")
+    group.add_argument("--connection", default="87MB", help="bytes a second of one (default: %(default)s)")
+    group.add_argument(
+        "--cpu-speed", type=float, default=1.0, help="of a CPU against one here (default: %(default)s)"
+    )
+    group.add_argument("--trainer", help="bytes a second that a trainer takes (default: an 8.18 GB/s share)")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="everything, as JSON")
+
+
+def run_scale(options: argparse.Namespace) -> int:
+    """Check, plan and simulate; 0 when predictions are as close as asked for."""
+    line = ProgressLine(sys.stderr)
+    ratios = _check(options, line) if options.check else []
+    if ratios:
+        print(draw_ratios(ratios), flush=True)
+    planned = [] if options.check else _plan(options)
+    costs = None if options.check else _find_costs(options, line)
+    seen = [] if costs is None else _simulate(options, costs, line)
+    if seen:
+        print(draw_outcomes(seen))
+    if options.json is not None:
+        _write(options.json, ratios, planned, costs, seen)
+    return int(any(abs(one.ratio - 1) > _ASKED_WITHIN for one in ratios))
+
+
+def _check(options: argparse.Namespace, line: ProgressLine) -> list[Ratio]:
+    asked = read_throughput(
+        _throughput(["--executor", "both", "--peers", "none", "--folder", str(options.folder)])
+    )
+    ray_costs = read_costs(options.costs) if options.costs else measure_ray_costs(Costs())
+    return list(check_here(asked, line, options.rounds, ray_costs, options.patience))
+
+
+def _throughput(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_throughput(parser)
+    return parser.parse_args(arguments)
+
+
+def _chosen(options: argparse.Namespace) -> list[Setting]:
+    return [setting for name, setting in SETTINGS.items() if (options.setting or "") in name]
+
+
+def _plan(options: argparse.Namespace) -> list[PlanningCost]:
+    sizes = {
+        setting.row_groups: (
+            setting.row_groups,
+            setting.group_bytes,
+            setting.windows,
+            setting.cluster.nodes,
+            setting.cluster.cpus,
+        )
+        for setting in _chosen(options)
+    }
+    planned = [measure_planning(*size) for size in sizes.values()]
+    print(draw_planning(planned), flush=True)
+    return planned
+
+
+def _find_costs(options: argparse.Namespace, line: ProgressLine) -> Costs:
+    if options.costs is not None:
+        return read_costs(options.costs)
+    from bench.asked import find_data
+
+    asked = read_throughput(_throughput(["--folder", str(options.folder)]))
+    line.start("measuring what the pieces of work cost here")
+    costs = measure_costs("windrow-ray", find_data(asked, line), measure_ray_costs(Costs()))
+    line.finish(", ".join(f"{name} {value:.3g}" for name, value in asdict(costs).items()))
+    return costs
+
+
+def _simulate(
+    options: argparse.Namespace, costs: Costs, line: ProgressLine
+) -> list[tuple[Setting, str, Outcome]]:
+    seen = []
+    trainer_bytes = read_size(options.trainer, "--trainer") if options.trainer else _TRAINER_BYTES
+    for chosen in _chosen(options):
+        setting = replace(chosen, cluster=chosen.cluster).on(
+            nic_gbit=options.nic,
+            connection_bytes=read_size(options.connection, "--connection"),
+            connections=options.connections,
+            cpu_speed=options.cpu_speed,
+        )
+        for trainers, taken in (("unbounded", None), (f"{trainer_bytes / 1e9:.2f} GB/s each", trainer_bytes)):
+            line.start(f"{setting.name}, trainers {trainers}")
+            outcome = setting.run(costs, taken)
+            line.finish(f"{outcome.bytes_per_second / 1e9:.1f} GB/s")
+            seen.append((setting, trainers, outcome))
+    return seen
+
+
+def _write(
+    path: Path,
+    ratios: list[Ratio],
+    planned: list[PlanningCost],
+    costs: Costs | None,
+    seen: list[tuple[Setting, str, Outcome]],
+) -> None:
+    fields = {
+        "ratios": [{**asdict(one), "ratio": one.ratio} for one in ratios],
+        "planning": [asdict(one) for one in planned],
+        "costs": None if costs is None else asdict(costs),
+        "runs": [
+            {"setting": asdict(setting), "trainers": trainers, "outcome": outcome.to_dict()}
+            for setting, trainers, outcome in seen
+        ],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(fields, indent=1))
+    print(f"written: {path}")

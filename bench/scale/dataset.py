@@ -1,0 +1,42 @@
+"""A dataset of which only the manifest exists."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.io.filesystems import Files
+from windrow.io.manifest import Manifest, narrowed
+from windrow.io.partitions import find_partitions
+from windrow.io.source import ParquetSource
+
+__all__ = ["COLUMNS", "ENCODED_SHARE", "make_source"]
+
+# The columns of `bench.data.dlrm`, and what it takes in Parquet before compression.
+COLUMNS = 21
+ENCODED_SHARE = 0.457
+_GROUPS_PER_FILE = 10
+_SPREAD = 0.1
+
+
+def make_source(row_groups: int, group_bytes: int, block_bytes: int = 64 * 2**20) -> ParquetSource:
+    """Files of about equal row groups of 8-byte columns; their sizes differ by up to 10 %."""
+    draws = np.random.Philox(key=1).random_raw(row_groups) / 2.0**64
+    rows = (group_bytes / (8 * COLUMNS) * (1 + _SPREAD * (2 * draws - 1))).astype(np.int64)
+    files = -(-row_groups // _GROUPS_PER_FILE)
+    schema = pa.schema([(f"column{number}", pa.int64()) for number in range(COLUMNS)])
+    names = [f"part-{number:07d}.parquet" for number in range(files)]
+    manifest = Manifest(
+        root="bucket/train",
+        schema=schema,
+        paths=pa.array(names, pa.large_string()),
+        file_bytes=np.full(files, group_bytes * _GROUPS_PER_FILE, np.int64),
+        footer_hashes=np.zeros((files, 16), np.uint8),
+        row_group_ends=np.minimum(np.arange(1, files + 1) * _GROUPS_PER_FILE, row_groups),
+        rows=narrowed(rows),
+        encoded_bytes=narrowed((rows * (8 * COLUMNS * ENCODED_SHARE)).astype(np.int64)),
+        variable={},
+        null_counts=dict.fromkeys(schema.names, 0),
+    )
+    partitions = find_partitions([], schema.names)
+    return ParquetSource(Files("bucket/train"), manifest, schema, partitions, None, block_bytes)

@@ -1,0 +1,86 @@
+"""What planning an epoch costs: from the manifest to the first task that is handed out."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.scale.cluster import Cluster
+from bench.scale.dataset import make_source
+from bench.scale.processes import run_module
+from bench.scale.simulation import find_resources, make_program
+from windrow.pipeline.budgeting import budget_program
+from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.driver import Driver
+from windrow.pipeline.explain import explain_program
+from windrow.pipeline.job import Job
+from windrow.pipeline.tasks import Task
+from windrow.shuffle.plan import WindowCut
+
+__all__ = ["PlanningCost", "measure_planning"]
+
+_BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class PlanningCost:
+    """Seconds and memory of planning one epoch, and how many tasks were handed out then."""
+
+    row_groups: int
+    seconds: float
+    memory_bytes: int
+    tasks: int
+
+
+def measure_planning(row_groups: int, group_bytes: int, windows: int, nodes: int, cpus: int) -> PlanningCost:
+    """Plan in a process of its own, so that nothing is there already."""
+    given = run_module("planning", [str(n) for n in (row_groups, group_bytes, windows, nodes, cpus)])
+    return PlanningCost(**given)
+
+
+class _Runner:
+    """Takes tasks and notes when the first one came."""
+
+    def __init__(self, nodes: int) -> None:
+        self.destinations = tuple((shard,) for shard in range(nodes))
+        self.tasks = 0
+        self.first = 0.0
+
+    def run(self, task: Task, tables: Any) -> None:
+        self.first = self.first or time.perf_counter()
+        self.tasks += 1
+
+
+def _plan(row_groups: int, group_bytes: int, windows: int, nodes: int, cpus: int) -> PlanningCost:
+    source = make_source(row_groups, group_bytes)
+    cluster = Cluster(nodes=nodes, cpus=cpus, memory_bytes=1e15)
+    runner, before = _Runner(nodes), _forget_peak()
+    began = time.perf_counter()
+    total = int(source.blocks.decoded_bytes.sum())
+    program = make_program(Job(source, WindowCut(None, -(-total // windows)), 10, 7), cluster)
+    resources = find_resources(cluster)
+    str(explain_program(program, resources, _BATCH_ROWS))
+    budget = budget_program(program, resources, _BATCH_ROWS)
+    driver = Driver(program, budget, runner, workers=2 * nodes * cpus, clock=time.monotonic)
+    driver.open_epoch(0, Cursor(), _BATCH_ROWS, drop_last=False)
+    return PlanningCost(row_groups, runner.first - began, _read_status("VmHWM") - before, runner.tasks)
+
+
+def _forget_peak() -> int:
+    """Let the kernel's note of this process's peak begin anew; returns what it has now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _read_status("VmRSS")
+
+
+def _read_status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith(f"{name}:")]
+    return int(line.split()[1]) * 1024
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(_plan(*(int(text) for text in sys.argv[1:])))))

@@ -1,0 +1,43 @@
+"""The real tasks and runs of one window over real files, to measure what each piece of work costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from windrow.io.source import open_parquet
+from windrow.pipeline.job import Job
+from windrow.pipeline.program import Program
+from windrow.pipeline.scheduling.counts import EpochCounts
+from windrow.pipeline.scheduling.events import Work
+from windrow.pipeline.tasks import Task
+from windrow.shuffle.plan import WindowCut
+from windrow.shuffle.runs import WindowRuns
+
+__all__ = ["Plan", "make_plan"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One window over all rows, dealt to some shards of one node."""
+
+    program: Program
+    tasks: tuple[Task, ...]
+    layout: WindowRuns
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Decoded bytes of all rows."""
+        return int(self.program.job.source.blocks.decoded_bytes.sum())
+
+
+def make_plan(paths: Sequence[str], shards: int, batch_rows: int) -> Plan:
+    """Plan one epoch as a driver does."""
+    program = Program(Job(open_parquet(list(paths)), WindowCut(), 1, 7), shards, False, tuple(range(shards)))
+    counts = EpochCounts(program.shape(0, program.stored_rows))
+    deal = program.deal(batch_rows, drop_last=False)
+    layouts = program.layouts(counts, 0, deal=deal, destinations=(program.members,), slices=1)
+    stage = counts.shape.stages[0]
+    parts = range(len(counts.shape.windows[0]))
+    tasks = [program.task(Work(0, 0, part, 0, 0), stage, program.stored_rows, layouts) for part in parts]
+    return Plan(program, tuple(tasks), layouts[0])

@@ -1,0 +1,249 @@
+"""A simulated trainer and its shard: fetch, place a little ahead, consume, report slices."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from bench.scale.clock import Clock
+from bench.scale.cluster import Cluster, Costs
+from bench.scale.coordinator import Coordinator
+from bench.scale.fetching import Fetched, Fetcher
+from bench.scale.node import Nodes
+from bench.scale.slots import Slots
+from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.executors.seam import EpochFacts
+from windrow.pipeline.scheduling.events import Place
+from windrow.shuffle.runs import Run
+
+__all__ = ["Shard", "Times"]
+
+_SIGN_SECONDS = 1.0
+_RUNS_AHEAD = 2
+_URGENCY = 0
+
+
+@dataclass
+class Times:
+    """What a trainer saw of a window: when it had taken all of it, and how long it waited."""
+
+    epoch: int
+    window: int
+    began: float
+    ended: float = 0.0
+    waited: float = 0.0
+    rows: int = 0
+
+
+@dataclass
+class _Group:
+    """Runs of one slice that are simulated as one."""
+
+    window: int
+    slice: int
+    place: int
+    rows: int
+    runs: int
+    placed: bool = False
+
+
+class Shard:
+    """One trainer's stream, epoch after epoch.
+
+    ``grain`` is how many groups a slice's runs are simulated in at most; None: each run
+    by itself.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        cluster: Cluster,
+        costs: Costs,
+        nodes: Nodes,
+        coordinator: Coordinator,
+        *,
+        shard: int,
+        batch_rows: int,
+        row_bytes: int,
+        epochs: int,
+        grain: int | None,
+        pool: Slots,
+    ) -> None:
+        self._clock, self._cluster, self._costs = clock, cluster, costs
+        self._nodes, self._coordinator = nodes, coordinator
+        self._shard, self._node = shard, shard % cluster.nodes
+        self._batch_rows, self._row_bytes, self._epochs, self._grain = batch_rows, row_bytes, epochs, grain
+        self._pool = pool
+        self._fetcher: Fetcher | None = None
+        self._waiting_since: float | None = 0.0
+        self.windows: list[Times] = []
+        self.delivered: list[int] = []
+        self.done = False
+        self.first_rows = 0.0
+        self.passed = 0
+        self._groups: dict[int, int] = {}
+        self._left_of_window = 0
+        self._waited = 0.0
+        self._open(0)
+        clock.after(_SIGN_SECONDS, self._sign)
+
+    @property
+    def waiting(self) -> float:
+        """Seconds that the trainer has waited, up to now."""
+        since = self._waiting_since
+        return self._waited + (0.0 if since is None or self.done else self._clock.now - since)
+
+    # --- epochs
+
+    def _open(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._coordinator.open_epoch(self._shard, Cursor(epoch=epoch), self._batch_rows, self._begin)
+
+    def _begin(self, facts: EpochFacts) -> None:
+        self._facts = facts
+        self._depth = max(_RUNS_AHEAD, -(-self._batch_rows // facts.run_rows) + 1)
+        self._room = self._depth
+        self._window = 0
+        self._expected = 0
+        self._ahead: deque[_Group] = deque()
+        self._handed: deque[_Group] = deque()
+        self._held: dict[int, Fetched] = {}
+        self._left: dict[int, list[int]] = {}
+        self._free: dict[int, int] = {}
+        self.delivered.append(0)
+        place = {"shard": self._shard, "node": self._node, "epoch": facts.epoch, "windows": facts.windows}
+        self._fetcher = Fetcher(self._coordinator, self._nodes, self._costs, arrived=self._walk, **place)
+
+    def _end(self) -> None:
+        self._coordinator.reached(self._shard, Place(self._epoch + 1, 0))
+        self._fetcher = None
+        if self._epoch + 1 < self._epochs:
+            self._open(self._epoch + 1)
+        else:
+            self.done = True
+
+    def _sign(self) -> None:
+        if not self.done:
+            self._coordinator.sign(self._shard)
+            self._clock.after(_SIGN_SECONDS, self._sign)
+
+    # --- the walk over windows
+
+    def _walk(self) -> None:
+        """Take the next window once all runs of the one before have been handed out."""
+        while self._fetcher is not None and not self._ahead and self._window < self._facts.windows:
+            fetched = self._fetcher.take(self._window)
+            if fetched is None:
+                return
+            window, self._window = self._window, self._window + 1
+            if fetched.layout is None:
+                self._fetcher.passed(self._window)
+                continue
+            groups = list(self._group(window, fetched.layout.runs(self._shard)))
+            self._held[window], self._free[window] = fetched, 0
+            self._left[window] = [0] * len(fetched.slices)
+            for group in groups:
+                self._left[window][group.slice] += 1
+            self._groups[window] = len(groups)
+            self._ahead.extend(groups)
+            self._hand_out()
+
+    def _group(self, window: int, runs: list[Run]) -> Iterator[_Group]:
+        for number, some in groupby(runs, lambda run: run.slice):
+            of_slice = list(some)
+            step = 1 if self._grain is None else max(1, len(of_slice) // self._grain)
+            for first in range(0, len(of_slice), step):
+                joined = of_slice[first : first + step]
+                rows = sum(run.rows for run in joined)
+                yield _Group(window, number, joined[0].place, rows, len(joined))
+
+    def _hand_out(self) -> None:
+        while self._room and self._ahead:
+            self._room -= 1
+            group = self._ahead.popleft()
+            self._handed.append(group)
+            self._pool.submit(lambda free, group=group: self._place(group, free), _URGENCY)  # type: ignore[misc]
+        if not self._ahead:
+            self._walk()
+
+    def _place(self, group: _Group, free: Callable[[], None]) -> None:
+        size = group.rows * self._row_bytes
+        self._nodes.ledger.take(self._node, size / group.runs)
+
+        def placed() -> None:
+            group.placed = True
+            free()
+            self._use_up(group)
+            self._consume()
+
+        seconds = size * self._costs.place + group.runs * self._costs.run
+        # a group of runs is placed by all placers, since they place several runs at once
+        threads = 1 if self._grain is None else self._cluster.placers
+        self._nodes.work(self._node, seconds, placed, threads)
+
+    def _use_up(self, group: _Group) -> None:
+        """Let go of slices whose runs are all placed, and tell how far the shard has come."""
+        window, left = group.window, self._left[group.window]
+        left[group.slice] -= 1
+        before = self._free[window]
+        while self._free[window] < len(left) and left[self._free[window]] == 0:
+            self._held[window].slices[self._free[window]] = []
+            self._free[window] += 1
+        if self._free[window] == before:
+            return
+        ended = self._free[window] == len(left)
+        place = Place(self._epoch, window + 1) if ended else Place(self._epoch, window, self._free[window])
+        self._coordinator.reached(self._shard, place)
+        if ended:
+            del self._held[window], self._left[window], self._free[window]
+            assert self._fetcher is not None, "an epoch ends after its last window"
+            self._fetcher.passed(window + 1)
+
+    # --- the trainer
+
+    def _consume(self) -> None:
+        """Take the next run, if the trainer waits and the run is there."""
+        if self._waiting_since is None or not self._handed or not self._handed[0].placed:
+            return
+        group = self._handed.popleft()
+        assert group.place == self._expected, "a shard's rows come in order, each once"
+        self._expected += group.rows
+        self.delivered[-1] += group.rows
+        waited, self._waiting_since = self._clock.now - self._waiting_since, None
+        self._waited += waited
+        self.first_rows = self.first_rows or self._clock.now
+        times = self._times(group, waited)
+        self._room += 1
+        self._hand_out()
+        size = group.rows * self._row_bytes
+        least = size / self._cluster.trainer_bytes if self._cluster.trainer_bytes else 0.0
+
+        def consumed() -> None:
+            self._clock.after(max(0.0, least), taken)
+
+        def taken() -> None:
+            self._nodes.ledger.take(self._node, -size / group.runs)
+            times.ended = self._clock.now
+            self._waiting_since = self._clock.now
+            self._left_of_window -= 1
+            self.passed += self._left_of_window == 0
+            last = not self._handed and not self._ahead and self._window == self._facts.windows
+            if last:
+                self._end()
+            else:
+                self._consume()
+
+        self._nodes.work(self._node, size * self._costs.consume, consumed)
+
+    def _times(self, group: _Group, waited: float) -> Times:
+        last = self.windows[-1] if self.windows else None
+        if last is None or (last.epoch, last.window) != (self._epoch, group.window):
+            began = last.ended if last is not None else 0.0
+            self.windows.append(Times(self._epoch, group.window, began))
+            self._left_of_window = self._groups.pop(group.window)
+        times = self.windows[-1]
+        times.waited += waited
+        times.rows += group.rows
+        return times

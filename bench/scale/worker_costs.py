@@ -1,0 +1,145 @@
+"""Core seconds a byte on Ray: map tasks that put, and readers that place, each by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections import defaultdict
+from functools import lru_cache
+from itertools import chain, islice
+from typing import Any
+
+from bench.machine import count_cores, read_memory_bytes
+from bench.scale.rows import Plan, make_plan
+from windrow.core.memory import BufferPool
+from windrow.pipeline.tasks import Task, TaskContext, run_task
+
+__all__ = ["measure_workers"]
+
+_ROUNDS = 7
+_BATCH_ROWS = 65_536
+_STORE_SHARE = 0.3
+_POOL_BYTES = 2**29
+
+
+def measure_workers(paths: list[str], shards: int) -> dict[str, float]:
+    """What a decoded byte costs in map tasks, puts included, and in readers."""
+    import ray
+
+    ray.init(
+        address="local",
+        num_cpus=count_cores(),
+        object_store_memory=int(read_memory_bytes() * _STORE_SHARE),
+        include_dashboard=False,
+        logging_level="error",
+        log_to_driver=False,
+    )
+    try:
+        plan = make_plan(paths, shards, _BATCH_ROWS)
+        context = ray.put(plan.program.context)
+        map_seconds, computed = _time_tasks(plan, context)
+        place_seconds = _time_placing(plan, context)
+    finally:
+        ray.shutdown()
+    size = plan.decoded_bytes
+    return {
+        "decode": computed / size,
+        "group": 0.0,
+        "put": max(0.0, map_seconds - computed) / size,
+        "place": place_seconds / size,
+        "task": 0.0,
+        "run": 0.0,
+    }
+
+
+def _time_tasks(plan: Plan, context: Any) -> tuple[float, float]:
+    """Core seconds of one epoch's map tasks on all CPUs, and how much of that computes.
+
+    Outputs are dropped at once, so that the store's pages are used again, as in a run. What
+    a worker's process uses from the start of one task to that of its next is the task's:
+    the put and Ray's own part included.
+    """
+    import ray
+
+    left = chain.from_iterable(enumerate(plan.tasks) for _ in range(_ROUNDS))
+    running = [(number, _submit(context, task)[0]) for number, task in islice(left, 2 * count_cores())]
+    computed, whole = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
+    last: dict[int, tuple[int, float]] = {}
+    while running:
+        ready, _ = ray.wait([first for _, first in running], num_returns=1)
+        worker, began, ended = ray.get(ready[0])
+        (number,) = [number for number, first in running if first == ready[0]]
+        computed[number].append(ended - began)
+        if worker in last:
+            before, then = last[worker]
+            whole[before].append(began - then)
+        last[worker] = number, began
+        running = [entry for entry in running if entry[1] != ready[0]]
+        running.extend((number, _submit(context, task)[0]) for number, task in islice(left, 1))
+    return sum(map(statistics.median, whole.values())), sum(map(statistics.median, computed.values()))
+
+
+def _submit(context: Any, task: Task) -> Any:
+    """A map task with one destination and slice: the references to its times and its output."""
+    import ray
+
+    return ray.remote(num_cpus=1, num_returns=2)(_map).remote(context, task)
+
+
+def _map(context: TaskContext, task: Task) -> list[Any]:
+    began = time.process_time()
+    result: Any = run_task(context, task, None, _keep_pool())
+    return [(os.getpid(), began, time.process_time()), result[1][0][0]]
+
+
+@lru_cache(maxsize=1)
+def _keep_pool() -> BufferPool:
+    """A worker's memory for outputs, used again by its next task."""
+    return BufferPool(_POOL_BYTES)
+
+
+def _time_placing(plan: Plan, context: Any) -> float:
+    """Core seconds of one epoch's runs, every shard in a process of its own."""
+    import ray
+
+    readers = [ray.remote(num_cpus=0)(_Reader).remote() for _ in plan.layout.shards]
+    rounds = []
+    for _ in range(_ROUNDS):
+        # new objects each time, as in a run: pages that a reader has not touched cost more
+        refs = [_submit(context, task)[1] for task in plan.tasks]
+        ray.wait(refs, num_returns=len(refs), fetch_local=False)
+        calls = zip(readers, plan.layout.shards, strict=True)
+        rounds.append(
+            list(chain(*ray.get([reader.place.remote(plan.layout, shard, refs) for reader, shard in calls])))
+        )
+    return sum(statistics.median(times) for times in zip(*rounds, strict=True))
+
+
+class _Reader:
+    """A shard's process."""
+
+    def __init__(self) -> None:
+        self._pool = BufferPool(2**27)
+
+    def place(self, layout: Any, shard: int, refs: list[Any]) -> list[float]:
+        """Place all runs of a shard, one after the other; returns the core seconds of each."""
+        import ray
+
+        from windrow.shuffle.place import place_rows
+
+        pieces, seconds = list(chain.from_iterable(ray.get(refs))), []
+        for run in layout.runs(shard):
+            began = time.thread_time()
+            place_rows(pieces, run.index, run.rows, pieces[0].schema, self._pool)
+            seconds.append(time.thread_time() - began)
+        return seconds
+
+
+if __name__ == "__main__":
+    # by its name, so that Ray's workers find what they are sent
+    from bench.scale.worker_costs import measure_workers as measure
+
+    print(json.dumps(measure(sys.argv[2:], int(sys.argv[1]))))

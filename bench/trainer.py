@@ -1,0 +1,149 @@
+"""A trainer: takes batches as fast as it can (or trains on them) and notes the times.
+
+The same class runs in the benchmark's process, in threads of it, and in Ray actors.
+Times are of the monotonic clock, which all processes of one machine share.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.exactly_once import KeyLog, SumLog
+from bench.model import SmallModel
+from bench.request import Request
+from bench.spans import Span, SpanLog
+
+__all__ = ["EpochTimes", "Progress", "Trainer", "TrainerResult"]
+
+_REPORT_SECONDS = 0.5
+
+Progress = Callable[[int, int], None]
+"""Called now and then with (epoch, rows of it that have come)."""
+
+
+@dataclass
+class EpochTimes:
+    """One trainer's view of one epoch.
+
+    ``wait_seconds`` is the time from asking for a batch to having it, summed;
+    ``step_seconds`` how long the trainer is busy with each.
+    """
+
+    start: float
+    first: float = 0.0
+    end: float = 0.0
+    wait_seconds: float = 0.0
+    rows: int = 0
+    batches: int = 0
+    losses: list[float] = field(default_factory=list)
+    step_seconds: float = 0.0
+
+
+@dataclass
+class TrainerResult:
+    """What one trainer got: times an epoch, keys or sums an epoch, spans for the timeline."""
+
+    epochs: list[EpochTimes]
+    arrived: Sequence[Any]
+    spans: list[Span]
+
+
+class Trainer:
+    """Consumes epochs of batches of tensors.
+
+    Parameters
+    ----------
+    request
+        What is measured.
+    lane
+        The trainer's name in the timeline.
+    progress
+        Called at most twice a second.
+    """
+
+    def __init__(self, request: Request, lane: str, progress: Progress) -> None:
+        capacity = -(-request.rows // request.trainers) + request.batch_size
+        self._request = request
+        self._key = request.key
+        self._keys = KeyLog(request.rows, capacity, request.epochs) if request.key else None
+        self._sums = SumLog(request.sum_columns)
+        self._model = _make_model(request)
+        self._spans = SpanLog(lane)
+        self._progress = progress
+        self._reported = 0.0
+
+    def join(self, rank: int) -> None:
+        """Meet the trainers of the other actors, where they train together."""
+        if self._model is not None and self._request.rendezvous is not None:
+            self._model.join(self._request.rendezvous, rank, self._request.trainers)
+
+    def train(self, epochs: Iterable[Iterable[Mapping[str, Any]]]) -> TrainerResult:
+        """Consume every batch of every epoch."""
+        times: list[EpochTimes] = []
+        asked = time.monotonic()
+        for batches in epochs:
+            step_seconds = self._choose_step(times)
+            epoch = EpochTimes(asked, step_seconds=step_seconds)
+            times.append(self._train_epoch(batches, epoch, len(times)))
+            asked = times[-1].end
+        arrived = self._keys.epochs() if self._keys is not None else self._sums.epochs()
+        return TrainerResult(times, arrived, self._spans.spans())
+
+    def _train_epoch(
+        self, batches: Iterable[Mapping[str, Any]], times: EpochTimes, number: int
+    ) -> EpochTimes:
+        (self._keys or self._sums).open_epoch()
+        asked = times.start
+        for batch in batches:
+            got = time.monotonic()
+            times.first = times.first or got
+            rows = self._take(batch, times)
+            times.rows, times.batches = times.rows + rows, times.batches + 1
+            times.wait_seconds += got - asked
+            if times.step_seconds:
+                time.sleep(max(0.0, got + times.step_seconds - time.monotonic()))
+            done = time.monotonic()
+            self._spans.add(number, asked, got, done)
+            asked = done
+            if done - self._reported > _REPORT_SECONDS:
+                self._reported = done
+                self._progress(number, times.rows)
+        times.end = time.monotonic()
+        times.wait_seconds += times.end - asked
+        times.first = times.first or times.end
+        return times
+
+    def _choose_step(self, before: Sequence[EpochTimes]) -> float:
+        """As long as a batch took to come in the median of the steady epochs before the middle."""
+        middle = max(2, self._request.epochs // 2)
+        if not self._request.paced or len(before) < middle:
+            return 0.0
+        return statistics.median((one.end - one.start) / max(1, one.batches) for one in before[1:middle])
+
+    def _take(self, batch: Mapping[str, Any], times: EpochTimes) -> int:
+        if self._keys is not None and self._key is not None:
+            keys = batch[self._key].numpy()
+            self._keys.add(keys)
+            rows = len(keys)
+        else:
+            self._sums.add({name: values.numpy() for name, values in batch.items()})
+            rows = len(next(iter(batch.values())))
+        if self._model is not None:
+            times.losses.append(self._model.step(batch))
+        return rows
+
+
+def _make_model(request: Request) -> SmallModel | None:
+    if request.label is None:
+        return None
+    features = [name for name in request.tensor_columns if name not in (request.label, request.key)]
+    numbers = [name for name in features if name not in request.categories]
+    model = SmallModel(
+        [name for name in features if name in request.categories], numbers, request.label, request.seed
+    )
+    model.warm_up()
+    return model

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.cli import main
+
+SMALL = [
+    "--size",
+    "2MB",
+    "--epochs",
+    "2",
+    "--peer-epochs",
+    "2",
+    "--batch-size",
+    "2000",
+    "--executor",
+    "threads",
+]
+
+
+@pytest.mark.timeout(120)
+def test_both_parts_are_measured_and_a_rival_without_environment_has_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("no network")
+
+    monkeypatch.setattr("bench.rivals.measure.make_environment", fail)
+    written = ["--json", str(tmp_path / "out.json"), "--plot", str(tmp_path / "out.png")]
+    peers = ["--peers", "scan,torch-scan,grain", "--small-batch-size", "100"]
+    status = main(["peers", *SMALL, *peers, *written, "--folder", str(tmp_path)])
+    output = capsys.readouterr().out
+    assert status == 1, output
+    assert output.splitlines().count("batches of 2,000") == 1
+    assert output.splitlines().count("batches of 100") == 1
+    assert "Grain: FAILED, no network" in output
+    assert output.count("windrow threads") == 4  # two tables a part
+    assert output.count("8.0 of 8.0") == 2
+    told = json.loads((tmp_path / "out.json").read_text())
+    assert [part["options"]["batch_size"] for part in told["parts"]] == [2000, 100]
+    assert [len(part["systems"]) for part in told["parts"]] == [3, 2]
+    assert told["parts"][1]["figures"][0]["of_scan"] > 0
+    assert (tmp_path / "out.png").exists()
+
+
+def test_throughput_says_which_environment_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--peers", "daft", "--executor", "none", "--size", "1MB", "--folder", str(tmp_path)]
+    assert main(["throughput", *options]) == 2
+    assert "there is no environment for daft" in capsys.readouterr().err

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.cli import main
+from bench.sizes import read_size
+
+
+def test_sizes() -> None:
+    assert (read_size("1.4GB", "--size"), read_size("256MiB", "--size")) == (1_400_000_000, 2**28)
+    for text in ("12", "0GB", "-1GB", "3 parsecs"):
+        with pytest.raises(ValueError, match="--size"):
+            read_size(text, "--size")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--peers", "spark"], "no system is called spark"),
+        (["--peers", "none", "--executor", "none"], "nothing to measure"),
+        (["--size", "14"], "--size 14 is no size"),
+        (["--data", "/no/such/*.parquet"], "names no Parquet file"),
+    ],
+)
+def test_bad_options_are_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["throughput", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.timeout(120)
+def test_the_limits_and_windrow_are_measured_end_to_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--executor", "threads", "--peers", "scan,torch-scan", "--epochs", "2", "--kind", "taxi"]
+    arguments += ["--trainers", "2", "--window", "500kB", "--batch-size", "1000", "--train"]
+    written = ["--json", str(tmp_path / "out.json"), "--plot", str(tmp_path / "out.png")]
+    status = main(["throughput", *arguments, "--size", "2MB", "--folder", str(tmp_path), *written])
+    output = capsys.readouterr()
+    assert status == 0, output
+    assert "rows counted" in output.out
+    assert output.out.count("yes (key)") == 2
+    assert (tmp_path / "out.json").stat().st_size > 1000
+    assert (tmp_path / "out.png").stat().st_size > 1000
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(120)
+def test_memory_is_measured_on_ray_and_a_refusal_is_a_breach(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--window", "1MB", "--block", "500kB", "--batch-size", "1000", "--folder", str(tmp_path)]
+    options += ["--object-store", "80MB", "--memory-limit", "1MB", "--epochs", "2"]
+    status = main(["memory", "--size", "4MB", *options, "--json", str(tmp_path / "out.json")])
+    output = capsys.readouterr().out
+    ray_line = next(line for line in output.splitlines() if line.startswith("windrow ray"))
+    assert "yes (key)" in ray_line
+    assert (status, "windrow threads: FAILED, PlanError" in output) == (1, True)
+    measured = json.loads((tmp_path / "out.json").read_text())["systems"][0]
+    assert measured["store"]["spilled_bytes"] == 0
+    assert 0 < measured["store"]["peak_bytes"] < 80e6
+    assert measured["promise"]["total_bytes"] > 0

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.child import _shorten
+from bench.launch import run_system
+from bench.memory import TreeMemory
+from bench.process_tree import ProcessTree, list_tree
+from tests.bench.test_results import REQUEST
+
+
+def test_a_failing_system_is_a_result_that_names_its_log(tmp_path: Path) -> None:
+    request = replace(REQUEST, system="scan", paths=(str(tmp_path / "gone.parquet"),))
+    log = tmp_path / "scan.log"
+    result = run_system(request, {}, log=log, timeout_seconds=60, progress=lambda *_: None)
+    assert result.error is not None
+    assert "FileNotFoundError" in result.error
+    assert str(log) in result.error
+    assert "Traceback" in log.read_text()
+
+
+@pytest.mark.timeout(60)
+def test_a_system_that_hangs_is_ended(tmp_path: Path) -> None:
+    before = set(list_tree(os.getpid()))
+    request = replace(REQUEST, python=str(_write_sleeper(tmp_path)))
+    result = run_system(request, {}, log=tmp_path / "log", timeout_seconds=0.5, progress=lambda *_: None)
+    assert result.error is not None
+    assert "ended after 0 s" in result.error
+    assert set(list_tree(os.getpid())) == before
+
+
+@pytest.mark.timeout(60)
+def test_what_a_killed_system_leaves_behind_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "python"
+    # a daemon in a session of its own, whose parent is killed as by the kernel
+    script.write_text("#!/bin/sh\nsetsid sleep 101 & echo $! > daemon\nsleep 1\nkill -9 $$\n")
+    script.chmod(0o755)
+    monkeypatch.setattr("bench.launch._ROOT", tmp_path)
+    monkeypatch.setattr("bench.launch._ORPHAN_SECONDS", 0.2)
+    request = replace(REQUEST, python=str(script))
+    result = run_system(request, {}, log=tmp_path / "log", timeout_seconds=30, progress=lambda *_: None)
+    assert result.error is not None
+    assert "the process ended without a result" in result.error
+    daemon = int((tmp_path / "daemon").read_text())
+    assert not _runs(daemon)
+
+
+def _runs(process: int) -> bool:
+    try:
+        return b"sleep" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_an_id_used_anew_is_another_process() -> None:
+    tree = ProcessTree(os.getpid())
+    tree.refresh()
+    assert os.getpid() in tree.living()
+    tree._seen[os.getpid()] = b"0"
+    assert os.getpid() not in tree.living()
+
+
+def _write_sleeper(folder: Path) -> Path:
+    script = folder / "python"
+    script.write_text("#!/bin/sh\nexec sleep 100\n")
+    script.chmod(0o755)
+    return script
+
+
+def test_a_remote_traceback_becomes_its_last_line() -> None:
+    assert _shorten(ValueError("boom")) == "ValueError: boom"
+    assert _shorten(RuntimeError('ray::f()\n  File "a.py"\nKeyError: 1\n"""')) == "KeyError: 1"
+    assert _shorten(RuntimeError()) == "RuntimeError"
+
+
+def test_memory_of_a_tree_grows_by_what_is_touched() -> None:
+    memory = TreeMemory(ProcessTree(os.getpid()))
+    before = memory.measure()
+    held = np.ones(64 * 2**20, dtype=np.uint8)
+    assert memory.measure() - before == pytest.approx(held.nbytes, rel=0.1)

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bench.peers.rows import convert_once, iterate_rows
+from tests.bench.test_results import REQUEST
+
+
+def test_rows_come_as_stored(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("a.parquet", "b.parquet")]
+    for number, path in enumerate(paths):
+        pq.write_table(
+            pa.table({"key": [number * 3, number * 3 + 1, number * 3 + 2]}), path, row_group_size=2
+        )
+    assert [row["key"] for row in iterate_rows(paths)] == list(range(6))
+
+
+def test_files_are_converted_once_and_never_by_half(tmp_path: Path) -> None:
+    request = replace(REQUEST, converted=str(tmp_path / "converted"))
+    calls: list[Path] = []
+
+    def convert(home: Path) -> None:
+        calls.append(home)
+        home.mkdir()
+        (home / "rows").write_text("done" if len(calls) > 1 else "half")
+        if len(calls) == 1:
+            raise RuntimeError("ended")
+
+    with pytest.raises(RuntimeError, match="ended"):
+        convert_once(request, convert)
+    homes = {convert_once(request, convert) for _ in range(2)}
+    assert len(calls) == 2
+    assert [(home / "rows").read_text() for home in homes] == ["done"]

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.store import read_spilled
+
+
+@pytest.mark.parametrize(
+    ("lines", "spilled"),
+    [
+        ("[state-dump] - num bytes currently spilled: 0\n", 0),
+        ("x :info_message:Spilled 104 MiB, 11 objects, write\ny Spilled 300 MiB, 30 objects\n", 300 * 2**20),
+        ("x :info_message:Spilled 0 MiB, 1 objects, write throughput 0 MiB/s.\n", 1),
+    ],
+)
+def test_the_log_of_a_raylet_tells_what_was_spilled(tmp_path: Path, lines: str, spilled: int) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "raylet.out").write_text(lines)
+    assert read_spilled(tmp_path) == spilled
+
+
+def test_a_worker_that_spills_is_noticed_before_the_log_is(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    assert read_spilled(tmp_path) == 0
+    (tmp_path / "logs" / "python-core-spill_worker-1_2.log").touch()
+    assert read_spilled(tmp_path) == 1

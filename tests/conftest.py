@@ -1,0 +1,82 @@
+"""Fixtures and profiles for all tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+FLIGHTS = REPOSITORY.parent / "shared" / "data" / "flights-3m.parquet"
+STORE_BYTES = 300 * 2**20
+MARK_OF_FIXTURE = {"ray_local": "ray", "ray_cluster": "cluster"}
+
+# A health check on speed would be a timed assertion, so it is off.
+settings.register_profile(
+    "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("nightly", settings.get_profile("ci"), derandomize=False, max_examples=5_000)
+settings.load_profile("ci")
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by the Ray that they use, before pytest selects by mark."""
+    for item in items:
+        for fixture, mark in MARK_OF_FIXTURE.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
+
+
+@pytest.fixture(scope="session")
+def flights_path() -> Path:
+    """The path of three million real flights; skips where the file is not at hand."""
+    if not FLIGHTS.exists():
+        pytest.skip("flights-3m.parquet is not beside this checkout (../shared/data)")
+    return FLIGHTS
+
+
+@pytest.fixture(scope="session")
+def ray_local() -> Iterator[Any]:
+    """Give one local Ray for all tests of this process: 4 logical CPUs, a 300 MiB store."""
+    import ray
+
+    ray.init(
+        address="local",
+        num_cpus=4,
+        object_store_memory=STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[Any]:
+    """Give three raylets on this machine, 2 logical CPUs each, to a driver on the first."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    if ray.is_initialized():
+        pytest.fail("these tests need a process without the shared Ray: pytest -m cluster")
+    node: dict[str, Any] = {"num_cpus": 2, "object_store_memory": STORE_BYTES}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    try:
+        for _ in range(2):
+            cluster.add_node(**node)
+        cluster.wait_for_nodes()
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()

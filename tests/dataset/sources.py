@@ -1,0 +1,76 @@
+"""Sources in memory, for tests of chains: one that can be read, and one that refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.source import BlockAddress, BlockTable
+
+
+@dataclass
+class TableReader:
+    """Reads tables from memory and notes which; with ``refuses``, fails instead."""
+
+    tables: tuple[pa.Table, ...]
+    refuses: bool = False
+    reads: list[int] = field(default_factory=list)
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        if self.refuses:
+            raise AssertionError(f"{address.origin} is read")
+        self.reads.append(address.locator)
+        return self.tables[address.locator]
+
+    def parts(self, address: BlockAddress) -> Iterator[pa.Table]:
+        yield self.read(address)
+
+
+@dataclass(eq=False)
+class TableSource:
+    """A source of one block for each table."""
+
+    reader: TableReader
+    rows_known: bool = True
+    bytes_exact: bool = True
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.reader.tables[0].schema
+
+    @property
+    def blocks(self) -> BlockTable:
+        sizes = np.array([table.nbytes for table in self.reader.tables], dtype=np.int64)
+        rows = np.array([table.num_rows for table in self.reader.tables], dtype=np.int64)
+        return BlockTable(rows, sizes, sizes, self.rows_known, self.bytes_exact)
+
+    @property
+    def fingerprint(self) -> str:
+        return "tables"
+
+    @property
+    def contents(self) -> str:
+        return "tables"
+
+    @property
+    def null_counts(self) -> Mapping[str, int | None]:
+        return dict.fromkeys(self.schema.names)
+
+    def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
+        return tuple(BlockAddress(f"table {block}", block) for block in blocks)
+
+    def describe(self) -> str:
+        return f"{len(self.reader.tables)} tables"
+
+    def __repr__(self) -> str:
+        return f"TableSource({self.describe()})"
+
+
+def make_source(*sizes: int, refuses: bool = False, rows_known: bool = True) -> TableSource:
+    """Make blocks of the given numbers of rows; column x numbers the rows."""
+    ends = np.cumsum([0, *sizes])
+    tables = [pa.table({"x": np.arange(ends[i], ends[i + 1])}) for i in range(len(sizes))]
+    return TableSource(TableReader(tuple(tables), refuses), rows_known)

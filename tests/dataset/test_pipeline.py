@@ -1,0 +1,146 @@
+"""DatasetPipeline: what it hands on to shards, and what it refuses."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import Any
+
+import pytest
+
+from tests.dataset.sources import make_source
+from windrow.core.errors import PlanError, StateError
+from windrow.dataset import pipeline
+from windrow.dataset.chain import Chain
+from windrow.dataset.pipeline import DatasetPipeline
+from windrow.pipeline.job import Job
+
+
+def _same(batch: Any) -> Any:
+    return batch
+
+
+@pytest.fixture
+def pipe() -> DatasetPipeline:
+    return DatasetPipeline(Chain(make_source(3, 0, 4)).repeated(2).configured(executor="threads"))
+
+
+def _epochs(pipe: DatasetPipeline, *arguments: int) -> list[list[int]]:
+    return [[row["x"] for row in epoch.iter_rows()] for epoch in pipe.iter_epochs(*arguments)]
+
+
+def test_shuffles_every_epoch_anew(pipe: DatasetPipeline) -> None:
+    first, second = _epochs(pipe.random_shuffle_each_window(seed=3))
+    assert sorted(first) == sorted(second) == list(range(7))
+    assert first != second
+    assert _epochs(pipe.random_shuffle_each_window(seed=3)) == [first, second]
+
+
+def test_where_repeat_stands_does_not_matter() -> None:
+    chain = Chain(make_source(4, 4))
+    orders = [
+        DatasetPipeline(chain).repeat(2).window(blocks_per_window=1).random_shuffle_each_window(seed=3),
+        DatasetPipeline(chain).window(blocks_per_window=1).random_shuffle_each_window(seed=3).repeat(2),
+    ]
+    first, second = (_epochs(order.options(executor="threads")) for order in orders)
+    assert first == second
+
+
+@pytest.mark.parametrize(("max_epoch", "epochs"), [(-1, 2), (1, 1), (2, 2), (9, 2)])
+def test_max_epoch(pipe: DatasetPipeline, max_epoch: int, epochs: int) -> None:
+    assert _epochs(pipe, max_epoch) == [list(range(7))] * epochs
+
+
+def test_max_epoch_ends_an_endless_chain(pipe: DatasetPipeline) -> None:
+    assert [epoch.number for epoch in pipe.repeat().iter_epochs(3)] == [0, 1, 2]
+
+
+def test_split_deals_all_rows(pipe: DatasetPipeline) -> None:
+    shards = pipe.split(2, locality_hints=[None, None])
+    assert [[b["x"].tolist() for b in shard.iter_batches(2)] for shard in shards] == [
+        [[0, 1], [4, 5]],
+        [[2, 3], [6]],
+    ]
+    for shard in shards:
+        shard.close()
+
+
+def test_iterator_and_shard(pipe: DatasetPipeline) -> None:
+    with pipe.iterator() as shard:
+        assert [[row["x"] for row in epoch.iter_rows()] for epoch in shard.iter_epochs()] == [
+            list(range(7))
+        ] * 2
+    with pipe.shard(rank=1, world_size=2) as shard:
+        assert [b["x"].tolist() for b in shard.iter_batches(2)] == [[2, 3], [6]]
+
+
+def test_what_shards_are_asked_for(pipe: DatasetPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(pipeline, "open_shards", lambda *args, **named: asked.append((args, named)))
+    monkeypatch.setattr(pipeline, "open_shard", lambda *args, **named: asked.append((args, named)))
+    monkeypatch.setattr(pipeline, "find_place", lambda *_: (1, 4))
+    shuffled = pipe.random_shuffle_each_window(seed=3).map_batches(_same)
+    shuffled.split(2, equal="pad", locality_hints=("a", None))
+    shuffled.shard(equal=True)
+    ((job, n), split), ((own_job,), shard) = asked
+    assert n == 2
+    assert split == {"equal": "pad", "locality_hints": ["a", None]}
+    assert shard == {"rank": 1, "world_size": 4, "equal": True}
+    assert isinstance(job, Job)
+    assert job == own_job
+    assert (job.epochs, job.seed, job.on_demand, len(job.after)) == (2, 3, False, 1)
+
+
+def test_a_drawn_seed_is_not_shared(pipe: DatasetPipeline) -> None:
+    drawn = pipe.random_shuffle_each_window()
+    with pytest.raises(PlanError, match=r"a world of 2 needs a seed that all processes share.*seed="):
+        drawn.shard(rank=0, world_size=2)
+    with pytest.raises(PlanError, match="a world of 2"):
+        pickle.loads(pickle.dumps(drawn)).shard(rank=1, world_size=2)
+    with drawn.shard(rank=0, world_size=1) as shard:
+        assert sorted(row["x"] for row in shard.iter_rows()) == list(range(7))
+
+
+@pytest.mark.parametrize(
+    "call", ["split(1, state_dict={})", "iterator(state_dict={})", "shard(state_dict={})"]
+)
+def test_states_are_refused(pipe: DatasetPipeline, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "find_place", lambda *_: (0, 1))
+    with pytest.raises(StateError, match="cannot resume yet: leave it out"):
+        eval(f"pipe.{call}", {"pipe": pipe})
+
+
+BAD_CALLS = {
+    "repeat(0)": r"times=0 must be",
+    "window().window()": r"has a window already \(bytes_per_window='1.0GiB'\)",
+    "random_shuffle_each_window(seed=True)": r"seed=True must be an integer",
+    "random_shuffle_each_window(seed=1).random_shuffle_each_window()": r"shuffles already",
+    "random_shuffle_each_window().map_batches(len, preserves_rows=False)": r"call it before the shuffle",
+    "split(0)": r"n=0 must be an integer of 1 or more",
+    "split('2')": r"n='2' must be",
+    "split(2, equal=2)": r"equal=2 must be",
+    "split(2, locality_hints=[1, 2, 3])": r"3 entries for 2 shards",
+    "iter_epochs(0)": r"max_epoch=0 must be an integer of 1 or more, or -1 for all",
+    "iter_epochs(-2)": r"max_epoch=-2 must be",
+    "iter_epochs(1.5)": r"max_epoch=1.5 must be",
+    "explain(0)": r"n=0 must be",
+    "explain(2, equal='x')": r"equal='x' must be",
+    "explain(2, batch_size=0)": r"batch_size=0 must be",
+    "shard(rank=0)": r"give both, or neither",
+    "shard(rank=3, world_size=2)": r"rank=3 must be",
+    "shard(rank=0, world_size=1, equal=0)": r"equal=0 must be",
+    "options(prefetch_windows=1.0)": r"prefetch_windows=1.0 must be",
+}
+
+
+@pytest.mark.parametrize("call", BAD_CALLS)
+def test_bad_calls(pipe: DatasetPipeline, call: str) -> None:
+    with pytest.raises(PlanError, match=BAD_CALLS[call]):
+        eval(f"pipe.{call}", {"pipe": pipe})
+
+
+def test_ray_is_not_looked_for_where_threads_are_asked_for(
+    pipe: DatasetPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert _epochs(pipe) == [list(range(7))] * 2

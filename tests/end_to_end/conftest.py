@@ -1,0 +1,23 @@
+"""Fixtures of the end-to-end tests: both executors, and a small data set of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.data import write_trips
+
+
+@pytest.fixture(params=["threads", pytest.param("ray", marks=pytest.mark.ray)])
+def executor(request: pytest.FixtureRequest) -> str:
+    """Each executor's name in turn, ready to run."""
+    if request.param == "ray":
+        request.getfixturevalue("ray_local")
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def trips_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of three files with 6 row groups each, 18,000 rows in all."""
+    return write_trips(tmp_path_factory.mktemp("trips"))

@@ -1,0 +1,260 @@
+"""Bad input: one clear error each, at the call where it can be known there, nothing hung."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import windrow
+from tests.end_to_end.data import flip_byte_in_page, write_numbers
+from tests.end_to_end.reading import column, read_pass, windrow_threads
+
+pytestmark = pytest.mark.timeout(60)
+
+Chain = Callable[[], Any]
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Path:
+    """A directory with two files of 500 rows, 5 row groups each."""
+    for part in range(2):
+        write_numbers(tmp_path / f"{part}.parquet", 500, start=500 * part)
+    return tmp_path
+
+
+def _shuffled(path: Path, executor: str, **options: Any) -> windrow.DatasetPipeline:
+    ds = windrow.read_parquet(str(path), target_block_bytes=1, **options)
+    return ds.window(blocks_per_window=4).random_shuffle_each_window(seed=1).options(executor=executor)
+
+
+# --- known when it is asked for
+
+
+def test_no_match_for_a_path(tmp_path: Path) -> None:
+    for path in (tmp_path / "nowhere", tmp_path / "*.parquet"):
+        with pytest.raises(windrow.SourceError, match=path.name.replace("*", r"\*")):
+            windrow.read_parquet(str(path))
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"this is text, long enough to be something else" * 3])
+def test_no_parquet(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "other.parquet").write_bytes(content)
+    with pytest.raises(windrow.SourceError, match=r"other\.parquet"):
+        windrow.read_parquet(str(tmp_path / "other.parquet"))
+
+
+def test_a_truncated_file(numbers: Path) -> None:
+    whole = (numbers / "1.parquet").read_bytes()
+    (numbers / "1.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(windrow.SourceError, match=r"1\.parquet"):
+        windrow.read_parquet(str(numbers))
+
+
+def test_files_whose_schemas_differ(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1], "y": ["a"]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"x": [1], "y": [2]}), tmp_path / "1.parquet")
+    with pytest.raises(windrow.SourceError, match=r"'y' is int64 in .*1\.parquet but string in .*0\.parquet"):
+        windrow.read_parquet(str(tmp_path))
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "1.parquet")
+    with pytest.raises(windrow.SourceError, match=r"(?s)'y'.*1\.parquet|1\.parquet.*'y'"):
+        windrow.read_parquet(str(tmp_path))
+
+
+def test_compatible_schemas_unify(tmp_path: Path, executor: str) -> None:
+    pq.write_table(pa.table({"x": pa.array([1, 2], pa.int32()), "y": pa.nulls(2)}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"y": ["a", "b"], "x": pa.array([3, 4], pa.int64())}), tmp_path / "1.parquet")
+    rows = pa.concat_tables(read_pass(_shuffled(tmp_path, executor).iterator())).sort_by("x")
+    assert rows.to_pydict() == {"x": [1, 2, 3, 4], "y": [None, None, "a", "b"]}
+    assert rows.schema.types == [pa.int64(), pa.string()]
+
+
+def test_unknown_columns(numbers: Path) -> None:
+    with pytest.raises(windrow.PlanError, match=r"'xx'.*'x'"):
+        windrow.read_parquet(str(numbers), columns=["xx"])
+    with pytest.raises(windrow.PlanError, match=r"'yy'.*'y'"):
+        windrow.read_parquet(str(numbers), filter=pc.field("yy") > 1)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda ds: ds.window(blocks_per_window=1, bytes_per_window=1), "both"),
+        (lambda ds: ds.window().window(), "a window already"),
+        (lambda ds: ds.window(blocks_per_window=0), "blocks_per_window=0"),
+        (lambda ds: ds.window(blocks_per_window=-1), "blocks_per_window=-1"),
+        (lambda ds: ds.window(bytes_per_window=0), "bytes_per_window=0"),
+        (lambda ds: ds.window(bytes_per_window="-1GiB"), "bytes_per_window='-1GiB'"),
+        (lambda ds: ds.window(bytes_per_window="8"), "has no unit"),
+        (lambda ds: ds.split(0), "n=0"),
+        (lambda ds: ds.window().split(0), "n=0"),
+        (lambda ds: ds.repeat(0), "times=0"),
+        (lambda ds: ds.window().split(2, equal="most"), "equal='most'"),
+        (lambda ds: ds.window().split(2, locality_hints=[None]), "1 entries for 2 shards"),
+        (lambda ds: ds.window().random_shuffle_each_window().shard(rank=0, world_size=2), r"seed=\.\.\."),
+        (lambda ds: ds.window().shard(rank=2, world_size=2), "rank=2"),
+        (lambda ds: ds.options(executor="dask"), "dask"),
+        (lambda ds: ds.options(memory_limit="4"), "has no unit"),
+    ],
+)
+def test_refused_at_plan_time(numbers: Path, ask: Callable[[windrow.Dataset], Any], message: str) -> None:
+    ds = windrow.read_parquet(str(numbers))
+    with pytest.raises(windrow.PlanError, match=message):
+        ask(ds)
+
+
+def test_two_batch_sizes_in_one_epoch(numbers: Path, executor: str) -> None:
+    left, right = _shuffled(numbers, executor).repeat(2).split(2)
+    batches = left.iter_batches(10)
+    with pytest.raises(windrow.PlanError, match=r"(?s)batch_size=10.*batch_size=20"):
+        right.iter_batches(20)
+    with pytest.raises(windrow.PlanError, match=r"drop_last=False.*drop_last=True"):
+        right.iter_batches(10, drop_last=True)
+    # nothing is lost by having asked
+    found = column(list(batches)) + column(list(right.iter_batches(10)))
+    assert sorted(found) == list(range(1000))
+    # and the next epoch may have another size
+    assert sorted(column(read_pass(left, 25)) + column(read_pass(right, 25))) == list(range(1000))
+
+
+def test_a_shard_iterated_twice_at_once(numbers: Path, executor: str) -> None:
+    shard = _shuffled(numbers, executor).repeat(2).iterator()
+    batches = shard.iter_batches(10)
+    first = next(batches)["x"].tolist()
+    with pytest.raises(windrow.PlanError, match="is being iterated"):
+        shard.iter_rows()
+    assert sorted(first + column(list(batches))) == list(range(1000))
+
+
+def test_more_epochs_than_asked_for(numbers: Path, executor: str) -> None:
+    shard = _shuffled(numbers, executor).iterator()
+    assert len(column(read_pass(shard))) == 1000
+    with pytest.raises(windrow.PlanError, match="all 1 epochs"):
+        shard.iter_batches(10)
+    assert list(shard.iter_epochs()) == []
+
+
+def test_an_epoch_is_one_pass(numbers: Path, executor: str) -> None:
+    epochs = _shuffled(numbers, executor).repeat(2).iterator().iter_epochs()
+    first = next(epochs)
+    assert len(column(list(first.iter_batches(100)))) == 1000
+    with pytest.raises(windrow.PlanError, match="epoch 0 has been read"):
+        first.iter_batches(100)
+    second = next(epochs)
+    with pytest.raises(windrow.PlanError, match="epoch 0 has been read"):
+        first.iter_batches(100)
+    assert len(column(list(second.iter_batches(100)))) == 1000
+
+
+# --- known only when it is read
+
+
+def _fails(pipe: windrow.DatasetPipeline, kind: type[Exception], message: str) -> None:
+    with pipe.iterator() as shard, pytest.raises(kind, match=message):
+        read_pass(shard)
+    assert not windrow_threads()
+
+
+def test_a_corrupt_page(numbers: Path, executor: str) -> None:
+    pq.write_table(
+        pa.table({"x": np.arange(500), "y": np.zeros(500)}),
+        numbers / "1.parquet",
+        row_group_size=100,
+        write_page_checksum=True,
+        compression="none",
+    )
+    flip_byte_in_page(numbers / "1.parquet")
+    _fails(_shuffled(numbers, executor), windrow.SourceError, r"1\.parquet, row group 2\b.*damaged")
+
+
+def test_a_file_that_is_gone(numbers: Path, executor: str) -> None:
+    pipe = _shuffled(numbers, executor)
+    (numbers / "1.parquet").unlink()
+    _fails(pipe, windrow.SourceError, r"1\.parquet.*gone")
+
+
+@pytest.mark.parametrize("rows", [400, 500, 700])
+def test_a_file_replaced_after_planning(numbers: Path, executor: str, rows: int) -> None:
+    pipe = _shuffled(numbers, executor)
+    write_numbers(numbers / "1.parquet", rows, start=10_000)
+    _fails(pipe, windrow.SourceError, r"1\.parquet.*changed since it was listed")
+
+
+def test_a_file_cut_after_planning(numbers: Path, executor: str) -> None:
+    pipe = _shuffled(numbers, executor)
+    whole = (numbers / "1.parquet").read_bytes()
+    (numbers / "1.parquet").write_bytes(whole[:1000])
+    _fails(pipe, windrow.SourceError, r"1\.parquet")
+
+
+WRONG_RETURNS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "nothing": (lambda batch: None, "returned None"),
+    "a list": (lambda batch: [1, 2], "returned a list"),
+    "a number as a column": (lambda batch: {"x": 3}, "returned an int as column 'x'"),
+    "no columns": (lambda batch: {}, "returned no columns"),
+    "uneven columns": (lambda batch: {"x": batch["x"], "y": batch["y"][:-1]}, "unequal length"),
+    "fewer rows": (lambda batch: {"x": batch["x"][:-1]}, r"returned \d+ rows for \d+"),
+    "no row": (lambda batch: {"x": batch["x"][:0]}, r"returned 0 rows for \d+"),
+    "more rows": (lambda batch: {"x": np.repeat(batch["x"], 2)}, r"returned \d+ rows for \d+"),
+    "another type at times": (
+        lambda batch: {"x": batch["x"].astype("f4" if 0 in batch["x"] else "i8")},
+        "float",
+    ),
+    "other columns at times": (
+        lambda batch: {"x": batch["x"]} if 0 in batch["x"] else {"x": batch["x"], "z": batch["y"]},
+        "z",
+    ),
+    "written in place": (lambda batch: batch["x"].__setitem__(0, 1) or batch, "assign a new array"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_RETURNS)
+@pytest.mark.parametrize(
+    ("executor", "after"),
+    [
+        pytest.param("threads", False, id="threads-before"),
+        pytest.param("threads", True, id="threads-after"),
+        pytest.param("ray", False, id="ray-before", marks=pytest.mark.ray),
+    ],
+    indirect=["executor"],
+)
+def test_wrong_returns(numbers: Path, executor: str, case: str, after: bool) -> None:
+    fn, message = WRONG_RETURNS[case]
+    pipe = _shuffled(numbers, executor)
+    if not after:
+        ds = windrow.read_parquet(str(numbers), target_block_bytes=1).map_batches(fn)
+        pipe = ds.window(blocks_per_window=4).random_shuffle_each_window(seed=1).options(executor=executor)
+    else:
+        pipe = pipe.map_batches(fn)
+    _fails(pipe, windrow.TransformError, f"(?s){message}")
+
+
+@pytest.mark.parametrize("case", ["another type at times", "other columns at times"])
+def test_changing_schemas_where_rows_are_not_known(numbers: Path, executor: str, case: str) -> None:
+    fn, message = WRONG_RETURNS[case]
+    ds = windrow.read_parquet(str(numbers), target_block_bytes=1).map_batches(fn, preserves_rows=False)
+    pipe = ds.window(blocks_per_window=4).random_shuffle_each_window(seed=1).options(executor=executor)
+    _fails(pipe, windrow.TransformError, f"(?s){message}")
+
+
+def test_row_changes_after_the_shuffle_are_refused(numbers: Path) -> None:
+    pipe = _shuffled(numbers, "threads")
+    with pytest.raises(windrow.PlanError, match="before the shuffle"):
+        pipe.map_batches(lambda batch: batch, preserves_rows=False)
+
+
+def test_a_failing_collate_function(numbers: Path, executor: str) -> None:
+    def collate(batch: Any) -> Any:
+        raise ZeroDivisionError("mine")
+
+    with _shuffled(numbers, executor).iterator() as shard:
+        batches = shard.iter_torch_batches(10, collate_fn=collate)
+        with pytest.raises((windrow.TransformError, ZeroDivisionError), match="mine"):
+            next(batches)
+    assert not windrow_threads()

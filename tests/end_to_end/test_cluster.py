@@ -1,0 +1,144 @@
+"""Shards consumed on several nodes: the same rows in the same order, grouped by node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import windrow
+from tests.end_to_end.data import write_numbers
+from tests.end_to_end.reading import at_once, column, eventually, read_pass
+from windrow import Shard
+
+pytestmark = pytest.mark.timeout(150)
+
+ROWS = 12_000
+EPOCHS = 2
+
+
+class Trainer:
+    """Reads a shard where it lives."""
+
+    def node(self) -> str:
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
+
+    def read(self, shard: Shard) -> list[list[int]]:
+        return [column(read_pass(shard, 100)) for _ in range(EPOCHS)]
+
+    def read_torch(self, shard: Shard) -> int:
+        return sum(int(batch["x"].sum()) for batch in shard.iter_torch_batches(100))
+
+
+@pytest.fixture(scope="module")
+def nodes(ray_cluster: Any) -> list[str]:
+    """The ids of the three nodes, the driver's first."""
+    import ray
+
+    own = ray.get_runtime_context().get_node_id()
+    others = sorted(node["NodeID"] for node in ray.nodes() if node["NodeID"] != own)
+    assert len(others) == 2
+    return [own, *others]
+
+
+@pytest.fixture(scope="module")
+def pipe(ray_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> windrow.DatasetPipeline:
+    """Six windows an epoch."""
+    path = write_numbers(tmp_path_factory.mktemp("numbers") / "x.parquet", ROWS, row_group_size=500)
+    ds = windrow.read_parquet(str(path), target_block_bytes=1)
+    return ds.window(blocks_per_window=4).repeat(EPOCHS).random_shuffle_each_window(seed=21)
+
+
+@pytest.fixture(scope="module")
+def expected(pipe: windrow.DatasetPipeline) -> list[list[list[int]]]:
+    """What threads deliver to four shards."""
+    shards = pipe.options(executor="threads").split(4)
+    return at_once(shards, lambda shard: [column(read_pass(shard, 100)) for _ in range(EPOCHS)])
+
+
+def _trainers(nodes: list[str], placed: tuple[int, ...]) -> list[Any]:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    actor = ray.remote(Trainer)
+    trainers = [
+        actor.options(
+            num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[at], soft=False)
+        ).remote()
+        for at in placed
+    ]
+    assert ray.get([trainer.node.remote() for trainer in trainers]) == [nodes[at] for at in placed]
+    return trainers
+
+
+HINTS: dict[str, Callable[[list[Any], list[str]], list[Any] | None]] = {
+    "none": lambda trainers, nodes: None,
+    "actors": lambda trainers, nodes: list(trainers),
+    "nodes": lambda trainers, nodes: [nodes[0], nodes[0], nodes[1], nodes[2]],
+    "mixed": lambda trainers, nodes: [None, trainers[1], nodes[1], None],
+    "wrong": lambda trainers, nodes: [nodes[2], nodes[1], nodes[0], nodes[0]],
+}
+
+
+@pytest.mark.parametrize("hint", HINTS)
+def test_the_order_is_that_of_threads(
+    pipe: windrow.DatasetPipeline, nodes: list[str], expected: list[list[list[int]]], hint: str
+) -> None:
+    import ray
+
+    trainers = _trainers(nodes, (0, 0, 1, 2))
+    shards = pipe.split(4, locality_hints=HINTS[hint](trainers, nodes))
+    coordinator = shards[0]._session._coordinator  # type: ignore[attr-defined]
+    if hint in ("actors", "nodes"):
+        assert ray.get(coordinator.destinations.remote()) == ((0, 1), (2,), (3,))
+    found = ray.get([t.read.remote(shard) for t, shard in zip(trainers, shards, strict=True)])
+    assert found == expected
+    assert sorted(value for shard in found for value in shard[0]) == list(range(ROWS))
+    # where a shard is really read wins over any hint
+    assert ray.get(coordinator.destinations.remote()) == ((0, 1), (2,), (3,))
+
+
+def test_hints_that_are_none(pipe: windrow.DatasetPipeline, nodes: list[str]) -> None:
+    with pytest.raises(windrow.PlanError, match="living node"):
+        pipe.split(2, locality_hints=[nodes[0], "node-17"])
+    with pytest.raises(windrow.PlanError, match="actor handle"):
+        pipe.split(2, locality_hints=[3, None])
+
+
+def test_map_tasks_run_on_every_node(pipe: windrow.DatasetPipeline, nodes: list[str]) -> None:
+    with pipe.iterator() as shard:
+        assert len(column(read_pass(shard))) == ROWS
+        spans = shard.stats().run.spans
+    places = {span.lane.split(" on ")[1] for span in spans if span.kind == "map"}
+    assert len(places) > 1
+    assert places <= {node[:6] for node in nodes}
+
+
+def test_torch_batches_on_other_nodes(pipe: windrow.DatasetPipeline, nodes: list[str]) -> None:
+    import ray
+
+    trainers = _trainers(nodes, (1, 2))
+    shards = pipe.split(2, equal=True, locality_hints=trainers)
+    sums = ray.get([t.read_torch.remote(shard) for t, shard in zip(trainers, shards, strict=True)])
+    assert sum(sums) == ROWS * (ROWS - 1) // 2
+
+
+def test_everything_is_let_go_on_every_node(pipe: windrow.DatasetPipeline, nodes: list[str]) -> None:
+    import ray
+
+    trainers = _trainers(nodes, (1, 2))
+    shards = pipe.split(2, locality_hints=trainers)
+    first = [t.read.remote(shard) for t, shard in zip(trainers, shards, strict=True)]
+    ray.get(first)
+    for trainer in trainers:
+        ray.kill(trainer)
+    del first, shards, trainers
+
+    def used() -> float:
+        name = "object_store_memory"
+        return float(ray.cluster_resources()[name] - ray.available_resources().get(name, 0))
+
+    assert eventually(lambda: used() == 0, 30), f"{used():,.0f} bytes are still stored"

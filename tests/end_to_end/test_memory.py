@@ -1,0 +1,138 @@
+"""Memory stays within its limit: nothing is spilled, and what cannot fit is refused."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import windrow
+from tests.conftest import REPOSITORY
+from tests.end_to_end.data import write_wide
+from tests.end_to_end.reading import at_once
+from windrow import Shard
+
+pytestmark = pytest.mark.timeout(170)
+
+ROWS = 8_000_000
+COLUMNS = 16
+DATA_BYTES = ROWS * COLUMNS * 8
+
+_THROUGH_A_SMALL_STORE = """
+import glob, sys
+from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+import ray, windrow
+
+path, rows = sys.argv[1], int(sys.argv[2])
+context = ray.init(address="local", num_cpus=2, object_store_memory=100 * 2**20, include_dashboard=False,
+                   log_to_driver=False, logging_level="ERROR")
+ds = windrow.read_parquet(path, target_block_bytes=1)
+pipe = ds.window(bytes_per_window="30MB").repeat(1).random_shuffle_each_window(seed=1)
+pipe = pipe.options(executor="ray")
+assert ds.size_bytes() >= 10 * ray.cluster_resources()["object_store_memory"] * 0.97
+seen = np.zeros(rows, np.uint8)
+
+def read(shard):
+    for batch in shard.iter_torch_batches(8192):
+        np.add.at(seen, batch["key"].numpy(), 1)
+        assert len(batch) == 16
+    return shard.stats()
+
+with ThreadPoolExecutor(2) as threads:
+    stats = list(threads.map(read, pipe.split(2)))
+assert (seen == 1).all(), np.bincount(seen)
+run = stats[0].run
+assert run.peak_held_bytes <= run.memory_bytes <= 80 * 2**20, run
+logs = ray._private.worker._global_node.get_session_dir_path() + "/logs/"
+for name in glob.glob(logs + "raylet*.out"):
+    assert "Spilled" not in Path(name).read_text()
+assert not glob.glob(logs + "*spill_worker*"), "a worker was started to spill"
+print("done", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """1 GB when decoded, in row groups of 2.56 MB."""
+    path = tmp_path_factory.mktemp("wide") / "wide.parquet"
+    return write_wide(path, ROWS, columns=COLUMNS, row_group_size=20_000)
+
+
+@pytest.mark.ray
+def test_ten_times_the_object_store_with_nothing_spilled(tmp_path: Path, wide: Path) -> None:
+    script = tmp_path / "trainer.py"
+    script.write_text(_THROUGH_A_SMALL_STORE)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script), str(wide), str(ROWS)],
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin", "RAY_USAGE_STATS_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=160,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+def _read_keys(shard: Shard) -> np.ndarray:
+    return np.concatenate([batch["key"] for batch in shard.iter_batches(8_192)])
+
+
+@pytest.mark.parametrize("share", [0.25, 0.7])
+def test_windows_of_much_of_the_limit_stream_on_threads(wide: Path, share: float) -> None:
+    limit = 500_000_000
+    ds = windrow.read_parquet(str(wide), target_block_bytes=1)
+    pipe = ds.window(bytes_per_window=int(limit * share)).random_shuffle_each_window(seed=1)
+    limited = pipe.options(executor="threads", memory_limit=limit)
+    assert limited.explain(2).budget.total_bytes <= limit
+    shards = limited.split(2)
+    keys = np.concatenate(at_once(shards, _read_keys))
+    assert np.array_equal(np.sort(keys), np.arange(ROWS))
+    run = shards[0].stats().run
+    assert 0 < run.peak_held_bytes <= run.memory_bytes <= limit
+    assert run.dropped_windows == 0
+
+
+ASKS: dict[str, Callable[[windrow.DatasetPipeline], Any]] = {
+    "explain": lambda pipe: pipe.explain(2),
+    "split": lambda pipe: pipe.split(2),
+    "iter_batches": lambda pipe: pipe.iter_batches(1_000),
+}
+
+
+@pytest.mark.parametrize("how", ASKS)
+@pytest.mark.parametrize("chain", ["window", "repeat"])
+def test_a_window_that_cannot_fit_is_refused(executor: str, wide: Path, how: str, chain: str) -> None:
+    ds = windrow.read_parquet(str(wide), target_block_bytes=1).options(
+        executor=executor, memory_limit="250MB"
+    )
+    pipe = ds.window(bytes_per_window="500MB") if chain == "window" else ds.repeat(2)
+    with pytest.raises(windrow.PlanError, match="memory limit") as caught:
+        ASKS[how](pipe.random_shuffle_each_window(seed=1))
+    found = re.search(r"window\(bytes_per_window=(\d+)\)", str(caught.value))
+    assert found is not None, caught.value
+    # the remedy is one
+    smaller = ds.window(bytes_per_window=int(found[1])).random_shuffle_each_window(seed=1)
+    smaller.explain(1 if how == "iter_batches" else 2)
+    assert int(found[1]) > 80_000_000
+
+
+def test_no_limit_changes_the_order(executor: str, wide: Path) -> None:
+    ds = windrow.read_parquet(str(wide), target_block_bytes=1, columns=["key"])
+    pipe = ds.window(bytes_per_window="16MB").random_shuffle_each_window(seed=1)
+
+    def read(**options: Any) -> list[np.ndarray]:
+        return at_once(pipe.options(executor=executor, **options).split(2), _read_keys)
+
+    usual = read()
+    # what tasks and runs hold beside the windows is the least that any limit must leave
+    for found in (read(memory_limit="148MB"), read(prefetch_windows=3), read(prefetch_windows=0)):
+        assert all(np.array_equal(a, b) for a, b in zip(usual, found, strict=True))

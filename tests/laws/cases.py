@@ -1,0 +1,356 @@
+"""Random chains over tables in memory, what they must deliver, and ways to read them."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from tests.laws.reference import Dealt, deal_list, order_epoch
+from windrow.core.source import BlockAddress, BlockTable
+from windrow.pipeline.budgeting import budget_program
+from windrow.pipeline.epoch import Epoch
+from windrow.pipeline.executors.seam import Executor
+from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.executors.workers import WorkerPool
+from windrow.pipeline.job import Job, Options
+from windrow.pipeline.program import Program
+from windrow.pipeline.shard import Shard, open_shards
+from windrow.pipeline.transforms import MapBatches
+from windrow.shuffle.deal import Equal
+from windrow.shuffle.plan import WindowCut
+
+__all__ = ["Case", "Rows", "ScrambledThreads", "assert_delivers", "read_shards"]
+
+Rows = list[int]
+How = Literal["batches", "rows", "torch"]
+JOIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class BlocksReader:
+    """Makes a block of its address: the numbers of its rows, and more columns made of them."""
+
+    keeps: Callable[[int], bool] | None
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        numbers = [x for x in range(*address.locator) if self.keeps is None or self.keeps(x)]
+        return make_table(numbers)
+
+    def parts(self, address: BlockAddress) -> Iterator[pa.Table]:
+        yield self.read(address)
+
+
+def make_table(numbers: Sequence[int]) -> pa.Table:
+    x = np.array(numbers, dtype=np.int64)
+    return pa.table({"x": x, "half": x.astype(np.float32) / 2, "flag": (x % 2).astype(np.uint8)})
+
+
+@dataclass(frozen=True)
+class BlocksSource:
+    """Blocks of so many stored rows, of which a filter may keep only some."""
+
+    sizes: tuple[int, ...]
+    keeps: Callable[[int], bool] | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return make_table([]).schema
+
+    @property
+    def blocks(self) -> BlockTable:
+        rows = np.array(self.sizes, dtype=np.int64)
+        return BlockTable(rows, rows * 13, rows * 13, self.keeps is None, bytes_exact=True)
+
+    @property
+    def reader(self) -> BlocksReader:
+        return BlocksReader(self.keeps)
+
+    @property
+    def fingerprint(self) -> str:
+        return f"blocks {self.sizes}"
+
+    @property
+    def contents(self) -> str:
+        return f"{hash((self.sizes, self.keeps is None)):x}"
+
+    @property
+    def null_counts(self) -> dict[str, int | None]:
+        return dict.fromkeys(self.schema.names, 0)
+
+    def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
+        return tuple(BlockAddress(f"block {block}", self.stored(block)) for block in blocks)
+
+    def stored(self, block: int) -> tuple[int, int]:
+        """The first number of a block, and the one behind its last."""
+        return sum(self.sizes[:block]), sum(self.sizes[: block + 1])
+
+    def describe(self) -> str:
+        return f"{len(self.sizes)} blocks"
+
+
+def keep_some(x: int) -> bool:
+    """A filter that keeps none of some blocks and all of none."""
+    return x % 3 == 1 and x % 20 < 12
+
+
+def negate(batch: dict[str, Any]) -> dict[str, Any]:
+    return {**batch, "x": -batch["x"]}
+
+
+def drop_some(batch: dict[str, Any]) -> dict[str, Any]:
+    kept = (batch["x"] % 3 == 1) & (batch["x"] % 20 < 12)
+    return {name: column[kept] for name, column in batch.items()}
+
+
+def double(batch: dict[str, Any]) -> dict[str, Any]:
+    return {name: np.repeat(column, 2, axis=0) for name, column in batch.items()}
+
+
+Change = Literal["none", "negated", "filtered", "dropped", "doubled"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A chain and its shards.
+
+    Attributes
+    ----------
+    sizes
+        Stored rows of each block.
+    change
+        What happens to rows before the shuffle.
+    tight
+        Give the least memory that the plan accepts.
+    cache, cache_limit
+        Where decoded blocks are kept, and how many bytes of them.
+    """
+
+    sizes: tuple[int, ...]
+    cut: WindowCut = WindowCut()
+    seed: int | None = 7
+    epochs: int = 1
+    shards: int = 1
+    batch_rows: int = 1
+    equal: Equal = False
+    drop_last: bool = False
+    change: Change = "none"
+    tight: bool = False
+    prefetch_windows: int = 1
+    cache: Literal["memory", "disk"] | None = None
+    cache_limit: int | None = None
+
+    @property
+    def source(self) -> BlocksSource:
+        return BlocksSource(self.sizes, keep_some if self.change == "filtered" else None)
+
+    @property
+    def rows_known(self) -> bool:
+        return self.change in ("none", "negated")
+
+    def job(self, executor: str | Executor) -> Job:
+        functions = {"negated": negate, "dropped": drop_some, "doubled": double}
+        before = (
+            (MapBatches(functions[self.change], preserves_rows=self.change == "negated"),)
+            if self.change in functions
+            else ()
+        )
+        job = Job(
+            source=self.source,
+            cut=self.cut,
+            epochs=self.epochs,
+            seed=self.seed,
+            before=before,
+            options=Options(
+                executor=executor,
+                prefetch_windows=self.prefetch_windows,
+                progress=False,
+                cache=self.cache,
+                cache_limit=self.cache_limit if self.cache else None,
+            ),
+        )
+        if not self.tight or isinstance(executor, str):
+            return job
+        program = Program(job, self.shards, self.equal, tuple(range(self.shards)))
+        budget = budget_program(program, executor.resources(), self.batch_rows)
+        least = budget.window_bytes + budget.runs_bytes + budget.tasks_bytes
+        least += budget.cache_bytes if self.cache_limit else 0
+        options = replace(job.options, memory_limit=max(1, least))
+        return Job(job.source, self.cut, self.epochs, self.seed, before, options=options)
+
+    def values(self) -> list[Rows]:
+        """What each block delivers, in stored order."""
+        source = self.source
+        blocks = [list(range(*source.stored(block))) for block in range(len(self.sizes))]
+        change: Callable[[Rows], Rows] = {
+            "none": lambda rows: rows,
+            "negated": lambda rows: [-x for x in rows],
+            "filtered": lambda rows: [x for x in rows if keep_some(x)],
+            "dropped": lambda rows: [x for x in rows if keep_some(x)],
+            "doubled": lambda rows: [x for x in rows for _ in range(2)],
+        }[self.change]
+        return [change(rows) for rows in blocks]
+
+    def order(self, epoch: int) -> Rows:
+        """The values of an epoch in their order."""
+        return order_epoch(self.source.blocks, self.values(), cut=self.cut, seed=self.seed, epoch=epoch)
+
+    def dealt(self, epoch: int, batch_rows: int | None = None) -> Dealt:
+        """The values that each shard gets, batch by batch."""
+        order = self.order(epoch)
+        B = self.batch_rows if batch_rows is None else batch_rows
+        dealt = deal_list(len(order), self.shards, B, self.equal, drop_last=self.drop_last)
+        batches = [[[order[row] for row in batch] for batch in shard] for shard in dealt.batches]
+        return Dealt(batches, dealt.padded, dealt.left_out)
+
+
+@dataclass(frozen=True)
+class ScrambledThreads(ThreadsExecutor):
+    """Threads that take work in a random order and dawdle, so that nothing ends in the usual order."""
+
+    scramble: int = 0
+
+    def pool(self, workers: int) -> WorkerPool:
+        return _ScrambledPool(workers, self.scramble)
+
+
+class _ScrambledPool(WorkerPool):
+    def __init__(self, workers: int, seed: int) -> None:
+        super().__init__(workers, "windrow-scrambled")
+        self._random = random.Random(seed)
+
+    def submit(self, priority: tuple[int, ...], call: Callable[[], Any]) -> Any:
+        delay = self._random.choice([0, 0, 0, 1e-4, 2e-3])
+
+        def late() -> Any:
+            time.sleep(delay)
+            return call()
+
+        return super().submit((self._random.getrandbits(16),), late)
+
+
+@dataclass
+class Reading:
+    """One shard being read: its batches by epoch, and what it said about each epoch."""
+
+    shard: Shard
+    case: Case
+    how: How = "batches"
+    epochs: list[list[Rows]] = field(default_factory=list)
+    lengths: list[int | None] = field(default_factory=list)
+    padded: list[int] = field(default_factory=list)
+
+    def steps(self) -> Iterator[None]:
+        """Read everything; yields after every batch."""
+        for epoch in self.shard.iter_epochs():
+            assert epoch.number == len(self.epochs)
+            iterator = self.begin(epoch)
+            batches: list[Rows] = []
+            self.epochs.append(batches)
+            self.lengths.append(_length(iterator))
+            for batch in iterator:
+                batches.append(take_rows(batch))
+                yield
+            if iterator.reading.facts.total is not None:
+                self.padded.append(epoch.padded_rows)
+
+    def begin(self, epoch: Epoch) -> Any:
+        case = self.case
+        if self.how == "rows":
+            return epoch.iter_rows()
+        if self.how == "torch":
+            return epoch.iter_torch_batches(case.batch_rows, drop_last=case.drop_last)
+        return epoch.iter_batches(case.batch_rows, drop_last=case.drop_last)
+
+
+def take_rows(batch: Any) -> Rows:
+    """The numbers of a batch, whose other columns must belong to the same rows."""
+    if isinstance(batch["x"], int):
+        assert batch["half"] == batch["x"] / 2 or batch["x"] <= 0
+        return [batch["x"]]
+    x = np.asarray(batch["x"])
+    assert (np.abs(x) % 2 == np.asarray(batch["flag"])).all()
+    assert (np.abs(x).astype(np.float32) / 2 == np.asarray(batch["half"])).all()
+    return [int(value) for value in x]
+
+
+def _length(iterator: Any) -> int | None:
+    try:
+        return len(iterator)
+    except TypeError:
+        return None
+
+
+Order = Literal["together", "alternately", "in turn"]
+
+
+def read_shards(
+    case: Case, executor: str | Executor, *, order: Order = "together", how: How = "batches"
+) -> list[Reading]:
+    """Read all epochs of all shards of a case in this process."""
+    shards = open_shards(case.job(executor), case.shards, equal=case.equal)
+    readings = [Reading(shard, case, how) for shard in shards]
+    try:
+        if order == "together":
+            _read_in_threads(readings)
+        elif order == "alternately":
+            _read_alternately(readings, random.Random(len(case.sizes)))
+        else:
+            for reading in readings:
+                for _ in reading.steps():
+                    pass
+    finally:
+        for shard in shards:
+            shard.close()
+    return readings
+
+
+def _read_in_threads(readings: list[Reading]) -> None:
+    errors: list[BaseException] = []
+
+    def read(reading: Reading) -> None:
+        try:
+            for _ in reading.steps():
+                pass
+        except BaseException as error:
+            errors.append(error)
+
+    if len(readings) == 1:
+        read(readings[0])
+    else:
+        threads = [threading.Thread(target=read, args=(reading,), daemon=True) for reading in readings]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(JOIN_SECONDS)
+        assert not any(thread.is_alive() for thread in threads) or errors, "a shard waits for ever"
+    if errors:
+        raise errors[0]
+
+
+def _read_alternately(readings: list[Reading], turns: random.Random) -> None:
+    left = [reading.steps() for reading in readings]
+    while left:
+        steps = turns.choice(left)
+        if next(steps, steps) is steps:
+            left.remove(steps)
+
+
+def assert_delivers(case: Case, readings: Sequence[Reading], how: How = "batches") -> None:
+    """What was read is what the laws say, batch by batch; and what was said of it is true."""
+    for epoch in range(case.epochs):
+        dealt = case.dealt(epoch, 1 if how == "rows" else None)
+        got = [reading.epochs[epoch] for reading in readings]
+        assert got == dealt.batches
+        for reading in readings:
+            length = reading.lengths[epoch]
+            assert length == len(reading.epochs[epoch]) or (length is None and not case.rows_known)
+            if case.rows_known:
+                assert reading.padded[epoch] == dealt.padded
+    assert all(len(reading.epochs) == case.epochs for reading in readings)

@@ -1,0 +1,312 @@
+"""Decoded blocks that are kept: the order never changes, limits hold, and nothing is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import windrow
+from windrow.pipeline.cache import disk as disk_module
+from windrow.pipeline.cache.block_file import write_block
+from windrow.pipeline.cache.blocks import BlockCache
+from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.stats import RunStats
+
+FILES, GROUPS, ROWS = 6, 3, 400
+# four columns: 8 + 8 + 8 bytes, and text
+CACHES: list[dict[str, Any]] = [
+    {"cache": "memory"},
+    {"cache": "memory", "cache_limit": 30_000},
+    {"cache": "disk"},
+    {"cache": "disk", "cache_limit": 40_000},
+]
+
+
+def write(folder: Path, *, times: int = 1) -> Path:
+    folder.mkdir(exist_ok=True)
+    for number in range(FILES):
+        x = np.arange(number * GROUPS * ROWS, (number + 1) * GROUPS * ROWS)
+        nulls = pa.array(x, mask=x % 5 == 0)
+        table = pa.table({"x": x, "y": x * times, "n": nulls, "s": [f"row {i}" for i in x]})
+        pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=ROWS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("caches") / "data")
+
+
+def negate(batch: dict[str, Any]) -> dict[str, Any]:
+    return {**batch, "y": -batch["y"]}
+
+
+def make(data: Path, *, how: str = "plain", epochs: int = 3, window: int = 5, **options: Any) -> Any:
+    import pyarrow.compute as pc
+
+    row_filter = pc.field("n") > 1000 if how == "filtered" else None
+    ds: Any = windrow.read_parquet(data, filter=row_filter, target_block_bytes=1)
+    if how == "mapped":
+        ds = ds.map_batches(negate)
+    pipe = ds.window(blocks_per_window=window).repeat(epochs).random_shuffle_each_window(seed=5)
+    return pipe.options(**{"executor": "threads", "progress": False, **options})
+
+
+def read(pipe: Any, shards: int = 1) -> tuple[list[Any], RunStats]:
+    parts = pipe.split(shards)
+    rows: list[Any] = []
+    for _ in range(10):
+        epochs = [next(part.iter_epochs(), None) for part in parts]
+        if None in epochs:
+            break
+        batches = [epoch.iter_batches(100, batch_format="pyarrow") for epoch in epochs if epoch is not None]
+        rows.append([[batch.to_pylist() for batch in iterator] for iterator in batches])
+    for part in parts:
+        part.close()
+    return rows, parts[0].stats().run
+
+
+@pytest.mark.parametrize("how", ["plain", "filtered", "mapped"])
+@pytest.mark.parametrize("options", CACHES, ids=str)
+@pytest.mark.parametrize("shards", [1, 2])
+def test_the_order_is_the_same(
+    data: Path, tmp_path: Path, how: str, options: dict[str, Any], shards: int
+) -> None:
+    place: dict[str, Any] = {"cache_dir": tmp_path} if options["cache"] == "disk" else {}
+    expected, plain = read(make(data, how=how, memory_limit="1GiB"), shards)
+    got, run = read(make(data, how=how, memory_limit="1GiB", **options, **place), shards)
+    assert got == expected
+    assert plain.cache_hits == plain.cache_bytes == 0
+    assert run.cache_hits + run.cache_misses == plain.cache_misses
+    assert run.cache_hits > 0
+    if "cache_limit" not in options:
+        # blocks of the next epoch may be asked for while they are being read for this one
+        assert FILES * GROUPS <= run.cache_misses < plain.cache_misses
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("cache", ["memory", "disk"])
+def test_the_limit_is_kept(data: Path, tmp_path: Path, cache: str) -> None:
+    place: dict[str, Any] = {"cache_dir": tmp_path} if cache == "disk" else {}
+    limit = 60_000
+    with make(data, cache=cache, cache_limit=limit, **place).iterator() as shard:
+        peak = 0
+        for epoch in shard.iter_epochs():
+            for _ in epoch.iter_batches(100):
+                used = sum(path.stat().st_size for path in tmp_path.glob("*/*"))
+                peak = max(peak, used, shard.stats().run.cache_bytes)
+    assert limit // 2 < peak <= limit
+
+
+def test_passes_in_stored_order_find_the_blocks_of_the_first(data: Path) -> None:
+    pipe = windrow.read_parquet(data, target_block_bytes=1).window(blocks_per_window=2).repeat()
+    (shard,) = pipe.options(cache="memory", executor="threads").split(1)
+    with shard:
+        passes = [[batch["x"].tolist() for batch in shard.iter_batches(500)] for _ in range(3)]
+        run = shard.stats().run
+    assert passes[0] == passes[1] == passes[2]
+    assert run.cache_misses < 2 * FILES * GROUPS <= run.cache_hits + run.cache_misses
+
+
+def test_passes_on_demand_find_the_blocks_of_the_first(data: Path) -> None:
+    (shard,) = windrow.read_parquet(data, target_block_bytes=1).options(cache="memory").split(1)
+    with shard:
+        passes = [[batch["x"].tolist() for batch in shard.iter_batches(500)] for _ in range(3)]
+        run = shard.stats().run
+    assert passes[0] == passes[1] == passes[2]
+    assert (run.cache_misses, run.cache_hits) == (FILES * GROUPS, 2 * FILES * GROUPS)
+
+
+def test_an_epoch_left_early_and_windows_dropped_under_pressure(data: Path) -> None:
+    expected, _ = read(make(data, epochs=3))
+    with make(data, epochs=3, cache="memory").iterator() as shard:
+        epochs = shard.iter_epochs()
+        next(iter(next(epochs).iter_batches(100)))
+        for epoch in epochs:
+            got = [batch.to_pylist() for batch in epoch.iter_batches(100, batch_format="pyarrow")]
+            assert [got] == expected[epoch.number]
+
+
+def test_memory_is_let_go_with_the_run(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[weakref.ref[Any]] = []
+    take = BlockCache.keep
+
+    def note(self: BlockCache, block: int, size_bytes: int, handle: Any) -> None:
+        kept.extend(weakref.ref(table) for table in handle)
+        take(self, block, size_bytes, handle)
+
+    monkeypatch.setattr(BlockCache, "keep", note)
+    pipe = make(data, cache="memory")
+    shard = pipe.iterator()
+    list(next(shard.iter_epochs()).iter_batches(100))
+    assert any(table() is not None for table in kept)
+    shard.close()
+    gc.collect()
+    until = time.monotonic() + 20
+    while any(table() is not None for table in kept):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+# --- kept for later runs
+
+
+def keep(data: Path, place: Path, **more: Any) -> Any:
+    return make(data, epochs=1, cache="disk", cache_dir=place, keep_cache=True, **more)
+
+
+def test_a_later_run_reads_nothing_anew(data: Path, tmp_path: Path) -> None:
+    expected, first = read(keep(data, tmp_path))
+    got, second = read(keep(data, tmp_path))
+    assert got == expected
+    assert (first.cache_misses, first.cache_hits) == (FILES * GROUPS, 0)
+    assert (second.cache_misses, second.cache_hits) == (0, FILES * GROUPS)
+
+
+def test_other_columns_and_filters_have_blocks_of_their_own(data: Path, tmp_path: Path) -> None:
+    read(keep(data, tmp_path))
+    expected, _ = read(make(data, how="filtered", epochs=1))
+    got, run = read(keep(data, tmp_path, how="filtered"))
+    assert got == expected
+    assert run.cache_hits == 0
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_changed_source_is_read_anew(tmp_path: Path) -> None:
+    place = tmp_path / "kept"
+    read(keep(write(tmp_path / "data"), place))
+    changed = write(tmp_path / "data", times=3)
+    expected, _ = read(make(changed, epochs=1))
+    got, run = read(keep(changed, place))
+    assert got == expected
+    assert run.cache_hits == 0
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "foreign", "empty"])
+def test_damaged_files_are_read_anew_and_written_again(data: Path, tmp_path: Path, damage: str) -> None:
+    expected, _ = read(keep(data, tmp_path))
+    for path in tmp_path.glob("*/*.arrows"):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        changed = {"flipped": bytes(content), "truncated": bytes(content[:-9]), "foreign": b"x" * 500}
+        path.write_bytes(changed.get(damage, b""))
+    got, run = read(keep(data, tmp_path))
+    assert got == expected
+    assert run.cache_misses == FILES * GROUPS
+    again, run = read(keep(data, tmp_path))
+    assert again == expected
+    assert run.cache_misses == 0
+
+
+# --- nothing is left behind
+
+
+def test_a_failed_run_leaves_no_file(data: Path, tmp_path: Path) -> None:
+    def fail(batch: dict[str, Any]) -> dict[str, Any]:
+        if 3000 in batch["x"]:
+            raise ArithmeticError("no")
+        return batch
+
+    ds = windrow.read_parquet(data, target_block_bytes=1).map_batches(fail).repeat(2)
+    with pytest.raises(windrow.TransformError):
+        list(ds.options(cache="disk", cache_dir=tmp_path, executor="threads").iter_batches(100))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dropped_iterator_leaves_no_file(data: Path, tmp_path: Path) -> None:
+    batches = iter(make(data, cache="disk", cache_dir=tmp_path).iter_batches(100))
+    next(batches)
+    assert list(tmp_path.iterdir()) != []
+    del batches
+    gc.collect()
+    until = time.monotonic() + 20
+    while list(tmp_path.iterdir()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_what_a_killed_process_left_goes_with_the_next_run(data: Path, tmp_path: Path) -> None:
+    script = (
+        "import sys, time, windrow\n"
+        "pipe = windrow.read_parquet(sys.argv[1], target_block_bytes=1).repeat(3)\n"
+        "pipe = pipe.options(cache='disk', cache_dir=sys.argv[2], executor='threads')\n"
+        "next(iter(pipe.iter_batches(100)))\n"
+        "print('reading', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", script, str(data), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "reading\n"
+        os.kill(process.pid, signal.SIGKILL)
+    assert len(list(tmp_path.iterdir())) == 1
+    read(make(data, cache="disk", cache_dir=tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_ends_without_closing_leaves_no_file(data: Path, tmp_path: Path) -> None:
+    script = (
+        "import sys, windrow\n"
+        "pipe = windrow.read_parquet(sys.argv[1], target_block_bytes=1).repeat(3)\n"
+        "shard = pipe.options(cache='disk', cache_dir=sys.argv[2], executor='threads').iterator()\n"
+        "next(iter(shard.iter_batches(100)))\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(data), str(tmp_path)], check=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_said_once_and_the_run_goes_on(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, _ = read(make(data))
+    written: list[Any] = []
+
+    def write_a_few(*args: Any, **options: Any) -> int:
+        written.append(args)
+        if len(written) > 4:
+            raise OSError(28, "No space left on device")
+        return write_block(*args, **options)
+
+    monkeypatch.setattr(disk_module, "write_block", write_a_few)
+    pipe = make(data, cache="disk", cache_dir=tmp_path, executor=ThreadsExecutor(1))
+    with pytest.warns(RuntimeWarning, match=r"no longer kept in .*No space left on device") as told:
+        got, run = read(pipe)
+    assert got == expected
+    assert len(told) == 1
+    assert len(written) == 5
+    assert run.cache_hits > 0
+
+
+# --- what functions are given is not what is kept
+
+
+def write_to_pandas(batch: Any) -> Any:
+    batch["y"] += 1
+    batch.loc[:, "x"] = batch["x"] * 2
+    return batch
+
+
+def change(data: Path, function: Any, batch_format: Any, **options: Any) -> Any:
+    ds: Any = windrow.read_parquet(data, columns=["x", "y"], target_block_bytes=1)
+    pipe = ds.map_batches(function, batch_format=batch_format).repeat(3).random_shuffle_each_window(seed=2)
+    return pipe.options(executor="threads", **options)
+
+
+@pytest.mark.parametrize("cache", ["memory", "disk"])
+def test_functions_that_write_do_not_change_what_is_kept(data: Path, cache: Any) -> None:
+    expected, _ = read(change(data, write_to_pandas, "pandas"))
+    got, run = read(change(data, write_to_pandas, "pandas", cache=cache))
+    assert got == expected
+    assert run.cache_hits > 0

@@ -1,0 +1,318 @@
+"""Laws 1, 2, 3 and 5 on threads: random chains against the laws written out in lists."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import windrow
+from tests.laws.cases import Case, Rows, ScrambledThreads, assert_delivers, read_shards
+from tests.laws.examples import examples
+from tests.laws.reference import deal_list, order_epoch
+from windrow.core.errors import PlanError, TransformError
+from windrow.pipeline import budgeting, driver, program, reader
+from windrow.pipeline.executors import threads
+from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.shard import open_shards
+from windrow.pipeline.transforms import MapBatches
+from windrow.shuffle.deal import Equal
+from windrow.shuffle.plan import WindowCut
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_and_impatient() -> Iterator[None]:
+    """Runs and tasks of a few rows, so that there are many; signs and patience in fractions of a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (program, budgeting):
+            patch.setattr(module, "RUN_BYTES", 100)
+            patch.setattr(module, "TASK_BYTES", 150)
+        patch.setattr(driver, "PATIENCE_SECONDS", 0.3)
+        patch.setattr(reader, "_SIGN_SECONDS", 0.05)
+        patch.setattr(reader, "_LOOK_SECONDS", 0.05)
+        patch.setattr(threads, "_LOOK_SECONDS", 0.05)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _leaves_no_thread() -> Iterator[None]:
+    yield
+    gc.collect()
+    until = time.monotonic() + 20
+    while left := [thread.name for thread in threading.enumerate() if thread.name.startswith("windrow")]:
+        assert time.monotonic() < until, f"left behind: {left}"
+        time.sleep(0.01)
+
+
+CUTS = st.one_of(
+    st.just(WindowCut()),
+    st.builds(WindowCut, blocks_per_window=st.integers(1, 5)),
+    st.builds(WindowCut, bytes_per_window=st.integers(20, 600)),
+)
+CASES = st.builds(
+    Case,
+    sizes=st.lists(st.integers(0, 25), max_size=9).map(tuple),
+    cut=CUTS,
+    seed=st.none() | st.integers(-5, 2**64),
+    epochs=st.integers(1, 3),
+    shards=st.integers(1, 4),
+    batch_rows=st.integers(1, 20),
+    equal=st.sampled_from([False, True, "pad"]),
+    drop_last=st.booleans(),
+    change=st.sampled_from(["none", "none", "negated", "filtered", "dropped", "doubled"]),
+    prefetch_windows=st.integers(0, 2),
+    cache=st.sampled_from([None, None, "memory", "disk"]),
+    # blocks of 25 rows take 325 bytes decoded, and some thousands in a file
+    cache_limit=st.none() | st.sampled_from([1, 300, 800, 20_000]),
+)
+WORKERS = st.sampled_from([1, 4])
+
+
+@examples(300)
+@given(CASES, WORKERS, st.sampled_from(["together", "alternately"]), st.sampled_from(["batches", "torch"]))
+@example(Case(()), 1, "together", "batches")
+@example(Case((0, 0)), 1, "together", "batches")
+@example(Case((5, 9), shards=3, batch_rows=2**40, equal="pad"), 1, "together", "torch")
+@example(Case((20, 0, 9), WindowCut(bytes_per_window=1), shards=3, epochs=2), 2, "together", "batches")
+@example(Case((1,), shards=4, batch_rows=3, equal="pad"), 4, "together", "torch")
+@example(Case((1, 0, 1), WindowCut(blocks_per_window=1), shards=3, equal=True), 1, "alternately", "batches")
+@example(
+    Case((3,) * 6, WindowCut(blocks_per_window=1), shards=4, batch_rows=2, equal="pad", change="filtered"),
+    4,
+    "together",
+    "batches",
+)
+def test_chains(case: Case, workers: int, order: str, how: str) -> None:
+    readings = read_shards(case, ThreadsExecutor(workers), order=order, how=how)  # type: ignore[arg-type]
+    assert_delivers(case, readings, how)  # type: ignore[arg-type]
+
+
+@examples(150)
+@given(CASES, WORKERS, st.integers(0, 2**16))
+def test_scrambled(case: Case, workers: int, scramble: int) -> None:
+    assert_delivers(case, read_shards(case, ScrambledThreads(workers, scramble)))
+
+
+@examples(150)
+@given(CASES.filter(lambda case: case.change != "doubled"), WORKERS, st.integers(0, 2**16))
+def test_the_least_memory(case: Case, workers: int, scramble: int) -> None:
+    case = replace(case, tight=True)
+    with pytest.MonkeyPatch.context() as patch:
+        # about what so small pieces take, so that the limit is felt
+        patch.setattr(program, "_BLOCK_BYTES", 400)
+        readings = read_shards(case, ScrambledThreads(workers, scramble))
+        assert_delivers(case, readings)
+    for reading in readings:
+        run = reading.shard.stats().run
+        assert run.peak_held_bytes <= run.memory_bytes or not case.rows_known
+
+
+@examples(25)
+@given(CASES, st.sampled_from([1, 2, 3, 4, 6]))
+def test_the_same_global_batches_for_any_number_of_shards(case: Case, shards: int) -> None:
+    case = replace(case, shards=shards, batch_rows=12 // shards, equal=False, drop_last=True)
+    readings = read_shards(case, ThreadsExecutor(2))
+    for epoch in range(case.epochs):
+        order = case.order(epoch)
+        for step in range(len(order) // 12):
+            batch = [x for reading in readings for x in reading.epochs[epoch][step]]
+            assert batch == order[step * 12 : (step + 1) * 12]
+
+
+@examples(30)
+@given(CASES, st.booleans())
+def test_one_shard_after_the_other(case: Case, tight: bool) -> None:
+    case = replace(case, tight=tight and case.change != "doubled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "_BLOCK_BYTES", 400)
+        assert_delivers(case, read_shards(case, ThreadsExecutor(2), order="in turn"))
+
+
+@examples(25)
+@given(CASES)
+def test_rows_are_dealt_one_by_one(case: Case) -> None:
+    case = replace(case, drop_last=False)
+    assert_delivers(case, read_shards(case, ThreadsExecutor(2), how="rows"), how="rows")
+
+
+@examples(30)
+@given(CASES, st.integers(1, 7), st.integers(0, 3))
+def test_an_epoch_left_early_and_another_batch_size_in_the_next(case: Case, other: int, taken: int) -> None:
+    case = replace(case, epochs=3)
+    shards = open_shards(case.job(ThreadsExecutor(2)), case.shards, equal=case.equal)
+    expected = [case.dealt(0), case.dealt(1, other), case.dealt(2, other)]
+    for t, shard in enumerate(shards):
+        epochs = shard.iter_epochs()
+        batches = iter(next(epochs).iter_batches(case.batch_rows, drop_last=case.drop_last))
+        first = [batch["x"].tolist() for _, batch in zip(range(taken), batches, strict=False)]
+        assert first == expected[0].batches[t][:taken]
+        for number, epoch in enumerate(epochs, 1):
+            got = [batch["x"].tolist() for batch in epoch.iter_batches(other, drop_last=case.drop_last)]
+            assert got == expected[number].batches[t]
+            assert epoch.number == number
+    for shard in shards:
+        shard.close()
+
+
+# --- real Parquet through the public surface
+
+
+@examples(12)
+@given(
+    files=st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=4), min_size=1, max_size=4),
+    cut=st.sampled_from([{}, {"blocks_per_window": 2}, {"bytes_per_window": 150}]),
+    seed=st.integers(0, 9),
+    shards=st.integers(1, 3),
+    batch_rows=st.integers(1, 9),
+    equal=st.sampled_from([False, True, "pad"]),
+    filtered=st.booleans(),
+)
+def test_parquet(
+    tmp_path_factory: pytest.TempPathFactory,
+    files: list[list[int]],
+    cut: dict[str, int],
+    seed: int,
+    shards: int,
+    batch_rows: int,
+    equal: Equal,
+    filtered: bool,
+) -> None:
+    import pyarrow.compute as pc
+
+    folder = tmp_path_factory.mktemp("laws")
+    _write(folder, files)
+    # adjacent row groups of up to 100 bytes make a block
+    ds = windrow.read_parquet(
+        folder, filter=pc.bit_wise_and(pc.field("x"), 1) == 0 if filtered else None, target_block_bytes=100
+    )
+    pipe = ds.window(**cut).repeat(2).random_shuffle_each_window(seed=seed)
+    source = pipe._chain.source
+    blocks = [source.reader.read(address) for address in source.addresses(range(ds.num_blocks()))]
+    values = [block["x"].to_pylist() for block in blocks]
+    # the blocks are the files in their order, whatever happens to them
+    stored = [x for x in range(sum(map(sum, files))) if not filtered or x % 2 == 0]
+    assert [x for rows in values for x in rows] == stored
+    parts = pipe.options(executor=ThreadsExecutor(2)).split(shards, equal=equal)
+    epochs: list[list[list[Rows]]] = [[], []]
+    for shard in parts:
+        for epoch in shard.iter_epochs():
+            epochs[epoch.number].append([b["x"].tolist() for b in epoch.iter_batches(batch_rows)])
+    for shard in parts:
+        shard.close()
+    for number, got in enumerate(epochs):
+        order = order_epoch(source.blocks, values, cut=WindowCut(**cut), seed=seed, epoch=number)
+        dealt = deal_list(len(order), shards, batch_rows, equal)
+        assert got == [[[order[row] for row in batch] for batch in shard] for shard in dealt.batches]
+
+
+def _write(folder: Path, files: list[list[int]]) -> None:
+    first = 0
+    for number, groups in enumerate(files):
+        schema = pa.schema({"x": pa.int64()})
+        with pq.ParquetWriter(folder / f"part-{number}.parquet", schema) as writer:
+            for rows in groups:
+                writer.write_table(pa.table({"x": pa.array(range(first, first + rows), pa.int64())}))
+                first += rows
+
+
+# --- failures
+
+
+def refuse_30(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    if 30 in batch["x"]:
+        raise ArithmeticError("thirty")
+    return batch
+
+
+def test_a_failing_transform_fails_every_shard_and_the_next_run_starts_clean() -> None:
+    case = Case((20,) * 4, WindowCut(blocks_per_window=1), shards=3, batch_rows=4)
+    job = case.job(ThreadsExecutor(2))
+    failing = replace(job, before=(MapBatches(refuse_30),))
+    parts = open_shards(failing, 3)
+    with ThreadPoolExecutor(3) as pool:
+        for future in [pool.submit(list, shard.iter_batches(4)) for shard in parts]:
+            error = future.exception(60)
+            assert isinstance(error, TransformError)
+            assert isinstance(error.__cause__, ArithmeticError)
+    del error, future
+    for shard in parts:
+        shard.close()
+    assert_delivers(case, read_shards(case, ThreadsExecutor(2)))
+
+
+# --- what is refused
+
+CASE = Case((5, 5, 5), WindowCut(blocks_per_window=1), epochs=3, shards=2, batch_rows=2)
+
+
+def test_two_batch_sizes_in_one_epoch() -> None:
+    first, second = open_shards(CASE.job(ThreadsExecutor(1)), 2)
+    with first, second:
+        epochs = second.iter_epochs()
+        one = next(first.iter_epochs()).iter_batches(2)
+        epoch = next(epochs)
+        with pytest.raises(PlanError, match=r"batch_size=2, drop_last=False; shard 1 asks for batch_size=3"):
+            epoch.iter_batches(3)
+        with pytest.raises(PlanError, match=r"drop_last=True"):
+            epoch.iter_batches(2, drop_last=True)
+        # nothing is lost: with the same size it is read
+        got = [[batch["x"].tolist() for batch in epoch.iter_batches(2)]]
+        got.insert(0, [batch["x"].tolist() for batch in one])
+        assert got == CASE.dealt(0).batches
+        assert [batch["x"].tolist() for batch in next(epochs).iter_batches(3)] == CASE.dealt(1, 3).batches[1]
+
+
+def test_a_shard_is_read_once_at_a_time() -> None:
+    (shard,) = open_shards(CASE.job(ThreadsExecutor(1)), 1)
+    with shard:
+        first = shard.iter_batches(4)
+        next(first)
+        with pytest.raises(PlanError, match="is being iterated"):
+            shard.iter_batches(4)
+        assert len(list(first)) == 3
+        assert len(list(shard.iter_batches(4))) == 4
+
+
+def test_an_epoch_is_one_pass() -> None:
+    (shard,) = open_shards(CASE.job(ThreadsExecutor(1)), 1)
+    with shard:
+        epochs = shard.iter_epochs()
+        epoch = next(epochs)
+        list(epoch.iter_batches(4))
+        with pytest.raises(PlanError, match="one pass"):
+            epoch.iter_batches(4)
+        left = next(epochs)
+        next(epochs)
+        with pytest.raises(PlanError, match="one pass"):
+            left.iter_batches(4)
+
+
+def test_a_closed_shard_gives_nothing_and_the_others_go_on() -> None:
+    first, second = open_shards(CASE.job(ThreadsExecutor(2)), 2)
+    with second:
+        next(iter(first.iter_batches(2)))
+        first.close()
+        with pytest.raises(PlanError, match="closed"):
+            first.iter_batches(2)
+        got = [batch["x"].tolist() for batch in second.iter_batches(2)]
+    assert got == CASE.dealt(0).batches[1]
+
+
+def test_all_epochs_read() -> None:
+    (shard,) = open_shards(replace(CASE, epochs=1).job(ThreadsExecutor(1)), 1)
+    with shard:
+        list(shard.iter_rows())
+        with pytest.raises(PlanError, match="repeat"):
+            shard.iter_rows()
+        assert list(shard.iter_epochs()) == []

@@ -1,0 +1,83 @@
+"""Where a task's blocks come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.dataset.sources import make_source
+from windrow.pipeline.cache.disk import DiskCache
+from windrow.pipeline.cache.reader import CachingReader
+
+SOURCE = make_source(3, 4, 5)
+
+
+def make(blocks: list[int], disk: DiskCache | None = None, **options: Any) -> CachingReader:
+    addresses = SOURCE.addresses(blocks)
+    return CachingReader(SOURCE.reader, disk, blocks, addresses, **{"found": {}, "keeps": (), **options})
+
+
+def read_parts(reader: CachingReader, at: int) -> list[dict[str, list[Any]]]:
+    parts = []
+    for part in reader.parts(at):
+        columns = [part.select([number]) for number in range(len(part.schema))]
+        parts.append({column.column_names[0]: column.column(0).to_pylist() for column in columns})
+    return parts
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_is_to_be_kept_comes_back(whole: bool) -> None:
+    reader = make([2, 0, 1], keeps=(0, 2))
+    for at in range(3):
+        if whole:
+            reader.read(at)
+        else:
+            read_parts(reader, at)
+    tables = SOURCE.reader.tables
+    assert [pa.concat_tables(kept) for kept in reader.kept] == [tables[2], tables[1]]
+    report = reader.report()
+    assert (report.hits, report.misses, report.kept_bytes) == (0, 3, (tables[2].nbytes, tables[1].nbytes))
+
+
+def test_what_was_kept_is_not_read() -> None:
+    other = pa.table({"x": [7, 8]}, schema=SOURCE.schema)
+    reader = make([1, 2], found={1: [other, other]})
+    assert read_parts(reader, 1) == [{"x": [7, 8]}] * 2
+    assert reader.read(1)["x"].to_pylist() == [7, 8, 7, 8]
+    assert (reader.report().hits, reader.report().misses) == (2, 0)
+
+
+def test_kept_parts_share_one_schema() -> None:
+    copies = [pa.table({"x": [1]}, schema=pa.schema(list(SOURCE.schema))) for _ in range(3)]
+    reader = make([0, 1], found={0: copies[:2], 1: copies[2:]})
+    schemas = {id(part.schema) for at in range(2) for part in reader.parts(at)}
+    assert len(schemas) == 1
+
+
+def test_a_block_without_rows_that_left_no_table_is_read_for_its_schema() -> None:
+    assert make([0], found={0: []}).read(0) == SOURCE.reader.tables[0]
+    assert read_parts(make([0], found={0: []}), 0) == []
+
+
+def test_what_transforms_are_given_of_kept_blocks_cannot_be_written_to() -> None:
+    (chunk,) = make([0], keeps=(0,)).read(0)["x"].chunks
+    assert not chunk.buffers()[1].is_mutable
+
+
+def test_files_serve_every_reader_of_the_machine(tmp_path: Path) -> None:
+    disk = DiskCache(str(tmp_path), "run", "", None, kept=False)
+    first = make([0, 1], disk)
+    read_parts(first, 0)
+    first.read(1)
+    second = make([1, 0, 2], DiskCache(str(tmp_path), "run", "", None, kept=False))
+    assert second.read(0) == SOURCE.reader.tables[1]
+    assert read_parts(second, 1) == [SOURCE.reader.tables[0].to_pydict()]
+    assert (first.report().misses, second.report().hits, second.report().misses) == (2, 2, 0)
+    assert first.report().disk_bytes == sum(path.stat().st_size for path in tmp_path.glob("run/*.arrows"))
+    disk.remove()
+    assert list(tmp_path.iterdir()) == []
+    assert make([0], disk).read(0) == SOURCE.reader.tables[0]
+    assert list(tmp_path.iterdir()) == [], "a late task makes nothing anew"

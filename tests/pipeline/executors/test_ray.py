@@ -1,0 +1,340 @@
+"""The Ray executor when things go wrong: failures, second readers, deaths, and windows let go."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import ray
+from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, WorkerCrashedError
+
+from tests.laws.cases import BlocksSource, Case
+from windrow.core.errors import PlanError, SourceError, StallError, TransformError, WindrowError
+from windrow.core.source import BlockAddress
+from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.executors.ray import fetcher as fetching
+from windrow.pipeline.executors.ray.coordinator import Coordinator
+from windrow.pipeline.executors.ray.deaths import explain_death
+from windrow.pipeline.executors.ray.executor import RayExecutor
+from windrow.pipeline.executors.ray.fetcher import Fetcher
+from windrow.pipeline.executors.ray.tasks import _Kept
+from windrow.pipeline.executors.seam import Feed, WindowData
+from windrow.pipeline.job import Job
+from windrow.pipeline.program import Program
+from windrow.pipeline.scheduling.events import Place, Work
+from windrow.pipeline.shard import Shard, open_shards
+from windrow.pipeline.tasks import Task, TaskContext
+from windrow.pipeline.transforms import MapBatches
+from windrow.shuffle.plan import WindowCut
+
+ONE_BLOCK = WindowCut(blocks_per_window=1)
+WAIT_SECONDS = 30.0
+
+
+def fail_while_there(batch: dict[str, Any], flag: str) -> dict[str, Any]:
+    if os.path.exists(flag):
+        raise OSError("connection reset")
+    return batch
+
+
+def refuse_to_load() -> Any:
+    raise ImportError("no module named 'only_here'")
+
+
+class UnloadableSource(BlocksSource):
+    """A source that other processes cannot load."""
+
+    def __reduce__(self) -> Any:
+        return refuse_to_load, ()
+
+
+def with_map(case: Case, function: Any, *args: Any) -> Job:
+    return replace(case.job("ray"), before=(MapBatches(function, fn_args=args),))
+
+
+def read(iterator: Iterator[Any]) -> list[list[int]]:
+    return [batch["x"].tolist() for batch in iterator]
+
+
+@pytest.fixture
+def feed(ray_local: Any) -> Iterator[Feed]:
+    case = Case((10,) * 6, ONE_BLOCK)
+    program = Program(case.job("ray"), 1, False, (0,))
+    feed = RayExecutor().session(program, None).feed(0, 5)
+    yield feed
+    feed.close()
+
+
+def contents(data: WindowData | None) -> list[Any]:
+    assert data is not None
+    return [[piece.rows.to_pydict() for piece in pieces] for pieces in data.slices]
+
+
+def fetcher_of(feed: Feed) -> Fetcher:
+    return cast("Fetcher", cast("Any", feed)._fetcher)
+
+
+def test_what_was_let_go_comes_again_and_nothing_is_fetched_meanwhile(feed: Feed) -> None:
+    stop = threading.Event()
+    feed.open_epoch(Cursor(), 5, drop_last=False)
+    first = contents(feed.window(0, 0, stop))
+    fetcher = fetcher_of(feed)
+    with fetcher._changed:
+        assert fetcher._changed.wait_for(lambda: 1 in fetcher._fetched, WAIT_SECONDS)
+    feed.let_go()
+    assert fetcher._fetched == {}
+    assert fetcher._next() is None
+    assert contents(feed.window(0, 0, stop)) == first
+    feed.reached(Place(0, 1))
+    assert contents(feed.window(0, 1, stop)) != first
+
+
+def test_a_window_of_another_epoch_is_not_waited_for(feed: Feed) -> None:
+    feed.open_epoch(Cursor(), 5, drop_last=False)
+    assert feed.window(1, 0, threading.Event()) is None
+
+
+def test_the_place_of_a_fetcher_never_goes_back(feed: Feed) -> None:
+    feed.open_epoch(Cursor(), 5, drop_last=False)
+    for window in (3, 1):
+        feed.reached(Place(0, window))
+    assert fetcher_of(feed)._place == Place(0, 3)
+
+
+def test_objects_that_stay_lost_end_in_an_error(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(self: Fetcher, reply: Any, patience_seconds: float) -> Any:
+        raise ObjectLostError("ab" * 28, "", "")
+
+    monkeypatch.setattr(Fetcher, "_load", lose)
+    monkeypatch.setattr(fetching, "_LONGEST_PAUSE_SECONDS", 0.001)
+    feed.open_epoch(Cursor(), 5, drop_last=False)
+    with pytest.raises(StallError, match=r"shard 0: map outputs of epoch 0, window 0 were lost 30 times"):
+        feed.window(0, 0, threading.Event())
+
+
+def test_a_failed_shard_can_be_read_again(ray_local: Any, tmp_path: Path) -> None:
+    case = Case((10,) * 6, ONE_BLOCK, shards=2, batch_rows=5)
+    flag = tmp_path / "flag"
+    flag.touch()
+    shards = open_shards(with_map(case, fail_while_there, str(flag)), 2)
+    try:
+        for shard in shards:
+            with pytest.raises(TransformError, match="connection reset"):
+                read(shard.iter_batches(5))
+        flag.unlink()
+        iterators = [shard.iter_batches(5) for shard in shards]
+        assert [read(iterator) for iterator in iterators] == case.dealt(0).batches
+    finally:
+        for shard in shards:
+            shard.close()
+
+
+def test_of_two_readers_of_a_shard_the_later_one_has_it(ray_local: Any) -> None:
+    case = Case((10,) * 20, ONE_BLOCK, batch_rows=5)
+    (shard,) = open_shards(case.job("ray"), 1)
+    copy: Shard = pickle.loads(pickle.dumps(shard))
+    with copy:
+        earlier = shard.iter_batches(5)
+        next(earlier)
+        later = copy.iter_batches(5)
+        got = [next(later)["x"].tolist()]
+        with pytest.raises(PlanError, match="shard 0 is being iterated elsewhere"):
+            read(earlier)
+        # neither its progress nor its end touches what the other reads
+        shard.close()
+        assert got + read(later) == case.dealt(0).batches[0]
+
+
+def test_a_restarted_coordinator_changes_nothing(ray_local: Any) -> None:
+    case = Case((10,) * 20, ONE_BLOCK, shards=2, batch_rows=5)
+    shards = open_shards(case.job("ray"), 2)
+    try:
+        iterators = [shard.iter_batches(5) for shard in shards]
+        got = [[next(iterator)["x"].tolist() for _ in range(4)] for iterator in iterators]
+        ray.kill(cast("Any", shards[0]._session)._coordinator, no_restart=False)
+        for _ in range(len(case.dealt(0).batches[0]) - 4):
+            for batches, iterator in zip(got, iterators, strict=True):
+                batches.append(next(iterator)["x"].tolist())
+        assert got == case.dealt(0).batches
+    finally:
+        for shard in shards:
+            shard.close()
+
+
+class Failures(list[Any]):
+    """Stands for a driver that is told of failures."""
+
+    def task_failed(self, failure: Any) -> None:
+        self.append(failure)
+
+
+def test_a_worker_that_crashes_is_an_error_that_names_the_blocks(ray_local: Any) -> None:
+    program = Program(with_map(Case((10,)), fail_while_there, ""), 1, False, (0,))
+    task = Task(Work(0, 0, 0, 0, 0), (0,), program.job.source.addresses([0]), (10,), True, None)
+    failures = Failures()
+
+    async def die() -> None:
+        raise WorkerCrashedError
+
+    async def take() -> None:
+        coordinator = Coordinator(program, RayExecutor().resources(), (None,))
+        await coordinator._take(cast("Any", failures), task, die(), None, ())
+
+    asyncio.run(take())
+    with pytest.raises(TransformError, match=r"epoch 0, window 0: block 0: the worker process died"):
+        failures[0].rethrow()
+
+
+def test_a_coordinator_that_cannot_start_is_not_blamed_on_the_process(ray_local: Any) -> None:
+    job = replace(Case((10,)).job("ray"), source=UnloadableSource((10,)))
+    (shard,) = open_shards(job, 1)
+    with shard, pytest.raises(StallError, match=r"(?s)it could not start.*no module named 'only_here'"):
+        shard.iter_batches(5)
+
+
+@pytest.mark.parametrize(
+    ("error", "transforms", "kind", "text"),
+    [
+        (OutOfMemoryError("killed"), False, SourceError, "ran out of memory while reading"),
+        (OutOfMemoryError("killed"), True, TransformError, "ran out of memory"),
+        (WorkerCrashedError(), False, SourceError, "worker process died"),
+        (NodeDiedError("gone"), True, StallError, "NodeDiedError"),
+    ],
+)
+def test_a_death_is_told_in_windrows_words(
+    error: Exception, transforms: bool, kind: type[WindrowError], text: str
+) -> None:
+    addresses = tuple(BlockAddress(f"part-{i}", i) for i in range(5))
+    task = Task(Work(3, 2, 0, 0, 0), tuple(range(5)), addresses, (None,) * 5, True, None)
+    ours = explain_death(task, error, transforms=transforms)
+    assert type(ours) is kind
+    assert str(ours).startswith("epoch 3, window 2: part-0, part-1, part-2 and 2 more")
+    assert text in str(ours)
+
+
+def test_a_worker_keeps_idle_memory_for_about_two_outputs() -> None:
+    kept = _Kept(TaskContext(BlocksSource((1,)).reader, ()))
+    kept.make_fit(1 << 20)
+    pool = kept.pool
+    lent = [pool.take(1 << 20) for _ in range(2)]
+    del lent
+    assert pool.idle_bytes == 2 << 20
+    pool.take(3 << 20)
+    assert pool.idle_bytes == 0
+    kept.make_fit(1 << 20)
+    assert kept.pool is pool
+
+
+class Lossy(Failures):
+    """Stands for a driver that has blocks read again."""
+
+    def blocks_lost(self, task: Task) -> Task:
+        return replace(task, found=())
+
+
+def test_kept_blocks_that_are_lost_are_read_again(ray_local: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(Case((10,)).job("ray"), 1, False, (0,))
+    addresses = program.job.source.addresses([0])
+    task = Task(Work(0, 0, 0, 0, 0), (0,), addresses, (10,), reads=True, ordering=None, found=(0,))
+    submitted: list[Any] = []
+    monkeypatch.setattr(Coordinator, "_submit", lambda self, *args: submitted.append(args))
+    driver = Lossy()
+
+    async def lose() -> None:
+        raise ObjectLostError("ab" * 28, "", "")
+
+    async def take() -> None:
+        coordinator = Coordinator(program, RayExecutor().resources(), (None,))
+        await coordinator._take(cast("Any", driver), task, lose(), None, ())
+
+    asyncio.run(take())
+    assert submitted == [(driver, replace(task, found=()), None, ())]
+    assert driver == []
+
+
+def test_the_last_shard_takes_the_files_of_the_run_with_it(ray_local: Any, tmp_path: Path) -> None:
+    case = Case((10,) * 6, ONE_BLOCK, epochs=3, shards=2, batch_rows=5)
+    job = case.job("ray")
+    job = replace(job, options=replace(job.options, cache="disk", cache_dir=tmp_path))
+    first, second = open_shards(job, 2)
+    iterators = [first.iter_batches(5), second.iter_batches(5)]
+    assert [read(iterator) for iterator in iterators] == case.dealt(0).batches
+    assert len(list(tmp_path.glob("*/*.arrows"))) == 6
+    first.close()
+    assert len(list(tmp_path.glob("*/*.arrows"))) == 6
+    second.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_kept_blocks_leave_the_object_store_with_the_last_shard(ray_local: Any) -> None:
+    case = Case((200_000,) * 4, ONE_BLOCK, epochs=3, batch_rows=100_000, cache="memory")
+    (shard,) = open_shards(case.job("ray"), 1)
+    kept_bytes = 4 * 200_000 * 13
+    before = used_bytes()
+    with shard:
+        assert len(list(shard.iter_batches(100_000))) == 8
+        assert shard.stats().run.cache_bytes == kept_bytes
+        wait_until(lambda: used_bytes() - before >= kept_bytes)
+    # what all tasks share stays as long as the shard
+    wait_until(lambda: used_bytes() - before < 10_000)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def used_bytes() -> int:
+    """What the object store holds, as the raylet tells it."""
+    total, free = ray.cluster_resources(), ray.available_resources()
+    return int(total["object_store_memory"] - free.get("object_store_memory", 0))
+
+
+@pytest.mark.parametrize("call", ["wait", "get"])
+def test_objects_that_are_not_heard_of_are_asked_for_anew(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Ray can forget to tell one of two threads of a process that an object is here."""
+    deaf = threading.Event()
+    heard = getattr(ray, call)
+
+    def forget(refs: Any, **options: Any) -> Any:
+        if (
+            deaf.is_set()
+            and isinstance(refs, list)
+            and threading.current_thread().name.startswith("windrow-fetch")
+        ):
+            if call == "wait":
+                time.sleep(0.1)
+                return [], refs
+            raise ray.exceptions.GetTimeoutError("not heard of")
+        return heard(refs, **options)
+
+    asked: list[str] = []
+    ask = Fetcher._ask
+
+    def count(self: Fetcher, window: int, attempt: str, have: frozenset[int]) -> Any:
+        asked.append(attempt)
+        if len(asked) > 2:
+            deaf.clear()
+        return ask(self, window, attempt, have)
+
+    monkeypatch.setattr(fetching, "_UNHEARD_SECONDS", 0.2)
+    monkeypatch.setattr(Fetcher, "_ask", count)
+    monkeypatch.setattr(ray, call, forget)
+    deaf.set()
+    feed.open_epoch(Cursor(), 5, drop_last=False)
+    data = feed.window(0, 0, threading.Event())
+    assert data is not None
+    assert len(asked) > 2
+    assert asked[1] == ""

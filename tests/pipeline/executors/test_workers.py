@@ -1,0 +1,84 @@
+"""The worker pool: most urgent first, failures in futures, and nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from concurrent.futures import CancelledError
+from functools import partial
+
+import pytest
+
+from windrow.pipeline.executors.workers import WorkerPool
+
+WAIT_SECONDS = 30
+
+
+def test_the_most_urgent_first_then_in_the_order_given() -> None:
+    pool = WorkerPool(1, "windrow-test")
+    go = threading.Event()
+    done: list[tuple[tuple[int, ...], int]] = []
+    first = pool.submit((9,), lambda: go.wait(WAIT_SECONDS))
+    while not first.running():
+        pass
+    priorities: list[tuple[int, ...]] = [(2,), (1, 5), (1, 0, 7), (2,), (0,)]
+    futures = [
+        pool.submit(priority, partial(done.append, (priority, i))) for i, priority in enumerate(priorities)
+    ]
+    go.set()
+    for future in futures:
+        future.result(WAIT_SECONDS)
+    assert done == [((0,), 4), ((1, 0, 7), 2), ((1, 5), 1), ((2,), 0), ((2,), 3)]
+    pool.close()
+
+
+def test_what_fails_fails_its_future_alone() -> None:
+    pool = WorkerPool(1, "windrow-test")
+    failing, fine = pool.submit((0,), lambda: 1 // 0), pool.submit((0,), lambda: 7)
+    with pytest.raises(ZeroDivisionError):
+        failing.result(WAIT_SECONDS)
+    assert fine.result(WAIT_SECONDS) == 7
+    pool.close()
+
+
+def test_closing_cancels_what_waits_and_ends_the_threads() -> None:
+    before = threading.active_count()
+    pool = WorkerPool(2, "windrow-test")
+    go = threading.Event()
+    running = [pool.submit((0,), lambda: go.wait(WAIT_SECONDS)) for _ in range(2)]
+    while not all(future.running() for future in running):
+        pass
+    waiting = pool.submit((0,), lambda: 1)
+    threading.Timer(0.05, go.set).start()
+    pool.close()
+    with pytest.raises(CancelledError):
+        waiting.result(WAIT_SECONDS)
+    assert all(future.result(WAIT_SECONDS) for future in running)
+    assert pool.submit((0,), lambda: 1).cancelled()
+    pool.close()
+    assert threading.active_count() <= before + 1  # the timer may be about to end
+
+
+def test_it_may_be_closed_from_one_of_its_threads() -> None:
+    pool = WorkerPool(2, "windrow-test")
+    pool.submit((0,), pool.close).result(WAIT_SECONDS)
+    assert pool.submit((0,), lambda: 1).cancelled()
+
+
+def test_idle_threads_hold_neither_the_pool_nor_the_last_result() -> None:
+    class Result:
+        pass
+
+    pool = WorkerPool(1, "windrow-test")
+    result = pool.submit((0,), Result).result(WAIT_SECONDS)
+    pool.submit((0,), lambda: None).result(WAIT_SECONDS)
+    held, of_pool = weakref.ref(result), weakref.ref(pool)
+    close = pool.close
+    del result
+    gc.collect()
+    assert held() is None
+    close()
+    del pool, close
+    gc.collect()
+    assert of_pool() is None

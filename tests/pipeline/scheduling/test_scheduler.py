@@ -1,0 +1,388 @@
+"""The scheduler, simulated: its promises hold whatever happens, and each rule by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.laws.examples import examples
+from tests.pipeline.scheduling.simulation import Chunk, Cluster, Shape
+from windrow.pipeline.scheduling.events import (
+    Abort,
+    Drop,
+    EpochShape,
+    Finished,
+    Limits,
+    Opened,
+    Part,
+    Place,
+    Run,
+    Stage,
+    Work,
+)
+from windrow.pipeline.scheduling.scheduler import Scheduler
+from windrow.shuffle.deal import Deal
+
+CHUNKS = st.builds(Chunk, rows=st.integers(0, 9), size_bytes=st.integers(0, 10), known=st.just(True))
+UNKNOWN = st.builds(Chunk, rows=st.integers(0, 9), size_bytes=st.integers(0, 10), known=st.booleans())
+
+
+def shapes(chunks: st.SearchStrategy[Chunk]) -> st.SearchStrategy[Shape]:
+    window = st.lists(chunks, max_size=4).map(tuple)
+    return st.lists(window, max_size=5).map(tuple)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    shape = draw(shapes(draw(st.sampled_from([CHUNKS, UNKNOWN]))))
+    largest = max((sum(chunk.size_bytes for chunk in window) for window in shape), default=0)
+    return Cluster(
+        shape,
+        shards=draw(st.integers(1, 3)),
+        epochs=draw(st.sampled_from([1, 2, 3, None])),
+        slots=draw(st.integers(1, 4)),
+        memory_bytes=largest + draw(st.integers(0, 40)),
+        prefetch_windows=draw(st.integers(0, 3)),
+        crosses_epochs=draw(st.booleans()),
+        slices=draw(st.sampled_from([1, 2, 8])),
+    )
+
+
+def disturb(cluster: Cluster, data: st.DataObject) -> None:
+    """Let anything happen: tasks end in any order, shards come, read, pause, leave and close."""
+    for _ in range(data.draw(st.integers(0, 40))):
+        shard = data.draw(st.sampled_from(sorted(cluster.readers)))
+        reader = cluster.readers[shard]
+        action = data.draw(
+            st.sampled_from(
+                ["finish", "finish", "finish", "step", "step", "open", "leave", "close", "wait", "pause"]
+            )
+        )
+        if action == "finish" and cluster.running:
+            cluster.finish(data.draw(st.sampled_from(sorted(cluster.running))))
+        elif action == "step":
+            cluster.step(shard)
+        elif action == "open" and cluster.can_open(shard):
+            cluster.open(shard, data.draw(st.integers(1, 4)))
+        elif action == "leave" and not reader.closed and reader.window is not None:
+            cluster.leave(shard)
+        elif action == "close" and not reader.closed and data.draw(st.integers(0, 3)) == 0:
+            cluster.close(shard)
+        elif action == "wait":
+            cluster.pass_time(1.0)
+        elif action == "pause":
+            awake = data.draw(st.sets(st.sampled_from(sorted(cluster.readers))))
+            cluster.pass_time(7.0, awake)
+
+
+@examples(250)
+@given(clusters(), st.data())
+def test_whatever_happens(cluster: Cluster, data: st.DataObject) -> None:
+    disturb(cluster, data)
+    awake = data.draw(st.sets(st.sampled_from(sorted(cluster.readers))))
+    # some go on alone, while the others keep silent; then these catch up
+    cluster.read_all(awake)
+    cluster.read_all(set(cluster.readers) - awake)
+    cluster.read_all(set(cluster.readers))
+    cluster.close_all()
+
+
+def cluster(*windows: int, parts: int = 2, shards: int = 1, known: bool = True, **options: Any) -> Cluster:
+    """Windows of the given bytes, in equal parts of five rows."""
+    shape = tuple(tuple(Chunk(5, size // parts, known) for _ in range(parts)) for size in windows)
+    defaults: dict[str, Any] = {
+        "epochs": 1,
+        "slots": 2,
+        "memory_bytes": 20,
+        "prefetch_windows": 1,
+        "crosses_epochs": True,
+        "slices": 1,
+    }
+    return Cluster(shape, shards=shards, **{**defaults, **options})
+
+
+def run_everything(cluster: Cluster) -> None:
+    while cluster.running:
+        cluster.finish(cluster.running[0])
+
+
+def started(cluster: Cluster) -> list[tuple[int, int, int]]:
+    return [(work.epoch, work.window, work.part) for work in cluster.runs]
+
+
+def test_nothing_runs_before_a_shard_opens_an_epoch() -> None:
+    c = cluster(10, 10)
+    c.pass_time(100)
+    assert not c.runs
+
+
+def test_the_window_that_is_read_comes_first_then_the_next() -> None:
+    c = cluster(10, 10, 10, slots=1)
+    c.open(0, 1)
+    run_everything(c)
+    assert started(c) == [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)]
+
+
+def test_a_late_shards_window_goes_before_what_is_prepared_ahead() -> None:
+    c = cluster(10, 10, 10, 10, shards=2, slots=1, memory_bytes=100)
+    c.open(0, 1)
+    run_everything(c)
+    c.step(0)
+    c.step(0)
+    # window 2 is being prepared for shard 0; window 0 is still held for shard 1
+    c.open(1, 1)
+    run_everything(c)
+    assert started(c)[-4:] == [(0, 2, 0), (0, 2, 1), (0, 3, 0), (0, 3, 1)]
+    assert c.is_ready(c.readers[1])
+
+
+def test_the_next_epoch_is_prepared_across_the_border() -> None:
+    c = cluster(10, 10, epochs=2, memory_bytes=100)
+    c.open(0, 1)
+    run_everything(c)
+    c.step(0)
+    run_everything(c)
+    assert (1, 0, 0) in started(c)
+
+
+@pytest.mark.parametrize("window_bytes", [10, 0])
+def test_a_pass_on_demand_prepares_nothing_beyond_itself(window_bytes: int) -> None:
+    c = cluster(window_bytes, window_bytes, epochs=None, memory_bytes=100, crosses_epochs=False)
+    c.open(0, 1)
+    c.read_all({0}, epochs=1)
+    assert {epoch for epoch, *_ in started(c)} == {0}
+    assert c.held_bytes == 0
+
+
+def test_a_pass_on_demand_prepares_nothing_beyond_itself_while_others_read_on() -> None:
+    c = cluster(10, 10, epochs=None, shards=2, memory_bytes=100, crosses_epochs=False)
+    c.open(0, 1)
+    c.open(1, 1)
+    c.read_all({0}, epochs=1)
+    run_everything(c)
+    assert {epoch for epoch, *_ in started(c)} == {0}
+
+
+def test_windows_without_parts_are_looked_past() -> None:
+    c = cluster(10, 10, memory_bytes=100)
+    c.shape = ((), c.shape[0], (), (), c.shape[1])
+    c.open(0, 1)
+    run_everything(c)
+    assert started(c) == [(0, 1, 0), (0, 1, 1), (0, 4, 0), (0, 4, 1)]
+    c.read_all({0})
+    c.close_all()
+
+
+def test_no_more_than_was_asked_for_is_prepared_after_the_last_epoch() -> None:
+    c = cluster(10, epochs=1, memory_bytes=100, prefetch_windows=3)
+    c.open(0, 1)
+    run_everything(c)
+    assert started(c) == [(0, 0, 0), (0, 0, 1)]
+
+
+def test_memory_bounds_what_is_prepared() -> None:
+    c = cluster(10, 10, 10, memory_bytes=15, prefetch_windows=2)
+    c.open(0, 1)
+    run_everything(c)
+    assert started(c) == [(0, 0, 0), (0, 0, 1), (0, 1, 0)]
+    assert c.held_bytes == 15
+
+
+def test_slices_let_the_next_window_in_as_this_one_is_consumed() -> None:
+    c = cluster(20, 20, memory_bytes=20, slices=2)
+    c.open(0, 1)
+    run_everything(c)
+    assert len(c.runs) == 2
+    c.step(0)
+    run_everything(c)
+    assert started(c)[2:] == [(0, 1, 0)]
+    assert c.drops == [Drop(0, 0, slices=(0,))]
+
+
+def test_another_batch_size_drops_what_was_prepared_with_the_old_one() -> None:
+    c = cluster(10, epochs=2, memory_bytes=100)
+    c.open(0, 4)
+    run_everything(c)
+    assert (1, 0, 0) in started(c)
+    c.step(0)
+    c.step(0)
+    c.open(0, 3)
+    assert Drop(1, 0) in c.drops
+    run_everything(c)
+    assert started(c).count((1, 0, 0)) == 2
+
+
+def test_the_same_batch_size_keeps_what_was_prepared() -> None:
+    c = cluster(10, epochs=2, memory_bytes=100)
+    c.open(0, 4)
+    run_everything(c)
+    c.step(0)
+    c.step(0)
+    c.open(0, 4)
+    run_everything(c)
+    assert started(c).count((1, 0, 0)) == 1
+
+
+def test_a_shard_late_in_an_earlier_epoch_leaves_the_next_ones_deal_alone() -> None:
+    c = cluster(10, epochs=3, shards=2, memory_bytes=100)
+    c.open(0, 4)
+    run_everything(c)
+    c.step(0)
+    c.step(0)
+    c.open(0, 3)
+    run_everything(c)
+    assert (2, 0, 0) in started(c)
+    before = len(c.drops)
+    c.open(1, 4)
+    assert c.drops[before:] == []
+
+
+def test_rows_of_silent_shards_are_dropped_after_a_while_and_made_again() -> None:
+    c = cluster(10, 10, 10, shards=2, memory_bytes=20)
+    c.open(0, 1)
+    c.open(1, 1)
+    run_everything(c)
+    c.step(0)
+    c.step(0)
+    c.pass_time(1, {0})
+    assert c.waits(0)
+    assert not c.drops
+    c.pass_time(5, {0})
+    assert c.drops == [Drop(0, 0, again=True)]
+    c.read_all({0})
+    c.read_all({1})
+    assert c.scheduler.dropped_windows >= 1
+    c.close_all()
+
+
+def test_what_silence_let_go_is_not_made_again_before_a_sign() -> None:
+    c = cluster(*[10] * 6, shards=2, memory_bytes=20)
+    c.open(0, 1)
+    c.open(1, 1)
+    c.read_all({0})
+    assert started(c).count((0, 0, 0)) == 1
+    c.pass_time(1, {1})
+    run_everything(c)
+    assert started(c).count((0, 0, 0)) == 2
+
+
+def test_shards_read_one_after_the_other_make_each_window_once_each() -> None:
+    c = cluster(*[10] * 6, shards=3, memory_bytes=20, epochs=2)
+    for shard in range(3):
+        c.read_all({shard})
+    for window in range(6):
+        for epoch in range(2):
+            assert started(c).count((epoch, window, 0)) <= 3
+    c.close_all()
+
+
+def test_the_oldest_window_waited_for_has_the_right_of_way() -> None:
+    c = cluster(20, 20, parts=4, shards=2, memory_bytes=20, slots=1)
+    c.open(0, 1)
+    c.open(1, 1)
+    run_everything(c)
+    # shard 1 goes on, shard 0 does not move and loses window 0
+    c.step(1)
+    c.pass_time(6, {1})
+    assert Drop(0, 0, again=True) in c.drops
+    c.finish(c.running[0])
+    # now it waits again: half of window 1 is there, and both cannot fit
+    c.readers[0].fetched = False
+    c.pass_time(1, {0, 1})
+    run_everything(c)
+    assert Drop(0, 1, again=True) in c.drops
+    assert c.is_ready(c.readers[0])
+    c.read_all({0, 1})
+    c.close_all()
+
+
+def test_a_closed_shard_holds_nothing() -> None:
+    c = cluster(10, 10, shards=2)
+    c.open(0, 1)
+    run_everything(c)
+    c.step(0)
+    assert not c.drops
+    c.close(1)
+    assert c.drops == [Drop(0, 0)]
+
+
+def test_what_was_dropped_while_it_ran_counts_until_it_ends() -> None:
+    c = cluster(10, 10, slots=2, memory_bytes=20)
+    c.open(0, 1)
+    assert len(c.running) == 2
+    c.leave(0)
+    assert c.held_bytes == 10
+    run_everything(c)
+    assert c.held_bytes == 0
+
+
+def test_unknown_counts_are_read_first_then_placed() -> None:
+    c = cluster(10, known=False)
+    c.open(0, 1)
+    run_everything(c)
+    assert [(work.part, work.stage) for work in c.runs] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+
+
+def test_a_step_past_the_window_is_counted_behind_without_waiting_for_memory() -> None:
+    # a step takes 7 rows, the window has 10, and its four missing ones are one part behind
+    c = cluster(20, 20, known=False, memory_bytes=20, slots=1)
+    c.open(0, 7)
+    run_everything(c)
+    assert [(work.window, work.part, work.stage) for work in c.runs[:3]] == [(0, 0, 0), (0, 1, 0), (1, 0, 0)]
+    assert c.is_ready(c.readers[0])
+    c.read_all({0})
+    c.close_all()
+
+
+def test_counts_once_learnt_serve_later_epochs() -> None:
+    c = cluster(10, 10, known=False, epochs=3, memory_bytes=100)
+    c.open(0, 1)
+    c.read_all({0})
+    assert all(work.stage == 0 for work in c.runs if work.epoch == 2)
+    c.close_all()
+
+
+def test_a_window_larger_than_measured_beforehand_is_refused_with_its_size() -> None:
+    part = Part(5, 5)
+    shape = EpochShape(((part, part),), (Stage("map", needs_order=True),))
+    limits = Limits((0,), Place(0, 0), 1, 1, 12, 1, True, 1, 5.0)
+    scheduler = Scheduler(limits, lambda epoch: shape)
+    assert scheduler.handle(Opened(0, Place(0, 0), Deal(1, 1)), 0.0) == [Run(Work(0, 0, 0, 0, 0))]
+    (abort,) = scheduler.handle(Finished(Work(0, 0, 0, 0, 0), 5, (11,)), 1.0)
+    assert isinstance(abort, Abort)
+    assert "window 0 of epoch 0 takes 22 B" in abort.reason
+    assert "memory_limit" in abort.reason
+
+
+def test_an_overestimate_of_what_runs_aborts_nothing() -> None:
+    parts = (Part(5, 2), Part(5, 6), Part(5, 6))
+    shape = EpochShape((parts,), (Stage("map", needs_order=True),))
+    limits = Limits((0,), Place(0, 0), 1, 3, 13, 1, True, 1, 5.0)
+    scheduler = Scheduler(limits, lambda epoch: shape)
+    runs = scheduler.handle(Opened(0, Place(0, 0), Deal(1, 1)), 0.0)
+    assert len(runs) == 2
+    assert scheduler.handle(Finished(Work(0, 0, 0, 0, 0), 5, (3,)), 1.0) == []
+    assert scheduler.handle(Finished(Work(0, 0, 1, 0, 0), 5, (1,)), 2.0) == [Run(Work(0, 0, 2, 0, 0))]
+
+
+def test_a_shard_that_asks_for_no_pass_holds_nothing() -> None:
+    c = cluster(10, 10, epochs=None, shards=2, memory_bytes=20, crosses_epochs=False)
+    for epoch in range(3):
+        c.open(0, 1)
+        c.read_all({0}, epochs=epoch + 1)
+        assert c.held_bytes == 0
+    assert not c.scheduler._counts
+
+
+def test_tasks_that_put_out_more_than_expected_raise_what_is_expected_of_the_rest() -> None:
+    limits = Limits((0,), Place(0, 0), 1, 1, 100, 0, True, 1, 5.0)
+    parts = tuple(Part(5, 10) for _ in range(4))
+    scheduler = Scheduler(limits, lambda _: EpochShape((parts,), (Stage("map", True),)))
+    (run,) = scheduler.handle(Opened(0, Place(0, 0), Deal(1, 1)), 0.0)
+    assert isinstance(run, Run)
+    assert scheduler.held_bytes == 10
+    scheduler.handle(Finished(run.work, 5, (20,)), 1.0)
+    assert scheduler.held_bytes == 20 + 20

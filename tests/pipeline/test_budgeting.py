@@ -1,0 +1,82 @@
+"""How tasks and slices are sized for clusters: a few megabytes for each node, and no order changed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.pipeline.test_program import MIB, make_program
+from windrow.pipeline.budgeting import DESTINATION_BYTES, budget_program, size_parts
+from windrow.pipeline.executors.seam import Resources
+from windrow.pipeline.program import TASK_BYTES, Program
+from windrow.shuffle.plan import WindowCut
+
+BLOCK = (10_000, 20 * MIB)
+
+
+def on_cluster(nodes: int, *, workers: int = 1, memory: int = 2**40) -> Resources:
+    return Resources("simulated", workers, memory, limit_covers_all=False, copies=2 - 1 / nodes, nodes=nodes)
+
+
+def spread(program: Program, shards: int) -> Program:
+    return Program(program.job, shards, False, tuple(range(shards)))
+
+
+def part_bytes(program: Program, window: int) -> list[int]:
+    sizes = program.job.source.blocks.memory_bytes
+    return [int(sizes[part].sum()) for part in program.parts(0, window)]
+
+
+@given(
+    st.lists(st.integers(1, 90).map(lambda mib: (100, mib * MIB)), min_size=1, max_size=60),
+    st.integers(1, 20),
+    st.integers(1, 20),
+)
+def test_every_node_gets_enough_of_every_task_but_a_windows_last(
+    stated: list[tuple[int, int]], nodes: int, shards: int
+) -> None:
+    program = spread(make_program(stated, WindowCut()), shards)
+    sized = size_parts(program, on_cluster(nodes))
+    wanted = DESTINATION_BYTES * min(nodes, shards)
+    *all_but_last, _ = part_bytes(sized, 0)
+    if wanted > TASK_BYTES:
+        assert all(size >= min(wanted, sum(size for _, size in stated)) for size in all_but_last)
+    else:
+        assert sized is program
+
+
+def test_workers_are_given_a_task_each() -> None:
+    program = spread(make_program([BLOCK] * 64, WindowCut()), 64)
+    alone, together = (size_parts(program, on_cluster(64, workers=workers)) for workers in (1, 16))
+    assert len(alone.parts(0, 0)) < 16 <= len(together.parts(0, 0))
+    assert size_parts(program, on_cluster(64, workers=1_000)).task_bytes == TASK_BYTES
+
+
+def test_larger_tasks_change_no_order() -> None:
+    program = spread(make_program([BLOCK] * 64, WindowCut(blocks_per_window=16), seed=5), 16)
+    sized = size_parts(program, on_cluster(16))
+    assert len(sized.parts(0, 0)) < len(program.parts(0, 0))
+    for window in range(4):
+        one, other = program.parts(0, window), sized.parts(0, window)
+        assert one.blocks.tolist() == other.blocks.tolist()
+        rows = program.stored_rows
+        assert one.rows_before(rows).tolist() == other.rows_before(rows).tolist()
+
+
+def test_every_copy_of_a_window_counts() -> None:
+    """Rows that cross nodes stand on both, so outputs may take only a share of the limit."""
+    program = spread(make_program([BLOCK] * 64, WindowCut(blocks_per_window=16)), 4)
+    here, there = (budget_program(program, on_cluster(nodes), 10) for nodes in (1, 4))
+    assert there.windows_limit_bytes == pytest.approx(1.75 * here.windows_limit_bytes, rel=0.001)
+    assert there.outputs_limit_bytes == pytest.approx(here.outputs_limit_bytes, rel=0.001)
+
+
+@pytest.mark.parametrize(("nodes", "slices"), [(1, 8), (2, 4), (4, 2), (16, 2)])
+def test_where_memory_is_short_objects_do_not_get_tiny(nodes: int, slices: int) -> None:
+    program = spread(make_program([BLOCK] * 64, WindowCut(blocks_per_window=16)), nodes)
+    enough_for_one = int(1.1 * 2 * 16 * 20 * MIB)
+    resources = on_cluster(nodes, memory=enough_for_one)
+    if nodes == 1:
+        resources = on_cluster(nodes, memory=enough_for_one // 2)
+    assert budget_program(program, resources, 10).slices == slices

@@ -1,0 +1,46 @@
+"""The progress line."""
+
+from __future__ import annotations
+
+import pytest
+
+from windrow.pipeline import progress
+from windrow.pipeline.executors.seam import EpochFacts
+from windrow.pipeline.stats import RunStats
+from windrow.shuffle.deal import Deal
+
+
+def facts(total: int | None) -> EpochFacts:
+    return EpochFacts(2, 0, 180, Deal(4, 100), 1000, total)
+
+
+def test_the_line_tells_where_the_run_is() -> None:
+    line = progress.describe_progress(
+        facts(10_000),
+        0,
+        10,
+        window=40,
+        step=17,
+        bytes_per_second=2.31e9,
+        wait_share=0.004,
+        run=RunStats(held_bytes=2**30, memory_bytes=2**31),
+    )
+    assert line == (
+        "epoch 3/10 · window 41/180 · step 17/25 · 2.31 GB/s · trainer waits 0.4% · 1.0 GiB of 2.0 GiB"
+    )
+
+
+def test_unknown_counts_and_endless_chains_leave_out_their_ends() -> None:
+    line = progress.describe_progress(
+        facts(None), 0, None, window=0, step=1, bytes_per_second=0, wait_share=0, run=RunStats()
+    )
+    assert line.startswith("epoch 3 · window 1/180 · step 1 · ")
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_progress_is_shown_when_asked_for(asked: bool) -> None:
+    assert progress.is_shown(asked) is asked
+
+
+def test_auto_shows_nothing_without_a_terminal() -> None:
+    assert progress.is_shown("auto") is False

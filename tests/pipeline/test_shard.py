@@ -1,0 +1,199 @@
+"""Shards on threads: how reading ends, fails, pauses and moves."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.end_to_end.reading import eventually
+from tests.laws.cases import Case
+from windrow.core.errors import PlanError, StallError, TransformError
+from windrow.pipeline import budgeting, program, reader
+from windrow.pipeline.driver import Driver
+from windrow.pipeline.executors.seam import WindowData
+from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsFeed
+from windrow.pipeline.shard import Shard, open_shards
+from windrow.pipeline.transforms import MapBatches
+from windrow.shuffle.plan import WindowCut
+
+pytestmark = pytest.mark.timeout(60)
+
+CASE = Case((40, 40), WindowCut(blocks_per_window=1), epochs=4, batch_rows=4)
+ROWS = list(range(80))
+
+
+@pytest.fixture(autouse=True)
+def _small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (program, budgeting):
+        monkeypatch.setattr(module, "RUN_BYTES", 100)
+
+
+def _open(shards: int = 1, **changes: Any) -> list[Shard]:
+    return open_shards(replace(CASE.job(ThreadsExecutor(2)), **changes), shards)
+
+
+def _x(batches: Any) -> list[int]:
+    return sorted(value for batch in batches for value in batch["x"].tolist())
+
+
+def _count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[int]:
+    """The threads that have called a method."""
+    calls: list[int] = []
+    method: Callable[..., Any] = getattr(owner, name)
+
+    def note(self: Any, *args: Any, **named: Any) -> Any:
+        calls.append(threading.get_ident())
+        return method(self, *args, **named)
+
+    monkeypatch.setattr(owner, name, note)
+    return calls
+
+
+@pytest.mark.parametrize("with_shard", [True, False])
+def test_a_finalizer_tells_the_run_nothing_in_the_thread_that_it_strikes(
+    monkeypatch: pytest.MonkeyPatch, with_shard: bool
+) -> None:
+    told = _count_calls(monkeypatch, Driver, "_handle")
+    (shard,) = _open()
+    batches = shard.iter_batches(4)
+    next(batches)
+    held: Any = [batches, shard if with_shard else None]
+    held.append(held)
+    run = shard._feed._run  # type: ignore[union-attr]
+    if with_shard:
+        del shard
+    del batches
+    told.clear()
+    with run.changed:
+        # as if the collector struck while this thread changes the run
+        del held
+        gc.collect()
+        assert threading.get_ident() not in told
+    assert eventually(lambda: bool(told))
+    assert threading.get_ident() not in told
+    if with_shard:
+        assert eventually(lambda: bool(run.ended))
+    else:
+        assert _x(shard.iter_batches(4)) == ROWS
+        assert shard.stats().batches == 1 + 20
+
+
+def test_a_dropped_iterator_has_left_its_epoch_at_once() -> None:
+    (shard,) = _open()
+    with shard:
+        for number in range(3):
+            next(shard.iter_batches(4))
+            assert repr(shard) == f"Shard(0 of 1, at epoch {number + 1})"
+
+
+def test_after_a_failure_the_shards_share_one_new_run() -> None:
+    both_opened, mended = threading.Event(), threading.Event()
+
+    def fail(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        # a shard that is opened after the failure would begin the new run already
+        assert both_opened.wait(60)
+        if not mended.is_set():
+            raise ArithmeticError("not yet")
+        return batch
+
+    first, second = _open(2, before=(MapBatches(fail),))
+    with first, second:
+        opened = [first.iter_batches(4), second.iter_batches(4)]
+        both_opened.set()
+        with pytest.raises(TransformError):
+            next(opened[0])
+        mended.set()
+        again = first.iter_batches(4)
+        # the second learns of the failure when the first has begun anew
+        with pytest.raises(TransformError):
+            next(opened[1])
+        others = second.iter_batches(4)
+        assert first._feed._run is second._feed._run  # type: ignore[union-attr]
+        assert sorted(_x(again) + _x(others)) == ROWS
+
+
+@pytest.mark.filterwarnings("ignore:shard 0 of the threads executor")
+def test_a_shard_that_is_sent_goes_on_where_it_was() -> None:
+    (shard,) = _open()
+    list(shard.iter_batches(4))
+    batches = shard.iter_batches(4)
+    next(batches)
+    with pytest.raises(PlanError, match="while it is being iterated"):
+        pickle.dumps(shard)
+    batches.close()
+    with pickle.loads(pickle.dumps(shard)) as moved:
+        assert [epoch.number for epoch in moved.iter_epochs()] == [2, 3]
+    shard.close()
+    with pytest.raises(PlanError, match="closed"):
+        pickle.loads(pickle.dumps(shard)).iter_batches(4)
+
+
+@pytest.mark.parametrize("batch_format", ["numpy", "pandas"])
+def test_another_thread_closes_while_a_batch_is_awaited(batch_format: Any) -> None:
+    go_on = threading.Event()
+
+    def block(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        go_on.wait(20)
+        return batch
+
+    (shard,) = _open(before=(MapBatches(block),))
+    batches = shard.iter_batches(4, batch_format=batch_format)
+    errors: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            next(batches)
+        except BaseException as error:
+            errors.append(error)
+
+    consumer = threading.Thread(target=read)
+    consumer.start()
+    time.sleep(0.1)
+    closer = threading.Thread(target=shard.close)
+    closer.start()
+    consumer.join(20)
+    go_on.set()
+    closer.join(20)
+    assert [type(error) for error in errors] == [StallError]
+    assert shard._feed is None
+    with pytest.raises(StopIteration):
+        next(batches)
+
+
+def test_a_consumer_that_pauses_holds_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_LET_GO_SECONDS", 0.05)
+    calls = _count_calls(monkeypatch, _ThreadsFeed, "let_go")
+    (shard,) = _open(before=())
+    with shard:
+        batches = shard.iter_batches(4)
+        got = [next(batches)]
+        for _ in range(2):
+            seen = len(calls)
+            assert eventually(lambda seen=seen: len(calls) > seen)  # type: ignore[misc]
+            windows = [thing for thing in gc.get_objects() if type(thing) is WindowData]
+            assert not any(piece for window in windows for pieces in window.slices for piece in pieces)
+            got += [next(batches) for _ in range(6)]
+        assert _x([*got, *batches]) == ROWS
+        assert _x(shard.iter_batches(4)) == ROWS
+
+
+def test_every_batch_is_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "RUN_BYTES", 10_000)
+    monkeypatch.setattr(reader, "_SIGN_SECONDS", 0.0)
+    signs = _count_calls(monkeypatch, _ThreadsFeed, "sign")
+    (shard,) = _open()
+    with shard:
+        batches = shard.iter_batches(4)
+        next(batches)
+        seen = len(signs)
+        for _ in range(5):
+            next(batches)
+        assert len(signs) >= seen + 5

@@ -1,0 +1,78 @@
+"""Budgets: slice finer, then overlap less, then refuse; never promise more than the limit."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.core.errors import PlanError
+from windrow.shuffle.budget import MAX_SLICES, Budget, plan_budget
+
+SIZES = st.integers(0, 1000)
+
+
+def plan(
+    window: int, windows: int, limit: int, *, runs: int = 0, tasks: int = 0, all_: bool = True
+) -> Budget:
+    return plan_budget(
+        window_bytes=window,
+        windows=windows,
+        runs_bytes=runs,
+        tasks_bytes=tasks,
+        limit_bytes=limit,
+        limit_covers_all=all_,
+        exact=True,
+    )
+
+
+@given(SIZES, st.integers(0, 4), st.integers(1, 3000), SIZES, SIZES, st.booleans())
+def test_the_limit_holds(window: int, windows: int, limit: int, runs: int, tasks: int, all_: bool) -> None:
+    rest = limit - (runs + tasks if all_ else 0)
+    if window > rest:
+        with pytest.raises(PlanError, match="memory_limit"):
+            plan(window, windows, limit, runs=runs, tasks=tasks, all_=all_)
+        return
+    budget = plan(window, windows, limit, runs=runs, tasks=tasks, all_=all_)
+    assert budget.windows_bytes <= max(rest, 0)
+    assert budget.windows_bytes >= window * min(windows, 1)
+    assert budget.windows_bytes <= budget.windows_limit_bytes <= max(rest, 0)
+    # the promise is what the scheduler is bound by
+    assert budget.total_bytes == budget.windows_limit_bytes + runs + tasks
+    assert budget.windows <= windows
+    assert (budget.slices == 1) == (budget.windows == windows)
+
+
+def test_an_estimate_may_grow_up_to_the_limit() -> None:
+    budget = plan_budget(
+        window_bytes=100,
+        windows=2,
+        runs_bytes=30,
+        tasks_bytes=20,
+        limit_bytes=1000,
+        limit_covers_all=True,
+        exact=False,
+    )
+    assert (budget.windows_bytes, budget.windows_limit_bytes) == (200, 950)
+    assert plan(100, 2, 1000).windows_limit_bytes == 200
+
+
+def test_a_single_window_may_be_a_little_larger_in_another_epoch() -> None:
+    assert plan(100, 1, 1000).windows_limit_bytes == 125
+    assert plan(100, 1, 110).windows_limit_bytes == 110
+
+
+def test_all_windows_fit() -> None:
+    budget = plan(100, 3, 300)
+    assert (budget.slices, budget.windows, budget.windows_bytes) == (1, 3, 300)
+
+
+def test_slices_before_less_overlap() -> None:
+    budget = plan(100, 2, 199)
+    assert (budget.slices, budget.windows, budget.windows_bytes) == (MAX_SLICES, 1, 199)
+
+
+def test_the_refusal_names_the_largest_window_that_fits() -> None:
+    with pytest.raises(PlanError, match=r"bytes_per_window=70\)"):
+        plan(101, 2, 100, runs=20, tasks=10)
+    assert plan(70, 2, 100, runs=20, tasks=10).windows == 1

@@ -1,0 +1,158 @@
+"""The compiled kernels do what NumPy does, bit for bit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.shuffle.tables import KINDS, make_table
+from windrow.core.errors import WindrowError
+from windrow.core.memory import BufferPool
+from windrow.shuffle import kernels, text
+from windrow.shuffle.group import group_rows
+from windrow.shuffle.permutation import Permutation
+from windrow.shuffle.piece import Piece
+from windrow.shuffle.place import place_rows
+from windrow.shuffle.text import move_text
+
+needs_library = pytest.mark.skipif(kernels.LIBRARY is None, reason="built without a C compiler")
+POOL = BufferPool(1 << 20)
+
+
+@contextmanager
+def without_library() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "LIBRARY", None)
+        yield
+
+
+def test_the_library_is_built_where_there_is_a_compiler() -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler here")
+    assert kernels.LIBRARY is not None
+
+
+@needs_library
+@given(
+    key=st.binary(min_size=32, max_size=32),
+    size=st.one_of(
+        st.integers(2**16 + 1, 2**20),
+        st.sampled_from([2**20 + 1, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**40 + 7, 2**62]),
+    ),
+    data=st.data(),
+)
+def test_positions(key: bytes, size: int, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, size))
+    stop = min(size, start + data.draw(st.integers(0, 2_000)))
+    compiled = Permutation(key, size).positions(start, stop)
+    with without_library():
+        plain = Permutation(key, size).positions(start, stop)
+    assert compiled.dtype == plain.dtype
+    assert np.array_equal(compiled, plain)
+
+
+def _describe(piece: Piece) -> tuple[object, ...]:
+    masks = {number: mask.tolist() for number, mask in piece.validity.items()}
+    return piece.run_starts.tolist(), piece.places.tolist(), piece.rows.to_pylist(), masks
+
+
+@needs_library
+@given(data=st.data())
+def test_grouping_and_placing(data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    rows = data.draw(st.integers(0, 60))
+    kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), max_size=4))
+    table = make_table(kinds, rows, rng, [bool(rng.integers(2)) for _ in kinds])
+    run_count = data.draw(st.integers(1, 5))
+    beyond = data.draw(st.integers(0, 2))
+    word = data.draw(st.sampled_from([np.uint16, np.uint32]))
+    runs = rng.integers(0, run_count + beyond, rows).astype(word)
+    places = np.zeros(rows, np.uint32)
+    for run in range(run_count):
+        here = np.flatnonzero(runs == run)
+        places[here] = rng.permutation(len(here))
+    slice_starts = np.array(sorted({0, run_count // 2, run_count}))
+
+    def both() -> tuple[list[Piece], list[object]]:
+        pieces = group_rows(table, None, runs, places, slice_starts, POOL)
+        placed: list[object] = []
+        for piece, first in zip(pieces, slice_starts, strict=False):
+            for run in range(len(piece.run_starts) - 1):
+                count = int((runs == first + run).sum())
+                placed.append(place_rows([piece], run, count, table.schema, POOL).to_pylist())
+        return pieces, placed
+
+    compiled, compiled_rows = both()
+    with without_library():
+        plain, plain_rows = both()
+    assert [_describe(piece) for piece in compiled] == [_describe(piece) for piece in plain]
+    assert compiled_rows == plain_rows
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("places", [[0, 0, 1], [0, 1, 3], [0, 1, 2**32 - 1]])
+def test_places_that_are_not_each_once_are_refused(compiled: bool, places: list[int]) -> None:
+    if compiled and kernels.LIBRARY is None:
+        pytest.skip("built without a C compiler")
+    table = make_table(["int64"], 3, np.random.default_rng(1), [False])
+    slices = np.array([0, 1])
+    (piece,) = group_rows(table, None, np.zeros(3, np.uint16), np.array(places, np.uint32), slices, POOL)
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr(kernels, "LIBRARY", None)
+        with pytest.raises(WindrowError, match="each once"):
+            place_rows([piece], 0, 3, table.schema, POOL)
+
+
+TEXTS = [
+    None,
+    "",
+    "a",
+    "1234567",
+    "12345678",
+    "fifteen letters",
+    "sixteen letters!",
+    "many more letters than that",
+]
+
+
+@needs_library
+@given(data=st.data())
+def test_text(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from([pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]))
+    counts = data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=4))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    choices = TEXTS if data.draw(st.booleans()) else TEXTS[1:]
+    total = sum(counts)
+    before, after = rng.integers(0, 3), rng.integers(0, 3)
+    goes = rng.permutation(total).astype(np.uint32)
+    texts = [choices[i] for i in rng.integers(0, len(choices), total + before + after)]
+    whole = pa.array(texts, kind)
+    ends = np.cumsum([0, *counts])
+    arrays = [whole.slice(before + start, count) for start, count in zip(ends, counts, strict=False)]
+    targets = [goes[start:stop] for start, stop in pairwise(ends)]
+    first = int(rng.integers(0, total + 1))
+    stop = int(rng.integers(first, total + 1))
+    moved = move_text(arrays, targets, slice(first, stop), POOL)
+    assert moved is not None
+    moved.validate(full=True)
+    order = np.argsort(goes)
+    given_texts = whole.slice(before, total).to_pylist()
+    assert moved.to_pylist() == [given_texts[i] for i in order[first:stop]]
+    assert moved.type == kind
+
+
+@needs_library
+def test_text_beyond_its_offsets_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_MOST_BYTES", {4: 5, 8: 5})
+    array, goes = pa.array(["abc", "def"]), np.arange(2, dtype=np.uint32)
+    assert move_text([array], [goes], slice(0, 2), POOL) is None
+    assert move_text([array], [goes], slice(0, 1), POOL) == pa.array(["abc"])

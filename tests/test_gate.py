@@ -1,0 +1,77 @@
+"""What holds for the package as a whole: its public names, and how little importing it costs."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import windrow
+
+HEAVY = {"matplotlib", "numba", "pandas", "pyspark", "ray", "s3fs", "scipy", "tensorflow", "torch"}
+
+
+def _public_names() -> list[str]:
+    return sorted(
+        name
+        for name, value in vars(windrow).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType) and name != "annotations"
+    )
+
+
+def _documented() -> Iterator[tuple[str, Any]]:
+    for name in _public_names():
+        value = getattr(windrow, name)
+        yield name, value
+        if inspect.isclass(value) and not issubclass(value, Exception):
+            for member, method in vars(value).items():
+                if not member.startswith("_") and isinstance(
+                    method, (types.FunctionType, property, classmethod, staticmethod)
+                ):
+                    yield f"{name}.{member}", method
+
+
+DOCUMENTED = dict(_documented())
+WITH_EXAMPLES = [
+    name
+    for name, value in DOCUMENTED.items()
+    if "." not in name and (inspect.isfunction(value) or inspect.isclass(value))
+    if not (inspect.isclass(value) and issubclass(value, Exception))
+]
+
+
+def test_all_is_sorted_and_is_what_is_public() -> None:
+    assert windrow.__all__ == sorted(set(windrow.__all__))
+    assert [name for name in windrow.__all__ if not name.startswith("_")] == _public_names()
+
+
+def test_every_error_is_public() -> None:
+    from windrow.core import errors
+
+    assert set(errors.__all__) <= set(windrow.__all__)
+
+
+def test_importing_is_light() -> None:
+    """In a fresh interpreter, so that what other tests imported does not count."""
+    code = "import sys; old = set(sys.modules); import windrow; print(*sorted(set(sys.modules) - old))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = {name.partition(".")[0] for name in result.stdout.split()}
+    assert "windrow" in imported
+    assert imported & HEAVY == set()
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_public_names_are_documented(name: str) -> None:
+    assert (inspect.getdoc(DOCUMENTED[name]) or "").strip()
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_public_names_have_a_running_example(name: str) -> None:
+    """In its own docstring or, for a class, in one of its methods'."""
+    documents = [value.__doc__ or "" for key, value in DOCUMENTED.items() if key.partition(".")[0] == name]
+    assert any(">>> " in document for document in documents)

@@ -1,0 +1,90 @@
+"""Byte sizes as users write them."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from windrow.core.errors import PlanError
+
+__all__ = ["format_bytes", "parse_bytes"]
+
+_UNITS = {
+    "B": 1,
+    **{f"{prefix}B": 1000**power for power, prefix in enumerate("KMGTP", start=1)},
+    **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGTP", start=1)},
+}
+_BY_FOLDED_NAME = {name.casefold(): factor for name, factor in _UNITS.items()}
+_SIZE = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)\s*", re.ASCII)
+
+
+def parse_bytes(value: int | str, name: str) -> int:
+    """Turn a size into bytes.
+
+    Parameters
+    ----------
+    value
+        An integer number of bytes, or a string with a unit: ``"64MiB"`` (2**20)
+        or ``"64MB"`` (10**6).
+    name
+        The argument's name, for the error.
+
+    Raises
+    ------
+    PlanError
+        If the size is not positive, has no unit, or cannot be read.
+
+    Examples
+    --------
+    >>> parse_bytes("1.5GiB", "bytes_per_window")
+    1610612736
+    >>> parse_bytes("64", "target_block_bytes")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    windrow.core.errors.PlanError: target_block_bytes='64' has no unit: write '64MiB' or '64MB', ...
+    """
+    size = _parse_text(value, name) if isinstance(value, str) else value
+    if isinstance(size, bool) or not isinstance(size, int):
+        raise PlanError(f"{name}={value!r} is no size: give an integer of bytes or a string like '64MiB'")
+    if size <= 0:
+        raise PlanError(f"{name}={value!r} must be at least 1 byte")
+    return size
+
+
+def _parse_text(text: str, name: str) -> int:
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise PlanError(
+            f"{name}={text!r} is no size: write a positive number and a unit, like '64MiB' or '64MB'"
+        )
+    number, unit = match["number"], match["unit"]
+    if not unit:
+        raise PlanError(
+            f"{name}={text!r} has no unit: write '{number}MiB' or '{number}MB', "
+            f"or the integer {number} for bytes"
+        )
+    factor = _BY_FOLDED_NAME.get(unit.casefold())
+    if factor is None:
+        raise PlanError(f"{name}={text!r} has the unknown unit {unit!r}: use one of {', '.join(_UNITS)}")
+    return int(Fraction(number) * factor)
+
+
+def format_bytes(size: float) -> str:
+    """Write a number of bytes for people, in binary units.
+
+    Examples
+    --------
+    >>> format_bytes(8 * 2**30)
+    '8.0 GiB'
+    >>> format_bytes(512)
+    '512 B'
+    """
+    value, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if abs(value) < 1000:
+            break
+        value, unit = value / 1024, larger
+    if unit == "B":
+        return f"{value:.0f} B"
+    digits = 2 if abs(value) < 10 and unit in ("TiB", "PiB") else 1
+    return f"{value:.{digits}f} {unit}"

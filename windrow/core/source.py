@@ -1,0 +1,154 @@
+"""What the pipeline asks of a data source: a table of blocks, and a reader for one block.
+
+A source is a manifest and a block reader. The pipeline knows sources only through
+these protocols, so that a new format is a new file under ``io`` and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+__all__ = ["BlockAddress", "BlockPart", "BlockReader", "BlockTable", "ScatteringPart", "Source"]
+
+
+@dataclass(frozen=True, eq=False)
+class BlockTable:
+    """The blocks of a dataset in stored order, as the planner sees them.
+
+    Attributes
+    ----------
+    rows
+        (blocks,) rows of each block as stored; an upper bound where ``rows_known``
+        is False.
+    decoded_bytes
+        (blocks,) bytes of the selected columns once decoded, as footers tell them:
+        exact for fixed-width columns, the encoded size for others. Windows given in
+        bytes are cut by these, so they never change for given files.
+    memory_bytes
+        (blocks,) the best estimate of what a decoded block takes in memory; equal to
+        ``decoded_bytes`` where that is exact.
+    rows_known
+        False where reading may drop rows (a filter), or rows cannot be known.
+    bytes_exact
+        True when ``memory_bytes`` is exact (every selected column is fixed-width).
+    """
+
+    rows: NDArray[np.int64]
+    decoded_bytes: NDArray[np.int64]
+    memory_bytes: NDArray[np.int64]
+    rows_known: bool
+    bytes_exact: bool
+
+
+@dataclass(frozen=True)
+class BlockAddress:
+    """Where one block is stored: small, picklable, enough for a reader in any process.
+
+    Attributes
+    ----------
+    origin
+        The block in words, for errors: ``"part-3.parquet, row groups 4-7"``.
+    locator
+        What the reader needs; opaque to everyone else.
+    """
+
+    origin: str
+    locator: Any
+
+
+class BlockPart(Protocol):
+    """Consecutive rows of a block; a `pyarrow.Table` is one."""
+
+    @property
+    def num_rows(self) -> int:
+        """Its rows."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The source's schema."""
+        ...
+
+    def select(self, columns: list[int]) -> pa.Table:
+        """Some of its columns, by number; they may be decoded only now."""
+        ...
+
+
+@runtime_checkable
+class ScatteringPart(BlockPart, Protocol):
+    """Rows of a block that can be decoded straight to where they go."""
+
+    def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
+        """Write the word of each row to word ``targets[row]`` of ``out``.
+
+        Returns
+        -------
+        bool
+            False where this column cannot be decoded so; it is asked for with `select`
+            then, and ``out`` may hold anything.
+        """
+        ...
+
+
+class BlockReader(Protocol):
+    """Reads blocks; small and picklable, shared by every task of a run."""
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        """Read one block, single-threaded, with the source's schema exactly."""
+        ...
+
+    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
+        """Read one block part by part, so that a column is used while it is in the cache.
+
+        The parts together are what `read` returns. A part must be used before the next
+        one is asked for.
+        """
+        ...
+
+
+class Source(Protocol):
+    """A dataset at rest."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of every block that the reader returns."""
+        ...
+
+    @property
+    def blocks(self) -> BlockTable:
+        """All blocks in stored order."""
+        ...
+
+    @property
+    def reader(self) -> BlockReader:
+        """The reader for this source's blocks."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the data: relative paths, sizes and footers."""
+        ...
+
+    @property
+    def contents(self) -> str:
+        """A digest of what each block holds: the data, columns, filter, and the cut into blocks."""
+        ...
+
+    @property
+    def null_counts(self) -> Mapping[str, int | None]:
+        """Nulls by column as the files state them; None where they do not."""
+        ...
+
+    def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
+        """The addresses of some blocks, by their number in stored order."""
+        ...
+
+    def describe(self) -> str:
+        """One line for ``explain()``: fragments, row groups, columns."""
+        ...

@@ -1,0 +1,48 @@
+"""Arguments that several calls take, checked where they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from windrow.core.errors import PlanError, StateError
+from windrow.pipeline.integers import as_integer
+
+__all__ = ["check_count", "check_hints", "check_no_state", "check_seed"]
+
+
+def check_count(value: object, name: str, more: str = "") -> int:
+    """Return an integer of 1 or more, or raise a PlanError that says so."""
+    number = as_integer(value)
+    if number is None or number < 1:
+        raise PlanError(f"{name}={value!r} must be an integer of 1 or more{more and ', ' + more}")
+    return number
+
+
+def check_seed(seed: object) -> int:
+    """Return an integer seed, or raise a PlanError."""
+    number = as_integer(seed)
+    if number is None:
+        raise PlanError(f"seed={seed!r} must be an integer, or None to draw one")
+    return number
+
+
+def check_hints(hints: Sequence[Any] | None, shards: int) -> list[Any] | None:
+    """Return one hint for each shard, or raise a PlanError."""
+    if hints is None:
+        return None
+    if isinstance(hints, str) or not isinstance(hints, Sequence):
+        raise PlanError(
+            f"locality_hints={hints!r} must be a list: an actor handle, a node id or None a shard"
+        )
+    if len(hints) != shards:
+        raise PlanError(
+            f"locality_hints has {len(hints)} entries for {shards} shards: give one a shard, or None"
+        )
+    return list(hints)
+
+
+def check_no_state(state: object) -> None:
+    """Refuse a state: resuming is not there yet."""
+    if state is not None:
+        raise StateError("state_dict= is given, and this version of windrow cannot resume yet: leave it out")

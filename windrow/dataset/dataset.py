@@ -1,0 +1,272 @@
+"""Dataset: data at rest, with transforms, as a user holds it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.errors import PlanError
+from windrow.dataset.checks import check_count, check_hints
+from windrow.dataset.head import read_head
+from windrow.dataset.pipeline import DatasetPipeline
+from windrow.dataset.readable import Readable
+from windrow.io.source import ParquetSource
+from windrow.pipeline.formats import BatchFormat, check_format, convert, rows
+from windrow.pipeline.job import Job
+from windrow.pipeline.shard import Shard, open_shards
+from windrow.pipeline.transforms import MapBatches
+from windrow.shuffle.deal import Equal, check_equal
+
+__all__ = ["Dataset"]
+
+
+@dataclass(frozen=True, repr=False)
+class Dataset(Readable):
+    """Data at rest and the transforms to apply to it: a description that holds no data.
+
+    Make one with `windrow.read_parquet`. It is immutable, can be pickled and read again
+    and again; each method that changes something returns a new one. Looking at it
+    (``take``, ``show``, ``iter_*`` ...) happens in the calling process and never starts
+    Ray.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
+    >>> pq.write_table(pa.table({"x": range(6), "y": [0.5] * 6}), "numbers.parquet", row_group_size=2)
+    >>> ds = windrow.read_parquet("numbers.parquet", columns=["x"])
+    >>> ds.count(), ds.columns(), ds.num_blocks()
+    (6, ['x'], 1)
+    >>> doubled = ds.map_batches(lambda batch: {"x": batch["x"] * 2})
+    >>> doubled.take(3)
+    [{'x': 0}, {'x': 2}, {'x': 4}]
+    """
+
+    def map_batches(
+        self,
+        fn: Callable[..., Any],
+        *,
+        batch_format: BatchFormat = "numpy",
+        batch_size: int | None = None,
+        fn_args: tuple[Any, ...] = (),
+        fn_kwargs: Mapping[str, Any] | None = None,
+        preserves_rows: bool = True,
+    ) -> Dataset:
+        """Apply a function to batches of rows, when they are read.
+
+        Parameters
+        ----------
+        fn
+            Called as ``fn(batch, *fn_args, **fn_kwargs)``; returns a dict of arrays, a
+            DataFrame or a Table. It must be pure and may run in several threads. The
+            arrays that it gets are read-only.
+        batch_format
+            What it gets: ``"numpy"`` (a dict of arrays, (rows, ...) each), ``"pandas"``
+            or ``"pyarrow"``.
+        batch_size
+            Rows of a batch; batches lie within a block, whose last is short. None: a
+            block in one batch.
+        fn_args, fn_kwargs
+            Further arguments.
+        preserves_rows
+            True: row i out comes from row i in. False: any number of rows comes out,
+            and row counts are not known before the data has been read.
+
+        Raises
+        ------
+        PlanError
+            For a wrong argument.
+
+        Examples
+        --------
+        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
+        >>> pq.write_table(pa.table({"x": [1, 2, 3, 4]}), "numbers.parquet")
+        >>> ds = windrow.read_parquet("numbers.parquet")
+        >>> even = ds.map_batches(lambda batch: {"x": batch["x"][batch["x"] % 2 == 0]}, preserves_rows=False)
+        >>> even.take()
+        [{'x': 2}, {'x': 4}]
+        """
+        stage = MapBatches(
+            fn, batch_format, batch_size, fn_args, {} if fn_kwargs is None else fn_kwargs, preserves_rows
+        )
+        return Dataset(self._chain.mapped(stage))
+
+    def window(
+        self, *, blocks_per_window: int | None = None, bytes_per_window: int | str | None = None
+    ) -> DatasetPipeline:
+        """Cut each epoch into windows, the blocks that are shuffled together.
+
+        Parameters
+        ----------
+        blocks_per_window
+            Blocks of a window; the last may be short.
+        bytes_per_window
+            Decoded bytes of a window, about: an integer, or a string with a unit such
+            as ``"8GiB"``. Neither: ``"1GiB"``.
+
+        Raises
+        ------
+        PlanError
+            If both are given, or a size is no size.
+
+        Examples
+        --------
+        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
+        >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet")
+        >>> windrow.read_parquet("numbers.parquet").window(bytes_per_window="8GiB")
+        DatasetPipeline
+          ParquetSource('...': 1 fragments, 1 row groups; 1 of 1 columns)
+          .window(bytes_per_window='8.0GiB')
+        """
+        return DatasetPipeline(self._chain.windowed(blocks_per_window, bytes_per_window))
+
+    def repeat(self, times: int | None = None) -> DatasetPipeline:
+        """Deliver the data several times.
+
+        Without ``window`` the whole dataset is shuffled as one window, which is refused
+        before anything is read when it cannot fit into memory.
+
+        Parameters
+        ----------
+        times
+            Epochs; None: for ever.
+
+        Raises
+        ------
+        PlanError
+            If ``times`` is no integer of 1 or more.
+        """
+        return DatasetPipeline(self._chain.repeated(times))
+
+    def split(
+        self, n: int, *, equal: Equal = False, locality_hints: Sequence[Any] | None = None
+    ) -> list[Shard]:
+        """Deal the rows, in stored order, to ``n`` shards; for validation sets.
+
+        Each call of a shard's ``iter_*`` is one pass, made on demand: nothing is held
+        between passes.
+
+        Parameters
+        ----------
+        n
+            How many shards.
+        equal
+            What happens to the rows of the last step when they do not fill it: False
+            gives the first shards one more, True leaves out at most n - 1 rows,
+            ``"pad"`` repeats at most n - 1.
+        locality_hints
+            (n,) where each shard will be read: an actor handle, a node id, or None.
+
+        Raises
+        ------
+        PlanError
+            For a wrong argument.
+        """
+        shards = check_count(n, "n")
+        hints = check_hints(locality_hints, shards)
+        job = replace(self._chain.job(), epochs=None, on_demand=True)
+        return open_shards(job, shards, equal=check_equal(equal), locality_hints=hints)
+
+    def num_blocks(self) -> int:
+        """Return the number of blocks: adjacent row groups of a file that are read together."""
+        return len(self._chain.source.blocks.rows)
+
+    def size_bytes(self) -> int:
+        """Return the decoded bytes of the selected columns, before transforms, as the footers tell them.
+
+        Exact for columns of fixed width, the encoded size for others.
+        """
+        return int(self._chain.source.blocks.decoded_bytes.sum())
+
+    def take(self, limit: int = 20) -> list[dict[str, Any]]:
+        """Return the first rows as dicts of Python values, reading only the blocks that hold them.
+
+        Raises
+        ------
+        PlanError
+            If ``limit`` is no integer of 1 or more.
+        """
+        table = read_head(self._chain, check_count(limit, "limit"))
+        return [row for batch in table.to_batches() for row in rows(batch)]
+
+    def take_batch(self, batch_size: int = 20, *, batch_format: BatchFormat = "numpy") -> Any:
+        """Return the first rows as one batch, reading only the blocks that hold them.
+
+        Parameters
+        ----------
+        batch_size
+            Rows; fewer come where the dataset has fewer.
+        batch_format
+            ``"numpy"``: a dict of arrays, (rows, ...) each; ``"pandas"``: a DataFrame;
+            ``"pyarrow"``: a Table.
+
+        Raises
+        ------
+        PlanError
+            For a wrong argument.
+
+        Examples
+        --------
+        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
+        >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet")
+        >>> windrow.read_parquet("numbers.parquet").take_batch(4)
+        {'x': array([0, 1, 2, 3])}
+        """
+        check_format(batch_format)
+        table = read_head(self._chain, check_count(batch_size, "batch_size"))
+        # taken, not sliced: a slice would keep its whole block in memory
+        table = table.take(np.arange(table.num_rows)).combine_chunks()
+        columns = [column.combine_chunks() for column in table.columns]
+        batch = pa.RecordBatch.from_arrays(columns, schema=table.schema)
+        return convert(batch, batch_format, writable=True)
+
+    def show(self, limit: int = 20) -> None:
+        """Print the first rows, one a line, reading only the blocks that hold them.
+
+        Raises
+        ------
+        PlanError
+            If ``limit`` is no integer of 1 or more.
+
+        Examples
+        --------
+        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
+        >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet")
+        >>> windrow.read_parquet("numbers.parquet").show(2)
+        {'x': 0}
+        {'x': 1}
+        """
+        for row in self.take(limit):
+            print(row)
+
+    def save_manifest(self, path: str | os.PathLike[str]) -> None:
+        """Write what the paths were resolved to into a local file, for ``read_parquet(manifest=)``.
+
+        Raises
+        ------
+        SourceError
+            If the file cannot be written.
+
+        Examples
+        --------
+        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
+        >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet")
+        >>> windrow.read_parquet("numbers.parquet").save_manifest("numbers.manifest")
+        >>> windrow.read_parquet("numbers.parquet", manifest="numbers.manifest").count()
+        6
+        """
+        source = self._chain.source
+        if not isinstance(source, ParquetSource):
+            raise PlanError(f"{source!r} has no manifest to save: only Parquet files have one")
+        source.save_manifest(path)
+
+    def _job(self) -> Job:
+        job = self._chain.job()
+        options = job.options
+        if isinstance(options.executor, str):
+            options = replace(options, executor="threads")
+        return replace(job, options=options, on_demand=True)

@@ -1,0 +1,36 @@
+"""Quick looks: the first rows, read on the spot from as few blocks as hold them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.dataset.chain import Chain
+from windrow.pipeline.transforms import apply_maps, check_schema
+
+__all__ = ["find_schema", "read_head"]
+
+
+def find_schema(chain: Chain) -> pa.Schema:
+    """The schema of what the chain delivers; with transforms, that of their first rows."""
+    return read_head(chain, 1).schema if chain.maps else chain.source.schema
+
+
+def read_head(chain: Chain, limit: int) -> pa.Table:
+    """Read the first ``limit`` rows in stored order, through the chain's transforms.
+
+    Where there are no rows, the table has the source's schema.
+    """
+    source, found, missing = chain.source, list[pa.Table](), limit
+    for block in np.flatnonzero(source.blocks.rows):
+        if missing <= 0:
+            break
+        (address,) = source.addresses([int(block)])
+        table = apply_maps(source.reader.read(address), chain.maps, address.origin)
+        if not table.num_rows:
+            continue  # what has no rows went through no transform, so its schema says nothing
+        if found:
+            check_schema(found[0].schema, table.schema, address.origin)
+        found.append(table.slice(0, missing))
+        missing -= found[-1].num_rows
+    return pa.concat_tables(found) if found else source.schema.empty_table()

@@ -1,0 +1,140 @@
+"""What a Dataset and a DatasetPipeline have in common: a chain that can be read."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from windrow.dataset.chain import Chain
+from windrow.dataset.counting import count_rows
+from windrow.dataset.head import find_schema
+from windrow.dataset.passes import Passes
+from windrow.pipeline.delivery import Batches, Deliverable, Delivery
+from windrow.pipeline.job import Job
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from windrow.pipeline.executors.seam import Executor
+
+__all__ = ["Readable"]
+
+Self = TypeVar("Self", bound="Readable")
+
+
+@dataclass(frozen=True, repr=False)
+class Readable(Deliverable):
+    """A description of data that can be read by the calling process; it holds nothing else."""
+
+    _chain: Chain
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}\n  {self._chain}"
+
+    @abstractmethod
+    def _job(self) -> Job:
+        """What ``iter_*`` reads."""
+
+    def schema(self) -> pa.Schema:
+        """Return the Arrow schema of the rows.
+
+        Without transforms it is known. With transforms, the first block that has rows
+        is read and passed through them on the spot; where there are no rows at all, the
+        schema of the files is returned.
+
+        Raises
+        ------
+        TransformError
+            If a transform fails on that block.
+        SourceError
+            If that block cannot be read.
+        """
+        return find_schema(self._chain)
+
+    def columns(self) -> list[str]:
+        """Return the names of the columns, in order; see `schema`."""
+        return list(self.schema().names)
+
+    def count(self) -> int:
+        """Return the rows of one epoch.
+
+        The manifest tells them, and nothing is read. Where a filter or a
+        ``map_batches(..., preserves_rows=False)`` drops rows, they are counted in a pass
+        over the data on threads, which reads no more columns than the counting needs
+        and keeps nothing.
+        """
+        return count_rows(self._chain)
+
+    def options(
+        self: Self,
+        *,
+        executor: str | Executor | EllipsisType = ...,
+        memory_limit: int | str | EllipsisType | None = ...,
+        prefetch_windows: int | EllipsisType = ...,
+        on_error: Literal["raise"] | EllipsisType = ...,
+        progress: bool | Literal["auto"] | EllipsisType = ...,
+        cache: Literal["memory", "disk"] | EllipsisType | None = ...,
+        cache_limit: int | str | EllipsisType | None = ...,
+        cache_dir: str | os.PathLike[str] | EllipsisType | None = ...,
+        keep_cache: bool | EllipsisType = ...,
+    ) -> Self:
+        """Return the same chain, run in another way; the order of rows never changes.
+
+        What is not given stays as it is.
+
+        Parameters
+        ----------
+        executor
+            ``"auto"`` (the default: Ray where it is initialised, else threads),
+            ``"threads"`` or ``"ray"``.
+        memory_limit
+            Bytes that may be held at once: an integer, or a string with a unit such as
+            ``"8GiB"``. None (the default): 80 % of Ray's object store, or half of the
+            free memory on threads.
+        prefetch_windows
+            Windows prepared beyond the one that is consumed; 1 by default.
+        on_error
+            ``"raise"``: the first error ends the run.
+        progress
+            Whether to show a progress line; ``"auto"`` (the default): where standard
+            error is a terminal.
+        cache
+            Where decoded blocks (the selected columns, after the filter and before any
+            ``map_batches``) are kept, so that later epochs need not decode them again:
+            ``"memory"``, within the memory limit; ``"disk"``, in files of each machine
+            that are mapped into memory; None (the default): nowhere. What does not fit is
+            read again each time. It ends with the run.
+        cache_limit
+            Bytes that the cache may take, on disk those of each machine. None (the
+            default): in memory 80 % of what windows leave of the memory limit, on disk
+            half of what is free.
+        cache_dir
+            The folder for ``cache="disk"``, a local disk; None (the default): the system's
+            folder for temporary files.
+        keep_cache
+            Whether the files stay in ``cache_dir`` after the run, and serve later runs
+            over the same files, columns and filter. You remove them.
+
+        Raises
+        ------
+        PlanError
+            For any other value.
+        """
+        changes = {
+            "executor": executor,
+            "memory_limit": memory_limit,
+            "prefetch_windows": prefetch_windows,
+            "on_error": on_error,
+            "progress": progress,
+            "cache": cache,
+            "cache_limit": cache_limit,
+            "cache_dir": cache_dir,
+            "keep_cache": keep_cache,
+        }
+        return type(self)(self._chain.configured(**changes))
+
+    def _deliver(self, delivery: Delivery) -> Batches:
+        return Passes(self._job(), delivery)

@@ -1,0 +1,58 @@
+"""Which shard of how many this process reads, where a launcher has decided it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from windrow.core.errors import PlanError
+from windrow.dataset.checks import check_count
+from windrow.pipeline.integers import as_integer
+
+__all__ = ["find_place"]
+
+_REMEDY = "call shard(rank=..., world_size=...), start the process with torchrun, or set RANK and WORLD_SIZE"
+
+
+def find_place(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Return (rank, world size): as given, from torch.distributed, or from the launcher's variables.
+
+    Raises
+    ------
+    PlanError
+        If only one of the two is given, none can be found, or they do not fit.
+    """
+    if (rank is None) != (world_size is None):
+        raise PlanError(f"shard(rank={rank!r}, world_size={world_size!r}): give both, or neither")
+    if rank is None or world_size is None:
+        rank, world_size = _torch_place() or _launcher_place()
+    size, number = check_count(world_size, "world_size"), as_integer(rank)
+    if number is None or not 0 <= number < size:
+        raise PlanError(f"rank={rank!r} must be an integer from 0 to world_size - 1 = {size - 1}")
+    return number, size
+
+
+def _torch_place() -> tuple[int, int] | None:
+    torch = sys.modules.get("torch")  # who has initialised it has imported it
+    distributed = getattr(torch, "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return int(distributed.get_rank()), int(distributed.get_world_size())
+
+
+def _launcher_place() -> tuple[int, int]:
+    # These two variables are how torchrun and its like tell a process its place: an argument, not a setting.
+    names = ("RANK", "WORLD_SIZE")
+    texts = [os.environ.get(name) for name in names]  # noqa: TID251
+    missing = [name for name, text in zip(names, texts, strict=True) if text is None]
+    if missing:
+        raise PlanError(
+            "shard() does not know which shard this process reads: torch.distributed is not initialised and "
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set. To mend it, {_REMEDY}"
+        )
+    try:
+        rank, world_size = (int(text or "") for text in texts)
+    except ValueError:
+        shown = ", ".join(f"{name}={text!r}" for name, text in zip(names, texts, strict=True))
+        raise PlanError(f"shard(): {shown} are no integers. To mend it, {_REMEDY}") from None
+    return rank, world_size

@@ -1,0 +1,418 @@
+/* Decodes the plainest Parquet column chunks; windrow/io/decoding.py calls it through ctypes.
+ *
+ * A chunk qualifies when its values are 4 or 8 bytes wide, flat and without nulls, and its pages
+ * are stored raw or with Snappy, plain or by dictionary. Anything else, and anything odd, is
+ * declined with a negative code: then Arrow reads the chunk, and says what is wrong with it.
+ * So every read and write here is checked, and no error is ever told from here.
+ *
+ * Formats: parquet-format's README and Encodings.md, Thrift's compact protocol, and Snappy's
+ * format_description.txt.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define DECLINED (-1)
+/* Copies go in words of 8 and 16 bytes and may write so far past the end. */
+#define SLACK 64
+
+/* --- page headers ---------------------------------------------------------------------- */
+
+typedef struct {
+    const uint8_t *at, *end;
+    int bad;
+} Reader;
+
+typedef struct {
+    int64_t type, raw_bytes, stored_bytes, values, encoding, nulls, def_bytes, rep_bytes;
+    int has_crc, compressed;
+} Page;
+
+static uint64_t read_varint(Reader *r) {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+        if (r->at >= r->end) break;
+        uint8_t byte = *r->at++;
+        value |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) return value;
+    }
+    r->bad = 1;
+    return 0;
+}
+
+static int64_t read_int(Reader *r) {
+    uint64_t value = read_varint(r);
+    return (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
+}
+
+static void skip_bytes(Reader *r, uint64_t count) {
+    if (count > (uint64_t)(r->end - r->at)) r->bad = 1;
+    else r->at += count;
+}
+
+enum { STOP, TRUE_, FALSE_, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT };
+
+static void skip_field(Reader *r, int type, int depth);
+
+static int next_field(Reader *r, int *id, int *type) {
+    if (r->bad || r->at >= r->end) {
+        r->bad = 1;
+        return 0;
+    }
+    uint8_t head = *r->at++;
+    *type = head & 15;
+    if (*type == STOP) return 0;
+    *id = head >> 4 ? *id + (head >> 4) : (int)read_int(r);
+    return !r->bad;
+}
+
+static void skip_struct(Reader *r, int depth) {
+    int id = 0, type;
+    while (next_field(r, &id, &type)) skip_field(r, type, depth);
+}
+
+static void skip_field(Reader *r, int type, int depth) {
+    if (depth > 8) {
+        r->bad = 1;
+        return;
+    }
+    switch (type) {
+    case TRUE_: case FALSE_: break;
+    case BYTE: skip_bytes(r, 1); break;
+    case I16: case I32: case I64: read_varint(r); break;
+    case DOUBLE: skip_bytes(r, 8); break;
+    case BINARY: skip_bytes(r, read_varint(r)); break;
+    case STRUCT: skip_struct(r, depth + 1); break;
+    default: r->bad = 1; /* page headers hold no lists, sets or maps */
+    }
+}
+
+/* The header of one kind of page. Fields of DataPageHeader: 1 values, 2 encoding; of
+ * DataPageHeaderV2: 1 values, 2 nulls, 3 rows, 4 encoding, 5 and 6 bytes of levels, 7 compressed;
+ * of DictionaryPageHeader: 1 values, 2 encoding. */
+static void read_kind(Reader *r, Page *page, int v2) {
+    int id = 0, type;
+    while (next_field(r, &id, &type)) {
+        if (type == I32) {
+            int64_t value = read_int(r);
+            if (id == 1) page->values = value;
+            else if (id == (v2 ? 4 : 2)) page->encoding = value;
+            else if (v2 && id == 2) page->nulls = value;
+            else if (v2 && id == 5) page->def_bytes = value;
+            else if (v2 && id == 6) page->rep_bytes = value;
+        } else if (v2 && id == 7 && (type == TRUE_ || type == FALSE_)) {
+            page->compressed = type == TRUE_;
+        } else {
+            skip_field(r, type, 1);
+        }
+    }
+}
+
+static Page read_page(Reader *r) {
+    Page page = {.type = -1, .values = -1, .encoding = -1, .compressed = 1};
+    int id = 0, type;
+    while (next_field(r, &id, &type)) {
+        if (type == I32 && id >= 1 && id <= 4) {
+            int64_t value = read_int(r);
+            if (id == 1) page.type = value;
+            else if (id == 2) page.raw_bytes = value;
+            else if (id == 3) page.stored_bytes = value;
+            else page.has_crc = 1;
+        } else if (type == STRUCT && (id == 5 || id == 7 || id == 8)) {
+            read_kind(r, &page, id == 8);
+        } else {
+            skip_field(r, type, 0);
+        }
+    }
+    if (page.raw_bytes < 0 || page.stored_bytes < 0 || page.stored_bytes > r->end - r->at) r->bad = 1;
+    return page;
+}
+
+/* --- Snappy ---------------------------------------------------------------------------- */
+
+static inline void copy4(uint8_t *to, const uint8_t *from) { memcpy(to, from, 4); }
+static inline void copy8(uint8_t *to, const uint8_t *from) { memcpy(to, from, 8); }
+static inline void copy16(uint8_t *to, const uint8_t *from) { memcpy(to, from, 16); }
+
+/* `out` has SLACK bytes more than raw_bytes. Returns 0 when exactly raw_bytes came out. */
+static int unsnap(const uint8_t *in, int64_t stored_bytes, uint8_t *out, int64_t raw_bytes) {
+    Reader r = {in, in + stored_bytes, 0};
+    if (read_varint(&r) != (uint64_t)raw_bytes || r.bad) return DECLINED;
+    const uint8_t *at = r.at, *end = r.end;
+    uint8_t *to = out, *stop = out + raw_bytes;
+    while (at < end) {
+        uint8_t tag = *at++;
+        int64_t length, offset;
+        if ((tag & 3) == 0) {
+            length = (tag >> 2) + 1;
+            if (length <= 16 && end - at >= 16 && stop - to >= length) {
+                copy16(to, at);
+                at += length;
+                to += length;
+                continue;
+            }
+            if (length > 60) {
+                int more = (int)length - 60;
+                if (end - at < more) return DECLINED;
+                length = 0;
+                for (int i = 0; i < more; i++) length |= (int64_t)at[i] << (8 * i);
+                length++;
+                at += more;
+            }
+            if (length > end - at || length > stop - to) return DECLINED;
+            memcpy(to, at, length);
+            at += length;
+            to += length;
+            continue;
+        }
+        if ((tag & 3) == 1) {
+            if (end - at < 1) return DECLINED;
+            length = ((tag >> 2) & 7) + 4;
+            offset = ((int64_t)(tag >> 5) << 8) | at[0];
+            at += 1;
+        } else {
+            int wide = (tag & 3) == 3 ? 4 : 2;
+            if (end - at < wide) return DECLINED;
+            length = (tag >> 2) + 1;
+            offset = at[0] | (int64_t)at[1] << 8;
+            if (wide == 4) offset |= (int64_t)at[2] << 16 | (int64_t)at[3] << 24;
+            at += wide;
+        }
+        if (offset == 0 || offset > to - out || length > stop - to) return DECLINED;
+        const uint8_t *from = to - offset;
+        if (length <= 4 && offset >= 4) {
+            /* a wider load would span two stores that are still under way, and wait for them */
+            copy4(to, from);
+        } else if (offset >= 16 && length <= 16) {
+            copy16(to, from);
+        } else if (offset >= 8) {
+            for (int64_t i = 0; i < length; i += 8) copy8(to + i, from + i);
+        } else {
+            for (int64_t i = 0; i < length; i++) to[i] = from[i];
+        }
+        to += length;
+    }
+    return to == stop ? 0 : DECLINED;
+}
+
+/* --- values ---------------------------------------------------------------------------- */
+
+static inline uint64_t load8(const uint8_t *at) {
+    uint64_t word;
+    memcpy(&word, at, 8);
+    return word;
+}
+
+/* A value of at most 32 bits at a bit, where fewer than 8 bytes may be left. */
+static inline uint64_t load_tail(const uint8_t *from, int64_t bytes, int64_t bit, uint64_t mask) {
+    uint8_t word[16] = {0};
+    int64_t at = bit >> 3, left = bytes - at;
+    if (left > 0) memcpy(word, from + at, left > 8 ? 8 : left);
+    return (load8(word) >> (bit & 7)) & mask;
+}
+
+/* Goes through runs of the RLE and bit-packing hybrid; DO_ONE and DO_RUN say what to do. */
+#define EACH_RUN(width, count, DO_ONE, DO_RUN)                                       \
+    do {                                                                             \
+        const uint64_t mask = ((uint64_t)1 << (width)) - 1;                          \
+        int64_t i = 0;                                                               \
+        while (i < (count)) {                                                        \
+            uint64_t head = read_varint(r);                                          \
+            if (r->bad || head >> 33) return DECLINED;                               \
+            int64_t many = head & 1 ? (int64_t)(head >> 1) * 8 : (int64_t)(head >> 1); \
+            if (many == 0) return DECLINED;                                          \
+            if (head & 1) {                                                          \
+                int64_t bytes = (int64_t)(head >> 1) * (width), left = r->end - r->at; \
+                /* a writer may cut off the padding of the last group */             \
+                if (bytes > left) bytes = left;                                      \
+                if (many > (count) - i) many = (count) - i;                          \
+                if ((bytes * 8) < many * (width)) return DECLINED;                   \
+                int64_t fast = (width) ? (bytes - 8) * 8 / (width) : many;           \
+                if (fast > many) fast = many;                                        \
+                int64_t j = 0;                                                       \
+                uint64_t bit = 0;                                                    \
+                for (; j < fast; j++, bit += (width)) {                              \
+                    uint64_t v = (load8(r->at + (bit >> 3)) >> (bit & 7)) & mask;    \
+                    DO_ONE(i + j, v)                                                 \
+                }                                                                    \
+                for (; j < many; j++, bit += (width)) {                              \
+                    uint64_t v = load_tail(r->at, bytes, (int64_t)bit, mask);        \
+                    DO_ONE(i + j, v)                                                 \
+                }                                                                    \
+                r->at += bytes;                                                      \
+            } else {                                                                 \
+                int bytes = ((width) + 7) / 8;                                       \
+                uint64_t v = 0;                                                      \
+                if (r->end - r->at < bytes) return DECLINED;                         \
+                memcpy(&v, r->at, bytes);                                            \
+                r->at += bytes;                                                      \
+                if (many > (count) - i) many = (count) - i;                          \
+                DO_RUN(i, many, v)                                                   \
+            }                                                                        \
+            i += many;                                                               \
+        }                                                                            \
+    } while (0)
+
+/* Whether all definition levels are 1: no value is null. */
+static int check_levels(Reader *r, int64_t count) {
+#define ONE(at, v) if (v != 1) return DECLINED;
+#define RUN(at, many, v) if (v != 1) return DECLINED;
+    EACH_RUN(1, count, ONE, RUN);
+#undef ONE
+#undef RUN
+    return 0;
+}
+
+#define VALUES(WORD, NAME)                                                            \
+    static int NAME##_dictionary(Reader *r, int width, int64_t count, const WORD *dictionary, \
+                                 uint64_t entries, const uint32_t *targets, WORD *out) { \
+        if (targets != NULL) {                                                        \
+            EACH_RUN(width, count, SCATTER_ONE, SCATTER_RUN);                         \
+        } else {                                                                      \
+            EACH_RUN(width, count, STORE_ONE, STORE_RUN);                             \
+        }                                                                             \
+        return 0;                                                                     \
+    }                                                                                 \
+    static void NAME##_plain(const uint8_t *from, int64_t count, const uint32_t *targets, WORD *out) { \
+        if (targets == NULL) {                                                        \
+            memcpy(out, from, count * sizeof(WORD));                                  \
+            return;                                                                   \
+        }                                                                             \
+        for (int64_t i = 0; i < count; i++) memcpy(&out[targets[i]], from + i * sizeof(WORD), sizeof(WORD)); \
+    }
+
+#define SCATTER_ONE(at, v)               \
+    if (v >= entries) return DECLINED;   \
+    out[targets[at]] = dictionary[v];
+#define SCATTER_RUN(at, many, v)         \
+    if (v >= entries) return DECLINED;   \
+    for (int64_t j = 0; j < many; j++) out[targets[(at) + j]] = dictionary[v];
+#define STORE_ONE(at, v)                 \
+    if (v >= entries) return DECLINED;   \
+    out[at] = dictionary[v];
+#define STORE_RUN(at, many, v)           \
+    if (v >= entries) return DECLINED;   \
+    for (int64_t j = 0; j < many; j++) out[(at) + j] = dictionary[v];
+
+VALUES(uint32_t, four)
+VALUES(uint64_t, eight)
+
+/* --- a column chunk --------------------------------------------------------------------- */
+
+enum { DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 };
+enum { PLAIN = 0, PLAIN_DICTIONARY = 2, RLE_DICTIONARY = 8 };
+
+typedef struct {
+    int64_t width, rows;
+    int snappy, optional;
+    const uint32_t *targets;
+    uint8_t *out;
+    /* the caller's memory: the dictionary, then what is free for pages */
+    uint8_t *dictionary, *free;
+    int64_t free_bytes;
+    uint64_t entries;
+    int64_t done;
+} Column;
+
+/* The bytes of a page after `skip` bytes that are stored as they are. */
+static int unpack(Column *column, Reader *r, const Page *page, int64_t skip, Reader *body) {
+    const uint8_t *at = r->at + skip;
+    int64_t stored = page->stored_bytes - skip, raw = page->raw_bytes - skip;
+    if (skip < 0 || stored < 0 || raw < 0) return DECLINED;
+    if (!column->snappy || !page->compressed) {
+        *body = (Reader){at, at + stored, 0};
+        return stored == raw ? 0 : DECLINED;
+    }
+    if (raw > column->free_bytes - SLACK || unsnap(at, stored, column->free, raw)) return DECLINED;
+    *body = (Reader){column->free, column->free + raw, 0};
+    return 0;
+}
+
+/* Definition levels of a first-version page: their length, then all ones. */
+static int skip_levels(Reader *body, int64_t count) {
+    uint32_t bytes;
+    if (body->end - body->at < 4) return DECLINED;
+    memcpy(&bytes, body->at, 4);
+    body->at += 4;
+    if (bytes > (uint64_t)(body->end - body->at)) return DECLINED;
+    Reader levels = {body->at, body->at + bytes, 0};
+    body->at += bytes;
+    return check_levels(&levels, count);
+}
+
+static int read_dictionary(Column *column, Reader *r, const Page *page) {
+    Reader body;
+    if (column->dictionary != NULL || column->done || page->values < 0) return DECLINED;
+    if (page->encoding != PLAIN && page->encoding != PLAIN_DICTIONARY) return DECLINED;
+    if (unpack(column, r, page, 0, &body)) return DECLINED;
+    if (page->values > (body.end - body.at) / column->width) return DECLINED;
+    int64_t bytes = page->values * column->width, kept = (bytes + SLACK - 1) / SLACK * SLACK;
+    if (kept > column->free_bytes) return DECLINED;
+    /* as a rule it was unpacked to its place; one stored raw may be unaligned where it lies */
+    if (body.at != column->free) memcpy(column->free, body.at, bytes);
+    column->dictionary = column->free;
+    column->entries = (uint64_t)page->values;
+    column->free += kept;
+    column->free_bytes -= kept;
+    return 0;
+}
+
+static int read_values(Column *column, Reader *r, const Page *page) {
+    Reader body;
+    int v2 = page->type == DATA_PAGE_V2;
+    if (page->values < 0 || page->values > column->rows - column->done || page->nulls) return DECLINED;
+    if (v2 && (page->rep_bytes || page->def_bytes < 0 || page->def_bytes > page->stored_bytes)) return DECLINED;
+    if (v2 && column->optional) {
+        Reader levels = {r->at, r->at + page->def_bytes, 0};
+        if (check_levels(&levels, page->values)) return DECLINED;
+    }
+    if (unpack(column, r, page, v2 ? page->def_bytes : 0, &body)) return DECLINED;
+    if (!v2 && column->optional && skip_levels(&body, page->values)) return DECLINED;
+    const uint32_t *targets = column->targets == NULL ? NULL : column->targets + column->done;
+    uint8_t *out = column->targets == NULL ? column->out + column->done * column->width : column->out;
+    int failed = 0;
+    if (page->encoding == PLAIN) {
+        if (page->values > (body.end - body.at) / column->width) return DECLINED;
+        if (column->width == 8) eight_plain(body.at, page->values, targets, (uint64_t *)out);
+        else four_plain(body.at, page->values, targets, (uint32_t *)out);
+    } else if (page->encoding == RLE_DICTIONARY || page->encoding == PLAIN_DICTIONARY) {
+        if (page->values == 0) return 0;
+        if (body.at >= body.end || column->dictionary == NULL) return DECLINED;
+        int width = *body.at++;
+        if (width > 32) return DECLINED;
+        if (column->width == 8)
+            failed = eight_dictionary(&body, width, page->values, (const uint64_t *)column->dictionary,
+                                      column->entries, targets, (uint64_t *)out);
+        else
+            failed = four_dictionary(&body, width, page->values, (const uint32_t *)column->dictionary,
+                                     column->entries, targets, (uint32_t *)out);
+    } else {
+        return DECLINED;
+    }
+    column->done += page->values;
+    return failed;
+}
+
+/* Decode a chunk of `rows` values of 4 or 8 bytes.
+ *
+ * Value i goes to row targets[i] of `out`, or to row i where targets is NULL. `scratch` takes
+ * the dictionary and one page as they are unpacked; a chunk for which it is too small is
+ * declined. Returns 0, or -1 when the chunk is declined; `out` may be half written then.
+ */
+EXPORT int64_t windrow_decode(const uint8_t *chunk, int64_t chunk_bytes, int64_t snappy, int64_t optional,
+                              int64_t width, int64_t rows, const uint32_t *targets, uint8_t *out, uint8_t *scratch,
+                              int64_t scratch_bytes) {
+    Column column = {.width = width, .rows = rows, .snappy = (int)snappy, .optional = (int)optional,
+                     .targets = targets, .out = out, .free = scratch, .free_bytes = scratch_bytes};
+    Reader r = {chunk, chunk + chunk_bytes, 0};
+    int failed = width != 4 && width != 8;
+    while (!failed && column.done < rows) {
+        Page page = read_page(&r);
+        if (r.bad || page.has_crc) failed = 1;
+        else if (page.type == DICTIONARY_PAGE) failed = read_dictionary(&column, &r, &page);
+        else if (page.type == DATA_PAGE || page.type == DATA_PAGE_V2) failed = read_values(&column, &r, &page);
+        else failed = page.type != INDEX_PAGE;
+        r.at += page.stored_bytes;
+    }
+    return failed ? DECLINED : 0;
+}

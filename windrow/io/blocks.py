@@ -1,0 +1,95 @@
+"""Blocks: adjacent row groups of one fragment, joined up to a size; and what they weigh."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.source import BlockTable
+from windrow.io.manifest import Manifest
+from windrow.io.partitions import Partitions
+from windrow.io.widths import fixed_bits, offset_bytes
+
+__all__ = ["BlockCuts", "cut_blocks", "weigh_blocks"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class BlockCuts:
+    """Where blocks begin and end: (blocks,) row groups from ``starts`` up to ``stops``."""
+
+    fragments: Ints
+    starts: Ints
+    stops: Ints
+
+
+def cut_blocks(manifest: Manifest, kept: NDArray[np.bool_], target_bytes: int) -> BlockCuts:
+    """Join adjacent row groups of each kept fragment, greedily, up to a size.
+
+    Sizes are the encoded bytes of all columns, so that blocks, and with them every
+    order, are the same whichever columns are selected. A row group larger than the
+    target is a block of its own.
+    """
+    counts = np.diff(manifest.row_group_ends, prepend=0)
+    owners = np.repeat(np.arange(manifest.fragments), counts)
+    groups = np.flatnonzero(kept[owners])
+    owners = owners[groups]
+    starts = _greedy_starts(owners, manifest.encoded_bytes[groups], target_bytes)
+    stops = np.append(starts[1:], len(groups)) if len(starts) else starts
+    return BlockCuts(owners[starts], groups[starts], groups[stops - 1] + 1)
+
+
+def _greedy_starts(owners: Ints, sizes: NDArray[Any], target_bytes: int) -> Ints:
+    begins = np.diff(owners, prepend=-1) != 0
+    starts, held = [], 0
+    for place, (begin, size) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True)):
+        held += size
+        if begin or held > target_bytes:
+            starts.append(place)
+            held = size
+    return np.array(starts, np.int64)
+
+
+def weigh_blocks(
+    manifest: Manifest,
+    cuts: BlockCuts,
+    columns: Sequence[pa.Field[Any]],
+    partitions: Partitions,
+    rows_known: bool,
+) -> BlockTable:
+    """The rows and bytes of each block for the selected columns."""
+    rows = _sum(manifest.rows, cuts)
+    decoded, memory, exact = np.zeros_like(rows), np.zeros_like(rows), True
+    for field in columns:
+        bits = fixed_bits(field.type)
+        if bits is not None:
+            decoded += (rows * bits + 7) // 8
+            memory += (rows * bits + 7) // 8
+        elif field.name in manifest.variable:
+            exact = False
+            decoded += _sum(manifest.variable[field.name].encoded, cuts)
+            estimate = _sum(manifest.variable[field.name].memory, cuts)
+            memory += np.maximum(estimate, rows * offset_bytes(field.type))
+        else:
+            text = rows * (offset_bytes(field.type) + _text_bytes(manifest, cuts, field, partitions))
+            decoded, memory, exact = decoded + text, memory + text, False
+    return BlockTable(rows, decoded, memory, rows_known, exact)
+
+
+def _sum(values: NDArray[Any], cuts: BlockCuts) -> Ints:
+    totals = np.concatenate([np.zeros(1, np.int64), np.cumsum(values, dtype=np.int64)])
+    sums: Ints = totals[cuts.stops] - totals[cuts.starts]
+    return sums
+
+
+def _text_bytes(manifest: Manifest, cuts: BlockCuts, field: pa.Field[Any], partitions: Partitions) -> Ints:
+    """(blocks,) the length of each block's value of a partition column."""
+    values = partitions.table(manifest.paths.to_pylist()).column(field.name).to_pylist()
+    lengths = np.array([len((value or "").encode()) for value in values], np.int64)
+    return lengths[cuts.fragments]

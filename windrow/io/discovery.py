@@ -1,0 +1,103 @@
+"""From files to a manifest: every footer is read once, in parallel, and boiled down."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.io.filesystems import Files
+from windrow.io.footers import FragmentFacts, read_footer, summarise
+from windrow.io.manifest import Manifest, VariableBytes, narrowed
+from windrow.io.schemas import unify_schemas
+from windrow.io.widths import fixed_bits
+
+__all__ = ["build_manifest"]
+
+_FOOTER_THREADS = 16
+_FILES_AT_ONCE = 1024
+
+
+def build_manifest(files: Files, paths: Sequence[str]) -> Manifest:
+    """Read the footers of all files.
+
+    Raises
+    ------
+    SourceError
+        If a file cannot be read or is no Parquet, or the schemas do not unify.
+    """
+    columns = _Columns()
+    for name, size, digest, facts in _read_all(files, paths):
+        columns.add(name, size, digest, facts)
+    return columns.manifest(files.url, paths)
+
+
+def _read_all(files: Files, paths: Sequence[str]) -> Iterator[tuple[str, int, bytes, FragmentFacts]]:
+    def read(path: str) -> tuple[str, int, bytes, FragmentFacts]:
+        name = files.name(path)
+        footer = read_footer(files, path, name)
+        return name, footer.size_bytes, footer.digest, summarise(footer.metadata, name)
+
+    with ThreadPoolExecutor(_FOOTER_THREADS, "windrow-footers") as threads:
+        for start in range(0, len(paths), _FILES_AT_ONCE):
+            yield from threads.map(read, paths[start : start + _FILES_AT_ONCE])
+
+
+class _Columns:
+    """Growing columns of a manifest; the only mutable thing here, gone once it is built."""
+
+    def __init__(self) -> None:
+        self._schemas: dict[bytes, tuple[str, pa.Schema]] = {}
+        self._sizes, self._ends = array("q"), array("q")
+        self._digests = bytearray()
+        self._rows, self._encoded = array("q"), array("q")
+        self._variable: dict[str, tuple[array[int], array[int]]] = {}
+        self._nulls: dict[str, int | None] = {}
+
+    def add(self, name: str, size: int, digest: bytes, facts: FragmentFacts) -> None:
+        schema = facts.schema.remove_metadata()
+        self._schemas.setdefault(bytes(schema.serialize()), (name, schema))
+        for column, sizes in facts.variable.items():
+            for known, new in zip(self._variable_column(column), sizes, strict=True):
+                # Files where the column is null, or of a fixed width, have told nothing.
+                known.extend([0] * (len(self._rows) - len(known)))
+                known.extend(new)
+        for column, count in facts.nulls.items():
+            before = self._nulls.get(column, 0)
+            self._nulls[column] = None if before is None or count is None else before + count
+        self._rows.extend(facts.rows)
+        self._encoded.extend(facts.encoded_bytes)
+        self._sizes.append(size)
+        self._ends.append(len(self._rows))
+        self._digests += digest
+
+    def _variable_column(self, column: str) -> tuple[array[int], array[int]]:
+        return self._variable.setdefault(column, (array("q"), array("q")))
+
+    def manifest(self, root: str, paths: Sequence[str]) -> Manifest:
+        schema = unify_schemas(list(self._schemas.values()))
+        return Manifest(
+            root=root,
+            schema=schema,
+            paths=pa.array(paths, pa.large_string()),
+            file_bytes=np.array(self._sizes, np.int64),
+            footer_hashes=np.frombuffer(bytes(self._digests), np.uint8).reshape(len(paths), -1),
+            row_group_ends=np.array(self._ends, np.int64),
+            rows=narrowed(self._rows),
+            encoded_bytes=narrowed(self._encoded),
+            variable={field.name: self._sized(field.name) for field in schema if _varies(field.type)},
+            null_counts={field.name: self._nulls[field.name] for field in schema},
+        )
+
+    def _sized(self, column: str) -> VariableBytes:
+        encoded, memory = self._variable_column(column)
+        for known in (encoded, memory):
+            known.extend([0] * (len(self._rows) - len(known)))
+        return VariableBytes(narrowed(encoded), narrowed(memory))
+
+
+def _varies(kind: pa.DataType) -> bool:
+    return fixed_bits(kind) is None

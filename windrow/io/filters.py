@@ -1,0 +1,70 @@
+"""Row filters: checked before anything is read, and decided by paths alone where that is exact."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.errors import PlanError
+from windrow.io.manifest import Manifest
+from windrow.io.partitions import Partitions
+from windrow.io.selection import unknown_column
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["check_filter", "kept_fragments"]
+
+_NO_MATCH = re.compile(r"No match for FieldRef\.\w+\((?P<name>.*?)\) in ", re.DOTALL)
+
+
+def check_filter(expression: Any, schema: pa.Schema) -> None:
+    """Bind a filter to a schema.
+
+    Raises
+    ------
+    PlanError
+        If it is no expression, names an unknown column, or is not boolean.
+    """
+    import pyarrow.compute as pc
+
+    if not isinstance(expression, pc.Expression):
+        kind = type(expression).__name__
+        raise PlanError(f"filter= is a {kind}: give a pyarrow expression like pc.field('fare') > 0")
+    try:
+        kind = _evaluate(expression, schema.empty_table()).type
+    except pa.ArrowException as error:
+        unknown = _NO_MATCH.search(str(error))
+        if unknown is not None and unknown["name"] not in schema.names:
+            raise unknown_column(unknown["name"], schema.names, "filter=") from error
+        raise PlanError(f"filter={expression} does not fit the columns: {error}") from error
+    if not pa.types.is_boolean(kind):
+        raise PlanError(f"filter={expression} gives {kind}, not true or false: write a comparison")
+
+
+def kept_fragments(
+    expression: pc.Expression, manifest: Manifest, partitions: Partitions
+) -> NDArray[np.bool_] | None:
+    """(fragments,) whether a filter of partition columns alone keeps each; None if it needs rows."""
+    if not len(partitions.schema):
+        return None
+    table = partitions.table(manifest.paths.to_pylist())
+    try:
+        verdicts = _evaluate(expression, table)
+    except pa.ArrowException:
+        return None
+    return np.array([verdict is True for verdict in verdicts.to_pylist()], np.bool_)
+
+
+def _evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray[Any]:
+    from pyarrow import acero
+
+    steps = [
+        acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
+        acero.Declaration("project", acero.ProjectNodeOptions([expression], ["keep"])),
+    ]
+    return acero.Declaration.from_sequence(steps).to_table(use_threads=False).column("keep")

@@ -1,0 +1,180 @@
+"""Parquet footers: read once with one read, hashed, and boiled down to what planning needs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from windrow.core.errors import SourceError
+from windrow.io.filesystems import Files
+from windrow.io.widths import fixed_bits, leaf_types, offset_bytes
+
+__all__ = ["HASH_BYTES", "Footer", "FragmentFacts", "read_footer", "summarise"]
+
+HASH_BYTES = 16
+
+_TAIL_BYTES = 64 * 1024
+_TRAILER_BYTES = 8
+_GONE = "restore the file, or list the dataset again"
+_NO_PARQUET = "name only Parquet files, or write this one again"
+
+
+@dataclass(frozen=True)
+class Footer:
+    """A file's size, the digest of its raw footer, and the footer parsed."""
+
+    size_bytes: int
+    digest: bytes
+    metadata: Any
+
+
+@dataclass(frozen=True)
+class FragmentFacts:
+    """What planning keeps of a footer.
+
+    ``variable`` has, for each column whose values differ in width, each row group's
+    encoded and estimated decoded bytes. ``nulls`` is None where the footer is silent.
+    """
+
+    schema: pa.Schema
+    rows: list[int]
+    encoded_bytes: list[int]
+    variable: Mapping[str, tuple[list[int], list[int]]]
+    nulls: Mapping[str, int | None]
+
+
+def read_footer(files: Files, path: str, name: str) -> Footer:
+    """Read a footer, as a rule with a single read of the file's last 64 KiB.
+
+    ``name`` stands for the file, or the part of it that is wanted, in errors.
+
+    Raises
+    ------
+    SourceError
+        If the file cannot be opened, is no Parquet, or its footer is damaged.
+    """
+    try:
+        with files.open(path) as file:
+            size = file.size()
+            raw = _footer_bytes(file, size, name)
+        return Footer(size, hashlib.sha256(raw).digest()[:HASH_BYTES], _parse(raw, name))
+    except (SourceError, MemoryError):
+        raise
+    except FileNotFoundError as error:
+        raise files.error(f"{name}: the file is gone", error, _GONE) from files.cause(error)
+    except PermissionError as error:
+        raise files.error(f"{name}: may not be read", error, "grant read permission") from files.cause(error)
+    except Exception as error:
+        remedy = "check the file, its disk and its connection"
+        raise files.error(f"{name}: cannot be read", error, remedy) from files.cause(error)
+
+
+def _footer_bytes(file: pa.NativeFile, size: int, name: str) -> bytes:
+    tail = _read_last(file, size, min(size, _TAIL_BYTES))
+    if tail[-4:] == b"PARE":
+        raise SourceError(f"{name} has an encrypted footer, which windrow does not read: write it in plain")
+    if len(tail) < _TRAILER_BYTES or tail[-4:] != b"PAR1":
+        raise SourceError(
+            f"{name} is no Parquet file, or is truncated ({size} bytes, not ending in 'PAR1'): {_NO_PARQUET}"
+        )
+    needed = int.from_bytes(tail[-8:-4], "little") + _TRAILER_BYTES
+    if needed > size:
+        raise SourceError(
+            f"{name} is truncated: its footer has {needed} bytes, the file {size}; write it again"
+        )
+    return tail[-needed:] if needed <= len(tail) else _read_last(file, size, needed)
+
+
+def _read_last(file: pa.NativeFile, size: int, count: int) -> bytes:
+    file.seek(size - count)
+    return bytes(file.read(count))
+
+
+def _parse(raw: bytes, name: str) -> Any:
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_metadata(pa.BufferReader(raw))
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{name} has no readable Parquet footer: {error}; {_NO_PARQUET}") from error
+
+
+def summarise(metadata: Any, name: str) -> FragmentFacts:
+    """Boil a parsed footer down.
+
+    Raises
+    ------
+    SourceError
+        If the file's types cannot be read by Arrow.
+    """
+    try:
+        schema = metadata.schema.to_arrow_schema()
+    except pa.ArrowException as error:
+        raise SourceError(f"{name} has a column that Arrow cannot read: {error}; write it again") from error
+    leaves = _leaf_places(schema)
+    if sum(map(len, leaves)) != metadata.num_columns:
+        raise SourceError(f"{name}: the Arrow schema and the Parquet columns differ; write the file again")
+    groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
+    variable, nulls = {}, {}
+    for field, places in zip(schema, leaves, strict=True):
+        chunks = [[group.column(place) for place in places] for group in groups]
+        nulls[field.name] = metadata.num_rows if pt.is_null(field.type) else _count_nulls(field.type, chunks)
+        if fixed_bits(field.type) is None:
+            variable[field.name] = _sizes(field.type, [group.num_rows for group in groups], chunks)
+    encoded = [max(group.total_byte_size, 0) for group in groups]
+    return FragmentFacts(schema, [group.num_rows for group in groups], encoded, variable, nulls)
+
+
+def _leaf_places(schema: pa.Schema) -> list[range]:
+    places, start = [], 0
+    for field in schema:
+        stop = start + len(leaf_types(field.type))
+        places.append(range(start, stop))
+        start = stop
+    return places
+
+
+def _count_nulls(kind: pa.DataType, chunks: list[list[Any]]) -> int | None:
+    """Nulls of a column; of a nested one only "none" can be told, since leaves count inner nulls too."""
+    total = 0
+    for statistics in (chunk.statistics for row_group in chunks for chunk in row_group):
+        if statistics is None or not statistics.has_null_count:
+            return None
+        total += statistics.null_count
+    return None if total and pt.is_nested(_storage(kind)) else total
+
+
+def _storage(kind: pa.DataType) -> pa.DataType:
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def _sizes(kind: pa.DataType, rows: list[int], chunks: list[list[Any]]) -> tuple[list[int], list[int]]:
+    """Each row group's encoded bytes, and the best estimate of its decoded bytes."""
+    kinds = leaf_types(kind)
+    own = 0 if len(kinds) == 1 and kinds[0] == _storage(kind) else offset_bytes(kind)
+    encoded = [sum(max(chunk.total_uncompressed_size, 0) for chunk in group) for group in chunks]
+    estimates = [
+        count * own + sum(_estimate(leaf, chunk) for leaf, chunk in zip(kinds, group, strict=True))
+        for count, group in zip(rows, chunks, strict=True)
+    ]
+    return encoded, [max(pair) for pair in zip(encoded, estimates, strict=True)]
+
+
+def _estimate(leaf: pa.DataType, chunk: Any) -> int:
+    bits = fixed_bits(leaf)
+    if bits is not None:
+        return int(chunk.num_values * bits // 8)
+    codes = chunk.num_values * offset_bytes(leaf)
+    if pt.is_dictionary(leaf):
+        return int(codes + chunk.total_uncompressed_size)
+    statistics = chunk.statistics
+    if statistics is None or not statistics.has_min_max:
+        return int(codes + chunk.total_uncompressed_size)
+    # The shortest and longest in sort order are a cheap sample of how long values are.
+    mean = (len(statistics.min_raw) + len(statistics.max_raw)) / 2
+    return int(codes + statistics.num_values * mean)

@@ -1,0 +1,148 @@
+"""From paths, directories and globs to the files they mean, and the root these share."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from windrow.core.errors import SourceError, WindrowError
+from windrow.io.credentials import safe_cause, source_error
+from windrow.io.filesystems import Connection, Files, Paths, connect, join_path
+
+__all__ = ["list_files", "locate_root"]
+
+_MAGIC = re.compile(r"[*?\[]")
+_LISTING_THREADS = 16
+
+
+def list_files(
+    paths: Paths, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None
+) -> tuple[Files, list[str]]:
+    """Resolve paths to files, relative to the root that they share.
+
+    The root is the directory given, the part of a glob before its first wildcard, or
+    the directory that all given files share, above its ``key=value`` segments.
+
+    Raises
+    ------
+    SourceError
+        If a path matches nothing, a directory holds no data, or listing fails.
+    PlanError
+        If the arguments name no filesystem, or more than one.
+    """
+    connection = connect(paths, filesystem, storage_options)
+    connection.lister.invalidate_cache()
+    with ThreadPoolExecutor(_LISTING_THREADS) as threads:
+        expanded = list(threads.map(lambda path: _expand(connection, path), connection.paths))
+    root = _common_root([root for root, _ in expanded])
+    found = [path for _, some in expanded for path in some]
+    return Files(root, connection.opener), [_relative(path, root) for path in found]
+
+
+def locate_root(
+    paths: Paths,
+    known: Collection[str] | None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Files:
+    """Find the root that paths mean for files ``known`` by relative path; reads nothing.
+
+    With ``known=None`` the one path is the root itself.
+    """
+    connection = connect(paths, filesystem, storage_options)
+    if known is None:
+        return Files(connection.paths[0], connection.opener)
+    roots = [_lexical_root(path, known) for path in connection.paths]
+    return Files(_common_root(roots), connection.opener)
+
+
+def _lexical_root(path: str, known: Collection[str]) -> str:
+    if _MAGIC.search(path):
+        return _glob_root(path)
+    parts = path.split("/")
+    for cut in range(1, len(parts)):
+        if "/".join(parts[cut:]) in known:
+            return "/".join(parts[:cut]) or "/"
+    return path
+
+
+def _expand(connection: Connection, path: str) -> tuple[str, list[str]]:
+    """The root and the files of one given path."""
+    try:
+        if _MAGIC.search(path):
+            found = _glob(connection.lister, path)
+            if found:
+                return _glob_root(path), found
+        if connection.lister.info(path)["type"] == "directory":
+            found = _walk(connection.lister, path)
+            if not found:
+                raise SourceError(
+                    f"{_shown(connection, path)} is a directory without data files (names that begin "
+                    f"with '.' or '_' are skipped): check the path"
+                )
+            return path, found
+        return _above_partitions(posixpath.dirname(path)), [path]
+    except WindrowError:
+        raise
+    except FileNotFoundError as error:
+        kind = "glob" if _MAGIC.search(path) else "file or directory"
+        raise SourceError(
+            f"{_shown(connection, path)} matches nothing: no such {kind}; check the path"
+        ) from safe_cause(error, connection.secrets)
+    except Exception as error:
+        remedy = "check the path, the credentials and the permissions"
+        what = f"{_shown(connection, path)} cannot be listed"
+        raise source_error(what, error, remedy, connection.secrets) from safe_cause(error, connection.secrets)
+
+
+def _glob(lister: Any, pattern: str) -> list[str]:
+    found: list[str] = []
+    root = _glob_root(pattern)
+    for path, info in sorted(lister.glob(pattern, detail=True).items()):
+        if info["type"] == "directory":
+            found.extend(_walk(lister, path))
+        else:
+            found.append(path)
+    # A glob with ** finds a directory and, once more, what is in it.
+    names = {_relative(path, root) for path in found}
+    return [join_path(root, name) for name in sorted(names) if _visible(name)]
+
+
+def _walk(lister: Any, directory: str) -> list[str]:
+    names = (_relative(path, directory) for path in lister.find(directory))
+    return [join_path(directory, name) for name in sorted(names) if _visible(name)]
+
+
+def _visible(relative: str) -> bool:
+    """As Arrow and Spark do: skip '.x' and '_x', but never a partition such as '_year=2020'."""
+    return all("=" in part or not part.startswith((".", "_")) for part in relative.split("/"))
+
+
+def _glob_root(pattern: str) -> str:
+    parts = pattern.split("/")
+    first = next(place for place, part in enumerate(parts) if _MAGIC.search(part))
+    return "/".join(parts[:first]) or ("/" if pattern.startswith("/") else "")
+
+
+def _above_partitions(directory: str) -> str:
+    while "=" in posixpath.basename(directory):
+        directory = posixpath.dirname(directory)
+    return directory
+
+
+def _common_root(roots: Iterable[str]) -> str:
+    unique = sorted(set(roots))
+    return unique[0] if len(unique) == 1 else _above_partitions(posixpath.commonpath(unique))
+
+
+def _relative(path: str, root: str) -> str:
+    # Some filesystems list "a/b" below "/a".
+    path, root = path.lstrip("/"), root.lstrip("/")
+    return path[len(root) :].lstrip("/") if path.startswith(root) else path
+
+
+def _shown(connection: Connection, path: str) -> str:
+    return Files(path, connection.opener).url

@@ -1,0 +1,159 @@
+"""One schema for all fragments.
+
+Fragments fit together when they have the same columns, in any order, and each
+column's types unify without loss:
+
+- null with any type;
+- integers: the narrowest that holds both (``uint64`` with a signed one: none does);
+- floats: the wider (never with integers, since ``int64`` to ``double`` loses digits);
+- timestamps of one zone, times, and durations: the finer unit;
+- ``string`` with ``large_string``, ``binary`` with ``large_binary``, ``list`` with
+  ``large_list``: the large one;
+- a dictionary with plain values: plain values; two dictionaries: the wider codes;
+- lists and structs whose parts unify.
+
+The first file's column order wins. Metadata of the schema (such as pandas' index) is
+dropped: it describes one file. Metadata of fields is the first file's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from windrow.core.errors import SourceError
+
+__all__ = ["unify_schemas", "unify_types"]
+
+_UNITS = ("s", "ms", "us", "ns")
+_SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+
+
+def unify_schemas(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
+    """Unify the schemas of files given as (path, schema), the first file's order winning.
+
+    Raises
+    ------
+    SourceError
+        Naming file, column and both types, where a column is missing, doubled, or
+        its types do not unify.
+    """
+    first_path, first = schemas[0]
+    _refuse_doubles(first_path, first)
+    unified = {field.name: (first_path, field) for field in first}
+    for path, schema in schemas[1:]:
+        _refuse_doubles(path, schema)
+        _refuse_missing(first_path, first, path, schema)
+        for name, (origin, known) in unified.items():
+            found = schema.field(name)
+            kind = unify_types(known.type, found.type)
+            if kind is None:
+                raise SourceError(
+                    f"column {name!r} is {found.type} in {path} but {known.type} in {origin}: "
+                    f"write the files with one type, or read them separately"
+                )
+            widened = known.with_type(kind).with_nullable(known.nullable or found.nullable)
+            unified[name] = (origin if kind == known.type else path, widened)
+    return pa.schema([field for _, field in unified.values()])
+
+
+def unify_types(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type that holds the values of both without loss, or None."""
+    if left == right:
+        return left
+    if pt.is_null(left) or pt.is_null(right):
+        return right if pt.is_null(left) else left
+    if pt.is_dictionary(left) or pt.is_dictionary(right):
+        return _unify_dictionaries(left, right)
+    if pt.is_integer(left) and pt.is_integer(right):
+        return _unify_integers(left, right)
+    if pt.is_floating(left) and pt.is_floating(right):
+        return max(left, right, key=lambda kind: kind.bit_width)
+    return _unify_temporal(left, right) or _unify_sizes(left, right) or _unify_nested(left, right)
+
+
+def _unify_integers(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    if pt.is_signed_integer(left) == pt.is_signed_integer(right):
+        return max(left, right, key=lambda kind: kind.bit_width)
+    signed, unsigned = (left, right) if pt.is_signed_integer(left) else (right, left)
+    return _SIGNED.get(max(signed.bit_width, 2 * unsigned.bit_width))
+
+
+def _unify_dictionaries(left: Any, right: Any) -> pa.DataType | None:
+    if not (pt.is_dictionary(left) and pt.is_dictionary(right)):
+        plain = [kind.value_type if pt.is_dictionary(kind) else kind for kind in (left, right)]
+        return unify_types(*plain)
+    codes = _unify_integers(left.index_type, right.index_type)
+    values = unify_types(left.value_type, right.value_type)
+    if codes is None or values is None or left.ordered != right.ordered:
+        return None
+    return pa.dictionary(codes, values, left.ordered)
+
+
+def _unify_temporal(left: Any, right: Any) -> pa.DataType | None:
+    if pt.is_timestamp(left) and pt.is_timestamp(right) and left.tz == right.tz:
+        return pa.timestamp(_finer(left, right), left.tz)
+    if pt.is_duration(left) and pt.is_duration(right):
+        return pa.duration(_finer(left, right))
+    if pt.is_time(left) and pt.is_time(right):
+        unit = _finer(left, right)
+        return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
+    return None
+
+
+def _finer(left: Any, right: Any) -> Any:
+    return max(left.unit, right.unit, key=_UNITS.index)
+
+
+def _unify_sizes(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    pair = {left, right}
+    if pair == {pa.string(), pa.large_string()}:
+        return pa.large_string()
+    return pa.large_binary() if pair == {pa.binary(), pa.large_binary()} else None
+
+
+def _unify_nested(left: Any, right: Any) -> pa.DataType | None:
+    lists = [pt.is_list(kind) or pt.is_large_list(kind) for kind in (left, right)]
+    if all(lists):
+        inner = _unify_fields(left.value_field, right.value_field, left.value_field.name)
+        large = pt.is_large_list(left) or pt.is_large_list(right)
+        return None if inner is None else pa.large_list(inner) if large else pa.list_(inner)
+    if pt.is_fixed_size_list(left) and pt.is_fixed_size_list(right) and left.list_size == right.list_size:
+        inner = _unify_fields(left.value_field, right.value_field, left.value_field.name)
+        return None if inner is None else pa.list_(inner, left.list_size)
+    if pt.is_struct(left) and pt.is_struct(right):
+        return _unify_structs(left, right)
+    return None
+
+
+def _unify_structs(left: Any, right: Any) -> pa.DataType | None:
+    if [field.name for field in left] != [field.name for field in right]:
+        return None
+    fields = [_unify_fields(one, other, one.name) for one, other in zip(left, right, strict=True)]
+    whole = [field for field in fields if field is not None]
+    return pa.struct(whole) if len(whole) == len(fields) else None
+
+
+def _unify_fields(left: pa.Field[Any], right: pa.Field[Any], name: str) -> pa.Field[Any] | None:
+    kind = unify_types(left.type, right.type)
+    return None if kind is None else pa.field(name, kind, left.nullable or right.nullable)
+
+
+def _refuse_doubles(path: str, schema: pa.Schema) -> None:
+    doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if doubled:
+        raise SourceError(f"{path} has more than one column {doubled[0]!r}: write it with unique names")
+
+
+def _refuse_missing(first_path: str, first: pa.Schema, path: str, schema: pa.Schema) -> None:
+    for here, there, where, other in ((first, schema, path, first_path), (schema, first, first_path, path)):
+        names = set(there.names)
+        for field in here:
+            if field.name not in names:
+                raise SourceError(
+                    f"column {field.name!r} is missing in {where} but {field.type} in {other}: "
+                    f"write the files with the same columns, or read them separately"
+                )

@@ -1,0 +1,54 @@
+"""Which columns are read, and what to say about a name that is none."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from windrow.core.errors import PlanError
+
+__all__ = ["select_columns", "unknown_column"]
+
+_NAMES_SHOWN = 3
+
+
+def select_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """The schema of the selected columns, in the order given; all of them for None.
+
+    Raises
+    ------
+    PlanError
+        If the selection is empty, names a column twice, or names none.
+    """
+    if columns is None:
+        if not len(schema):
+            raise PlanError("the files have no columns: there is nothing to read")
+        return schema
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+        raise PlanError(f"columns={columns!r}: give a list of column names")
+    if not columns:
+        raise PlanError("columns=[] selects nothing: name at least one column, or leave it out for all")
+    doubled = sorted({name for name in columns if list(columns).count(name) > 1})
+    if doubled:
+        raise PlanError(f"columns= names {doubled[0]!r} more than once: name each column once")
+    for name in columns:
+        if name not in schema.names:
+            raise unknown_column(name, schema.names, "columns=")
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def unknown_column(name: str, known: Sequence[str], where: str) -> PlanError:
+    """The error for a name that is no column, with the nearest that are."""
+    folded = {other.casefold(): other for other in reversed(known)}
+    near = difflib.get_close_matches(name.casefold(), folded, _NAMES_SHOWN, cutoff=0.5)
+    if near:
+        nearest = _listed([folded[other] for other in near])
+        return PlanError(f"{where} has no column {name!r}: did you mean {nearest}?")
+    more = ", ..." if len(known) > 2 * _NAMES_SHOWN else ""
+    return PlanError(f"{where} has no column {name!r}: there are {_listed(known[: 2 * _NAMES_SHOWN])}{more}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)

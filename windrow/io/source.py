@@ -1,0 +1,218 @@
+"""Parquet as a source: a manifest, and what of it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.errors import PlanError
+from windrow.core.source import BlockAddress, BlockTable
+from windrow.io.blocks import BlockCuts, cut_blocks, weigh_blocks
+from windrow.io.discovery import build_manifest
+from windrow.io.filesystems import Files, Paths
+from windrow.io.filters import check_filter, kept_fragments
+from windrow.io.listing import list_files, locate_root
+from windrow.io.manifest import Manifest, load_manifest, save_manifest
+from windrow.io.parquet import ParquetReader, RowGroups
+from windrow.io.partitions import Partitions, find_partitions
+from windrow.io.selection import select_columns
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["ParquetSource", "open_parquet"]
+
+ManifestOrPath = Union[Manifest, str, "os.PathLike[str]"]
+
+
+@dataclass(frozen=True, eq=False)
+class ParquetSource:
+    """Parquet files as a ``windrow.core.source.Source``.
+
+    Attributes
+    ----------
+    files
+        Where the files are.
+    manifest
+        What they hold.
+    schema
+        The schema of every block: the selected columns, partitions after those of the
+        files unless ``columns`` says otherwise.
+    partitions
+        The columns that come from paths.
+    filter
+        Keeps rows for which it is true; None keeps all.
+    target_block_bytes
+        Adjacent row groups are joined up to this many encoded bytes.
+    """
+
+    files: Files
+    manifest: Manifest
+    schema: pa.Schema
+    partitions: Partitions
+    filter: pc.Expression | None
+    target_block_bytes: int
+
+    def __repr__(self) -> str:
+        return f"ParquetSource({self.files.url!r}: {self.describe()})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # what is computed from these is larger than they are, and cheap to compute again
+        fields = (self.files, self.manifest, self.schema, self.partitions, self.filter)
+        return ParquetSource, (*fields, self.target_block_bytes)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the data: relative paths, sizes and footers."""
+        return self.manifest.fingerprint
+
+    @property
+    def contents(self) -> str:
+        """A digest of what each block holds: the data, columns, filter, and the cut into blocks."""
+        cuts = self._cuts
+        # the text of a filter leaves out values where there are many
+        row_filter = pickle.dumps(self.filter, protocol=4)
+        arrays = [array.tobytes() for array in (cuts.fragments, cuts.starts, cuts.stops)]
+        digest = hashlib.sha256()
+        for part in (self.fingerprint.encode(), self.schema.serialize().to_pybytes(), row_filter, *arrays):
+            digest.update(len(part).to_bytes(8, "little") + part)
+        return digest.hexdigest()
+
+    @property
+    def reader(self) -> ParquetReader:
+        """The reader for this source's blocks; without the manifest, so small."""
+        row_filter = None if self._fragment_filter is not None else self.filter
+        return ParquetReader(self.files, self.schema, self.manifest.schema, self.partitions, row_filter)
+
+    @cached_property
+    def blocks(self) -> BlockTable:
+        """All blocks in stored order."""
+        known = self.filter is None or self._fragment_filter is not None
+        return weigh_blocks(self.manifest, self._cuts, list(self.schema), self.partitions, known)
+
+    @cached_property
+    def null_counts(self) -> Mapping[str, int | None]:
+        """Nulls by column as the files state them; with a filter, None for what it may drop."""
+        counts = {**self.manifest.null_counts, **self._partition_nulls()}
+        certain = self.filter is None
+        return {name: counts[name] if certain or counts[name] == 0 else None for name in self.schema.names}
+
+    def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
+        """The addresses of some blocks, by their number in stored order."""
+        return tuple(self._address(int(block)) for block in blocks)
+
+    def describe(self) -> str:
+        """One line for ``explain()``: fragments, row groups, columns."""
+        manifest, everything = self.manifest, len(self.manifest.schema) + len(self.partitions.schema)
+        dropped = int(np.count_nonzero(~self._kept))
+        return (
+            f"{manifest.fragments - dropped:,} fragments"
+            + (f" of {manifest.fragments:,} (others filtered out)" if dropped else "")
+            + f", {int((self._cuts.stops - self._cuts.starts).sum()):,} row groups; "
+            + f"{len(self.schema)} of {everything} columns"
+        )
+
+    def save_manifest(self, path: str | os.PathLike[str]) -> None:
+        """Write the manifest to a local file, for ``manifest=`` later."""
+        save_manifest(self.manifest, path)
+
+    @cached_property
+    def _fragment_filter(self) -> NDArray[np.bool_] | None:
+        """(fragments,) which fragments the filter keeps; None without one, or if it needs rows."""
+        if self.filter is None:
+            return None
+        return kept_fragments(self.filter, self.manifest, self.partitions)
+
+    @property
+    def _kept(self) -> NDArray[np.bool_]:
+        kept = self._fragment_filter
+        return np.ones(self.manifest.fragments, np.bool_) if kept is None else kept
+
+    @cached_property
+    def _cuts(self) -> BlockCuts:
+        return cut_blocks(self.manifest, self._kept, self.target_block_bytes)
+
+    def _address(self, block: int) -> BlockAddress:
+        manifest, cuts = self.manifest, self._cuts
+        fragment = int(cuts.fragments[block])
+        before = int(manifest.row_group_ends[fragment - 1]) if fragment else 0
+        start, stop = int(cuts.starts[block]) - before, int(cuts.stops[block]) - before
+        path = manifest.path(fragment)
+        digest = manifest.footer_hashes[fragment].tobytes()
+        groups = f"row group {start}" if stop - start == 1 else f"row groups {start}-{stop - 1}"
+        locator = RowGroups(path, int(manifest.file_bytes[fragment]), digest, start, stop)
+        return BlockAddress(f"{self.files.name(path)}, {groups}", locator)
+
+    def _partition_nulls(self) -> dict[str, int]:
+        if not len(self.partitions.schema):
+            return {}
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.manifest.rows, dtype=np.int64)])
+        rows = np.diff(ends[self.manifest.row_group_ends], prepend=0)
+        table = self.partitions.table(self.manifest.paths.to_pylist())
+        return {name: int(rows[_is_null(table.column(name))].sum()) for name in table.column_names}
+
+
+def _is_null(column: pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
+    return np.asarray(column.is_null().to_numpy(), np.bool_)
+
+
+def open_parquet(
+    paths: Paths | None,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: pc.Expression | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    partitioning: str | None = "hive",
+    manifest: ManifestOrPath | None = None,
+    target_block_bytes: int = 64 * 2**20,
+) -> ParquetSource:
+    """Resolve paths to a source: list the files and read their footers, or use a manifest.
+
+    With ``manifest=`` nothing is listed and no footer is read: ``paths`` (the same as
+    when it was made, or where the data has been moved) only says where its files are,
+    and None means where they were.
+
+    Raises
+    ------
+    SourceError
+        If paths match nothing, a file cannot be read, or schemas differ.
+    PlanError
+        If an argument is wrong, or ``columns`` or ``filter`` name an unknown column.
+    """
+    if partitioning not in ("hive", None):
+        raise PlanError(f"partitioning={partitioning!r}: use 'hive' (key=value directories) or None")
+    if target_block_bytes < 1:
+        raise PlanError(f"target_block_bytes={target_block_bytes} must be at least 1 byte")
+    files, listing = _resolve(paths, filesystem, storage_options, manifest)
+    found = listing.paths.to_pylist() if partitioning else []
+    partitions = find_partitions(found, listing.schema.names)
+    everything = pa.schema([*listing.schema, *partitions.schema])
+    schema = select_columns(everything, columns)
+    if filter is not None:
+        check_filter(filter, everything)
+    return ParquetSource(files, listing, schema, partitions, filter, target_block_bytes)
+
+
+def _resolve(
+    paths: Paths | None, filesystem: Any, options: Mapping[str, Any] | None, manifest: ManifestOrPath | None
+) -> tuple[Files, Manifest]:
+    if manifest is None:
+        if paths is None:
+            raise PlanError("paths=None: give paths, or the manifest= that knows them")
+        files, listed = list_files(paths, filesystem, options)
+        return files, build_manifest(files, listed)
+    known = manifest if isinstance(manifest, Manifest) else load_manifest(manifest)
+    if paths is None:
+        return locate_root(known.root, None, filesystem, options), known
+    names = frozenset(known.paths.to_pylist())
+    return locate_root(paths, names, filesystem, options), known

@@ -1,0 +1,57 @@
+"""How wide values are in memory, from types alone and from what footers tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+__all__ = ["fixed_bits", "leaf_types", "offset_bytes"]
+
+
+def fixed_bits(kind: pa.DataType) -> int | None:
+    """Bits that every value of a type takes (without validity), or None when values differ."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return fixed_bits(kind.storage_type)
+    if pt.is_null(kind):
+        return 0
+    if pt.is_fixed_size_list(kind):
+        bits = fixed_bits(kind.value_type)
+        return None if bits is None else bits * kind.list_size
+    if pt.is_struct(kind):
+        widths = [fixed_bits(child.type) for child in _children(kind)]
+        return None if None in widths else sum(bits or 0 for bits in widths)
+    if pt.is_primitive(kind) or pt.is_decimal(kind) or pt.is_fixed_size_binary(kind):
+        return int(kind.bit_width)
+    return None
+
+
+def offset_bytes(kind: pa.DataType) -> int:
+    """Bytes that a value takes beside its content: an offset, a view, or a dictionary code."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return offset_bytes(kind.storage_type)
+    if pt.is_dictionary(kind):
+        return int(kind.index_type.bit_width) // 8
+    if pt.is_large_string(kind) or pt.is_large_binary(kind) or pt.is_large_list(kind):
+        return 8
+    if pt.is_string_view(kind) or pt.is_binary_view(kind):
+        return 16
+    return 4 if pt.is_string(kind) or pt.is_binary(kind) or pt.is_list(kind) or pt.is_map(kind) else 0
+
+
+def leaf_types(kind: pa.DataType) -> list[pa.DataType]:
+    """The types of the stored leaves of a column, in Parquet's order."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return leaf_types(kind.storage_type)
+    if pt.is_struct(kind):
+        return [leaf for child in _children(kind) for leaf in leaf_types(child.type)]
+    if pt.is_map(kind):
+        return [*leaf_types(kind.key_type), *leaf_types(kind.item_type)]
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        return leaf_types(kind.value_type)
+    return [kind]
+
+
+def _children(kind: Any) -> list[pa.Field[Any]]:
+    return [kind.field(place) for place in range(kind.num_fields)]

@@ -1,0 +1,190 @@
+"""One Arrow column as a NumPy array.
+
+==============================  ==================================================
+Arrow                           NumPy
+==============================  ==================================================
+integers, floats                the same type; no copy where there are no nulls
+floats with nulls               NaN in place of null
+integers, booleans with nulls   objects: Python values and None, never rounded
+boolean                         bool
+timestamp, date, duration       datetime64 / timedelta64, NaT in place of null; a
+                                time zone is left off (values are UTC)
+time of day                     timedelta64 since midnight, NaT in place of null
+decimal                         objects: decimal.Decimal and None
+string, binary                  objects: str / bytes and None
+dictionary                      as its values
+fixed_size_list                 (rows, k, ...); objects where a list is null
+fixed_shape_tensor              (rows, *shape), its permutation applied
+list                            objects: one array a row, None where null
+struct, map, union, others      objects: what ``to_pylist`` gives
+null                            objects: None
+==============================  ==================================================
+
+Nothing here imports pandas, which ``pyarrow.compute`` and ``Array.to_numpy`` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+__all__ = ["column_to_numpy", "fixed_dtype", "permutation_of"]
+
+_NUMBERS: dict[pa.DataType, np.dtype[Any]] = {
+    pa.int8(): np.dtype(np.int8),
+    pa.int16(): np.dtype(np.int16),
+    pa.int32(): np.dtype(np.int32),
+    pa.int64(): np.dtype(np.int64),
+    pa.uint8(): np.dtype(np.uint8),
+    pa.uint16(): np.dtype(np.uint16),
+    pa.uint32(): np.dtype(np.uint32),
+    pa.uint64(): np.dtype(np.uint64),
+    pa.float16(): np.dtype(np.float16),
+    pa.float32(): np.dtype(np.float32),
+    pa.float64(): np.dtype(np.float64),
+    pa.bool_(): np.dtype(np.bool_),
+    pa.date32(): np.dtype("datetime64[D]"),
+    pa.date64(): np.dtype("datetime64[ms]"),
+}
+
+
+def fixed_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
+    """Return the NumPy type of a fixed-width column without nulls; None for others."""
+    if pa.types.is_timestamp(arrow_type):
+        return np.dtype(f"datetime64[{arrow_type.unit}]")
+    if pa.types.is_duration(arrow_type) or pa.types.is_time(arrow_type):
+        return np.dtype(f"timedelta64[{arrow_type.unit}]")
+    known: np.dtype[Any] | None = _NUMBERS.get(arrow_type)
+    return known
+
+
+def permutation_of(tensor_type: pa.FixedShapeTensorType) -> list[int]:
+    """Return which stored dimension is the i-th one of the shape that a user sees."""
+    return list(tensor_type.permutation or range(len(tensor_type.shape)))
+
+
+def column_to_numpy(array: pa.Array, *, writable: bool) -> NDArray[Any]:
+    """Convert one column by the table above.
+
+    The result is read-only unless ``writable``; then it lies in the array's own
+    memory where Arrow calls that mutable, and in a copy otherwise.
+    """
+    result = _convert(array, writable)
+    if result.flags.writeable != writable:
+        result = result.copy() if writable else result.view()
+        result.flags.writeable = writable
+    return result
+
+
+def _convert(array: pa.Array, writable: bool) -> NDArray[Any]:
+    kind = array.type
+    dtype = fixed_dtype(kind)
+    if dtype is not None:
+        return _fixed(array, dtype, writable)
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return _tensors(array, writable)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _convert(array.storage, writable)
+    if pa.types.is_dictionary(kind):
+        return _decoded(array)
+    if pa.types.is_fixed_size_list(kind):
+        return _fixed_lists(array, writable)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _ragged(array, writable)
+    return _objects(array.to_pylist())
+
+
+def _objects(values: Iterable[Any]) -> NDArray[Any]:
+    # fromiter keeps each value as one object; np.array would stack equal sequences.
+    return np.fromiter(values, dtype=object)
+
+
+def _fixed(array: pa.Array, dtype: np.dtype[Any], writable: bool) -> NDArray[Any]:
+    if array.null_count and dtype.kind in "iub":
+        return _objects(array.to_pylist())
+    if dtype.kind == "b":
+        return _bits(array.buffers()[1], array)
+    if array.type.bit_width == 32 and dtype.kind in "mM":  # date32, time32
+        values = _raw(array, np.dtype(np.int32)).astype(np.int64).view(dtype)
+    else:
+        values = _raw(array, dtype)
+    if array.null_count:
+        values = values.copy()
+        values[_null_mask(array)] = np.nan if dtype.kind == "f" else np.array("NaT", dtype)
+    return values
+
+
+def _raw(array: pa.Array, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """View the values of a fixed-width array; writable where the memory is mutable."""
+    buffer = array.buffers()[1]
+    if len(array) == 0 or buffer is None:
+        return np.zeros(len(array), dtype)
+    return np.frombuffer(buffer, dtype, count=len(array), offset=array.offset * dtype.itemsize)
+
+
+def _null_mask(array: pa.Array) -> NDArray[np.bool_]:
+    validity = array.buffers()[0]
+    return np.zeros(len(array), np.bool_) if validity is None else ~_bits(validity, array)
+
+
+def _bits(buffer: pa.Buffer | None, array: pa.Array) -> NDArray[np.bool_]:
+    if len(array) == 0 or buffer is None:
+        return np.zeros(len(array), np.bool_)
+    first, skipped = divmod(array.offset, 8)
+    packed = np.frombuffer(buffer, np.uint8)[first : (array.offset + len(array) + 7) // 8]
+    bits = np.unpackbits(packed, count=skipped + len(array), bitorder="little")
+    return bits[skipped:].view(np.bool_)
+
+
+def _decoded(array: pa.DictionaryArray) -> NDArray[Any]:
+    values = _convert(array.dictionary, False)
+    index_dtype = _NUMBERS[array.type.index_type]
+    if not array.null_count:
+        return np.asarray(values[_raw(array.indices, index_dtype)])
+    missing = _null_mask(array)
+    # A null's index may be anything.
+    codes = np.where(missing, 0, _raw(array.indices, index_dtype))
+    if values.dtype.kind in "iub":
+        values = values.astype(object)
+    result = values[codes] if len(values) else np.empty(len(array), values.dtype)
+    fillers: dict[str, Any] = {"f": np.nan, "M": np.datetime64("NaT"), "m": np.timedelta64("NaT")}
+    result[missing] = fillers.get(values.dtype.kind)
+    return np.asarray(result)
+
+
+def _fixed_lists(array: pa.FixedSizeListArray, writable: bool) -> NDArray[Any]:
+    rows, width = len(array), array.type.list_size
+    children = array.values.slice(array.offset * width, rows * width)
+    values = column_to_numpy(children, writable=writable)
+    values = values.reshape(rows, width, *values.shape[1:])
+    return _with_missing(array, values)
+
+
+def _tensors(array: pa.FixedShapeTensorArray, writable: bool) -> NDArray[Any]:
+    storage = array.storage
+    rows, width = len(storage), storage.type.list_size
+    children = storage.values.slice(storage.offset * width, rows * width)
+    values = column_to_numpy(children, writable=writable).reshape(rows, *array.type.shape)
+    values = values.transpose(0, *(1 + dimension for dimension in permutation_of(array.type)))
+    return _with_missing(storage, values)
+
+
+def _with_missing(array: pa.Array, values: NDArray[Any]) -> NDArray[Any]:
+    if not array.null_count:
+        return values
+    rows = zip(values, _null_mask(array), strict=True)
+    return _objects(None if missing else value for value, missing in rows)
+
+
+def _ragged(array: pa.ListArray | pa.LargeListArray, writable: bool) -> NDArray[Any]:
+    offset_dtype: np.dtype[Any] = np.dtype(np.int64 if pa.types.is_large_list(array.type) else np.int32)
+    offsets = _raw(array.offsets, offset_dtype)
+    first, last = (int(offsets[0]), int(offsets[-1])) if len(array) else (0, 0)
+    values = column_to_numpy(array.values.slice(first, last - first), writable=writable)
+    starts, stops = (offsets[:-1] - first).tolist(), (offsets[1:] - first).tolist()
+    bounds = zip(starts, stops, _null_mask(array), strict=True)
+    return _objects(None if missing else values[start:stop] for start, stop, missing in bounds)

@@ -1,0 +1,160 @@
+"""The memory budget of a program on an executor's resources."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from windrow.core.errors import PlanError
+from windrow.core.sizes import format_bytes
+from windrow.pipeline.cache.budget import RunBudget, share_memory
+from windrow.pipeline.executors.seam import Resources
+from windrow.pipeline.program import RUN_BYTES, TASK_BYTES, Program
+from windrow.shuffle.budget import MAX_SLICES, Budget, plan_budget
+
+__all__ = ["DESTINATION_BYTES", "RUNS_AHEAD", "budget_program", "largest_window_bytes", "size_parts"]
+
+# A task puts out one object for each node with shards; smaller ones cost the coordinator more
+# than their bytes cost the network.
+DESTINATION_BYTES = 4 * 2**20
+# With a single slice nothing of a window could be let go before its last row.
+_LEAST_SLICES = 2
+# Where memory is short, a window is cut into so many where tasks can be large enough for that.
+_WANTED_SLICES = 4
+
+# The decoder's scratch, and the numbers that are computed for each row of a part.
+_WORK_BYTES = 8 * 2**20
+# One being consumed, one ready, one being placed.
+RUNS_AHEAD = 3
+# Epochs whose cut into windows is looked at: blocks are permuted, so sizes differ a little.
+_EPOCHS_LOOKED_AT = 3
+
+
+def size_parts(program: Program, resources: Resources) -> Program:
+    """The same program with tasks that read enough for every node that they put out to.
+
+    Each of as many nodes as there are, and at most one a shard, gets `DESTINATION_BYTES`
+    or more of every task but the last of a window. Smaller tasks are kept where a window
+    would not give every worker one.
+    """
+    destinations, sizes = _destinations(program, resources), program.job.source.blocks.memory_bytes
+    if destinations == 1 or not len(sizes):
+        return program
+    sliced = budget_program(program, resources, 1).slices > 1
+    wanted = DESTINATION_BYTES * destinations * (_WANTED_SLICES if sliced else 1)
+    if wanted <= TASK_BYTES:
+        return program
+    # parts are cut at multiples of their size, so that one may lack almost a block of it
+    lacking = 0 if int(sizes.min()) >= wanted else int(sizes.max())
+    windows = max(1, program.plan(0).windows)
+    most = int(sizes.sum()) // (windows * resources.workers)
+    return replace(program, part_bytes=max(TASK_BYTES, min(wanted + lacking, most)))
+
+
+def _destinations(program: Program, resources: Resources) -> int:
+    """The nodes that a task puts out to, at most."""
+    return min(resources.nodes, len(program.members))
+
+
+def _slices(program: Program, resources: Resources) -> int:
+    """Into how many slices to cut where memory is short: fewer where objects would get too small."""
+    destinations = _destinations(program, resources)
+    if destinations == 1:
+        return MAX_SLICES
+    smallest = int(program.job.source.blocks.memory_bytes.min(initial=program.task_bytes))
+    part_bytes = max(program.task_bytes, smallest)
+    return min(MAX_SLICES, max(_LEAST_SLICES, part_bytes // (DESTINATION_BYTES * destinations)))
+
+
+def budget_program(program: Program, resources: Resources, batch_rows: int) -> RunBudget:
+    """Decide how a program's windows, runs, tasks and kept blocks share the memory.
+
+    Raises
+    ------
+    PlanError
+        When the largest window does not fit.
+    """
+    limit_bytes = program.job.options.memory_bytes or resources.memory_bytes
+    budget = _plan_windows(program, resources, batch_rows, limit_bytes)
+    cache_bytes = share_memory(program.job, budget, limit_covers_all=resources.limit_covers_all)
+    if cache_bytes:
+        try:
+            budget = _plan_windows(program, resources, batch_rows, limit_bytes - cache_bytes)
+        except PlanError as error:
+            raise PlanError(
+                f"the cache takes {format_bytes(cache_bytes)} of the memory limit of {format_bytes(limit_bytes)}, "
+                f"and the largest window does not fit into the rest: lower options(cache_limit=...). {error}"
+            ) from error
+    return RunBudget(**{**vars(budget), "limit_bytes": limit_bytes}, cache_bytes=cache_bytes)
+
+
+def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit_bytes: int) -> Budget:
+    job = program.job
+    # no batch is larger than the dataset, whatever was asked for
+    run_rows = min(batch_rows, int(job.source.blocks.rows.sum()))
+    run_bytes = max(RUN_BYTES, run_rows * program.row_bytes)
+    ahead = 1 + job.options.prefetch_windows
+    return plan_budget(
+        window_bytes=int(largest_window_bytes(program) * resources.copies),
+        windows=min(ahead, _windows_of_run(program)),
+        runs_bytes=len(program.members) * RUNS_AHEAD * run_bytes,
+        tasks_bytes=resources.workers * _task_bytes(program, resources),
+        limit_bytes=max(0, limit_bytes),
+        limit_covers_all=resources.limit_covers_all,
+        exact=job.source.blocks.bytes_exact and not job.before,
+        size_within=lambda held_bytes: _size_within(program, int(held_bytes / resources.copies)),
+        processes_bytes=resources.processes_bytes + len(program.members) * resources.shard_bytes,
+        copies=resources.copies,
+        slices=_slices(program, resources),
+    )
+
+
+def largest_window_bytes(program: Program) -> int:
+    """Bytes of map outputs that the largest window holds, for the members' shards."""
+    job = program.job
+    held = program.held_bytes
+    epochs = _EPOCHS_LOOKED_AT if job.seed is not None and program.plan(0).windows > 1 else 1
+    largest = 0
+    for epoch in range(epochs):
+        plan = program.plan(epoch)
+        before = np.append(0, np.cumsum(held[plan.blocks]))
+        largest = max(largest, int(np.diff(before[plan.starts]).max(initial=0)))
+    return largest
+
+
+def _size_within(program: Program, held_bytes: int) -> int:
+    """The ``bytes_per_window`` whose windows hold at most ``held_bytes``, wherever blocks fall."""
+    decoded = program.job.source.blocks.decoded_bytes
+    filled = decoded > 0
+    share = (decoded[filled] / program.held_bytes[filled]).min(initial=1.0)
+    # a window ends with a whole block
+    return int(held_bytes * share) - int(decoded.max(initial=0))
+
+
+def _windows_of_run(program: Program) -> int:
+    windows = program.plan(0).windows
+    return windows if program.job.epochs == 1 else max(windows, 1) * 2
+
+
+def _task_bytes(program: Program, resources: Resources) -> int:
+    """What a task takes beside what is counted for its window.
+
+    Decoded blocks, what is computed on the way; and where outputs go to a store, the output
+    before it is there.
+    """
+    decoded = program.job.source.blocks.memory_bytes
+    kept = _kept_task_bytes(program, resources) + min(_WORK_BYTES, int(decoded.max(initial=0)))
+    if resources.limit_covers_all:
+        return kept + int(min(decoded.sum(), max(decoded.max(initial=0), program.task_bytes)))
+    held = program.held_bytes
+    output = max(held.max(initial=0), program.task_bytes)
+    return kept + int(min(decoded.sum() + held.sum(), decoded.max(initial=0) + output))
+
+
+def _kept_task_bytes(program: Program, resources: Resources) -> int:
+    """What a task holds of blocks that are to be kept until they are where they are kept."""
+    decoded = program.job.source.blocks.memory_bytes
+    if program.job.cache is None or (program.job.cache == "memory" and resources.limit_covers_all):
+        return 0
+    return int(min(decoded.sum(), max(decoded.max(initial=0), program.task_bytes)))

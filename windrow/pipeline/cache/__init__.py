@@ -1,0 +1,1 @@
+"""Decoded blocks kept from epoch to epoch, in memory or on disk."""

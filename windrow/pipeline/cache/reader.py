@@ -1,0 +1,174 @@
+"""Reads the blocks of a task: from what is kept, else from the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from windrow.core.source import BlockAddress, BlockPart, BlockReader
+from windrow.pipeline.cache.disk import DiskCache
+from windrow.pipeline.cache.recording import record_parts
+from windrow.pipeline.sealing import sealed
+
+__all__ = ["CacheReport", "CachingReader", "Tables"]
+
+# the parts of a block, each a table whose columns are contiguous
+Tables = list[pa.Table]
+
+
+@dataclass(frozen=True)
+class CacheReport:
+    """What a task tells of the blocks that it found and kept.
+
+    Attributes
+    ----------
+    hits, misses
+        Blocks that were kept, and that the source was asked for.
+    kept_bytes
+        Bytes of each block that the task was to keep in memory.
+    disk_bytes
+        What it wrote to disk.
+    trouble
+        Why nothing more is written there; empty where nothing is wrong.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    kept_bytes: tuple[int, ...] = ()
+    disk_bytes: int = 0
+    trouble: str = ""
+
+    def add(self, other: CacheReport) -> CacheReport:
+        """What several tasks tell together; sizes of single blocks are left out."""
+        return CacheReport(
+            hits=self.hits + other.hits,
+            misses=self.misses + other.misses,
+            disk_bytes=self.disk_bytes + other.disk_bytes,
+            trouble=self.trouble or other.trouble,
+        )
+
+
+def _seal(table: pa.Table) -> pa.Table:
+    return pa.Table.from_arrays([sealed(column) for column in table.columns], schema=table.schema)
+
+
+@dataclass(frozen=True, eq=False)
+class _KeptPart:
+    """A table whose schema is shared with others."""
+
+    table: pa.Table
+    schema: pa.Schema
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.table.num_rows)
+
+    def select(self, columns: list[int]) -> pa.Table:
+        return self.table.select(columns)
+
+
+class CachingReader:
+    """The blocks of one task.
+
+    Parameters
+    ----------
+    reader
+        The source's.
+    disk
+        Where blocks are kept on disk, or None.
+    blocks, addresses
+        The task's blocks: their numbers, and where they are stored.
+    found
+        Blocks that are kept in memory, by their place in ``blocks``.
+    keeps
+        The places of those to be kept in memory.
+    """
+
+    def __init__(
+        self,
+        reader: BlockReader,
+        disk: DiskCache | None,
+        blocks: Sequence[int],
+        addresses: Sequence[BlockAddress],
+        *,
+        found: Mapping[int, Tables],
+        keeps: Sequence[int],
+    ) -> None:
+        self._reader = reader
+        self._disk = disk
+        self._blocks = blocks
+        self._addresses = addresses
+        self._found = found
+        self._keeps = {at: list[pa.Table]() for at in keeps}
+        self._hits = self._misses = self._disk_bytes = 0
+        self._schema: pa.Schema | None = None
+
+    @property
+    def kept(self) -> list[Tables]:
+        """The tables of each block that is to be kept."""
+        return list(self._keeps.values())
+
+    def report(self) -> CacheReport:
+        """What has been found and kept."""
+        return CacheReport(
+            hits=self._hits,
+            misses=self._misses,
+            kept_bytes=tuple(sum(table.nbytes for table in tables) for tables in self.kept),
+            disk_bytes=self._disk_bytes,
+            trouble=self._disk.trouble if self._disk is not None else "",
+        )
+
+    def read(self, at: int) -> pa.Table:
+        """A block as one table."""
+        tables = self._find(at)
+        # what is kept of a block without rows has lost its schema
+        if tables:
+            return pa.concat_tables(tables)
+        table = self._reader.read(self._addresses[at])
+        if self._is_wanted(at):
+            # transforms see what later epochs will see
+            table = _seal(table.combine_chunks())
+            self._keep(at, [table])
+        return table
+
+    def parts(self, at: int) -> Iterator[BlockPart]:
+        """A block part by part, as `BlockReader.parts` has it."""
+        tables = self._find(at)
+        if tables is not None:
+            yield from (_KeptPart(table, self._share_schema(table.schema)) for table in tables)
+            return
+        parts = self._reader.parts(self._addresses[at])
+        if not self._is_wanted(at):
+            yield from parts
+            return
+        tables = []
+        yield from record_parts(parts, tables)
+        self._keep(at, tables)
+
+    def _share_schema(self, schema: pa.Schema) -> pa.Schema:
+        """The same object for equal schemas, as a reader has it: outputs then are as large as its own.
+
+        In Ray's store they take the place of earlier ones, and a byte more would not fit.
+        """
+        if self._schema is None or not self._schema.equals(schema, check_metadata=True):
+            self._schema = schema
+        return self._schema
+
+    def _find(self, at: int) -> Tables | None:
+        tables = self._found.get(at)
+        if tables is None and self._disk is not None:
+            tables = self._disk.find(self._blocks[at])
+        self._hits += tables is not None
+        self._misses += tables is None
+        return tables
+
+    def _is_wanted(self, at: int) -> bool:
+        return at in self._keeps or (self._disk is not None and self._disk.has_room)
+
+    def _keep(self, at: int, tables: Tables) -> None:
+        if at in self._keeps:
+            self._keeps[at] = tables
+        if self._disk is not None:
+            self._disk_bytes += self._disk.keep(self._blocks[at], tables)

@@ -1,0 +1,38 @@
+"""Gathers the parts of one window as they become ready."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windrow.pipeline.held import WindowReply
+from windrow.shuffle.runs import WindowRuns
+
+__all__ = ["WindowCollector"]
+
+
+class WindowCollector:
+    """The parts of one window that have come so far, of its latest attempt."""
+
+    def __init__(self) -> None:
+        self._attempt: object = None
+        self._parts: int | None = None
+        self.layout: WindowRuns | None = None
+        self.outputs: dict[int, list[Any]] = {}
+
+    def add(self, reply: WindowReply, attempt: object) -> None:
+        """Take what a reply brings; parts of an earlier attempt are void."""
+        self._parts = reply.parts
+        if attempt != self._attempt:
+            self._attempt, self.outputs = attempt, {}
+        self.layout = reply.layout
+        self.outputs.update(reply.outputs)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every part is here."""
+        return self._parts is not None and len(self.outputs) == self._parts
+
+    def slices(self) -> list[list[Any]]:
+        """The handles by slice, in the order of the parts."""
+        handles = [self.outputs[part] for part in sorted(self.outputs)]
+        return [list(of_slice) for of_slice in zip(*handles, strict=True)]

@@ -1,0 +1,325 @@
+"""The driver: carries out what the scheduler decides, and answers the shards.
+
+One driver serves all shards of a run. It is not safe for threads by itself: whoever
+hosts it (a lock on threads, an actor's event loop on Ray) calls it one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from windrow.core.errors import PlanError
+from windrow.pipeline.cache.run_cache import RunCache
+from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.executors.seam import EpochFacts, TaskRunner
+from windrow.pipeline.failures import Failure
+from windrow.pipeline.held import HeldWindow, WindowReply
+from windrow.pipeline.program import UNKNOWN_ROWS, Program
+from windrow.pipeline.scheduling.diagnosis import diagnose
+from windrow.pipeline.scheduling.events import (
+    Abort,
+    Closed,
+    Drop,
+    Event,
+    Finished,
+    Instruction,
+    Limits,
+    Opened,
+    Place,
+    Reached,
+    Run,
+    Tick,
+    Waits,
+    Work,
+)
+from windrow.pipeline.scheduling.scheduler import Scheduler
+from windrow.pipeline.stats import RunStats, Span
+from windrow.pipeline.tasks import Task, TaskReport
+from windrow.pipeline.transforms import check_schema
+from windrow.shuffle.budget import Budget
+from windrow.shuffle.deal import Deal
+
+__all__ = ["PATIENCE_SECONDS", "Driver"]
+
+PATIENCE_SECONDS = 5.0
+_SPANS_KEPT = 20_000
+
+
+class Driver:
+    """Runs a program for its shards.
+
+    Parameters
+    ----------
+    program, budget
+        What to do, and within how much memory.
+    runner
+        What runs the tasks.
+    workers
+        Tasks that may run at once.
+    clock
+        Seconds, for patience and stalls.
+    cache_bytes
+        What decoded blocks may take that are kept in memory.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        budget: Budget,
+        runner: TaskRunner,
+        *,
+        workers: int,
+        clock: Callable[[], float],
+        start: Cursor = Cursor(),
+        cache_bytes: int = 0,
+    ) -> None:
+        job = program.job
+        self._program = program
+        self._budget = budget
+        self._runner = runner
+        self._clock = clock
+        self._rows = program.stored_rows.copy()
+        self._rows_known = job.rows_known
+        self._held: dict[tuple[int, int], HeldWindow] = {}
+        self._running: dict[Work, str] = {}
+        self._failure: Failure | None = None
+        self._schema: Any = None
+        self._tasks = 0
+        self._peak_bytes = 0
+        self._left_out_rows = 0
+        self._cache = RunCache(cache_bytes, job.source.blocks.memory_bytes)
+        self._uncounted: dict[int, Deal] = {}
+        self._events: deque[Event] = deque()
+        self._handling = False
+        self._spans: deque[Span] = deque(maxlen=_SPANS_KEPT)
+        limits = Limits(
+            shards=program.members,
+            start=Place(start.epoch, start.window),
+            stop_epoch=job.epochs,
+            slots=workers,
+            memory_bytes=budget.outputs_limit_bytes,
+            prefetch_windows=job.options.prefetch_windows,
+            crosses_epochs=not job.on_demand,
+            slices=budget.slices,
+            patience_seconds=PATIENCE_SECONDS,
+        )
+        self._scheduler = Scheduler(limits, self._shape)
+
+    # --- what shards ask
+
+    def open_epoch(self, shard: int, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
+        """Begin an epoch for a shard.
+
+        Raises
+        ------
+        PlanError
+            If another shard reads this epoch with another batch size or ``drop_last``.
+        """
+        deal = self._program.deal(batch_rows, drop_last=drop_last, start_row=cursor.row)
+        opened = self._scheduler.opened_deal(cursor.epoch)
+        if opened is not None and opened != deal:
+            raise PlanError(
+                f"epoch {cursor.epoch} is being read with batch_size={opened.batch_rows}, "
+                f"drop_last={opened.drop_last}; shard {shard} asks for batch_size={batch_rows}, "
+                f"drop_last={drop_last}. All shards read an epoch with the same: change it in the next epoch"
+            )
+        self._handle(Opened(shard, Place(cursor.epoch, cursor.window), deal))
+        if opened is None:
+            self._uncounted[cursor.epoch] = deal
+            self._note_left_out()
+        return EpochFacts(
+            epoch=cursor.epoch,
+            first_window=cursor.window,
+            windows=self._program.plan(cursor.epoch).windows,
+            deal=deal,
+            run_rows=self._program.run_rows(batch_rows),
+            total=self._total(cursor.epoch),
+            look_out=self._cache.take_trouble(),
+        )
+
+    def poll(self, shard: int, epoch: int, window: int, have: Collection[int]) -> WindowReply:
+        """Return what is ready of a window, beyond the parts that the shard has."""
+        self._handle(Tick())
+        self._raise_failure()
+        parts = len(self._scheduler.counts(epoch).shape.windows[window])
+        held = self._held.get((epoch, window))
+        if held is None:
+            return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
+        return held.reply(shard, parts, have)
+
+    @property
+    def failure(self) -> Failure | None:
+        """What has ended the run, or None."""
+        return self._failure
+
+    def is_complete(self, epoch: int, window: int) -> bool:
+        """Whether every part of a window is ready."""
+        state = self._scheduler.window(epoch, window)
+        return state is not None and state.complete
+
+    def sign(self, shard: int) -> None:
+        """A shard's consumer is alive and takes or awaits rows."""
+        self._handle(Waits(shard))
+
+    def reached(self, shard: int, place: Place) -> None:
+        """A shard needs nothing before ``place`` any more."""
+        self._handle(Reached(shard, place))
+
+    def close_shard(self, shard: int) -> bool:
+        """A shard reads no more; returns whether it was the last."""
+        self._handle(Closed(shard))
+        if self._scheduler.done:
+            self._cache.clear()
+        return self._scheduler.done
+
+    def diagnose(self, shard: int) -> tuple[str, float]:
+        """Say what a shard waits for, and for how many seconds nothing has moved."""
+        now = self._clock()
+        return diagnose(self._scheduler, shard, now), now - self._scheduler.last_progress
+
+    def run_stats(self, *, spans: bool) -> RunStats:
+        """What has been done so far."""
+        return RunStats(
+            tasks=self._tasks,
+            held_bytes=self._scheduler.held_bytes,
+            memory_bytes=self._budget.outputs_limit_bytes,
+            peak_held_bytes=self._peak_bytes,
+            dropped_windows=self._scheduler.dropped_windows,
+            left_out_rows=self._left_out_rows,
+            spans=tuple(self._spans) if spans else (),
+            cache_hits=self._cache.told.hits,
+            cache_misses=self._cache.told.misses,
+            cache_bytes=self._cache.held_bytes,
+        )
+
+    # --- what tasks tell
+
+    def task_done(
+        self, task: Task, report: TaskReport, output: Any, lane: str, kept: Sequence[Any] = ()
+    ) -> None:
+        """Take a task's output; ``output`` is a handle that only the runner understands.
+
+        So are ``kept``, those of the decoded blocks that it was to keep.
+
+        Never raises: nobody hears what a callback raises, so it becomes the run's failure.
+        """
+        try:
+            self._take(task, report, output, lane)
+            self._cache.take(task, report.cache, kept)
+        except Exception as error:
+            self.task_failed(Failure.capture(error))
+
+    def _take(self, task: Task, report: TaskReport, output: Any, lane: str) -> None:
+        work = task.work
+        self._tasks += 1
+        span = (work.epoch, work.window, report.start_time, report.stop_time)
+        self._spans.append(Span(self._running.pop(work), *span, lane=lane))
+        self._learn(task, report)
+        held = self._held.get((work.epoch, work.window))
+        if held is not None and held.attempt == work.attempt:
+            held.take(work.part, output, ordered=task.ordering is not None)
+        self._handle(Finished(work, sum(report.rows), report.slice_bytes))
+        self._note_left_out()
+
+    def blocks_lost(self, task: Task) -> Task:
+        """Kept blocks that came with a task are lost: returns the task that reads them again."""
+        return self._cache.lose(task)
+
+    def task_failed(self, failure: Failure) -> None:
+        """A task failed for good: the run ends with its error."""
+        if self._failure is None:
+            self._failure = failure
+
+    def tick(self) -> None:
+        """Let time pass."""
+        self._handle(Tick())
+
+    # --- inside
+
+    def _handle(self, event: Event) -> None:
+        # events never nest, even where one is told while another is being handled
+        self._events.append(event)
+        if self._handling:
+            return
+        self._handling = True
+        try:
+            while self._events:
+                for instruction in self._scheduler.handle(self._events.popleft(), self._clock()):
+                    self._perform(instruction)
+        finally:
+            self._handling = False
+        self._peak_bytes = max(self._peak_bytes, self._scheduler.held_bytes)
+
+    def _perform(self, instruction: Instruction) -> None:
+        if isinstance(instruction, Run):
+            if self._failure is None:
+                self._run(instruction)
+        elif isinstance(instruction, Drop):
+            self._drop(instruction)
+        elif isinstance(instruction, Abort):
+            self.task_failed(Failure.capture(PlanError(instruction.reason)))
+
+    def _note_left_out(self) -> None:
+        """Count what ``equal=True`` leaves out, once an epoch's rows are known."""
+        for epoch, deal in list(self._uncounted.items()):
+            total = self._total(epoch)
+            if total is not None:
+                self._left_out_rows += deal.left_out_rows(total)
+                del self._uncounted[epoch]
+
+    def _total(self, epoch: int) -> int | None:
+        # counts learnt in an earlier epoch hold even where this one was begun without them
+        return int(self._rows.sum()) if self._rows_known else self._scheduler.counts(epoch).total
+
+    def _run(self, instruction: Run) -> None:
+        work = instruction.work
+        counts = self._scheduler.counts(work.epoch)
+        stage = counts.shape.stages[work.stage]
+        self._running[work] = stage.name
+        key = (work.epoch, work.window)
+        if key not in self._held:
+            window = self._scheduler.window(*key)
+            # slices that every shard has passed are not kept when a window is produced again
+            gone = set(range(window.first_kept)) if window is not None else set()
+            self._held[key] = HeldWindow(work.attempt, gone=gone)
+        held = self._held[key]
+        if stage.needs_order and held.layouts is None:
+            deal = self._scheduler.deal(work.epoch)
+            assert deal is not None, "a running epoch has a deal"
+            held.layouts = self._program.layouts(
+                counts,
+                work.window,
+                deal=deal,
+                destinations=self._runner.destinations,
+                slices=self._budget.slices,
+            )
+        task = self._program.task(work, stage, self._rows, held.layouts)
+        task, cached = self._cache.prepare(task)
+        self._runner.run(task, held.tables.get(work.part), *cached)
+
+    def _drop(self, instruction: Drop) -> None:
+        key = (instruction.epoch, instruction.window)
+        if instruction.slices is None:
+            self._held.pop(key, None)
+        elif key in self._held:
+            self._held[key].empty(instruction.slices)
+
+    def _learn(self, task: Task, report: TaskReport) -> None:
+        if not self._rows_known:
+            part = self._program.parts(task.work.epoch, task.work.window)[task.work.part]
+            self._rows[part] = report.rows
+            self._rows_known = bool((self._rows != UNKNOWN_ROWS).all())
+        if report.schema is None:
+            return
+        if self._schema is None:
+            self._schema = report.schema
+        check_schema(self._schema, report.schema, task.addresses[0].origin)
+
+    def _shape(self, epoch: int) -> Any:
+        return self._program.shape(epoch, self._rows)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            self._failure.rethrow()

@@ -1,0 +1,1 @@
+"""Where a job runs: one small seam, and what stands behind it."""

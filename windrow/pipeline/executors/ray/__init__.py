@@ -1,0 +1,1 @@
+"""The Ray executor: the only place that imports ray."""

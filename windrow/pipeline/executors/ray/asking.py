@@ -1,0 +1,73 @@
+"""Talking to the coordinator: telling, asking with patience, and saying why it is gone."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from typing import Any
+
+import ray
+
+from windrow.core.errors import StallError
+from windrow.pipeline.failures import Failure
+from windrow.pipeline.waiting import Waiting
+
+__all__ = ["LOOK_SECONDS", "ask", "ask_until", "tell"]
+
+LOOK_SECONDS = 1.0
+
+
+def tell(method: Any, *args: Any) -> Any:
+    """Say something that needs no answer; after ray.shutdown() there is nobody to hear it.
+
+    Returns the reference to what is done about it, or None.
+    """
+    return method.remote(*args) if ray.is_initialized() else None
+
+
+def ask(ref: Any, who: str) -> Any:
+    """Wait for the coordinator's answer; warn, and in the end fail, when none comes."""
+    waiting = Waiting()
+    for limit_seconds in (waiting.warn_seconds, waiting.fail_seconds - waiting.warn_seconds):
+        try:
+            return _unwrap(ref, who, limit_seconds)
+        except ray.exceptions.GetTimeoutError:
+            warnings.warn(f"{who} still waits for the coordinator to answer", RuntimeWarning, stacklevel=2)
+    raise StallError(
+        f"{who} has waited {waiting.fail_seconds:,.0f} s for the coordinator, an actor that needs no CPU: "
+        "is the node of the process that called split() alive?"
+    )
+
+
+def ask_until(ref: Any, who: str, stopped: threading.Event) -> Any:
+    """Wait for the coordinator's answer; None when ``stopped`` is set first."""
+    while not stopped.is_set():
+        try:
+            return _unwrap(ref, who, LOOK_SECONDS)
+        except ray.exceptions.GetTimeoutError:
+            continue
+    return None
+
+
+def _unwrap(ref: Any, who: str, limit_seconds: float) -> Any:
+    try:
+        answer = ray.get(ref, timeout=limit_seconds)
+    except ray.exceptions.RayActorError as error:
+        raise explain_loss(who, error) from error
+    if isinstance(answer, Failure):
+        answer.rethrow()
+    return answer
+
+
+def explain_loss(who: str, error: ray.exceptions.RayActorError) -> StallError:
+    """Say why a coordinator does not answer, and what helps."""
+    if error.actor_init_failed:
+        return StallError(
+            f"{who} has no coordinator: it could not start. The usual reason is a module of the source or "
+            f"of a transform that Ray's workers cannot import: install it there, or give it with "
+            f"ray.init(runtime_env=...).\n{error}"
+        )
+    return StallError(
+        f"{who} has lost the coordinator: {error}. It lives as long as the process that called split(): "
+        "keep that process, and its Ray session, alive"
+    )

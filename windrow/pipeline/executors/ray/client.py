@@ -1,0 +1,148 @@
+"""A shard's side on Ray: asks the coordinator and places runs here."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import ray
+
+from windrow.core.machine import available_cores
+from windrow.core.memory import BufferPool
+from windrow.pipeline.budgeting import RUNS_AHEAD
+from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.executors.ray.asking import ask, tell
+from windrow.pipeline.executors.ray.fetcher import Fetcher
+from windrow.pipeline.executors.ray.nodes import this_node
+from windrow.pipeline.executors.ray.requests import OpenRequest
+from windrow.pipeline.executors.seam import EpochFacts, Feed, Session, WindowData
+from windrow.pipeline.executors.workers import WorkerPool
+from windrow.pipeline.finalizing import in_background
+from windrow.pipeline.program import RUN_BYTES, Program
+from windrow.pipeline.scheduling.events import Place
+from windrow.pipeline.stats import RunStats
+
+__all__ = ["RaySession"]
+
+T = TypeVar("T")
+_PLACERS = 2
+_ASK_SECONDS = 60.0
+
+
+class RaySession:
+    """A run on a cluster, reached through its coordinator from any process."""
+
+    def __init__(self, coordinator: Any, program: Program) -> None:
+        self._coordinator = coordinator
+        self._program = program
+
+    def feed(self, shard: int, batch_rows: int) -> Feed:
+        """Connect a shard in this process."""
+        run_bytes = max(RUN_BYTES, batch_rows * self._program.row_bytes)
+        # several shards of one machine must not fight for its cores
+        placers = max(1, min(_PLACERS, available_cores() // self._program.shards))
+        has_files = self._program.job.cache == "disk"
+        return _RayFeed(
+            self._coordinator, shard, BufferPool(RUNS_AHEAD * run_bytes), placers, has_files=has_files
+        )
+
+    def export(self, shard: int) -> Session:
+        """The same session: the coordinator serves every process."""
+        return self
+
+
+class _RayFeed:
+    """One shard's line to the coordinator."""
+
+    def __init__(
+        self, coordinator: Any, shard: int, pool: BufferPool, placers: int, *, has_files: bool
+    ) -> None:
+        self._has_files = has_files
+        self._coordinator = coordinator
+        self._shard = shard
+        self._token = uuid.uuid4().hex
+        self._pool = pool
+        self._workers = WorkerPool(placers, f"windrow-place-{shard}")
+        self._finalizer = weakref.finalize(self, in_background, self._workers.close)
+        self._fetcher: Fetcher | None = None
+
+    @property
+    def pool(self) -> BufferPool:
+        """Memory for runs."""
+        return self._pool
+
+    def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
+        """Begin an epoch, and begin to fetch its first window."""
+        self._stop_fetching()
+        request = OpenRequest(self._shard, this_node(), self._token, cursor, batch_rows, drop_last)
+        facts: EpochFacts = ask(self._coordinator.open_epoch.remote(request), f"shard {self._shard}")
+        self._fetcher = Fetcher(self._coordinator, request, facts)
+        return facts
+
+    def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
+        """Wait for a window."""
+        fetcher = self._fetcher
+        return None if fetcher is None or fetcher.epoch != epoch else fetcher.take(window, stop)
+
+    def let_go(self) -> None:
+        """Drop what is fetched, and fetch nothing until a window is asked for."""
+        fetcher = self._fetcher
+        if fetcher is not None:
+            fetcher.let_go()
+
+    def reached(self, place: Place) -> None:
+        """Tell how far the shard has come."""
+        fetcher = self._fetcher
+        if fetcher is not None:
+            fetcher.reached(place)
+        tell(self._coordinator.reached, self._shard, self._token, place)
+
+    def sign(self) -> None:
+        """Tell that the consumer is alive."""
+        tell(self._coordinator.sign, self._shard)
+
+    def submit(self, place: Callable[[], T]) -> Future[T]:
+        """Place a run's rows in this process."""
+        return self._workers.submit((), place)
+
+    def diagnose(self) -> tuple[str, float]:
+        """Say what the shard waits for."""
+        try:
+            answer: tuple[str, float] = ray.get(
+                self._coordinator.diagnose.remote(self._shard), timeout=_ASK_SECONDS
+            )
+        except ray.exceptions.RayError as error:
+            return f"the coordinator does not answer: {type(error).__name__}", float("inf")
+        return answer
+
+    def run_stats(self, *, spans: bool) -> RunStats:
+        """What the run has done."""
+        if not ray.is_initialized():
+            return RunStats()
+        try:
+            stats: RunStats = ray.get(self._coordinator.run_stats.remote(spans=spans), timeout=_ASK_SECONDS)
+        except ray.exceptions.RayError:
+            return RunStats()
+        return stats
+
+    def close(self) -> None:
+        """The shard reads no more."""
+        fetcher = self._stop_fetching()
+        closed = tell(self._coordinator.close_shard, self._shard, self._token)
+        if self._has_files and closed is not None:
+            # the last shard takes the run's files with it, which a driver that ends now would prevent
+            ray.wait([closed], timeout=_ASK_SECONDS)
+        if fetcher is not None:
+            fetcher.join()
+        self._finalizer.detach()
+        self._workers.close()
+
+    def _stop_fetching(self) -> Fetcher | None:
+        fetcher, self._fetcher = self._fetcher, None
+        if fetcher is not None:
+            fetcher.stop()
+        return fetcher

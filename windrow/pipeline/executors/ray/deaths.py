@@ -1,0 +1,48 @@
+"""Says in windrow's words why Ray ended a task."""
+
+from __future__ import annotations
+
+import ray
+
+from windrow.core.errors import SourceError, StallError, TransformError, WindrowError
+from windrow.pipeline.tasks import Task
+
+__all__ = ["explain_death"]
+
+_ORIGINS_NAMED = 3
+
+
+def explain_death(task: Task, error: BaseException, *, transforms: bool) -> WindrowError:
+    """Turn what Ray says of a task that died for good into an error that names its blocks.
+
+    Parameters
+    ----------
+    transforms
+        Whether the task runs functions of the user.
+    """
+    where = _describe(task)
+    ours = TransformError if transforms and task.reads else SourceError
+    work = "reading or transforming" if transforms and task.reads else "reading or shuffling"
+    if isinstance(error, ray.exceptions.OutOfMemoryError):
+        return ours(
+            f"{where}: Ray ended the worker because its node ran out of memory while {work} these blocks. "
+            f"Use smaller blocks (read_parquet(target_block_bytes=...)), fewer CPUs on that node, or functions "
+            f"that need less memory. Ray says: {error}"
+        )
+    if isinstance(error, ray.exceptions.WorkerCrashedError):
+        return ours(
+            f"{where}: the worker process died, again and again, while {work} these blocks: a crash in native "
+            f"code, or a kill from outside. The worker's log has more. Ray says: {error}"
+        )
+    return StallError(
+        f"{where}: Ray could not run the task: {type(error).__name__}. If a module cannot be imported there, "
+        f"install it on every node or give it with ray.init(runtime_env=...); if nodes die, see Ray's logs. "
+        f"Ray says: {error}"
+    )
+
+
+def _describe(task: Task) -> str:
+    origins = [address.origin for address in task.addresses]
+    more = len(origins) - _ORIGINS_NAMED
+    named = ", ".join(origins[:_ORIGINS_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"epoch {task.work.epoch}, window {task.work.window}: {named}"

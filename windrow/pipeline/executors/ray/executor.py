@@ -1,0 +1,82 @@
+"""The Ray executor: map tasks on the cluster, one coordinator, shards in any process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from windrow.core.errors import PlanError
+from windrow.core.machine import available_cores, free_memory_bytes
+from windrow.pipeline.budgeting import budget_program, size_parts
+from windrow.pipeline.executors.ray.client import RaySession
+from windrow.pipeline.executors.ray.coordinator import start_coordinator
+from windrow.pipeline.executors.ray.nodes import find_starving, resolve_hints
+from windrow.pipeline.executors.seam import Resources, Session
+from windrow.pipeline.program import Program
+
+__all__ = ["RayExecutor"]
+
+# What Ray's object store may hold before it begins to spill.
+_STORE_SHARE = 0.8
+_DEFAULT_STORE_SHARE_OF_MEMORY = 0.3
+# Ray keeps dead objects for a second as a rule, and puts new ones into memory never touched before.
+_FREE_SOON = {"free_objects_period_milliseconds": 50}
+# By `python -m bench memory`: an interpreter with windrow, Arrow and Ray that works, and what
+# reading a shard adds to a trainer's.
+_WORKER_BYTES = 96 * 2**20
+_SHARD_BYTES = 48 * 2**20
+
+
+@dataclass(frozen=True)
+class RayExecutor:
+    """Runs map tasks on a Ray cluster, served by one coordinator actor."""
+
+    @property
+    def name(self) -> str:
+        """The executor's name."""
+        return "ray"
+
+    def resources(self) -> Resources:
+        """The cluster's CPUs and 80 % of its object stores; this machine's before Ray is initialised."""
+        if not ray.is_initialized():
+            store = free_memory_bytes() * _DEFAULT_STORE_SHARE_OF_MEMORY
+            return Resources("ray", available_cores(), int(store * _STORE_SHARE), limit_covers_all=False)
+        total = ray.cluster_resources()
+        nodes = sum(node["Alive"] for node in ray.nodes())
+        cpus = int(total.get("CPU", 0))
+        return Resources(
+            executor="ray",
+            workers=max(1, cpus),
+            memory_bytes=int(total.get("object_store_memory", 0) * _STORE_SHARE),
+            limit_covers_all=False,
+            # rows that cross nodes stand on both until they are consumed
+            copies=2 - 1 / max(1, nodes),
+            nodes=max(1, nodes),
+            look_out=find_starving(),
+            processes_bytes=(max(1, cpus) + 1) * _WORKER_BYTES,
+            shard_bytes=_SHARD_BYTES,
+        )
+
+    def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
+        """Start the coordinator, owned by this process."""
+        if not ray.is_initialized():
+            _start_ray()
+        resources = self.resources()
+        if resources.memory_bytes == 0:
+            raise PlanError("the Ray cluster has no object store memory: start it with object_store_memory")
+        program = size_parts(program, resources)
+        # what cannot fit is refused here, before anything runs; batches live outside the store
+        budget_program(program, resources, 1)
+        coordinator = start_coordinator(program, resources, resolve_hints(hints, program.shards))
+        return RaySession(coordinator, program)
+
+
+def _start_ray() -> None:
+    try:
+        ray.init(_system_config=_FREE_SOON)
+    except ValueError:
+        # a cluster is running already, and keeps its own settings
+        ray.init()

@@ -1,0 +1,126 @@
+"""The Ray task: the same work as on threads, with its outputs in the object store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+import ray
+from ray import cloudpickle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from windrow.core.errors import TransformError
+from windrow.core.memory import BufferPool
+from windrow.pipeline.cache.disk import DiskCache
+from windrow.pipeline.cache.reader import Tables
+from windrow.pipeline.failures import Failure
+from windrow.pipeline.tasks import Task, TaskContext, TaskReport, run_task
+
+__all__ = ["remove_everywhere", "submit_task"]
+
+# A worker needs the memory of one task's output again for the next one, which may be larger.
+_OUTPUTS_KEPT = 2
+
+
+def submit_task(
+    context: ray.ObjectRef[Any], task: Task, tables: Any, cached: Sequence[Any], *, spread: bool
+) -> tuple[Any, Any, list[Any]]:
+    """Submit a task.
+
+    Returns
+    -------
+    report, output, kept
+        The reference to its report, the handles of its output, and those of the decoded
+        blocks that it keeps. All are returned and none is put: what a task puts dies
+        with its worker.
+    """
+    layouts = task.ordering.layouts if task.ordering else ()
+    slices = layouts[0].slices if layouts else 1
+    stop = 1 + max(1, len(layouts)) * slices
+    options: dict[str, Any] = {"num_returns": stop + len(task.keeps), "name": f"windrow:{_describe(task)}"}
+    if spread and not cached:
+        # otherwise Ray chooses the node that has most of the blocks
+        options["scheduling_strategy"] = "SPREAD"
+    refs = _run_remote.options(**options).remote([context], task, tables, *cached)
+    outputs = [refs[1 + i * slices : 1 + (i + 1) * slices] for i in range(len(layouts))]
+    return refs[0], (outputs if layouts else refs[1]), refs[stop:]
+
+
+def _describe(task: Task) -> str:
+    stage = "read" if task.ordering is None else "map" if task.reads else "place"
+    return f"{stage} {task.work.epoch}.{task.work.window}.{task.work.part}"
+
+
+def _run(holder: list[ray.ObjectRef[Any]], task: Task, tables: list[pa.Table] | None, *cached: Tables) -> Any:
+    """Run one task.
+
+    Returns the report (or a `Failure`) and the worker's name first, then, as objects of
+    their own, the tables that were read or one output for each destination and slice,
+    and the tables of each block that is to be kept.
+    """
+    outputs = len(task.ordering.layouts) * task.ordering.layouts[0].slices if task.ordering else 1
+    try:
+        kept = _keep(holder[0])
+        report, output, blocks = run_task(kept.context, task, tables, kept.pool, cached)
+        kept.make_fit(sum(report.slice_bytes))
+    except Exception as error:
+        failed: list[Any] = [
+            (Failure.capture(error, cloudpickle.dumps), _name()),
+            *[None] * (outputs + len(task.keeps)),
+        ]
+        return failed
+    first: tuple[TaskReport, str] = (report, _name())
+    return [first, *([output] if task.ordering is None else chain.from_iterable(output)), *blocks]
+
+
+_run_remote: Any = ray.remote(num_cpus=1, max_retries=8)(_run)
+
+
+def remove_everywhere(disk: DiskCache) -> list[Any]:
+    """Remove a run's files from every machine; returns what to wait for."""
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    there = (NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes)
+    return [_remove_remote.options(scheduling_strategy=strategy).remote(disk) for strategy in there]
+
+
+def _remove(disk: DiskCache) -> None:
+    disk.remove()
+
+
+_remove_remote: Any = ray.remote(num_cpus=0)(_remove)
+
+
+class _Kept:
+    """What a worker keeps between the tasks of a run: their context, and memory for their outputs."""
+
+    def __init__(self, context: TaskContext) -> None:
+        self.context = context
+        self.pool = BufferPool(0)
+        self._output_bytes = 0
+
+    def make_fit(self, output_bytes: int) -> None:
+        """Let idle memory be as large as tasks have shown to need, and no larger."""
+        if output_bytes > self._output_bytes:
+            self._output_bytes = output_bytes * 5 // 4
+            self.pool = BufferPool(_OUTPUTS_KEPT * self._output_bytes)
+
+
+@lru_cache(maxsize=1)
+def _keep(ref: ray.ObjectRef[Any]) -> _Kept:
+    try:
+        return _Kept(ray.get(ref))
+    except ray.exceptions.ObjectLostError:
+        raise
+    except Exception as error:
+        raise TransformError(
+            f"the source or the functions of the job cannot be loaded on {_name()}: {error}. Install their "
+            "modules on every node, or give them with ray.init(runtime_env=...)"
+        ) from error
+
+
+def _name() -> str:
+    context = ray.get_runtime_context()
+    return f"worker {context.get_worker_id()[:6]} on {context.get_node_id()[:6]}"

@@ -1,0 +1,27 @@
+"""Which executor a job runs on."""
+
+from __future__ import annotations
+
+import sys
+
+from windrow.pipeline.executors.seam import Executor
+from windrow.pipeline.executors.threads import ThreadsExecutor
+
+__all__ = ["ray_is_initialized", "resolve_executor"]
+
+
+def resolve_executor(executor: str | Executor) -> Executor:
+    """Return the executor for an option: ``"auto"`` is Ray where that is initialised."""
+    if not isinstance(executor, str):
+        return executor
+    if executor == "ray" or (executor == "auto" and ray_is_initialized()):
+        from windrow.pipeline.executors.ray.executor import RayExecutor
+
+        return RayExecutor()
+    return ThreadsExecutor()
+
+
+def ray_is_initialized() -> bool:
+    """Whether this process has initialised Ray; never imports it."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(getattr(ray, "is_initialized", bool)())

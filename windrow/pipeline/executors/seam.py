@@ -1,0 +1,201 @@
+"""The executor seam: everything that differs between running here and on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from threading import Event
+from typing import Any, Protocol, TypeVar
+
+from windrow.core.memory import BufferPool
+from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.program import Program
+from windrow.pipeline.scheduling.events import Place
+from windrow.pipeline.stats import RunStats
+from windrow.pipeline.tasks import Task
+from windrow.shuffle.deal import Deal
+from windrow.shuffle.piece import Piece
+from windrow.shuffle.runs import WindowRuns
+
+__all__ = ["EpochFacts", "Executor", "Feed", "Resources", "Session", "TaskRunner", "WindowData"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What an executor has to run on.
+
+    Attributes
+    ----------
+    executor
+        Its name, and why it was chosen.
+    workers
+        Tasks that run at once.
+    memory_bytes
+        The memory limit where the user gives none.
+    limit_covers_all
+        Whether runs and decoded blocks count against that limit too.
+    copies
+        How often a window is held: rows that move between nodes stand on both.
+    nodes
+        Machines that shards may be read on.
+    look_out
+        What the user should know, one line each.
+    processes_bytes, shard_bytes
+        What processes that are started for the run take beside data: all workers, and
+        each shard's.
+    """
+
+    executor: str
+    workers: int
+    memory_bytes: int
+    limit_covers_all: bool
+    copies: float = 1.0
+    look_out: tuple[str, ...] = ()
+    processes_bytes: int = 0
+    shard_bytes: int = 0
+    nodes: int = 1
+
+
+@dataclass(frozen=True)
+class EpochFacts:
+    """What a shard is told when it opens an epoch.
+
+    Attributes
+    ----------
+    epoch
+        Its number.
+    first_window, windows
+        Where to begin, and how many there are.
+    deal
+        How it is dealt.
+    run_rows
+        Rows of a full run.
+    total
+        Rows of the epoch, or None while unknown.
+    look_out
+        What the user should know before the first batch, one line each.
+    """
+
+    epoch: int
+    first_window: int
+    windows: int
+    deal: Deal
+    run_rows: int
+    total: int | None
+    look_out: tuple[str, ...] = ()
+
+
+@dataclass
+class WindowData:
+    """The map outputs of one window on the way to one shard.
+
+    Attributes
+    ----------
+    layout
+        The runs; None when the window has no blocks.
+    slices
+        The pieces of each slice; emptied slice by slice as they are used up.
+    """
+
+    layout: WindowRuns | None
+    slices: list[list[Piece]]
+
+
+class Feed(Protocol):
+    """One shard's line to the run."""
+
+    @property
+    def pool(self) -> BufferPool:
+        """Memory for runs."""
+        ...
+
+    def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
+        """Begin an epoch, or go on in it."""
+        ...
+
+    def window(self, epoch: int, window: int, stop: Event) -> WindowData | None:
+        """Wait for a window; None when ``stop`` is set first.
+
+        After `let_go` the same window may be asked for again.
+        """
+        ...
+
+    def let_go(self) -> None:
+        """Hold no windows until the next one is asked for: the consumer takes nothing."""
+        ...
+
+    def reached(self, place: Place) -> None:
+        """Tell that nothing before ``place`` is needed any more."""
+        ...
+
+    def sign(self) -> None:
+        """Tell that the consumer is alive: it takes rows or waits for them."""
+        ...
+
+    def submit(self, place: Callable[[], T]) -> Future[T]:
+        """Place a run's rows, in another thread."""
+        ...
+
+    def diagnose(self) -> tuple[str, float]:
+        """Say what the shard waits for, and for how many seconds nothing has moved."""
+        ...
+
+    def run_stats(self, *, spans: bool) -> RunStats:
+        """What the run has done so far, for all shards."""
+        ...
+
+    def close(self) -> None:
+        """The shard reads no more."""
+        ...
+
+
+class Session(Protocol):
+    """A run for some shards: under way, or about to be."""
+
+    def feed(self, shard: int, batch_rows: int) -> Feed:
+        """Connect a shard, to a new run where the last one has failed.
+
+        Call it in the process that reads the shard.
+        """
+        ...
+
+    def export(self, shard: int) -> Session:
+        """The session to send to another process with one shard."""
+        ...
+
+
+class Executor(Protocol):
+    """Something that can run a program."""
+
+    @property
+    def name(self) -> str:
+        """``"threads"``, ``"ray"``, ..."""
+        ...
+
+    def resources(self) -> Resources:
+        """What there is to run on; starts nothing."""
+        ...
+
+    def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
+        """Make a run for the shards of a program."""
+        ...
+
+
+class TaskRunner(Protocol):
+    """How a driver gets its tasks done."""
+
+    @property
+    def destinations(self) -> tuple[tuple[int, ...], ...]:
+        """The shards, grouped by where map outputs should go."""
+        ...
+
+    def run(self, task: Task, tables: Any, *cached: Any) -> None:
+        """Start a task; later the driver's ``task_done`` or ``task_failed`` is called.
+
+        ``tables`` is the handle of the reading task's output, for one that only places;
+        ``cached`` are those of the kept blocks that ``task.found`` names.
+        """
+        ...

@@ -1,0 +1,275 @@
+"""The threads executor: everything in the calling process."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from windrow.core.machine import available_cores, free_memory_bytes
+from windrow.core.memory import BufferPool
+from windrow.pipeline.budgeting import budget_program
+from windrow.pipeline.cache.disk import DiskCache, open_disk
+from windrow.pipeline.cache.reader import Tables
+from windrow.pipeline.collector import WindowCollector
+from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.driver import Driver
+from windrow.pipeline.executors.seam import EpochFacts, Feed, Resources, Session, WindowData
+from windrow.pipeline.executors.workers import WorkerPool
+from windrow.pipeline.failures import Failure
+from windrow.pipeline.finalizing import in_background
+from windrow.pipeline.program import Program
+from windrow.pipeline.scheduling.events import Place
+from windrow.pipeline.stats import RunStats
+from windrow.pipeline.tasks import Task, run_task
+
+__all__ = ["ThreadsExecutor"]
+
+T = TypeVar("T")
+_LOOK_SECONDS = 1.0
+# placing a run that a trainer may wait for goes before preparing the next window
+_PLACE_FIRST = 0
+_TASKS = 1
+
+
+@dataclass(frozen=True)
+class ThreadsExecutor:
+    """Runs tasks on threads of this process.
+
+    Attributes
+    ----------
+    workers
+        How many threads; None: one for each core that this process may use.
+    """
+
+    workers: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The executor's name."""
+        return "threads"
+
+    def resources(self) -> Resources:
+        """The cores and half of the free memory, as the control group allows."""
+        return Resources(
+            executor=self.name,
+            workers=self.workers or available_cores(),
+            memory_bytes=free_memory_bytes() // 2,
+            limit_covers_all=True,
+        )
+
+    def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
+        """A run in this process; it starts with the first feed.
+
+        Raises
+        ------
+        PlanError
+            If not even one window fits into memory.
+        """
+        budget_program(program, self.resources(), 1)
+        return ThreadsSession(self, program)
+
+    def pool(self, workers: int) -> WorkerPool:
+        """The threads of a run."""
+        return WorkerPool(workers, "windrow-worker")
+
+
+class ThreadsSession:
+    """A run in this process, shared by its shards; started by the first that reads."""
+
+    def __init__(self, executor: ThreadsExecutor, program: Program) -> None:
+        self._executor = executor
+        self._program = program
+        self._lock = threading.Lock()
+        self._run: weakref.ReferenceType[_Run] | None = None
+
+    def feed(self, shard: int, batch_rows: int) -> Feed:
+        """Connect a shard; those that come after a failure share a new run."""
+        with self._lock:
+            run = self._run() if self._run is not None else None
+            if run is None or not run.connect():
+                run = _Run(self._executor, self._program, batch_rows)
+                run.connect()
+                self._run = weakref.ref(run)
+        return _ThreadsFeed(run, shard)
+
+    def export(self, shard: int) -> Session:
+        """A run of its own for one shard: in another process nothing here can be shared."""
+        warnings.warn(
+            f"shard {shard} of the threads executor runs its own engine in the process it is sent to: "
+            "each such process reads whole windows to deliver its part. "
+            "Initialise Ray before split(), or use options(executor='ray'), to share the work",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        program = self._program
+        own = Program(program.job, program.shards, program.equal, (shard,))
+        return ThreadsSession(self._executor, own)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ThreadsSession, (self._executor, self._program)
+
+
+class _Run:
+    """The driver, its lock and its threads. Shards hold it; its threads do not."""
+
+    def __init__(self, executor: ThreadsExecutor, program: Program, batch_rows: int) -> None:
+        resources = executor.resources()
+        budget = budget_program(program, resources, batch_rows)
+        self.memory = BufferPool(budget.total_bytes)
+        self.workers = executor.pool(resources.workers)
+        self.changed = threading.Condition(threading.RLock())
+        self.ended = False
+        self.disk = open_disk(program.job)
+        runner = _ThreadsRunner(program, self)
+        self.driver = Driver(
+            program,
+            budget,
+            runner,
+            workers=resources.workers,
+            clock=time.monotonic,
+            cache_bytes=budget.cache_bytes,
+        )
+        self._feeds = 0
+        self._finalizer = weakref.finalize(self, in_background, partial(_end, self.workers, self.disk))
+
+    def connect(self) -> bool:
+        """Count one more shard that reads; False when the run has ended or failed."""
+        with self.changed:
+            lives = not self.ended and self.driver.failure is None
+            self._feeds += lives
+            return lives
+
+    def disconnect(self, shard: int) -> None:
+        """A shard reads no more; the last one that does ends the run."""
+        with self.changed:
+            self.driver.close_shard(shard)
+            self._feeds -= 1
+            last = self._feeds == 0
+        if last:
+            self.close()
+
+    def close(self) -> None:
+        """End the threads; whoever waits is told."""
+        self.ended = True
+        self._finalizer.detach()
+        _end(self.workers, self.disk)
+        with self.changed:
+            self.changed.notify_all()
+
+
+def _end(workers: WorkerPool, disk: DiskCache | None) -> None:
+    workers.close()
+    if disk is not None:
+        disk.remove()
+
+
+class _ThreadsRunner:
+    """Runs the driver's tasks; holds the run weakly, for the driver holds this."""
+
+    def __init__(self, program: Program, run: _Run) -> None:
+        self.destinations = (program.members,)
+        self._context = replace(program.context, disk=run.disk)
+        self._run = weakref.ref(run)
+
+    def run(self, task: Task, tables: list[pa.Table] | None, *cached: Tables) -> None:
+        """Queue a task."""
+        run = self._run()
+        if run is not None:
+            work = task.work
+            call = partial(_run_task, self._run, self._context, task, tables, run.memory, cached)
+            run.workers.submit((_TASKS, work.epoch, work.window, -work.stage, work.part), call)
+
+
+def _run_task(
+    run_ref: weakref.ReferenceType[_Run],
+    context: Any,
+    task: Task,
+    tables: list[pa.Table] | None,
+    memory: BufferPool,
+    cached: Sequence[Tables],
+) -> None:
+    try:
+        report, output, kept = run_task(context, task, tables, memory, cached)
+    except BaseException as error:
+        failure = Failure.capture(error)
+        if (run := run_ref()) is not None:
+            with run.changed:
+                run.driver.task_failed(failure)
+                run.changed.notify_all()
+        return
+    if (run := run_ref()) is not None:
+        with run.changed:
+            run.driver.task_done(task, report, output, threading.current_thread().name, kept)
+            run.changed.notify_all()
+
+
+class _ThreadsFeed:
+    """One shard's line to a run in this process."""
+
+    def __init__(self, run: _Run, shard: int) -> None:
+        self._run = run
+        self._shard = shard
+
+    @property
+    def pool(self) -> BufferPool:
+        """The run's memory."""
+        return self._run.memory
+
+    def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
+        """Begin an epoch."""
+        with self._run.changed:
+            return self._run.driver.open_epoch(self._shard, cursor, batch_rows, drop_last=drop_last)
+
+    def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
+        """Wait for a window."""
+        collector = WindowCollector()
+        with self._run.changed:
+            while not stop.is_set() and not self._run.ended:
+                reply = self._run.driver.poll(self._shard, epoch, window, collector.outputs.keys())
+                collector.add(reply, reply.attempt)
+                if collector.complete:
+                    slices = [list(chain.from_iterable(filter(None, parts))) for parts in collector.slices()]
+                    return WindowData(collector.layout, slices)
+                self._run.changed.wait(_LOOK_SECONDS)
+        return None
+
+    def let_go(self) -> None:
+        """Nothing is held here: the run's own outputs are in this process."""
+
+    def reached(self, place: Place) -> None:
+        """Tell how far the shard has come."""
+        with self._run.changed:
+            self._run.driver.reached(self._shard, place)
+
+    def sign(self) -> None:
+        """Tell that the consumer is alive."""
+        with self._run.changed:
+            self._run.driver.sign(self._shard)
+
+    def submit(self, place: Callable[[], T]) -> Future[T]:
+        """Place a run's rows on the run's threads, before any task."""
+        return self._run.workers.submit((_PLACE_FIRST,), place)
+
+    def diagnose(self) -> tuple[str, float]:
+        """Say what the shard waits for."""
+        with self._run.changed:
+            return self._run.driver.diagnose(self._shard)
+
+    def run_stats(self, *, spans: bool) -> RunStats:
+        """What the run has done."""
+        with self._run.changed:
+            return self._run.driver.run_stats(spans=spans)
+
+    def close(self) -> None:
+        """The shard reads no more."""
+        self._run.disconnect(self._shard)

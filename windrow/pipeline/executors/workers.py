@@ -1,0 +1,97 @@
+"""A few threads that do the most urgent thing first."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from itertools import count
+from typing import Any, TypeVar
+
+__all__ = ["WorkerPool"]
+
+T = TypeVar("T")
+_JOIN_SECONDS = 10.0
+
+
+class WorkerPool:
+    """Threads that take work by priority, then in the order given.
+
+    The threads know only the queue, never the pool, so a pool that nobody holds any
+    more can be collected, and its owner's finalizer can close it.
+
+    Parameters
+    ----------
+    workers
+        How many threads.
+    name
+        What they are called.
+    """
+
+    def __init__(self, workers: int, name: str) -> None:
+        self._queue = _Queue()
+        self._threads = [
+            threading.Thread(target=_work, args=(self._queue,), name=f"{name}-{i}", daemon=True)
+            for i in range(workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, priority: tuple[int, ...], call: Callable[[], T]) -> Future[T]:
+        """Run ``call`` when it is the most urgent (the smallest priority)."""
+        future: Future[T] = Future()
+        self._queue.put(priority, future, call)
+        return future
+
+    def close(self) -> None:
+        """Cancel what waits, and wait a bounded time for what runs."""
+        self._queue.close()
+        for thread in self._threads:
+            if thread.ident != threading.get_ident():
+                thread.join(_JOIN_SECONDS)
+
+
+class _Queue:
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._heap: list[tuple[tuple[int, ...], int, Future[Any], Callable[[], Any]]] = []
+        self._numbers = count()
+        self._closed = False
+
+    def put(self, priority: tuple[int, ...], future: Future[Any], call: Callable[[], Any]) -> None:
+        with self._changed:
+            if self._closed:
+                future.cancel()
+                return
+            heapq.heappush(self._heap, (priority, next(self._numbers), future, call))
+            self._changed.notify()
+
+    def take(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        with self._changed:
+            while not self._heap and not self._closed:
+                self._changed.wait()
+            if self._closed:
+                return None
+            _, _, future, call = heapq.heappop(self._heap)
+            return future, call
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            waiting, self._heap = self._heap, []
+            self._changed.notify_all()
+        for _, _, future, _ in waiting:
+            future.cancel()
+
+
+def _work(queue: _Queue) -> None:
+    while (taken := queue.take()) is not None:
+        future, call = taken
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
+        # a thread that waits for work must not keep the last work's data alive
+        del taken, future, call

@@ -1,0 +1,88 @@
+"""What a driver holds of one window, and what a shard may have of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.shuffle.runs import WindowRuns
+
+__all__ = ["HeldWindow", "WindowReply"]
+
+
+@dataclass(frozen=True)
+class WindowReply:
+    """What a shard may have of a window by now.
+
+    Attributes
+    ----------
+    attempt
+        Which try at the window; parts of another one are void.
+    parts
+        How many parts the window has.
+    layout
+        Its runs for this shard's destination; None until they are known.
+    outputs
+        By part: the handle of each slice of this destination; None where every shard
+        has passed the slice.
+    """
+
+    attempt: int
+    parts: int
+    layout: WindowRuns | None
+    outputs: dict[int, list[Any]]
+
+
+@dataclass
+class HeldWindow:
+    """The outputs of one window.
+
+    Attributes
+    ----------
+    attempt
+        Which try at the window.
+    layouts
+        Its runs, one layout for each destination; None until they are known.
+    tables
+        By part: the handle of what was read and is not placed yet.
+    outputs
+        By part: the handle of each slice of each destination.
+    gone
+        The slices that every shard has passed.
+    """
+
+    attempt: int
+    layouts: tuple[WindowRuns, ...] | None = None
+    tables: dict[int, Any] = field(default_factory=dict)
+    outputs: dict[int, list[list[Any]]] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+
+    def take(self, part: int, output: Any, *, ordered: bool) -> None:
+        """Hold a task's output; a placed one takes the place of the tables it was made of."""
+        self.tables.pop(part, None)
+        if not ordered:
+            self.tables[part] = output
+            return
+        self.outputs[part] = output
+        _empty(output, self.gone)
+
+    def empty(self, slices: Collection[int]) -> None:
+        """Let go of slices."""
+        self.gone.update(slices)
+        for destinations in self.outputs.values():
+            _empty(destinations, slices)
+
+    def reply(self, shard: int, parts: int, have: Collection[int]) -> WindowReply:
+        """What a shard may have, beyond the parts that it has."""
+        if self.layouts is None:
+            return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
+        at = next(i for i, layout in enumerate(self.layouts) if shard in layout.shards)
+        outputs = {part: slices[at] for part, slices in self.outputs.items() if part not in have}
+        return WindowReply(self.attempt, parts, self.layouts[at], outputs)
+
+
+def _empty(destinations: list[list[Any]], slices: Collection[int]) -> None:
+    for handles in destinations:
+        for gone in slices:
+            handles[gone] = None

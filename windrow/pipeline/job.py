@@ -1,0 +1,151 @@
+"""A job: everything that a chain asks for, as one frozen value."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from windrow.core.errors import PlanError
+from windrow.core.sizes import parse_bytes
+from windrow.core.source import Source
+from windrow.shuffle.plan import WindowCut
+
+if TYPE_CHECKING:
+    from windrow.pipeline.executors.seam import Executor
+    from windrow.pipeline.transforms import MapBatches
+
+__all__ = ["Job", "Options"]
+
+_EXECUTORS = ("auto", "threads", "ray")
+_PROGRESS = ("auto", True, False)
+_CACHES = (None, "memory", "disk")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a job runs; nothing here changes the order of rows.
+
+    Attributes
+    ----------
+    executor
+        ``"auto"`` (Ray where it is initialised, else threads), ``"threads"``, ``"ray"``,
+        or an executor of one's own.
+    memory_limit
+        Bytes that the run may hold, as an integer or a string such as ``"8GiB"``. None:
+        80 % of the object store, or half of the free memory on threads.
+    prefetch_windows
+        Windows prepared beyond the one being consumed.
+    on_error
+        ``"raise"``: the first error ends the run.
+    progress
+        Show a progress line: ``"auto"`` where standard error is a terminal.
+    cache
+        Where decoded blocks are kept from epoch to epoch: ``"memory"``, ``"disk"``, or
+        None: nowhere.
+    cache_limit
+        Bytes that they may take, on disk those of each machine. None: in memory 80 % of
+        what windows leave of the memory limit, on disk half of what is free.
+    cache_dir
+        The folder for ``"disk"``; None: the system's folder for temporary files.
+    keep_cache
+        Whether they stay on disk after the run, for later runs over the same data.
+    """
+
+    executor: str | Executor = "auto"
+    memory_limit: int | str | None = None
+    prefetch_windows: int = 1
+    on_error: Literal["raise"] = "raise"
+    progress: bool | Literal["auto"] = "auto"
+    cache: Literal["memory", "disk"] | None = None
+    cache_limit: int | str | None = None
+    cache_dir: str | os.PathLike[str] | None = None
+    keep_cache: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.executor, str) and self.executor not in _EXECUTORS:
+            raise PlanError(f"executor={self.executor!r} must be one of {', '.join(map(repr, _EXECUTORS))}")
+        if self.memory_limit is not None:
+            parse_bytes(self.memory_limit, "memory_limit")
+        windows = self.prefetch_windows
+        if not isinstance(windows, int) or isinstance(windows, bool) or windows < 0:
+            raise PlanError(f"prefetch_windows={windows!r} must be an integer of 0 or more")
+        if self.on_error != "raise":
+            raise PlanError(f"on_error={self.on_error!r} must be 'raise'")
+        if self.progress not in _PROGRESS:
+            raise PlanError(f"progress={self.progress!r} must be 'auto', True or False")
+        self._check_cache()
+
+    def _check_cache(self) -> None:
+        if self.cache not in _CACHES:
+            raise PlanError(f"cache={self.cache!r} must be None, 'memory' or 'disk'")
+        if self.cache_limit is not None:
+            parse_bytes(self.cache_limit, "cache_limit")
+            if self.cache is None:
+                raise PlanError(
+                    f"cache_limit={self.cache_limit!r} limits nothing without cache='memory' or 'disk'"
+                )
+        if self.cache_dir is not None and not isinstance(self.cache_dir, (str, os.PathLike)):
+            raise PlanError(f"cache_dir={self.cache_dir!r} must be the path of a folder, or None")
+        if self.cache_dir is not None and self.cache != "disk":
+            raise PlanError(
+                f"cache_dir={str(self.cache_dir)!r} needs cache='disk': nothing else writes there"
+            )
+        if not isinstance(self.keep_cache, bool):
+            raise PlanError(f"keep_cache={self.keep_cache!r} must be True or False")
+        if self.keep_cache and self.cache != "disk":
+            raise PlanError("keep_cache=True needs cache='disk': memory ends with the run")
+        if self.keep_cache and self.cache_dir is None:
+            raise PlanError("keep_cache=True needs cache_dir=...: say where the blocks are to stay")
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory limit in bytes, or None."""
+        return None if self.memory_limit is None else parse_bytes(self.memory_limit, "memory_limit")
+
+    @property
+    def cache_bytes(self) -> int | None:
+        """The cache's limit in bytes, or None."""
+        return None if self.cache_limit is None else parse_bytes(self.cache_limit, "cache_limit")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a chain asks for.
+
+    Attributes
+    ----------
+    source
+        The data at rest.
+    cut
+        How epochs are cut into windows.
+    epochs
+        How many passes; None: for ever.
+    seed
+        The shuffle's seed; None: no shuffle.
+    before, after
+        Transforms before and after the shuffle.
+    options
+        How to run.
+    on_demand
+        Every pass is asked for by itself: nothing of the next is prepared ahead.
+    """
+
+    source: Source
+    cut: WindowCut = WindowCut()
+    epochs: int | None = 1
+    seed: int | None = None
+    before: tuple[MapBatches, ...] = ()
+    after: tuple[MapBatches, ...] = ()
+    options: Options = field(default_factory=Options)
+    on_demand: bool = False
+
+    @property
+    def cache(self) -> Literal["memory", "disk"] | None:
+        """Where decoded blocks are kept; nowhere when they would never be read again."""
+        return self.options.cache if self.epochs != 1 or self.options.keep_cache else None
+
+    @property
+    def rows_known(self) -> bool:
+        """Whether row counts are known before anything is read."""
+        return self.source.blocks.rows_known and all(stage.preserves_rows for stage in self.before)

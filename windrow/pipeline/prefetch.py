@@ -1,0 +1,81 @@
+"""Runs an iterator ahead of its consumer, in a thread."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Generator, Iterator
+from typing import Any
+
+__all__ = ["Prefetcher"]
+
+_LOOK_SECONDS = 1.0
+_JOIN_SECONDS = 10.0
+
+
+class Prefetcher:
+    """Keeps up to ``depth`` items of a generator ready.
+
+    What the generator raises, the consumer gets in its place.
+    """
+
+    def __init__(self, items: Generator[Any, None, None], depth: int) -> None:
+        self._queue: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=depth)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=_fill, args=(items, self._queue, self._stopped), name="windrow-prefetch", daemon=True
+        )
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        while True:
+            try:
+                kind, value = self._queue.get(timeout=_LOOK_SECONDS)
+                break
+            except queue.Empty:
+                if not self._thread.is_alive() and self._queue.empty():
+                    raise StopIteration from None
+        if kind == "item":
+            return value
+        if kind == "error":
+            raise value
+        raise StopIteration
+
+    def close(self) -> None:
+        """Stop the thread and drop what is ready."""
+        self._stopped.set()
+        while not self._queue.empty():
+            try:
+                self._queue.get_nowait()
+            except queue.Empty:
+                break
+        if self._thread.ident != threading.get_ident():
+            self._thread.join(_JOIN_SECONDS)
+
+
+def _fill(
+    items: Generator[Any, None, None], ready: queue.Queue[tuple[str, Any]], stopped: threading.Event
+) -> None:
+    end: tuple[str, Any] = ("end", None)
+    try:
+        for item in items:
+            if not _put(ready, ("item", item), stopped):
+                break
+    except BaseException as error:
+        end = ("error", error)
+    finally:
+        items.close()
+    _put(ready, end, stopped)
+
+
+def _put(ready: queue.Queue[tuple[str, Any]], entry: tuple[str, Any], stopped: threading.Event) -> bool:
+    while not stopped.is_set():
+        try:
+            ready.put(entry, timeout=_LOOK_SECONDS)
+            return True
+        except queue.Full:
+            continue
+    return False

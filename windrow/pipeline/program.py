@@ -1,0 +1,223 @@
+"""The program of a job: its epochs, windows, parts and tasks. Pure; runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.pipeline.job import Job
+from windrow.pipeline.scheduling.counts import EpochCounts
+from windrow.pipeline.scheduling.events import EpochShape, Part, Stage, Work
+from windrow.pipeline.tasks import Ordering, Task, TaskContext
+from windrow.pipeline.window_plan import EpochParts, WindowPlan, cut_parts
+from windrow.shuffle.deal import Deal, Equal
+from windrow.shuffle.order import order_window
+from windrow.shuffle.plan import EpochPlan, plan_epoch
+from windrow.shuffle.runs import WindowRuns
+
+__all__ = ["RUN_BYTES", "TASK_BYTES", "UNKNOWN_ROWS", "Program"]
+
+# A run's columns must stay in the cache while its rows are placed; smaller runs cost
+# more Python per row.
+RUN_BYTES = 8 * 2**20
+# Blocks smaller than this share a task, so that starting tasks costs nothing that shows.
+TASK_BYTES = 32 * 2**20
+UNKNOWN_ROWS = -1
+
+# The one being read, the one prepared ahead, and one that a slow shard still reads.
+_EPOCHS_KEPT = 3
+# Windows whose tasks are started in turn; a plan of a million blocks takes 16 MB.
+_WINDOWS_KEPT = 8
+
+# Beside its rows a map output holds each row's place, buffers are rounded up by 6 % on
+# average, and every block has a few small arrays.
+_PLACE_BYTES = 4
+_ROUNDING = 1.07
+_BLOCK_BYTES = 2**14
+
+_MAP = (Stage("map", needs_order=True),)
+_READ_THEN_PLACE = (Stage("read", needs_order=False), Stage("place", needs_order=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What has to be done for some shards of a job.
+
+    Attributes
+    ----------
+    job
+        What the chain asks for.
+    shards
+        n, the shards that every epoch is dealt to.
+    equal
+        How the last step is dealt.
+    members
+        The shards that are served here: all of them, or one of a process of its own.
+    part_bytes
+        Decoded bytes that make a task; None: `TASK_BYTES`. It changes no order.
+    """
+
+    job: Job
+    shards: int
+    equal: Equal
+    members: tuple[int, ...]
+    part_bytes: int | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # plans are cheaper to compute again than to send
+        return Program, (self.job, self.shards, self.equal, self.members, self.part_bytes)
+
+    @property
+    def context(self) -> TaskContext:
+        """What all tasks share."""
+        return TaskContext(reader=self.job.source.reader, before=self.job.before)
+
+    @property
+    def task_bytes(self) -> int:
+        """Blocks are joined into tasks of about so many decoded bytes."""
+        return self.part_bytes or TASK_BYTES
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of a row in memory, on average, as stored."""
+        blocks = self.job.source.blocks
+        rows = int(blocks.rows.sum())
+        return max(1, -(-int(blocks.memory_bytes.sum()) // rows)) if rows else 1
+
+    @cached_property
+    def stored_rows(self) -> NDArray[np.int64]:
+        """(blocks,) the rows that each block delivers, `UNKNOWN_ROWS` where not known."""
+        rows = self.job.source.blocks.rows
+        return rows if self.job.rows_known else np.full(len(rows), UNKNOWN_ROWS, dtype=np.int64)
+
+    @cached_property
+    def held_bytes(self) -> NDArray[np.int64]:
+        """(blocks,) what a window holds of each block, for the members' shards.
+
+        Blocks that must be counted before their rows are placed are held whole.
+        """
+        blocks = self.job.source.blocks
+        share = len(self.members) / self.shards if self.job.rows_known else 1.0
+        rows = (blocks.memory_bytes + self._extra_row_bytes * blocks.rows) * (share * _ROUNDING)
+        held: NDArray[np.int64] = rows.astype(np.int64) + _BLOCK_BYTES
+        return held
+
+    @property
+    def _extra_row_bytes(self) -> int:
+        """What map outputs hold for a row beside its values: its place, and a byte for each null flag."""
+        source = self.job.source
+        flags = sum(source.null_counts.get(name) != 0 for name in source.schema.names)
+        return _PLACE_BYTES + flags
+
+    def run_rows(self, batch_rows: int) -> int:
+        """Rows of a full run: as many whole batches as make about `RUN_BYTES`."""
+        return batch_rows * max(1, RUN_BYTES // (batch_rows * self.row_bytes))
+
+    def deal(self, batch_rows: int, *, drop_last: bool, start_row: int = 0) -> Deal:
+        """The deal of an epoch."""
+        return Deal(self.shards, batch_rows, self.equal, drop_last, start_row)
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """The blocks of an epoch's windows."""
+        return self._plans(epoch)
+
+    def parts(self, epoch: int, window: int) -> WindowPlan:
+        """The blocks of each task of a window."""
+        return self._window_plans(epoch, window)
+
+    # The caches below close over values and not over the program, so that it is freed at once.
+
+    @cached_property
+    def _plans(self) -> Callable[[int], EpochPlan]:
+        job = self.job
+        return lru_cache(_EPOCHS_KEPT)(
+            lambda epoch: plan_epoch(job.source.blocks, cut=job.cut, seed=job.seed, epoch=epoch)
+        )
+
+    @cached_property
+    def _epoch_parts(self) -> Callable[[int], EpochParts]:
+        plans, sizes, task_bytes = self._plans, self.job.source.blocks.memory_bytes, self.task_bytes
+        return lru_cache(_EPOCHS_KEPT)(lambda epoch: cut_parts(plans(epoch), sizes, task_bytes))
+
+    @cached_property
+    def _window_plans(self) -> Callable[[int, int], WindowPlan]:
+        epoch_parts = self._epoch_parts
+        return lru_cache(_WINDOWS_KEPT)(lambda epoch, window: epoch_parts(epoch).window(window))
+
+    def shape(self, epoch: int, rows: NDArray[np.int64]) -> EpochShape:
+        """The epoch as the scheduler sees it, with the row counts known so far."""
+        parts = self._epoch_parts(epoch)
+        known = parts.are_known(rows)
+        counts = [
+            count if is_known else None
+            for count, is_known in zip(parts.sums(rows).tolist(), known.tolist(), strict=True)
+        ]
+        sizes = parts.sums(self.held_bytes).tolist()
+        flat = tuple(map(Part, counts, sizes))
+        borders = parts.windows.tolist()
+        windows = tuple(flat[first:stop] for first, stop in pairwise(borders))
+        return EpochShape(windows=windows, stages=_MAP if known.all() else _READ_THEN_PLACE)
+
+    def layouts(
+        self,
+        counts: EpochCounts,
+        window: int,
+        *,
+        deal: Deal,
+        destinations: Sequence[tuple[int, ...]],
+        slices: int,
+    ) -> tuple[WindowRuns, ...]:
+        """The runs of a window, one layout for each destination."""
+        first, stop = counts.first_row(window), counts.first_row(window + 1)
+        assert first is not None, "rows are counted before they are placed"
+        assert stop is not None, "rows are counted before they are placed"
+        return tuple(
+            WindowRuns(
+                deal=deal,
+                first_row=first,
+                stop_row=stop,
+                total=counts.total,
+                shards=shards,
+                run_rows=self.run_rows(deal.batch_rows),
+                slices=slices,
+            )
+            for shards in destinations
+        )
+
+    def task(
+        self, work: Work, stage: Stage, rows: NDArray[np.int64], layouts: tuple[WindowRuns, ...] | None
+    ) -> Task:
+        """The task for some work, given the row counts known so far."""
+        part = self.parts(work.epoch, work.window)[work.part].tolist()
+        expected = tuple(count if count >= 0 else None for count in rows[part].tolist())
+        ordering = None
+        if stage.needs_order:
+            assert layouts is not None, "placing needs a layout"
+            ordering = self._ordering(work, rows, layouts)
+        return Task(
+            work=work,
+            blocks=tuple(part),
+            addresses=self.job.source.addresses(part),
+            rows=expected,
+            reads=work.stage == 0,
+            ordering=ordering,
+        )
+
+    def _ordering(self, work: Work, rows: NDArray[np.int64], layouts: tuple[WindowRuns, ...]) -> Ordering:
+        plan = self.parts(work.epoch, work.window)
+        before = plan.rows_before(rows)
+        order = order_window(
+            seed=self.job.seed,
+            epoch=work.epoch,
+            window=work.window,
+            rows=int(before[-1]),
+            first_row=layouts[0].first_row,
+        )
+        offsets = before[plan.starts[work.part] : plan.starts[work.part + 1]]
+        return Ordering(order=order, offsets=tuple(offsets.tolist()), layouts=layouts)

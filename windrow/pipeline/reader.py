@@ -1,0 +1,295 @@
+"""The shard's side of an epoch: walks its windows and places its runs, a little ahead."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from functools import partial
+from typing import NoReturn
+
+import pyarrow as pa
+
+from windrow.core.errors import StallError
+from windrow.core.memory import BufferPool
+from windrow.pipeline.batches import one_batch
+from windrow.pipeline.executors.seam import EpochFacts, Feed, WindowData
+from windrow.pipeline.scheduling.events import Place
+from windrow.pipeline.slice_uses import SliceUses
+from windrow.pipeline.stats import Span
+from windrow.pipeline.transforms import MapBatches, apply_maps, check_schema
+from windrow.pipeline.waiting import Waiting
+from windrow.shuffle.piece import Piece
+from windrow.shuffle.place import place_rows
+from windrow.shuffle.runs import Run, WindowRuns
+
+__all__ = ["RunReader"]
+
+_LOOK_SECONDS = 1.0
+_SIGN_SECONDS = 1.0
+# before the run's patience with a silent shard ends, so that what it drops is held by nobody
+_LET_GO_SECONDS = 4.0
+
+
+@dataclass
+class _PlacedRun:
+    rows: pa.RecordBatch
+    window: int
+
+
+class RunReader:
+    """The runs of one shard in one epoch, in order, as record batches.
+
+    A thread walks the windows and hands runs to the feed's workers; at most
+    ``depth`` placed runs wait for the consumer.
+
+    Parameters
+    ----------
+    feed, facts, shard
+        The line to the run, the epoch, and the shard.
+    after
+        Transforms after the shuffle.
+    depth
+        Runs placed ahead.
+    waiting
+        The bounds of waiting.
+    spans
+        Takes what was done and when.
+
+    Attributes
+    ----------
+    rows, size_bytes
+        What the consumer has taken; the bytes as a first run's rows take.
+    window
+        The window of the latest run taken.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        facts: EpochFacts,
+        shard: int,
+        *,
+        after: tuple[MapBatches, ...],
+        depth: int,
+        waiting: Waiting,
+        spans: deque[Span],
+    ) -> None:
+        self._walk = _Walk(feed, facts, shard, after, depth, spans)
+        self._waiting = waiting
+        self._feed = feed
+        self._shard = shard
+        self._epoch = facts.epoch
+        self._signed = time.monotonic()
+        self.rows = 0
+        self.size_bytes = 0
+        self._row_bytes = 0.0
+        self.window = facts.first_window
+        self._schema: pa.Schema | None = None
+        self._thread = threading.Thread(target=self._walk.run, name=f"windrow-shard-{shard}", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while (run := self._next()) is not None:
+            self._walk.taken()
+            self.rows += run.rows.num_rows
+            self.size_bytes += self._size_of(run.rows)
+            self.window = run.window
+            self._check_schema(run)
+            yield run.rows
+
+    def _size_of(self, rows: pa.RecordBatch) -> int:
+        # asking Arrow costs half a millisecond, so one run speaks for all
+        if not self._row_bytes and rows.num_rows:
+            self._row_bytes = rows.nbytes / rows.num_rows
+        return round(self._row_bytes * int(rows.num_rows))
+
+    def _check_schema(self, run: _PlacedRun) -> None:
+        if self._schema is None:
+            self._schema = run.rows.schema
+        elif self._schema != run.rows.schema:
+            check_schema(self._schema, run.rows.schema, f"epoch {self._epoch}, window {run.window}")
+
+    def window_at(self, row: int) -> tuple[int, int]:
+        """The window that holds a row of the epoch, and the row at which it begins."""
+        begun = [start for start in self._walk.starts if start[1] <= row]
+        return begun[-1] if begun else (0, 0)
+
+    def leave_epoch(self) -> None:
+        """Tell that nothing of this epoch is needed any more."""
+        self._feed.reached(Place(self._epoch + 1, 0))
+
+    def close(self) -> None:
+        """Stop, and let go of everything."""
+        self._walk.stop()
+        if self._thread.ident != threading.get_ident():
+            self._thread.join(_LOOK_SECONDS)
+
+    def _next(self) -> _PlacedRun | None:
+        began, warned = time.monotonic(), False
+        future: Future[_PlacedRun | None] | None = None
+        while True:
+            try:
+                if future is None:
+                    future = self._walk.queue.get(timeout=_LOOK_SECONDS)
+                return future.result(timeout=_LOOK_SECONDS)
+            except CancelledError:
+                self.raise_closed()
+            except (queue.Empty, FutureTimeoutError):
+                if future is not None and future.done():
+                    return future.result()
+                self.give_sign()
+                warned = self._check_stall(began, warned)
+
+    def give_sign(self) -> None:
+        """Tell, about once a second, that the consumer takes batches or waits for them."""
+        now = time.monotonic()
+        if now - self._signed >= _SIGN_SECONDS:
+            self._signed = now
+            self._feed.sign()
+
+    def raise_closed(self) -> NoReturn:
+        """Say that reading was ended by someone else."""
+        raise StallError(f"shard {self._shard} was closed while epoch {self._epoch} was being read")
+
+    def _check_stall(self, began: float, warned: bool) -> bool:
+        waited = time.monotonic() - began
+        if waited < self._waiting.warn_seconds:
+            return False
+        reason, still_seconds = self._feed.diagnose()
+        text = f"shard {self._shard} has waited {waited:,.0f} s (epoch {self._epoch}).\n  {reason}"
+        if min(waited, still_seconds) >= self._waiting.fail_seconds:
+            raise StallError(text)
+        if not warned:
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return True
+
+
+class _Walk:
+    """What the reader's thread does; it knows the queue but not the reader."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        facts: EpochFacts,
+        shard: int,
+        after: tuple[MapBatches, ...],
+        depth: int,
+        spans: deque[Span],
+    ) -> None:
+        self._feed = feed
+        self._facts = facts
+        self._shard = shard
+        self._after = after
+        self._spans = spans
+        self._room = threading.Semaphore(depth)
+        self._stopped = threading.Event()
+        self.starts: list[tuple[int, int]] = []
+        self._stash: list[tuple[int, Future[_PlacedRun | None]]] = []
+        self.queue: queue.SimpleQueue[Future[_PlacedRun | None]] = queue.SimpleQueue()
+
+    def taken(self) -> None:
+        """The consumer has taken a run."""
+        self._room.release()
+
+    def stop(self) -> None:
+        """End the walk at the next step."""
+        self._stopped.set()
+        self._room.release()
+
+    def run(self) -> None:
+        """Walk all windows; what goes wrong reaches the consumer in the place of a run."""
+        end: Future[_PlacedRun | None] = Future()
+        try:
+            for window in range(self._facts.first_window, self._facts.windows):
+                if not self._walk_window(window):
+                    end.cancel()
+                    return
+            for _, future in sorted(self._stash, key=lambda entry: entry[0]):
+                self.queue.put(future)
+            end.set_result(None)
+        except BaseException as error:
+            end.set_exception(error)
+        finally:
+            self.queue.put(end)
+
+    def _walk_window(self, window: int) -> bool:
+        """Hand out the runs of a window; returns False when reading has been stopped."""
+        handed: int | None = 0
+        while handed is not None:
+            data = self._feed.window(self._facts.epoch, window, self._stopped)
+            if data is None:
+                return False
+            if data.layout is None:
+                self._report(window)(0, True)
+                return True
+            if not self.starts or self.starts[-1][0] != window:
+                self.starts.append((window, data.layout.first_row))
+            handed = self._hand_out(window, data, data.layout, handed)
+            if self._stopped.is_set():
+                return False
+        return True
+
+    def _hand_out(self, window: int, data: WindowData, layout: WindowRuns, first: int) -> int | None:
+        """Hand out the runs from the first on; returns where to go on once the window is there again."""
+        runs, padding = layout.runs(self._shard)[first:], layout.padding_runs(self._shard)
+        uses = SliceUses(data, self._report(window))
+        uses.expect([run.slice for run in (*runs, *padding)])
+        for number, run in enumerate(runs, first):
+            if not self._room.acquire(timeout=_LET_GO_SECONDS):
+                self._let_go(data)
+                return number
+            if self._stopped.is_set():
+                return None
+            self.queue.put(self._submit(window, data, run, uses))
+        self._stash.extend((run.place, self._submit(window, data, run, uses)) for run in padding)
+        uses.finish()
+        return None
+
+    def _let_go(self, data: WindowData) -> None:
+        """Hold no window for a consumer that takes nothing; returns when it has taken something.
+
+        The run may have dropped the window for such a consumer, and counts on its memory.
+        """
+        data.slices[:] = [[] for _ in data.slices]
+        self._feed.let_go()
+        self._room.acquire()
+        self._room.release()
+
+    def _report(self, window: int) -> Callable[[int, bool], None]:
+        def report(slices: int, finished: bool) -> None:
+            at = (
+                Place(self._facts.epoch, window + 1) if finished else Place(self._facts.epoch, window, slices)
+            )
+            self._feed.reached(at)
+
+        return report
+
+    def _submit(self, window: int, data: WindowData, run: Run, uses: SliceUses) -> Future[_PlacedRun | None]:
+        assert data.layout is not None, "a run belongs to a layout"
+        # in a list that is emptied, so that nobody holds pieces when their slice is told to be free
+        place = partial(self._place, window, [data.slices[run.slice]], run, uses)
+        return self._feed.submit(place)
+
+    def _place(self, window: int, pieces: list[list[Piece]], run: Run, uses: SliceUses) -> _PlacedRun:
+        began = time.time()
+        rows = _place(pieces.pop(), run, self._feed.pool)
+        uses.used(run.slice)
+        if self._after:
+            origin = f"epoch {self._facts.epoch}, window {window}, rows from place {run.place} of shard {self._shard}"
+            table = apply_maps(pa.Table.from_batches([rows]), self._after, origin)
+            rows = one_batch(table, origin) if table.num_rows else rows
+        self._spans.append(
+            Span("reduce", self._facts.epoch, window, began, time.time(), f"shard {self._shard}")
+        )
+        return _PlacedRun(rows, window)
+
+
+def _place(pieces: list[Piece], run: Run, pool: BufferPool) -> pa.RecordBatch:
+    return place_rows(pieces, run.index, run.rows, pieces[0].schema, pool)

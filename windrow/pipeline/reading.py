@@ -1,0 +1,205 @@
+"""Reading one epoch of one shard: what stands behind an iterator."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+from windrow.pipeline.batches import align_runs
+from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.delivery import Check, Delivery
+from windrow.pipeline.executors.seam import EpochFacts, Feed
+from windrow.pipeline.prefetch import Prefetcher
+from windrow.pipeline.program import Program
+from windrow.pipeline.progress import ProgressLine, is_shown
+from windrow.pipeline.reader import RunReader
+from windrow.pipeline.stats import Span
+from windrow.pipeline.waiting import Waiting
+
+__all__ = ["Owner", "Reading", "start_reading"]
+
+# shorter waits are not worth a span in a timeline
+_SPAN_SECONDS = 1e-3
+
+
+class Owner(Protocol):
+    """Who is told when an epoch ends: the shard."""
+
+    def _dropped(self, reading: Reading) -> None: ...
+
+    def _ended(self, reading: Reading, *, whole: bool, failed: bool) -> None: ...
+
+
+class Reading:
+    """All that an iterator does, apart from the iterator itself.
+
+    Attributes
+    ----------
+    epoch
+        The epoch's number.
+    start
+        Steps of the epoch consumed before.
+    steps
+        Steps consumed.
+    wait_seconds
+        How long the consumer has waited for batches.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        reader: RunReader,
+        facts: EpochFacts,
+        delivery: Delivery,
+        *,
+        shard: int,
+        check: Check | None,
+        spans: deque[Span],
+        progress: ProgressLine | None,
+    ) -> None:
+        self.epoch = facts.epoch
+        self.facts = facts
+        self.start = facts.deal.start_row // facts.deal.step_rows
+        self.steps = 0
+        self.wait_seconds = 0.0
+        self._owner: Owner | None = owner
+        self._ending = threading.Lock()
+        self._reader = reader
+        self._shard = shard
+        self._spans = spans
+        self._progress = progress
+        batches: Any = _convert(reader, delivery, check)
+        if delivery.background and delivery.prefetch_batches:
+            batches = Prefetcher(batches, delivery.prefetch_batches)
+        self._batches = batches
+
+    @property
+    def owner(self) -> Owner | None:
+        """The shard, until the epoch has ended for it."""
+        return self._owner
+
+    @property
+    def rows(self) -> int:
+        """Rows consumed."""
+        return min(self.steps * self.facts.deal.batch_rows, self._reader.rows)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes consumed, as the batches' rows take on average."""
+        return self._reader.size_bytes * self.rows // max(1, self._reader.rows)
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where the stream has been consumed to."""
+        deal = self.facts.deal
+        row = deal.start_row + self.steps * deal.step_rows
+        window, window_row = self._reader.window_at(row)
+        return Cursor(self.epoch, row, window, window_row)
+
+    def length(self) -> int:
+        """Steps of the whole epoch."""
+        total = self.facts.total
+        if total is None:
+            raise TypeError(
+                "the number of steps is not known before the epoch has been read once: "
+                "the dataset's count() reads and counts it"
+            )
+        return self.start + self.facts.deal.steps(total, self._shard)
+
+    def next_batch(self) -> Any:
+        """Wait for the next batch; ends the epoch with the last one, or with an error."""
+        if self._owner is None:
+            raise StopIteration
+        began = time.time()
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            if not self.end(whole=True):
+                self._reader.raise_closed()
+            raise
+        except BaseException:
+            self.end(failed=True)
+            raise
+        self.steps += 1
+        self._reader.give_sign()
+        self._note_wait(began)
+        return batch
+
+    def end(self, *, whole: bool = False, failed: bool = False) -> bool:
+        """Let go of everything and tell the shard, once; returns whether it was this call."""
+        with self._ending:
+            owner, self._owner = self._owner, None
+        if owner is None:
+            return False
+        # called from the last to the first, each whatever becomes of the others
+        with ExitStack() as calls:
+            calls.callback(owner._ended, self, whole=whole, failed=failed)
+            if not failed:
+                calls.callback(self._reader.leave_epoch)
+            if self._progress is not None:
+                calls.callback(self._progress.end)
+            calls.callback(_close, self._batches)
+            # wakes whoever waits for a batch in another thread
+            calls.callback(self._reader.close)
+        return True
+
+    def _note_wait(self, began: float) -> None:
+        now = time.time()
+        self.wait_seconds += now - began
+        if now - began > _SPAN_SECONDS:
+            span = Span("wait", self.epoch, self._reader.window, began, now, f"shard {self._shard}")
+            self._spans.append(span)
+        if self._progress is not None:
+            self._progress.show(
+                now,
+                window=self._reader.window,
+                step=self.start + self.steps,
+                size_bytes=self.size_bytes,
+                wait_seconds=self.wait_seconds,
+            )
+
+
+def start_reading(
+    owner: Owner,
+    program: Program,
+    feed: Feed,
+    facts: EpochFacts,
+    delivery: Delivery,
+    *,
+    shard: int,
+    spans: deque[Span],
+) -> Reading:
+    """Begin to read an epoch that has been opened."""
+    job = program.job
+    runs_per_batch = max(1, delivery.batch_rows // facts.run_rows)
+    ahead = -(-delivery.prefetch_batches * delivery.batch_rows // facts.run_rows)
+    depth = max(2, ahead + runs_per_batch)
+    reader = RunReader(feed, facts, shard, after=job.after, depth=depth, waiting=Waiting(), spans=spans)
+    # without transforms, the schema has been checked before anything was read
+    check = delivery.check if job.before or job.after else None
+    progress = None
+    if shard == program.members[0] and is_shown(job.options.progress):
+        progress = ProgressLine(feed, facts, shard, job.epochs)
+    return Reading(owner, reader, facts, delivery, shard=shard, check=check, spans=spans, progress=progress)
+
+
+def _close(batches: Any) -> None:
+    try:
+        batches.close()
+    except ValueError:
+        # another thread is inside the generator: it finds the reader closed, and ends it
+        if not getattr(batches, "gi_running", False):
+            raise
+
+
+def _convert(reader: RunReader, delivery: Delivery, check: Check | None) -> Iterator[Any]:
+    for span in align_runs(reader, delivery.batch_rows):
+        if check is not None:
+            # the schema of what transforms return is known with the first rows
+            check(span.schema, {})
+            check = None
+        yield from delivery.convert(span)

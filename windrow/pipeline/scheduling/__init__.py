@@ -1,0 +1,1 @@
+"""The scheduler: a state machine without I/O, clock or threads."""

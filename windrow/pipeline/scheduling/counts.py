@@ -1,0 +1,91 @@
+"""What is known of an epoch's row counts, and whether that suffices to compute positions."""
+
+from __future__ import annotations
+
+from windrow.pipeline.scheduling.events import EpochShape
+from windrow.shuffle.deal import Deal
+
+__all__ = ["EpochCounts"]
+
+
+class EpochCounts:
+    """Row counts of one epoch, window by window and part by part."""
+
+    def __init__(self, shape: EpochShape) -> None:
+        self.shape = shape
+        self._rows = [[part.rows for part in parts] for parts in shape.windows]
+        # sums are kept, since the scheduler asks for them at every event
+        self._sums = [sum(rows or 0 for rows in parts) for parts in self._rows]
+        self._unknown = [sum(rows is None for rows in parts) for parts in self._rows]
+        self._next_with_parts = _find_next([len(parts) for parts in self._rows])
+        self._unknown_parts = sum(self._unknown)
+        self._known_total = sum(self._sums)
+
+    def next_with_parts(self, window: int) -> int:
+        """The first window at or behind ``window`` that has parts; the number of windows if none has."""
+        return self._next_with_parts[min(window, len(self._rows))]
+
+    def learn(self, window: int, part: int, rows: int) -> None:
+        """Note the rows that a part turned out to have."""
+        if self._rows[window][part] is None:
+            self._rows[window][part] = rows
+            self._sums[window] += rows
+            self._known_total += rows
+            self._unknown[window] -= 1
+            self._unknown_parts -= 1
+
+    def window_rows(self, window: int) -> int | None:
+        """Rows of a window, or None while any part is unknown."""
+        return None if self._unknown[window] else self._sums[window]
+
+    def first_row(self, window: int) -> int | None:
+        """The epoch row at which a window begins, or None while unknown."""
+        return None if self._unknown_parts and any(self._unknown[:window]) else sum(self._sums[:window])
+
+    @property
+    def complete(self) -> bool:
+        """Whether every part's rows are known."""
+        return not self._unknown_parts
+
+    @property
+    def total(self) -> int | None:
+        """Rows of the epoch, or None while any part is unknown."""
+        return None if self._unknown_parts else self._known_total
+
+    def is_ordered(self, window: int, deal: Deal) -> bool:
+        """Whether the deal of every row of the window is known.
+
+        The window's own rows and all before must be counted. Rows of a step that
+        reaches past the window are dealt differently if it is the epoch's last, so
+        rows behind the window must be counted until that step is full, or to the end.
+        """
+        if not self._unknown_parts:
+            return True
+        stop = self.first_row(window + 1)
+        if stop is None:
+            return False
+        missing = -(stop - deal.start_row) % deal.step_rows
+        return missing <= self._rows_behind(window)
+
+    def _rows_behind(self, window: int) -> int:
+        rows = 0
+        for parts in self._rows[window + 1 :]:
+            for part in parts:
+                if part is None:
+                    return rows
+                rows += part
+        return rows
+
+    def unknown_from(self, window: int) -> tuple[int, int] | None:
+        """The first (window, part) at or behind ``window`` whose rows are unknown."""
+        for at in range(window, len(self._rows)):
+            if self._unknown[at]:
+                return at, self._rows[at].index(None)
+        return None
+
+
+def _find_next(parts: list[int]) -> list[int]:
+    found = [len(parts)] * (len(parts) + 1)
+    for window in reversed(range(len(parts))):
+        found[window] = window if parts[window] else found[window + 1]
+    return found

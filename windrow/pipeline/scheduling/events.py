@@ -1,0 +1,226 @@
+"""What the scheduler is told, and what it answers: plain values, nothing that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from windrow.shuffle.deal import Deal
+
+__all__ = [
+    "Abort",
+    "Closed",
+    "Drop",
+    "EpochShape",
+    "Event",
+    "Finished",
+    "Instruction",
+    "Limits",
+    "Opened",
+    "Part",
+    "Place",
+    "Reached",
+    "Run",
+    "Stage",
+    "Tick",
+    "Waits",
+    "Work",
+]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of preparing a part of a window.
+
+    Attributes
+    ----------
+    name
+        For messages and timelines.
+    needs_order
+        It computes positions, so it cannot run before the row counts that these
+        depend on are known.
+    """
+
+    name: str
+    needs_order: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some blocks of a window that one task prepares.
+
+    Attributes
+    ----------
+    rows
+        Rows it delivers, or None while unknown.
+    size_bytes
+        What its output is expected to take.
+    """
+
+    rows: int | None
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class EpochShape:
+    """An epoch as the scheduler sees it.
+
+    Attributes
+    ----------
+    windows
+        The parts of each window.
+    stages
+        What every part goes through, in this order.
+    """
+
+    windows: tuple[tuple[Part, ...], ...]
+    stages: tuple[Stage, ...]
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A place in the stream of windows; slices below ``slice`` have been consumed."""
+
+    epoch: int
+    window: int
+    slice: int = 0
+
+
+@dataclass(frozen=True, order=True)
+class Work:
+    """One task: a part of a window, at one stage.
+
+    ``attempt`` tells a task's late result from the one that is waited for, after the
+    window has been dropped and started again.
+    """
+
+    epoch: int
+    window: int
+    part: int
+    stage: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What bounds a scheduler.
+
+    Attributes
+    ----------
+    shards
+        The shards that are served.
+    start
+        Where the stream begins.
+    stop_epoch
+        The first epoch that is not delivered; None: for ever.
+    slots
+        Tasks that may run at once.
+    memory_bytes
+        What outputs, those being made included, may hold.
+    prefetch_windows
+        Windows prepared beyond those being consumed.
+    crosses_epochs
+        Whether the next epoch is prepared before a shard has opened it.
+    slices
+        Into how many slices a window's outputs are cut.
+    patience_seconds
+        How long a shard waits for memory before rows held only for shards that do not
+        move are dropped.
+    """
+
+    shards: tuple[int, ...]
+    start: Place
+    stop_epoch: int | None
+    slots: int
+    memory_bytes: int
+    prefetch_windows: int
+    crosses_epochs: bool
+    slices: int
+    patience_seconds: float
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A shard began an epoch, or goes on in it, with this deal."""
+
+    shard: int
+    place: Place
+    deal: Deal
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A shard no longer needs anything before this place."""
+
+    shard: int
+    place: Place
+
+
+@dataclass(frozen=True)
+class Waits:
+    """A shard's consumer is alive: it takes rows or waits for them."""
+
+    shard: int
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A shard will read no more."""
+
+    shard: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A task ended well.
+
+    Attributes
+    ----------
+    rows
+        Rows of the part.
+    slice_bytes
+        Measured bytes of its output, slice by slice; one entry before the last stage.
+    """
+
+    work: Work
+    rows: int
+    slice_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = Opened | Reached | Waits | Closed | Finished | Tick
+
+
+@dataclass(frozen=True)
+class Run:
+    """Start this task."""
+
+    work: Work
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Let go of the outputs of a window: these slices, or all of it and its running tasks.
+
+    ``again`` says that some shard still needs the window, so it will be produced anew.
+    """
+
+    epoch: int
+    window: int
+    slices: tuple[int, ...] | None = None
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Abort:
+    """The stream cannot go on, for this reason."""
+
+    reason: str
+
+
+Instruction = Run | Drop | Abort
+ShapeOf = Callable[[int], EpochShape]

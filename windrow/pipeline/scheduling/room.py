@@ -1,0 +1,49 @@
+"""What may be held: the limit, and what tasks turn out to take."""
+
+from __future__ import annotations
+
+from windrow.core.sizes import format_bytes
+from windrow.pipeline.scheduling.events import Limits
+from windrow.pipeline.scheduling.window import WindowState
+
+__all__ = ["Room"]
+
+
+class Room:
+    """The memory of a run, as far as it can be known without looking.
+
+    Parameters
+    ----------
+    limits
+        What may be held.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._expected_bytes = self._measured_bytes = 0
+
+    def fits(self, held_bytes: int) -> bool:
+        """Whether so much may be held now."""
+        return held_bytes <= self._limits.memory_bytes
+
+    def measure(self, expected_bytes: int, measured_bytes: int) -> None:
+        """Note what a task was expected to put out, and what it did."""
+        self._expected_bytes += expected_bytes
+        self._measured_bytes += measured_bytes
+
+    def expect(self, size_bytes: int) -> int:
+        """What a task will put out, judged by how far others have exceeded what was expected."""
+        if self._measured_bytes <= self._expected_bytes:
+            return size_bytes
+        return size_bytes * self._measured_bytes // max(1, self._expected_bytes)
+
+    def refuse(self, window: WindowState) -> str:
+        """Say that a window turned out not to fit."""
+        limit, expected = self._limits.memory_bytes, window.expected_bytes
+        share = max(1, len(window.parts) * limit // max(expected, 1))
+        return (
+            f"window {window.window} of epoch {window.epoch} takes {format_bytes(expected)} in memory, "
+            f"as measured on its first blocks; {format_bytes(limit)} are free for windows. "
+            f"About {share} of its {len(window.parts)} parts would fit: ask for smaller windows with "
+            "window(bytes_per_window=...), or raise options(memory_limit=...)"
+        )

@@ -1,0 +1,94 @@
+"""Which windows are wanted, and how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from windrow.pipeline.scheduling.counts import EpochCounts
+from windrow.pipeline.scheduling.events import Limits, Place
+from windrow.pipeline.scheduling.readers import Key, Readers
+
+__all__ = ["Wanted"]
+
+
+class Wanted:
+    """The windows that shards wait for, and those to prepare ahead of them.
+
+    Parameters
+    ----------
+    limits
+        How far ahead.
+    readers
+        The shards.
+    counts
+        From an epoch's number to its windows.
+    """
+
+    def __init__(self, limits: Limits, readers: Readers, counts: Callable[[int], EpochCounts]) -> None:
+        self._limits = limits
+        self._readers = readers
+        self._counts = counts
+        self._given_up: set[Key] = set()
+
+    def give_up(self, key: Key) -> None:
+        """Do not prepare a window again for shards while they are silent."""
+        self._given_up.add(key)
+
+    def take_up(self, key: Key) -> None:
+        """A window that was given up is being prepared again."""
+        self._given_up.discard(key)
+
+    def forget_passed(self) -> None:
+        """Forget what no shard needs any more."""
+        self._given_up = {key for key in self._given_up if self._readers.first_kept(key) is not None}
+
+    def urgent(self, now: float) -> list[Key]:
+        """The windows that shards are reading, oldest first; silent ones wait for nothing."""
+        being_read = self._being_read()
+        return sorted({key for key, shards in being_read if not self._readers.are_silent(shards, now)})
+
+    def ahead(self, urgent: list[Key], now: float) -> list[Key]:
+        """The windows to prepare beyond those that are waited for, nearest first.
+
+        What was let go for the silence of its shards stays so while they are silent.
+        """
+        wanted = list(self._being_read())
+        for place, reading, shards in self._readers.groups():
+            begun = self._limits.crosses_epochs and place.epoch > self._limits.start.epoch
+            if reading or begun:
+                wanted.extend((key, shards) for key in self._following(place, reading))
+        return sorted(
+            {
+                key
+                for key, shards in wanted
+                if key not in urgent and not (key in self._given_up and self._readers.are_silent(shards, now))
+            }
+        )
+
+    def _being_read(self) -> Iterator[tuple[Key, Collection[int]]]:
+        for place, reading, shards in self._readers.groups():
+            if not reading:
+                continue
+            # windows without parts are passed without anything to wait for
+            window = self._counts(place.epoch).next_with_parts(place.window)
+            if window < self._window_count(place.epoch):
+                yield (place.epoch, window), shards
+
+    def _following(self, place: Place, reading: bool) -> Iterator[Key]:
+        left = self._limits.prefetch_windows
+        epoch, window = place.epoch, place.window
+        if reading:
+            window = self._counts(epoch).next_with_parts(window) + 1
+        while left > 0 and (self._limits.stop_epoch is None or epoch < self._limits.stop_epoch):
+            window = self._counts(epoch).next_with_parts(window)
+            if window >= self._window_count(epoch):
+                if not self._limits.crosses_epochs or epoch > place.epoch + left:
+                    return
+                epoch, window = epoch + 1, 0
+                continue
+            yield epoch, window
+            left -= 1
+            window += 1
+
+    def _window_count(self, epoch: int) -> int:
+        return len(self._counts(epoch).shape.windows)

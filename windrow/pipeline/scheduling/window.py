@@ -1,0 +1,126 @@
+"""What the scheduler remembers of one window that is being prepared or held."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from windrow.pipeline.scheduling.events import Finished, Part, Stage, Work
+from windrow.shuffle.deal import Deal
+
+__all__ = ["WindowState"]
+
+
+class WindowState:
+    """The parts of one window: what waits, runs, and is held.
+
+    Parameters
+    ----------
+    epoch, window, attempt
+        Which window, and which try at it.
+    parts, stages
+        What has to be done.
+    slices
+        Into how many slices the finished outputs are cut.
+    deal
+        The deal for which it is prepared.
+    """
+
+    def __init__(
+        self,
+        epoch: int,
+        window: int,
+        attempt: int,
+        *,
+        parts: Sequence[Part],
+        stages: Sequence[Stage],
+        slices: int,
+        deal: Deal,
+    ) -> None:
+        self.deal = deal
+        self.epoch, self.window, self.attempt = epoch, window, attempt
+        self.parts = parts
+        self.stages = stages
+        self.running: dict[Work, int] = {}
+        self.finished_parts = 0
+        self._waiting = [deque(range(len(parts))), *(deque[int]() for _ in stages[1:])]
+        self._between: dict[int, int] = {}
+        self._slice_bytes = [0] * slices
+        self._first_kept = 0
+        # kept up, since the scheduler asks at every event, and thousands of tasks may run
+        self._unplaced_bytes = 0
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """(epoch, window)."""
+        return self.epoch, self.window
+
+    @property
+    def complete(self) -> bool:
+        """Every part has passed its last stage."""
+        return self.finished_parts == len(self.parts)
+
+    @property
+    def first_kept(self) -> int:
+        """The first slice that is not let go."""
+        return self._first_kept
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of outputs held, and expected of the tasks that run."""
+        return sum(self._slice_bytes[self._first_kept :]) + self._unplaced_bytes
+
+    @property
+    def expected_bytes(self) -> int:
+        """What the whole window will hold, judged by the parts measured so far."""
+        measured = sum(self._slice_bytes) + sum(self._between.values())
+        parts = self.finished_parts + len(self._between)
+        return measured * len(self.parts) // parts if parts else sum(p.size_bytes for p in self.parts)
+
+    @property
+    def fully_read(self) -> bool:
+        """Every part has passed its first stage."""
+        return not self._waiting[0] and all(work.stage > 0 for work in self.running)
+
+    def is_waiting(self, work: Work) -> bool:
+        """Whether a task has yet to start."""
+        return work.part in self._waiting[work.stage]
+
+    def waiting(self, *, ordered: bool, limit: int) -> Iterator[tuple[Work, int]]:
+        """At most ``limit`` tasks a stage that could start now, with the bytes that each would add.
+
+        Later stages come first: they turn what is held into what can be consumed. What
+        a later stage puts out takes the room of its input, so it adds nothing.
+        """
+        for stage in reversed(range(len(self.stages))):
+            if self.stages[stage].needs_order and not ordered:
+                continue
+            for part in list(islice(self._waiting[stage], limit)):
+                work = Work(self.epoch, self.window, part, stage, self.attempt)
+                yield work, (self.parts[part].size_bytes if stage == 0 else 0)
+
+    def start(self, work: Work, size_bytes: int) -> None:
+        """Note that a task runs."""
+        self._waiting[work.stage].remove(work.part)
+        self.running[work] = size_bytes
+        self._unplaced_bytes += size_bytes
+
+    def finish(self, event: Finished) -> None:
+        """Note what a task put out."""
+        work = event.work
+        self._unplaced_bytes -= self.running.pop(work) + self._between.pop(work.part, 0)
+        if work.stage + 1 < len(self.stages):
+            self._between[work.part] = sum(event.slice_bytes)
+            self._unplaced_bytes += self._between[work.part]
+            self._waiting[work.stage + 1].append(work.part)
+            return
+        self.finished_parts += 1
+        for i, size in enumerate(event.slice_bytes):
+            self._slice_bytes[i] += size
+
+    def release(self, first_kept: int) -> tuple[int, ...]:
+        """Let go of the slices before ``first_kept``; returns those that were still held."""
+        gone = tuple(range(self._first_kept, first_kept))
+        self._first_kept = max(self._first_kept, first_kept)
+        return gone

@@ -1,0 +1,292 @@
+"""The shard: the stream that one trainer consumes."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+from windrow.core.errors import PlanError
+from windrow.pipeline.batch_iterator import BatchIterator
+from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.delivery import Deliverable, Delivery
+from windrow.pipeline.epoch import Epoch
+from windrow.pipeline.executors.resolve import resolve_executor
+from windrow.pipeline.executors.seam import EpochFacts, Feed, Session
+from windrow.pipeline.finalizing import in_background
+from windrow.pipeline.job import Job
+from windrow.pipeline.program import Program
+from windrow.pipeline.reading import Reading, start_reading
+from windrow.pipeline.stats import RunStats, Span, Stats, Tally
+from windrow.pipeline.unequal_steps import find_unequal_steps
+from windrow.shuffle.deal import Equal, check_equal
+
+__all__ = ["Shard", "open_shard", "open_shards"]
+
+_SPANS_KEPT = 20_000
+
+
+def open_shards(
+    job: Job, shards: int, *, equal: Equal = False, locality_hints: Sequence[Any] | None = None
+) -> list[Shard]:
+    """Make the shards of a job, all served by one run."""
+    program = Program(job, shards, check_equal(equal), tuple(range(shards)))
+    session = resolve_executor(job.options.executor).session(program, locality_hints)
+    return [Shard(program, session, shard) for shard in range(shards)]
+
+
+def open_shard(job: Job, *, rank: int, world_size: int, equal: Equal = False) -> Shard:
+    """Make one shard of a job, served by a run of its own in this process."""
+    program = Program(job, world_size, check_equal(equal), (rank,))
+    session = resolve_executor(job.options.executor).session(program, None)
+    return Shard(program, session, rank)
+
+
+class Shard(Deliverable):
+    """The stream that one trainer consumes: made by ``split``, ``iterator`` or ``shard``.
+
+    A shard can be sent to another process, and reads there. It is iterated once at a
+    time: epoch by epoch with `iter_epochs`, or directly, where each ``iter_*`` call
+    reads the next epoch.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, pyarrow.parquet as pq, tempfile, windrow
+    >>> path = tempfile.mkdtemp() + "/rows.parquet"
+    >>> pq.write_table(pa.table({"x": list(range(6))}), path)
+    >>> pipe = windrow.read_parquet(path).repeat(2).random_shuffle_each_window(seed=7)
+    >>> with pipe.iterator() as shard:
+    ...     for epoch in shard.iter_epochs():
+    ...         print(epoch.number, sorted(row["x"] for row in epoch.iter_rows()))
+    0 [0, 1, 2, 3, 4, 5]
+    1 [0, 1, 2, 3, 4, 5]
+    """
+
+    def __init__(self, program: Program, session: Session, shard: int) -> None:
+        self._program = program
+        self._session = session
+        self._shard = shard
+        self._at = Cursor()
+        self._closed = False
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._lock = threading.Lock()
+        self._settling = threading.RLock()
+        self._unsettled: deque[Reading] = deque()
+        self._open: weakref.ReferenceType[BatchIterator] | None = None
+        self._feed: Feed | None = None
+        self._closer: weakref.finalize[Any, Any] | None = None
+        self._run_stats = RunStats()
+        self._epochs = 0
+        self._tally = Tally()
+        self._spans: deque[Span] = deque(maxlen=_SPANS_KEPT)
+
+    def __repr__(self) -> str:
+        return f"Shard({self._shard} of {self._program.shards}, at epoch {self._cursor.epoch})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._iterator() is not None:
+            raise PlanError(
+                f"shard {self._shard} cannot be sent elsewhere while it is being iterated (epoch "
+                f"{self._cursor.epoch}): finish or close() the iterator first"
+            )
+        return {
+            "_program": self._program,
+            "_session": self._session.export(self._shard),
+            "_shard": self._shard,
+            "_at": self._cursor,
+            "_closed": self._closed,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepare()
+
+    def __enter__(self) -> Shard:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def iter_epochs(self) -> Iterator[Epoch]:
+        """Iterate over the epochs from where the shard is; a second call goes on from there.
+
+        An epoch may be left early; the next one then begins at its first row.
+
+        Yields
+        ------
+        Epoch
+        """
+        while self._has_next():
+            number = self._cursor.epoch
+            yield Epoch(self, number)
+            self._leave(number)
+
+    def steps_per_epoch(self, batch_size: int, *, drop_last: bool = False) -> int:
+        """Batches that this shard gets in a whole epoch.
+
+        Raises
+        ------
+        PlanError
+            While row counts are unknown (a filter, or a transform that changes them).
+        """
+        total = self._total_rows()
+        if total is None:
+            raise PlanError(
+                "how many rows an epoch has is not known before a filter or a row-changing transform has "
+                "run: use count() on the dataset, which reads it once"
+            )
+        return self._program.deal(batch_size, drop_last=drop_last).steps(total, self._shard)
+
+    def stats(self) -> Stats:
+        """What the shard has received so far, and what the run behind it has done."""
+        self._settle()
+        if self._feed is not None:
+            self._run_stats = self._feed.run_stats(spans=True)
+        iterator = self._iterator()
+        tally = self._tally if iterator is None else self._tally.add(iterator.reading)
+        return Stats(
+            shard=self._shard,
+            epochs=self._epochs,
+            batches=tally.batches,
+            rows=tally.rows,
+            bytes=tally.bytes,
+            wait_seconds=tally.wait_seconds,
+            run=self._run_stats,
+            spans=tuple(self._spans),
+        )
+
+    def close(self) -> None:
+        """Read no more; lets go of everything that was held for this shard."""
+        self._closed = True
+        self._settle()
+        iterator = self._iterator()
+        try:
+            if iterator is not None:
+                iterator.close()
+            if self._feed is not None:
+                self._run_stats = self._feed.run_stats(spans=True)
+        finally:
+            self._disconnect()
+
+    # --- delivering
+
+    def _deliver(self, delivery: Delivery) -> BatchIterator:
+        if not self._closed and not self._has_next():
+            raise PlanError(
+                f"all {self._program.job.epochs} epochs of shard {self._shard} have been read: "
+                "use repeat(...) for more"
+            )
+        return self._begin(delivery)
+
+    def _begin(self, delivery: Delivery) -> BatchIterator:
+        self._settle()
+        with self._lock:
+            self._check_free()
+            self._check(delivery)
+            feed = self._connect(delivery.batch_rows)
+            try:
+                facts = feed.open_epoch(self._cursor, delivery.batch_rows, drop_last=delivery.drop_last)
+            except PlanError:
+                raise
+            except BaseException:
+                self._disconnect()
+                raise
+            self._warn(facts)
+            reading = start_reading(
+                self,
+                self._program,
+                feed,
+                facts,
+                delivery,
+                shard=self._shard,
+                spans=self._spans,
+            )
+            iterator = BatchIterator(reading)
+            self._open = weakref.ref(iterator)
+            return iterator
+
+    def _iterator(self) -> BatchIterator | None:
+        return self._open() if self._open is not None else None
+
+    def _check_free(self) -> None:
+        if self._closed:
+            raise PlanError(f"shard {self._shard} has been closed")
+        if self._iterator() is not None:
+            raise PlanError(
+                f"shard {self._shard} is being iterated (epoch {self._cursor.epoch}): a shard is read once "
+                "at a time; finish or close() the other iterator first"
+            )
+
+    def _check(self, delivery: Delivery) -> None:
+        job = self._program.job
+        if delivery.check is not None and not job.before and not job.after:
+            source = job.source
+            delivery.check(source.schema, source.null_counts if job.rows_known else {})
+
+    def _warn(self, facts: EpochFacts) -> None:
+        for line in (*facts.look_out, *find_unequal_steps(facts, self._program.shards)):
+            warnings.warn(line, RuntimeWarning, stacklevel=4)
+
+    def _connect(self, batch_rows: int) -> Feed:
+        if self._feed is None:
+            self._feed = self._session.feed(self._shard, batch_rows)
+            self._closer = weakref.finalize(self, in_background, self._feed.close)
+        return self._feed
+
+    def _disconnect(self) -> None:
+        feed, closer = self._feed, self._closer
+        self._feed = self._closer = None
+        # whoever detaches the closer closes the feed: two threads may end a shard at once
+        if feed is not None and closer is not None and closer.detach() is not None:
+            feed.close()
+
+    def _has_next(self) -> bool:
+        epochs = self._program.job.epochs
+        return not self._closed and (epochs is None or self._cursor.epoch < epochs)
+
+    def _total_rows(self) -> int | None:
+        job = self._program.job
+        return int(self._program.stored_rows.sum()) if job.rows_known else None
+
+    def _leave(self, epoch: int) -> None:
+        """Go on to the next epoch, whether or not this one was read."""
+        iterator = self._iterator()
+        if iterator is not None:
+            iterator.close()
+        if self._cursor.epoch == epoch:
+            self._at = Cursor(epoch=epoch + 1)
+
+    # --- what an open epoch tells
+
+    @property
+    def _cursor(self) -> Cursor:
+        """Where the shard is, between epochs."""
+        self._settle()
+        return self._at
+
+    def _dropped(self, reading: Reading) -> None:
+        """Note that an iterator is gone; called by a finalizer, so nothing else happens now."""
+        self._unsettled.append(reading)
+        in_background(self._settle)
+
+    def _settle(self) -> None:
+        """End what dropped iterators have left, before anything depends on it."""
+        with self._settling:
+            while self._unsettled:
+                self._unsettled.popleft().end()
+
+    def _ended(self, reading: Reading, *, whole: bool, failed: bool) -> None:
+        self._tally = self._tally.add(reading)
+        self._open = None
+        self._epochs += whole
+        self._at = Cursor(epoch=reading.epoch if failed else reading.epoch + 1)
+        if failed:
+            self._disconnect()

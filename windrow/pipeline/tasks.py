@@ -1,0 +1,233 @@
+"""What a task does: read blocks, transform them, and group their rows by run.
+
+The same functions run on every executor. A task is a small picklable value; what all
+tasks of a job share travels once, as a `TaskContext`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+
+from windrow.core.errors import SourceError
+from windrow.core.memory import BufferPool
+from windrow.core.source import BlockAddress, BlockPart, BlockReader
+from windrow.pipeline.cache.disk import DiskCache
+from windrow.pipeline.cache.reader import CacheReport, CachingReader, Tables
+from windrow.pipeline.scheduling.events import Work
+from windrow.pipeline.transforms import MapBatches, apply_maps, check_schema
+from windrow.shuffle.group import group_rows
+from windrow.shuffle.order import WindowOrder
+from windrow.shuffle.piece import Piece
+from windrow.shuffle.runs import WindowRuns, assign_all
+
+__all__ = ["MapOutput", "Ordering", "Task", "TaskContext", "TaskReport", "run_task"]
+
+# [destination][slice] -> pieces, one for each table that was read
+MapOutput = list[list[list[Piece]]]
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """What all tasks of a job share.
+
+    Attributes
+    ----------
+    reader
+        Reads blocks.
+    before
+        Transforms before the shuffle.
+    disk
+        Where decoded blocks are kept on disk, or None.
+    """
+
+    reader: BlockReader
+    before: tuple[MapBatches, ...]
+    disk: DiskCache | None = None
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """Where rows go, for tasks that compute positions.
+
+    Attributes
+    ----------
+    order
+        The window's order.
+    offsets
+        The window's stored number of the first row of each block.
+    layouts
+        The window's runs, one layout for each destination.
+    """
+
+    order: WindowOrder
+    offsets: tuple[int, ...]
+    layouts: tuple[WindowRuns, ...]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task.
+
+    Attributes
+    ----------
+    work
+        What it is to the scheduler.
+    blocks
+        Their numbers in stored order.
+    addresses
+        The blocks to read, or whose tables the stage before has read.
+    rows
+        Rows that each block must have; None where that is not known.
+    reads
+        Whether it reads the blocks; otherwise their tables are its input.
+    ordering
+        Where rows go; None for a task that only reads.
+    found
+        The blocks whose tables are kept and come with the task, by their place in ``blocks``.
+    keeps
+        The blocks whose tables are to be kept, in the same way.
+    """
+
+    work: Work
+    blocks: tuple[int, ...]
+    addresses: tuple[BlockAddress, ...]
+    rows: tuple[int | None, ...]
+    reads: bool
+    ordering: Ordering | None
+    found: tuple[int, ...] = ()
+    keeps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """What a finished task tells.
+
+    Attributes
+    ----------
+    rows
+        Rows of each block.
+    slice_bytes
+        Bytes of its output by slice, over all destinations.
+    schema
+        The schema of its rows, or None where it has none.
+    start_time, stop_time
+        Seconds since the epoch of Unix.
+    cache
+        What it found and kept of decoded blocks.
+    """
+
+    rows: tuple[int, ...]
+    slice_bytes: tuple[int, ...]
+    schema: pa.Schema | None
+    start_time: float
+    stop_time: float
+    cache: CacheReport = CacheReport()
+
+
+def run_task(
+    context: TaskContext,
+    task: Task,
+    tables: Sequence[pa.Table] | None,
+    pool: BufferPool,
+    cached: Sequence[Tables] = (),
+) -> tuple[TaskReport, list[pa.Table] | MapOutput, list[Tables]]:
+    """Run one task.
+
+    Parameters
+    ----------
+    tables
+        What the stage before has read; None for a task that reads.
+    cached
+        The tables of the blocks that ``task.found`` names.
+
+    Returns
+    -------
+    report, output, kept
+        What it tells; its tables or map output; the tables of the blocks that
+        ``task.keeps`` names.
+    """
+    found = dict(zip(task.found, cached, strict=True))
+    reader = CachingReader(
+        context.reader, context.disk, task.blocks, task.addresses, found=found, keeps=task.keeps
+    )
+    start_time = time.time()
+    ordering = task.ordering
+    seen = _Seen()
+    kept: list[pa.Table] = []
+    layouts = ordering.layouts if ordering else ()
+    output: MapOutput = [[[] for _ in range(layout.slices)] for layout in layouts]
+    for at, parts in enumerate(_blocks(context, task, tables, reader)):
+        block_rows = 0
+        for part in parts:
+            seen.add(part, task.addresses[at].origin)
+            if ordering is None:
+                kept.append(part)
+            elif part.num_rows:
+                _group_part(part, ordering, ordering.offsets[at] + block_rows, output, pool)
+            block_rows += part.num_rows
+        _check_rows(task, at, block_rows)
+        seen.rows.append(block_rows)
+    sizes = (
+        (sum(table.nbytes for table in kept),)
+        if ordering is None
+        else tuple(sum(_slice_bytes(output, i)) for i in range(layouts[0].slices))
+    )
+    report = TaskReport(tuple(seen.rows), sizes, seen.schema, start_time, time.time(), reader.report())
+    return report, (kept if ordering is None else output), reader.kept
+
+
+class _Seen:
+    """What a task has learnt of its rows."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.schema: pa.Schema | None = None
+
+    def add(self, part: BlockPart, origin: str) -> None:
+        """Note the schema of rows, which must be that of the rows before."""
+        if part.num_rows:
+            if self.schema is not None:
+                check_schema(self.schema, part.schema, origin)
+            self.schema = part.schema
+
+
+def _blocks(
+    context: TaskContext, task: Task, tables: Sequence[pa.Table] | None, reader: CachingReader
+) -> Iterator[Iterable[BlockPart]]:
+    """The parts of each block; transforms need a whole block at once."""
+    if tables is not None:
+        yield from ([table] for table in tables)
+    elif context.before or task.ordering is None:
+        for at, address in enumerate(task.addresses):
+            yield [apply_maps(reader.read(at), context.before, address.origin)]
+    else:
+        yield from (reader.parts(at) for at in range(len(task.addresses)))
+
+
+def _check_rows(task: Task, at: int, rows: int) -> None:
+    expected = task.rows[at]
+    if expected is not None and rows != expected:
+        raise SourceError(
+            f"{task.addresses[at].origin}: {rows} rows were read where {expected} were expected. "
+            "The file changed, or a transform is not a pure function of its rows: "
+            "read the dataset anew, or give preserves_rows=False"
+        )
+
+
+def _group_part(part: BlockPart, ordering: Ordering, first: int, output: MapOutput, pool: BufferPool) -> None:
+    epoch_rows = ordering.order.epoch_rows(first, first + part.num_rows)
+    sources, runs, places, slice_starts = assign_all(ordering.layouts, epoch_rows)
+    pieces = group_rows(part, sources, runs, places, slice_starts, pool)
+    for pieces_of_slice, piece in zip(chain.from_iterable(output), pieces, strict=True):
+        if piece.num_rows:
+            pieces_of_slice.append(piece)
+
+
+def _slice_bytes(output: MapOutput, slice_number: int) -> Iterator[int]:
+    for slices in output:
+        yield from (piece.nbytes for piece in slices[slice_number])

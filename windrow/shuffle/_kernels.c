@@ -1,0 +1,187 @@
+/* The kernels that move rows; windrow/shuffle/kernels.py calls them through ctypes.
+ *
+ * Every function here has a NumPy twin, and tests hold the two equal. None allocates,
+ * keeps state, or knows Python, so they run without the interpreter's lock.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+typedef struct {
+    uint64_t low, high;
+} word16;
+
+#define SCATTER(WORD)                                              \
+    do {                                                           \
+        const WORD *from = (const WORD *)source;                   \
+        WORD *to = (WORD *)out;                                    \
+        for (int64_t i = 0; i < count; i++) to[targets[i]] = from[i]; \
+    } while (0)
+
+/* Put row i of `source` at row targets[i] of `out`; rows have `width` bytes. */
+EXPORT void windrow_scatter(int64_t width, int64_t count, const char *source, const uint32_t *targets, char *out) {
+    switch (width) {
+    case 1: SCATTER(uint8_t); break;
+    case 2: SCATTER(uint16_t); break;
+    case 4: SCATTER(uint32_t); break;
+    case 8: SCATTER(uint64_t); break;
+    case 16: SCATTER(word16); break;
+    default:
+        for (int64_t i = 0; i < count; i++) memcpy(out + targets[i] * width, source + i * width, width);
+    }
+}
+
+#define COUNT(WORD)                                                              \
+    for (int64_t i = 0; i < count; i++) {                                        \
+        int64_t run = (int64_t)((const WORD *)runs)[i] - first;                  \
+        if (run >= 0 && run < run_count) next[run + 1]++;                        \
+    }
+
+#define PLACE(WORD)                                                              \
+    for (int64_t i = 0; i < count; i++) {                                        \
+        int64_t run = (int64_t)((const WORD *)runs)[i] - first;                  \
+        targets[i] = (uint32_t)(run >= 0 && run < run_count ? next[run]++ : left_out++); \
+    }
+
+/* Sort entries by run, stably: targets[i] is the rank of entry i, those of other runs last.
+ *
+ * starts has run_count + 1 places, next as many; starts[k] is where run k begins.
+ */
+EXPORT void windrow_group(int64_t width, int64_t count, const void *runs, int64_t first, int64_t run_count,
+                          uint32_t *targets, int64_t *starts, int64_t *next) {
+    memset(next, 0, (run_count + 1) * sizeof *next);
+    if (width == 2) COUNT(uint16_t) else COUNT(uint32_t)
+    for (int64_t k = 0; k < run_count; k++) next[k + 1] += next[k];
+    memcpy(starts, next, (run_count + 1) * sizeof *next);
+    int64_t left_out = starts[run_count];
+    if (width == 2) PLACE(uint16_t) else PLACE(uint32_t)
+}
+
+/* How many places of [0, rows) are named exactly once; `seen` has a byte for each row.
+ *
+ * Returns -1 when a place is named twice or lies outside.
+ */
+EXPORT int64_t windrow_check_places(int64_t parts, const int64_t *places, const int64_t *counts, int64_t rows,
+                                    uint8_t *seen) {
+    int64_t named = 0;
+    memset(seen, 0, rows);
+    for (int64_t part = 0; part < parts; part++) {
+        const uint32_t *at = (const uint32_t *)(intptr_t)places[part];
+        for (int64_t i = 0; i < counts[part]; i++) {
+            if (at[i] >= (uint64_t)rows || seen[at[i]]) return -1;
+            seen[at[i]] = 1;
+        }
+        named += counts[part];
+    }
+    return named;
+}
+
+/* Put the rows of all parts in their places, column by column.
+ *
+ * Column c of part p begins at bases[p] + c * strides[p]. Rows are scattered into `scratch`,
+ * which stays in the cache, and copied out in order: fresh lines are then written once.
+ */
+EXPORT void windrow_place(int64_t parts, const int64_t *bases, const int64_t *strides, const int64_t *places,
+                          const int64_t *counts, int64_t columns, int64_t width, int64_t rows, char *scratch,
+                          const int64_t *outs) {
+    for (int64_t column = 0; column < columns; column++) {
+        for (int64_t part = 0; part < parts; part++) {
+            const char *source = (const char *)(intptr_t)bases[part] + column * strides[part];
+            windrow_scatter(width, counts[part], source, (const uint32_t *)(intptr_t)places[part], scratch);
+        }
+        memcpy((char *)(intptr_t)outs[column], scratch, width * rows);
+    }
+}
+
+static inline void copy_bytes(char *to, const char *from, int64_t count) {
+    if (count >= 16) {
+        memcpy(to, from, count);
+    } else if (count >= 8) {
+        uint64_t head, tail;
+        memcpy(&head, from, 8);
+        memcpy(&tail, from + count - 8, 8);
+        memcpy(to, &head, 8);
+        memcpy(to + count - 8, &tail, 8);
+    } else {
+        for (int64_t i = 0; i < count; i++) to[i] = from[i];
+    }
+}
+
+#define LENGTHS(WORD)                                                             \
+    for (int64_t part = 0; part < parts; part++) {                                \
+        const WORD *at = (const WORD *)(intptr_t)offsets[part];                   \
+        const uint32_t *to = (const uint32_t *)(intptr_t)targets[part];           \
+        for (int64_t i = 0; i < counts[part]; i++) {                              \
+            uint32_t row = to[i] - (uint32_t)first;                               \
+            if (row < (uint64_t)rows) ((WORD *)out_offsets)[row + 1] = at[i + 1] - at[i]; \
+        }                                                                         \
+    }
+
+/* Where text begins whose row i of each part goes to row targets[i] - first; other rows are left out.
+ *
+ * Writes rows + 1 offsets of `width` bytes; returns the bytes of all, which offsets of 4 bytes
+ * may not hold.
+ */
+EXPORT int64_t windrow_text_offsets(int64_t width, int64_t parts, const int64_t *offsets, const int64_t *targets,
+                                    const int64_t *counts, int64_t first, int64_t rows, void *out_offsets) {
+    int64_t total = 0;
+    memset(out_offsets, 0, (rows + 1) * width);
+    if (width == 4) {
+        LENGTHS(int32_t)
+        for (int64_t k = 1; k <= rows; k++) {
+            total += ((int32_t *)out_offsets)[k];
+            ((int32_t *)out_offsets)[k] = (int32_t)total;
+        }
+    } else {
+        LENGTHS(int64_t)
+        for (int64_t k = 1; k <= rows; k++) {
+            total += ((int64_t *)out_offsets)[k];
+            ((int64_t *)out_offsets)[k] = total;
+        }
+    }
+    return total;
+}
+
+#define COPY_TEXT(WORD)                                                           \
+    for (int64_t part = 0; part < parts; part++) {                                \
+        const WORD *at = (const WORD *)(intptr_t)offsets[part];                   \
+        const char *text = (const char *)(intptr_t)texts[part];                   \
+        const uint32_t *to = (const uint32_t *)(intptr_t)targets[part];           \
+        for (int64_t i = 0; i < counts[part]; i++) {                              \
+            uint32_t row = to[i] - (uint32_t)first;                               \
+            if (row < (uint64_t)rows)                                             \
+                copy_bytes(out + ((const WORD *)out_offsets)[row], text + at[i], at[i + 1] - at[i]); \
+        }                                                                         \
+    }
+
+/* Copy the text itself, after windrow_text_offsets. */
+EXPORT void windrow_text(int64_t width, int64_t parts, const int64_t *offsets, const int64_t *texts,
+                         const int64_t *targets, const int64_t *counts, int64_t first, int64_t rows,
+                         const void *out_offsets, char *out) {
+    if (width == 4) COPY_TEXT(int32_t) else COPY_TEXT(int64_t)
+}
+
+#define WALK(WORD)                                                               \
+    do {                                                                         \
+        const WORD mask = (WORD)(bits == 8 * sizeof(WORD) ? ~(WORD)0 : (((WORD)1 << bits) - 1)); \
+        for (int64_t i = 0; i < count; i++) {                                    \
+            WORD x = (WORD)(start + i);                                          \
+            do {                                                                 \
+                for (int k = 0; k < 6; k++) {                                    \
+                    x = (WORD)((x ^ (WORD)keys[k]) * (WORD)multipliers[k]) & mask; \
+                    x ^= x >> shift;                                             \
+                }                                                                \
+            } while (x > (WORD)last);                                            \
+            out[i] = (int64_t)x;                                                 \
+        }                                                                        \
+    } while (0)
+
+/* Positions of the rows start .. start + count - 1 under six rounds with cycle walking. */
+EXPORT void windrow_walk(int64_t bits, int64_t shift, const uint64_t *keys, const uint64_t *multipliers,
+                         uint64_t last, int64_t start, int64_t count, int64_t *out) {
+    if (bits <= 32)
+        WALK(uint32_t);
+    else
+        WALK(uint64_t);
+}

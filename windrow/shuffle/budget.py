@@ -1,0 +1,148 @@
+"""What a run will hold in memory, decided before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from windrow.core.errors import PlanError
+from windrow.core.sizes import format_bytes
+
+__all__ = ["MAX_SLICES", "Budget", "plan_budget"]
+
+MAX_SLICES = 8
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The bytes that a run may hold at once.
+
+    Attributes
+    ----------
+    window_bytes
+        The largest window.
+    windows_bytes
+        All windows at once, as far as is known beforehand.
+    windows_limit_bytes
+        What windows may hold at most, and the scheduler is bound by: more than
+        ``windows_bytes`` where that is an estimate, or a single window that may be
+        larger in another epoch, and the limit leaves room.
+    runs_bytes
+        Runs and batches made ahead of the trainers.
+    tasks_bytes
+        What running tasks hold beside their outputs: decoded blocks.
+    limit_bytes
+        What was allowed.
+    slices
+        Into how many slices map outputs are cut.
+    windows
+        How many whole windows fit at once (1 means that the next one is prepared as
+        the current one is consumed, slice by slice).
+    exact
+        False when the sizes of blocks are estimates.
+    processes_bytes
+        What the processes of workers and trainers take, beside the data.
+    copies
+        How often a window is held: the bytes of windows above count every copy.
+    """
+
+    window_bytes: int
+    windows_bytes: int
+    windows_limit_bytes: int
+    runs_bytes: int
+    tasks_bytes: int
+    limit_bytes: int
+    slices: int
+    windows: int
+    exact: bool
+    processes_bytes: int = 0
+    copies: float = 1.0
+
+    @property
+    def outputs_limit_bytes(self) -> int:
+        """What map outputs may take, each counted once, wherever else it is copied to."""
+        return int(self.windows_limit_bytes / self.copies)
+
+    @property
+    def total_bytes(self) -> int:
+        """The promise: everything together."""
+        windows = self.windows_limit_bytes if self.exact else self.windows_bytes
+        return windows + self.runs_bytes + self.tasks_bytes + self.processes_bytes
+
+
+def plan_budget(
+    *,
+    window_bytes: int,
+    windows: int,
+    runs_bytes: int,
+    tasks_bytes: int,
+    limit_bytes: int,
+    limit_covers_all: bool,
+    exact: bool,
+    size_within: Callable[[int], int] = int,
+    processes_bytes: int = 0,
+    copies: float = 1.0,
+    slices: int = MAX_SLICES,
+) -> Budget:
+    """Fit windows into a memory limit: slice finer, then overlap less, then refuse.
+
+    Parameters
+    ----------
+    window_bytes
+        Bytes of the largest window, as held by the run.
+    windows
+        Whole windows that are to be held at once: the one being consumed and those
+        prepared ahead.
+    limit_covers_all
+        Whether runs and tasks count against the limit too (they live outside the
+        object store on Ray).
+    size_within
+        The ``bytes_per_window`` whose windows take at most so many bytes as held; 0 or
+        less where single blocks are too large.
+    processes_bytes
+        What processes take beside the data.
+    copies
+        How often a window is held; ``window_bytes`` counts every copy.
+    slices
+        Into how many slices to cut where not all windows fit.
+
+    Raises
+    ------
+    PlanError
+        When not even one window fits; it names the largest that would.
+    """
+    rest = limit_bytes - (runs_bytes + tasks_bytes if limit_covers_all else 0)
+    if window_bytes > rest:
+        raise PlanError(
+            f"the largest window takes {'' if exact else 'about '}{format_bytes(window_bytes)} as held, and "
+            f"the memory limit of {format_bytes(limit_bytes)} leaves {format_bytes(max(rest, 0))} for windows"
+            f"{_beside(runs_bytes, tasks_bytes) if limit_covers_all else ''}: "
+            f"{_remedy(size_within(max(rest, 0)))}, or raise options(memory_limit=...)"
+        )
+    fitting = min(windows, rest // window_bytes) if window_bytes else windows
+    whole = fitting == windows
+    # a window of a later epoch may be a little larger than those that were looked at
+    most = min(rest, window_bytes * max(4 * windows, 5) // 4) if whole and exact else rest
+    return Budget(
+        window_bytes=window_bytes,
+        windows_bytes=window_bytes * windows if whole else rest,
+        windows_limit_bytes=most,
+        runs_bytes=runs_bytes,
+        tasks_bytes=tasks_bytes,
+        limit_bytes=limit_bytes,
+        slices=1 if whole else slices,
+        windows=int(fitting),
+        exact=exact,
+        processes_bytes=processes_bytes,
+        copies=copies,
+    )
+
+
+def _beside(runs_bytes: int, tasks_bytes: int) -> str:
+    return f" (beside {format_bytes(runs_bytes)} of runs and {format_bytes(tasks_bytes)} of tasks)"
+
+
+def _remedy(size: int) -> str:
+    if size > 0:
+        return f"ask for window(bytes_per_window={size}) or less"
+    return "give read_parquet a smaller target_block_bytes and ask for window(bytes_per_window=...) of a few blocks"

@@ -1,0 +1,131 @@
+"""The compiled kernels, where the package was built with a C compiler.
+
+``_kernels.c`` holds them. Without it `LIBRARY` is None, and the callers do the same with
+NumPy; the results are equal bit for bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.core.native import address_of, load_library
+
+__all__ = ["LIBRARY", "MOST_ROWS", "check_places", "group", "place", "scatter", "walk"]
+
+# Rows of one call are numbered with 32 bits.
+MOST_ROWS = 2**32 - 1
+
+_POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
+_FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
+    "windrow_scatter": ([_INT, _INT, *[_POINTER] * 3], None),
+    "windrow_group": ([_INT, _INT, _POINTER, _INT, _INT, *[_POINTER] * 3], None),
+    "windrow_check_places": ([_INT, _POINTER, _POINTER, _INT, _POINTER], _INT),
+    "windrow_place": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _POINTER, _POINTER], None),
+    "windrow_text_offsets": ([_INT, _INT, *[_POINTER] * 3, _INT, _INT, _POINTER], _INT),
+    "windrow_text": ([_INT, _INT, *[_POINTER] * 4, _INT, _INT, _POINTER, _POINTER], None),
+    "windrow_walk": ([_INT, _INT, _POINTER, _POINTER, ctypes.c_uint64, _INT, _INT, _POINTER], None),
+}
+LIBRARY: Any = load_library("windrow.shuffle._kernels", _FUNCTIONS)
+
+
+def scatter(values: NDArray[Any], targets: NDArray[np.uint32], out: NDArray[Any]) -> None:
+    """Put row i of ``values`` at row ``targets[i]`` of ``out``; both are contiguous."""
+    width = values.nbytes // max(1, len(values))
+    LIBRARY.windrow_scatter(width, len(values), address_of(values), address_of(targets), address_of(out))
+
+
+def group(
+    runs: NDArray[np.uint16 | np.uint32], first: int, last: int
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Sort entries by run, stably.
+
+    Returns
+    -------
+    targets, starts
+        (entries,) the rank of each entry, those of runs outside [first, last) coming
+        last; and (last - first + 1,) the rank at which each run begins.
+    """
+    targets = np.empty(len(runs), np.uint32)
+    starts, following = np.empty(last - first + 1, np.int64), np.empty(last - first + 1, np.int64)
+    LIBRARY.windrow_group(
+        runs.itemsize,
+        len(runs),
+        address_of(runs),
+        first,
+        last - first,
+        address_of(targets),
+        address_of(starts),
+        address_of(following),
+    )
+    return targets, starts
+
+
+def check_places(places: NDArray[np.int64], counts: NDArray[np.int64], rows: int) -> bool:
+    """Whether the places at these addresses are all of [0, rows), each once."""
+    seen = np.empty(rows, np.uint8)
+    named = LIBRARY.windrow_check_places(
+        len(counts), address_of(places), address_of(counts), rows, address_of(seen)
+    )
+    return bool(named == rows)
+
+
+def place(
+    bases: NDArray[np.int64],
+    strides: NDArray[np.int64],
+    places: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    scratch: NDArray[np.uint8],
+    outs: Sequence[NDArray[Any]],
+) -> None:
+    """Put the rows of all parts in their places, column by column.
+
+    Parameters
+    ----------
+    bases, strides
+        (parts,) the address of each part's first row of the first column, and the bytes
+        from one column to the next.
+    places, counts
+        (parts,) the address of the places of its rows, and how many there are.
+    scratch
+        Memory for one column.
+    outs
+        Where each column goes.
+    """
+    rows = len(outs[0])
+    addresses = np.array([address_of(out) for out in outs], np.int64)
+    LIBRARY.windrow_place(
+        len(counts),
+        address_of(bases),
+        address_of(strides),
+        address_of(places),
+        address_of(counts),
+        len(outs),
+        outs[0].nbytes // max(1, rows),
+        rows,
+        address_of(scratch),
+        address_of(addresses),
+    )
+
+
+def walk(
+    bits: int, keys: Sequence[int], multipliers: Sequence[int], size: int, start: int, stop: int
+) -> NDArray[np.int64]:
+    """Positions of rows under the rounds of `windrow.shuffle.rounds`, with cycle walking."""
+    out = np.empty(stop - start, np.int64)
+    words = np.array([keys, multipliers], np.uint64)
+    LIBRARY.windrow_walk(
+        bits,
+        (bits + 1) // 2,
+        address_of(words[0]),
+        address_of(words[1]),
+        size - 1,
+        start,
+        stop - start,
+        address_of(out),
+    )
+    return out

@@ -1,0 +1,131 @@
+"""Arrow columns as plain memory: which can be seen so, and how to get there and back.
+
+The rows of a fixed-width column are words, whatever their type means; booleans become
+bytes on the way and nulls a mask of bytes, so NumPy moves all of them straight into
+memory of our choice. Fixed-size lists (and tensors) are plain while they hold no nulls.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+__all__ = [
+    "PlainRows",
+    "list_rows_of",
+    "pack",
+    "row_bytes",
+    "rows_view",
+    "stack_view",
+    "validity_of",
+    "word_bytes",
+    "words_of",
+    "wrap_list_rows",
+    "wrap_words",
+]
+
+# Rows of plain memory: (rows,) words, or (rows, width) bytes.
+PlainRows = NDArray[Any]
+
+_BY_WIDTH = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+
+
+def word_bytes(kind: pa.DataType) -> int:
+    """Bytes per row of a column that is words once its nulls are set aside, else 0."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return word_bytes(kind.storage_type)
+    if pa.types.is_boolean(kind):
+        return 1
+    if pa.types.is_dictionary(kind) or pa.types.is_nested(kind):
+        return 0
+    try:
+        bits = int(kind.bit_width)
+    except ValueError:
+        return 0
+    return bits // 8 if bits % 8 == 0 else 0
+
+
+def rows_view(memory: NDArray[np.uint8], width: int) -> PlainRows:
+    """See bytes as rows: (rows,) words where a word has that width, else (rows, width)."""
+    word = _BY_WIDTH.get(width)
+    return memory.reshape(-1, width) if word is None else memory.view(word)
+
+
+def stack_view(memory: NDArray[np.uint8], width: int, columns: int) -> PlainRows:
+    """See bytes as columns of rows: (columns, rows) words, or (columns, rows, width) bytes."""
+    rows = memory.nbytes // (width * columns)
+    seen = rows_view(memory, width)
+    return seen.reshape(columns, rows, *seen.shape[1:])
+
+
+def row_bytes(values: PlainRows) -> int:
+    """Bytes per row."""
+    return values.itemsize * (int(values.shape[1]) if values.ndim > 1 else 1)
+
+
+def words_of(array: pa.Array) -> PlainRows:
+    """See a column of words as rows, without a copy unless it is boolean; nulls are any word."""
+    storage = array.storage if isinstance(array, pa.ExtensionArray) else array
+    width, data = word_bytes(storage.type), storage.buffers()[1]
+    if data is None:
+        return rows_view(np.zeros(width * len(storage), np.uint8), width)
+    if pa.types.is_boolean(storage.type):
+        return _unpack(data, storage.offset, len(storage))
+    memory = np.frombuffer(data, np.uint8)[width * storage.offset : width * (storage.offset + len(storage))]
+    return rows_view(memory, width)
+
+
+def validity_of(array: pa.Array) -> NDArray[np.uint8] | None:
+    """(rows,) 1 where a value is, 0 where it is null; None where there are no nulls."""
+    storage = array.storage if isinstance(array, pa.ExtensionArray) else array
+    return _unpack(storage.buffers()[0], storage.offset, len(storage)) if storage.null_count else None
+
+
+def wrap_words(values: PlainRows, kind: pa.DataType, valid: NDArray[np.uint8] | None) -> pa.Array:
+    """Make a column out of words, without a copy unless it is boolean."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.wrap_array(wrap_words(values, kind.storage_type, valid))
+    nulls = 0 if valid is None else len(valid) - int(np.count_nonzero(valid))
+    data = pa.py_buffer(pack(values) if pa.types.is_boolean(kind) else values)
+    mask = pa.py_buffer(pack(valid)) if valid is not None and nulls else None
+    return pa.Array.from_buffers(kind, len(values), [mask, data], null_count=nulls)
+
+
+def list_rows_of(array: pa.Array) -> PlainRows | None:
+    """See a column of fixed-size lists as rows, without a copy; None where it is not that."""
+    rows = len(array)
+    while not word_bytes(array.type):
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        elif not pa.types.is_fixed_size_list(array.type) or not array.type.list_size or array.null_count:
+            return None
+        else:
+            size = array.type.list_size
+            array = array.values.slice(array.offset * size, len(array) * size)
+    if array.null_count or rows == 0:
+        return None
+    memory = words_of(array).view(np.uint8)
+    return rows_view(memory.reshape(-1), memory.size // rows)
+
+
+def wrap_list_rows(memory: NDArray[np.uint8], kind: pa.DataType, rows: int) -> pa.Array:
+    """Make a column of fixed-size lists out of memory, without a copy."""
+    if word_bytes(kind):
+        return wrap_words(rows_view(memory, word_bytes(kind)), kind, None)
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.wrap_array(wrap_list_rows(memory, kind.storage_type, rows))
+    values = wrap_list_rows(memory, kind.value_type, rows * kind.list_size)
+    return pa.Array.from_buffers(kind, rows, [None], null_count=0, children=[values])
+
+
+def _unpack(bitmap: pa.Buffer, offset: int, length: int) -> NDArray[np.uint8]:
+    packed = np.frombuffer(bitmap, np.uint8)[offset // 8 : (offset + length + 7) // 8]
+    return np.unpackbits(packed, bitorder="little")[offset % 8 : offset % 8 + length]
+
+
+def pack(values: PlainRows) -> NDArray[np.uint8]:
+    """Bits of bytes that are 0 or 1, as Arrow keeps them."""
+    return np.packbits(values, bitorder="little")

@@ -1,0 +1,272 @@
+"""The runs of a window: consecutive rows of one shard's stream that are produced together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.shuffle.deal import Deal
+
+__all__ = ["Run", "WindowRuns", "assign_all"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, as its reducer sees it.
+
+    Attributes
+    ----------
+    slice, index
+        Which slice of the map outputs holds it, and its number within the slice.
+    place
+        The place of its first row in the shard's stream.
+    rows
+        Its number of rows.
+    """
+
+    slice: int
+    index: int
+    place: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class WindowRuns:
+    """The runs of one window for the shards of one destination.
+
+    Runs begin at multiples of ``run_rows`` of a shard's stream, whole batches each, so
+    only the first and the last run of a window can be short. Ids count slice by slice,
+    then shard by shard, so that a slice is a range of ids.
+
+    Attributes
+    ----------
+    deal
+        How the epoch is dealt.
+    first_row, stop_row
+        The window's rows of the epoch's order.
+    total
+        Rows of the epoch, or None while unknown; then every row of this window lies in
+        a full step.
+    shards
+        The shards of this destination.
+    run_rows
+        Rows of a full run: a multiple of ``deal.batch_rows``.
+    slices
+        Into how many slices the runs are cut.
+    """
+
+    deal: Deal
+    first_row: int
+    stop_row: int
+    total: int | None
+    shards: tuple[int, ...]
+    run_rows: int
+    slices: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # the cached arrays are cheaper to compute again than to send; a task carries one of these
+        # for each node, so the fields are named here and not looked up
+        rows = self.deal, self.first_row, self.stop_row, self.total
+        return WindowRuns, (*rows, self.shards, self.run_rows, self.slices)
+
+    @cached_property
+    def _borders(self) -> NDArray[np.int64]:
+        """(shards, 2) first and stop place of each shard in this window."""
+        rows = [
+            [self.deal.rows_before(row, shard, self.total) for row in (self.first_row, self.stop_row)]
+            for shard in self.shards
+        ]
+        return np.array(rows, dtype=np.int64).reshape(-1, 2)
+
+    @cached_property
+    def _run_counts(self) -> NDArray[np.int64]:
+        first, stop = self._borders.T
+        return np.where(stop > first, -(-stop // self.run_rows) - first // self.run_rows, 0)
+
+    @cached_property
+    def _ids(self) -> NDArray[Any]:
+        """Ids of all runs, shard by shard; 16 bits where they fit, which sorts fastest."""
+        shard = np.repeat(np.arange(len(self.shards)), self._run_counts)
+        local = np.concatenate([np.arange(count) for count in self._run_counts] or [np.zeros(0)])
+        slice_of_run = local.astype(np.int64) * self.slices // np.maximum(self._run_counts[shard], 1)
+        ids = np.empty(len(shard), dtype=np.uint16 if len(shard) < 2**15 else np.uint32)
+        ids[np.lexsort((local, shard, slice_of_run))] = np.arange(len(shard))
+        return ids
+
+    @cached_property
+    def _offsets(self) -> NDArray[np.int64]:
+        """Where each shard's runs begin in ``_ids``."""
+        return np.cumsum(self._run_counts) - self._run_counts
+
+    @cached_property
+    def slice_starts(self) -> NDArray[np.int64]:
+        """(slices + 1,) the first run id of each slice; padding has one more id in the last."""
+        counts = np.zeros(self.slices, dtype=np.int64)
+        for runs in self._run_counts:
+            counts += np.bincount(np.arange(runs) * self.slices // max(runs, 1), minlength=self.slices)
+        counts[-1] += self._padding_runs
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+    @cached_property
+    def padding(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """(rows, shards, places) of repeated rows that this window holds for these shards."""
+        if self.total is None:
+            none = np.zeros(0, dtype=np.int64)
+            return none, none, none
+        rows, shards, places = self.deal.padding(self.total)
+        here = (rows >= self.first_row) & (rows < self.stop_row) & np.isin(shards, self.shards)
+        return rows[here], shards[here], places[here]
+
+    @property
+    def _padding_runs(self) -> int:
+        return len(self.padding[0])
+
+    def runs(self, shard: int) -> list[Run]:
+        """The runs of a shard in this window, in the order of its stream."""
+        at = self.shards.index(shard)
+        first, stop = (int(place) for place in self._borders[at])
+        ids = self._ids[self._offsets[at] : self._offsets[at] + self._run_counts[at]]
+        borders = [(first // self.run_rows + i) * self.run_rows for i in range(1, len(ids))]
+        starts, stops = [first, *borders], [*borders, stop]
+        return [
+            self._run(int(run_id), start, end - start)
+            for run_id, start, end in zip(ids, starts, stops, strict=False)
+        ]
+
+    def padding_runs(self, shard: int) -> list[Run]:
+        """The repeated rows of a shard that this window holds: one run each."""
+        _, shards, places = self.padding
+        first_id = int(self.slice_starts[-1]) - self._padding_runs
+        return [self._run(first_id + i, int(places[i]), 1) for i in range(len(places)) if shards[i] == shard]
+
+    def _run(self, run_id: int, place: int, rows: int) -> Run:
+        piece = int(np.searchsorted(self.slice_starts, run_id, side="right")) - 1
+        return Run(slice=piece, index=run_id - int(self.slice_starts[piece]), place=place, rows=rows)
+
+    def assign(
+        self, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64] | None, NDArray[np.uint16 | np.uint32], NDArray[np.uint32]]:
+        """Find the run and the place within it of rows of the epoch's order.
+
+        Parameters
+        ----------
+        rows
+            (rows,) numbers in the epoch's order, all of this window.
+
+        Returns
+        -------
+        sources, runs, places
+            For each entry the source row (None: entry i is row i), the run id (past the
+            last one: left out), and the place in the run. Entries outnumber the rows
+            where rows are repeated.
+        """
+        # divisions are most of the work here, and on half words they cost half
+        words = rows.astype(np.uint32) if self.stop_row < 2**32 else rows
+        shards, places = self.deal.deal_rows(words, self.total)
+        runs, within = self._find_runs(shards, places)
+        sources, pads = self._find_padding(rows)
+        if sources is None:
+            return None, runs, within.astype(np.uint32, copy=False)
+        return (
+            np.concatenate([np.arange(len(rows)), sources]),
+            np.concatenate([runs, pads.astype(runs.dtype)]),
+            np.concatenate([within.astype(np.uint32), np.zeros(len(pads), dtype=np.uint32)]),
+        )
+
+    def _find_runs(
+        self, shards: NDArray[Any] | None, places: NDArray[Any]
+    ) -> tuple[NDArray[np.uint16 | np.uint32], NDArray[Any]]:
+        word = places.dtype.type
+        run_rows = word(min(self.run_rows, int(np.iinfo(places.dtype).max)))
+        of_stream = places // run_rows
+        within = places - of_stream * run_rows
+        offsets, first_runs, skipped, left_out = self._by_shard
+        own = 0 if shards is None else shards
+        # a shard's runs stand at its offset, less those of earlier windows; words may wrap
+        at = of_stream + (offsets - first_runs).astype(places.dtype)[own]
+        if len(self._ids):
+            runs = np.take(self._ids, at, mode="clip")
+        else:
+            runs = np.full(len(places), self.slice_starts[-1], dtype=self._ids.dtype)
+        if left_out.any():
+            runs[left_out[own]] = self.slice_starts[-1]
+        if skipped.any():
+            first = of_stream == first_runs.astype(places.dtype)[own]
+            within -= np.where(first, skipped.astype(places.dtype)[own], word(0))
+        return runs, within
+
+    def _find_padding(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+        """Return where repeated rows stand in ``rows`` (None: nowhere), and their run ids."""
+        repeated = self.padding[0]
+        if len(repeated) and len(rows):
+            order = np.argsort(rows, kind="stable")
+            found = order[np.minimum(np.searchsorted(rows, repeated, sorter=order), len(rows) - 1)]
+            (here,) = np.nonzero(rows[found] == repeated)
+            if len(here):
+                return found[here], int(self.slice_starts[-1]) - len(repeated) + here
+        return None, np.zeros(0, dtype=np.int64)
+
+    @cached_property
+    def _by_shard(
+        self,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+        """(n + 1,) each: where runs stand, the first run, rows of it in earlier windows, left out.
+
+        The last entry is that of rows that no shard gets.
+        """
+        shards = list(self.shards)
+        offsets, first_runs, skipped = (np.zeros(self.deal.shards + 1, dtype=np.int64) for _ in range(3))
+        left_out = np.ones(self.deal.shards + 1, dtype=bool)
+        offsets[shards] = self._offsets
+        first_runs[shards], skipped[shards] = np.divmod(self._borders[:, 0], self.run_rows)
+        left_out[shards] = False
+        inside = int((self._borders[:, 1] - self._borders[:, 0]).sum())
+        if inside == self.stop_row - self.first_row:
+            left_out[:] = False
+        return offsets, first_runs, skipped, left_out
+
+
+Entries = tuple[
+    NDArray[np.int64] | None, NDArray[np.uint16 | np.uint32], NDArray[np.uint32], NDArray[np.int64]
+]
+
+
+def assign_all(layouts: Sequence[WindowRuns], rows: NDArray[np.int64]) -> Entries:
+    """Find the run and place of rows over several destinations, whose ids follow each other.
+
+    Returns
+    -------
+    sources, runs, places, slice_starts
+        As `WindowRuns.assign` gives them, and the first run id of every slice of every
+        destination, with the end of the last.
+    """
+    if len(layouts) == 1:
+        return *layouts[0].assign(rows), layouts[0].slice_starts
+    ends = np.cumsum([0, *(int(layout.slice_starts[-1]) for layout in layouts)])
+    slice_starts = np.concatenate(
+        [[0], *(layout.slice_starts[1:] + end for layout, end in zip(layouts, ends, strict=False))]
+    )
+    runs = np.full(len(rows), ends[-1], dtype=np.uint16 if ends[-1] < 2**16 else np.uint32)
+    places = np.zeros(len(rows), dtype=np.uint32)
+    extra: list[tuple[NDArray[Any], ...]] = []
+    for layout, end in zip(layouts, ends, strict=False):
+        sources, own_runs, own_places = layout.assign(rows)
+        here = np.flatnonzero(own_runs[: len(rows)] < layout.slice_starts[-1])
+        runs[here] = own_runs[here].astype(runs.dtype) + runs.dtype.type(end)
+        places[here] = own_places[here]
+        if sources is not None:
+            repeated = slice(len(rows), None)
+            extra.append((sources[repeated], own_runs[repeated].astype(np.int64) + end, own_places[repeated]))
+    if not extra:
+        return None, runs, places, slice_starts
+    return (
+        np.concatenate([np.arange(len(rows)), *(entry[0] for entry in extra)]),
+        np.concatenate([runs, *(entry[1].astype(runs.dtype) for entry in extra)]),
+        np.concatenate([places, *(entry[2] for entry in extra)]),
+        slice_starts,
+    )
