@@ -179,7 +179,7 @@ class Case:
             return job
         program = Program(job, self.shards, self.equal, tuple(range(self.shards)))
         budget = budget_program(program, executor.resources(), self.batch_rows)
-        least = budget.window_bytes + budget.runs_bytes + budget.tasks_bytes
+        least = budget.window_bytes + budget.runs_bytes + budget.tasks_bytes + budget.processes_bytes
         least += budget.cache_bytes if self.cache_limit else 0
         options = replace(job.options, memory_limit=max(1, least))
         return Job(job.source, self.cut, self.epochs, self.seed, before, options=options)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pipeline.test_program import MIB, make_program
+from windrow.core.errors import PlanError
 from windrow.pipeline.budgeting import DESTINATION_BYTES, budget_program, size_parts
 from windrow.pipeline.executors.seam import Resources
 from windrow.pipeline.program import TASK_BYTES, Program
@@ -80,3 +81,19 @@ def test_where_memory_is_short_objects_do_not_get_tiny(nodes: int, slices: int) 
     if nodes == 1:
         resources = on_cluster(nodes, memory=enough_for_one // 2)
     assert budget_program(program, resources, 10).slices == slices
+
+
+def test_tasks_make_room_for_a_window_that_would_not_fit_beside_them() -> None:
+    program = spread(make_program([(100, 2 * MIB)] * 64, WindowCut()), 1)
+    window_bytes = int(program.held_bytes.sum())
+
+    def in_process(beside: int) -> Resources:
+        return Resources("simulated", 2, window_bytes + beside * MIB, limit_covers_all=True)
+
+    ample, short, shortest = (in_process(beside) for beside in (256, 60, 20))
+    assert size_parts(program, ample) is program
+    sized = size_parts(program, short)
+    assert sized.task_bytes < TASK_BYTES
+    assert budget_program(sized, short, 1).total_bytes <= short.memory_bytes
+    with pytest.raises(PlanError, match="leaves"):
+        budget_program(size_parts(program, shortest), shortest, 1)

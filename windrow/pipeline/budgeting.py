@@ -22,6 +22,8 @@ DESTINATION_BYTES = 4 * 2**20
 _LEAST_SLICES = 2
 # Where memory is short, a window is cut into so many where tasks can be large enough for that.
 _WANTED_SLICES = 4
+# A task's own costs are small beside reading so much.
+_LEAST_TASK_BYTES = TASK_BYTES // 4
 
 # The decoder's scratch, and the numbers that are computed for each row of a part.
 _WORK_BYTES = 8 * 2**20
@@ -31,13 +33,16 @@ RUNS_AHEAD = 3
 _EPOCHS_LOOKED_AT = 3
 
 
-def size_parts(program: Program, resources: Resources) -> Program:
-    """The same program with tasks that read enough for every node that they put out to.
+def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> Program:
+    """The same program with tasks of the size that fits the resources.
 
     Each of as many nodes as there are, and at most one a shard, gets `DESTINATION_BYTES`
     or more of every task but the last of a window. Smaller tasks are kept where a window
-    would not give every worker one.
+    would not give every worker one. Where tasks share the limit with windows, and the
+    largest window would not fit beside them, they are made smaller.
     """
+    if resources.limit_covers_all:
+        return _make_room(program, resources, batch_rows)
     destinations, sizes = _destinations(program, resources), program.job.source.blocks.memory_bytes
     if destinations == 1 or not len(sizes):
         return program
@@ -50,6 +55,14 @@ def size_parts(program: Program, resources: Resources) -> Program:
     windows = max(1, program.plan(0).windows)
     most = int(sizes.sum()) // (windows * resources.workers)
     return replace(program, part_bytes=max(TASK_BYTES, min(wanted + lacking, most)))
+
+
+def _make_room(program: Program, resources: Resources, batch_rows: int) -> Program:
+    try:
+        budget_program(program, resources, batch_rows)
+    except PlanError:
+        return replace(program, part_bytes=_LEAST_TASK_BYTES)
+    return program
 
 
 def _destinations(program: Program, resources: Resources) -> int:

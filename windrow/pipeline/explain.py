@@ -185,7 +185,8 @@ def explain_job(job: Job, shards: int, *, equal: Equal, batch_rows: int | None) 
     if job.options.executor == "auto":
         reason = "Ray is initialised" if ray_is_initialized() else "Ray is not initialised"
         resources = replace(resources, executor=f"{resources.executor} (auto: {reason})")
-    return explain_program(size_parts(program, resources), resources, batch_rows)
+    sized = size_parts(program, resources, batch_rows or _USUAL_BATCH_ROWS)
+    return explain_program(sized, resources, batch_rows)
 
 
 def explain_program(program: Program, resources: Resources, batch_rows: int | None) -> Explanation:

@@ -94,8 +94,8 @@ def plan_budget(
         Whole windows that are to be held at once: the one being consumed and those
         prepared ahead.
     limit_covers_all
-        Whether runs and tasks count against the limit too (they live outside the
-        object store on Ray).
+        Whether runs, tasks and processes count against the limit too (they live outside
+        the object store on Ray).
     size_within
         The ``bytes_per_window`` whose windows take at most so many bytes as held; 0 or
         less where single blocks are too large.
@@ -111,12 +111,13 @@ def plan_budget(
     PlanError
         When not even one window fits; it names the largest that would.
     """
-    rest = limit_bytes - (runs_bytes + tasks_bytes if limit_covers_all else 0)
+    beside = runs_bytes + tasks_bytes + processes_bytes
+    rest = limit_bytes - (beside if limit_covers_all else 0)
     if window_bytes > rest:
         raise PlanError(
             f"the largest window takes {'' if exact else 'about '}{format_bytes(window_bytes)} as held, and "
             f"the memory limit of {format_bytes(limit_bytes)} leaves {format_bytes(max(rest, 0))} for windows"
-            f"{_beside(runs_bytes, tasks_bytes) if limit_covers_all else ''}: "
+            f"{_beside(runs_bytes, tasks_bytes, processes_bytes) if limit_covers_all else ''}: "
             f"{_remedy(size_within(max(rest, 0)))}, or raise options(memory_limit=...)"
         )
     fitting = min(windows, rest // window_bytes) if window_bytes else windows
@@ -138,8 +139,9 @@ def plan_budget(
     )
 
 
-def _beside(runs_bytes: int, tasks_bytes: int) -> str:
-    return f" (beside {format_bytes(runs_bytes)} of runs and {format_bytes(tasks_bytes)} of tasks)"
+def _beside(runs_bytes: int, tasks_bytes: int, processes_bytes: int) -> str:
+    process = f", {format_bytes(processes_bytes)} of the process" if processes_bytes else ""
+    return f" (beside {format_bytes(runs_bytes)} of runs, {format_bytes(tasks_bytes)} of tasks{process})"
 
 
 def _remedy(size: int) -> str:

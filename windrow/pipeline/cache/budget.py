@@ -45,7 +45,7 @@ def share_memory(job: Job, budget: Budget, *, limit_covers_all: bool) -> int:
     if job.cache != "memory":
         return 0
     blocks = job.source.blocks
-    outside = budget.runs_bytes + budget.tasks_bytes if limit_covers_all else 0
+    outside = budget.runs_bytes + budget.tasks_bytes + budget.processes_bytes if limit_covers_all else 0
     # of estimates windows are allowed all the rest, and will hardly need it
     windows = budget.windows_limit_bytes if budget.exact else budget.windows_bytes * 5 // 4
     left = budget.limit_bytes - outside - windows if budget.slices == 1 else 0

@@ -36,7 +36,7 @@ class Resources:
     memory_bytes
         The memory limit where the user gives none.
     limit_covers_all
-        Whether runs and decoded blocks count against that limit too.
+        Whether runs, decoded blocks and processes count against that limit too.
     copies
         How often a window is held: rows that move between nodes stand on both.
     nodes
@@ -44,8 +44,7 @@ class Resources:
     look_out
         What the user should know, one line each.
     processes_bytes, shard_bytes
-        What processes that are started for the run take beside data: all workers, and
-        each shard's.
+        What processes take for the run beside data: all workers, and each shard's.
     """
 
     executor: str

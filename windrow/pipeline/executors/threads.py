@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from windrow.core.machine import available_cores, free_memory_bytes
 from windrow.core.memory import BufferPool
-from windrow.pipeline.budgeting import budget_program
+from windrow.pipeline.budgeting import budget_program, size_parts
 from windrow.pipeline.cache.disk import DiskCache, open_disk
 from windrow.pipeline.cache.reader import Tables
 from windrow.pipeline.collector import WindowCollector
@@ -36,6 +36,8 @@ __all__ = ["ThreadsExecutor"]
 
 T = TypeVar("T")
 _LOOK_SECONDS = 1.0
+# stacks of threads, and what allocators keep in pieces too small to give back
+_PROCESS_BYTES = 8 * 2**20
 # placing a run that a trainer may wait for goes before preparing the next window
 _PLACE_FIRST = 0
 _TASKS = 1
@@ -65,6 +67,7 @@ class ThreadsExecutor:
             workers=self.workers or available_cores(),
             memory_bytes=free_memory_bytes() // 2,
             limit_covers_all=True,
+            processes_bytes=_PROCESS_BYTES,
         )
 
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
@@ -75,7 +78,8 @@ class ThreadsExecutor:
         PlanError
             If not even one window fits into memory.
         """
-        budget_program(program, self.resources(), 1)
+        resources = self.resources()
+        budget_program(size_parts(program, resources), resources, 1)
         return ThreadsSession(self, program)
 
     def pool(self, workers: int) -> WorkerPool:
@@ -124,6 +128,7 @@ class _Run:
 
     def __init__(self, executor: ThreadsExecutor, program: Program, batch_rows: int) -> None:
         resources = executor.resources()
+        program = size_parts(program, resources, batch_rows)
         budget = budget_program(program, resources, batch_rows)
         self.memory = BufferPool(budget.total_bytes)
         self.workers = executor.pool(resources.workers)
