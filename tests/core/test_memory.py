@@ -168,3 +168,27 @@ def test_threads_never_share_memory_and_all_of_it_returns() -> None:
     assert spoilt == []
     assert pool.in_use_bytes == 0
     assert pool.idle_bytes <= 64 * 1024
+
+
+def test_what_others_hold_leaves_less_for_idle_memory() -> None:
+    others = [0]
+    pool = BufferPool(3 * 1024, beside=lambda: others[0])
+    buffers = [pool.take(1024) for _ in range(3)]
+    others[0] = 2 * 1024
+    del buffers
+    assert pool.idle_bytes == 1024
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_evicted_memory_goes_back_to_the_system() -> None:
+    def anonymous_bytes() -> int:
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon:"))
+
+    pool = BufferPool(16 << 20)
+    lent = [pool.take(8 << 20) for _ in range(12)]
+    for buffer in lent:
+        buffer[:] = 1
+    filled = anonymous_bytes()
+    del buffer, lent
+    assert filled - anonymous_bytes() > 72 << 20

@@ -7,11 +7,12 @@ themselves when the last view of them is collected.
 
 from __future__ import annotations
 
+import mmap
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,9 @@ ALIGNMENT_BYTES = 64
 _SMALLEST_CLASS_BYTES = 256
 # Just below the largest block that glibc takes as a hint (32 MiB).
 _KEPT_BYTES = 31 * 2**20
+# Larger blocks are mapped, so that dropping one gives its pages back whatever the C library keeps.
+_MAPPED_BYTES = 2**20
+_HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
 class BufferPool:
@@ -35,6 +39,8 @@ class BufferPool:
     limit_bytes
         What lent and unused memory together should not pass: beyond it unused memory
         goes back to the system, the longest unused first. It bounds no lending.
+    beside
+        Bytes that others hold just now under the same limit.
 
     Examples
     --------
@@ -51,10 +57,11 @@ class BufferPool:
     (0, 1024)
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, beside: Callable[[], int] = int) -> None:
         if limit_bytes < 0:
             raise PlanError(f"limit_bytes={limit_bytes} must be 0 or more")
         self._limit_bytes = limit_bytes
+        self._beside = beside
         # The C library returns freed memory to the system at once until it has seen a large block
         # come and go; from then on it keeps that much. Kernels make megabytes of temporaries, whose
         # fresh pages cost 70,000 faults in an epoch of 1.4 GB; this leaves 8,000.
@@ -113,11 +120,13 @@ class BufferPool:
 
     def _allocate(self, size: int) -> NDArray[np.uint8]:
         try:
+            if size >= _MAPPED_BYTES:
+                return _map(size)
             raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
-        except MemoryError:
+        except (MemoryError, OSError) as error:
             with self._locked():
                 self._in_use_bytes -= size
-            raise
+            raise MemoryError(f"no memory for a buffer of {size:,} bytes: {error}") from error
         start = -int(raw.ctypes.data) % ALIGNMENT_BYTES
         return raw[start : start + size]
 
@@ -152,10 +161,19 @@ class BufferPool:
         self._evict()
 
     def _evict(self) -> None:
-        while self._idle_bytes and self._idle_bytes + self._in_use_bytes > self._limit_bytes:
+        while self._idle_bytes and self._idle_bytes + self._in_use_bytes + self._beside() > self._limit_bytes:
             size, idle = min(((s, d) for s, d in self._idle.items() if d), key=lambda entry: entry[1][0][0])
             idle.popleft()
             self._idle_bytes -= size
+
+
+def _map(size: int) -> NDArray[np.uint8]:
+    """Fresh pages, which go back to the system when the last view of them is collected."""
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if _HUGE_PAGES is not None:
+        with suppress(OSError):  # a kernel without them
+            pages.madvise(_HUGE_PAGES)
+    return np.frombuffer(pages, np.uint8)
 
 
 class _Lease:

@@ -130,7 +130,10 @@ class _Run:
         resources = executor.resources()
         program = size_parts(program, resources, batch_rows)
         budget = budget_program(program, resources, batch_rows)
-        self.memory = BufferPool(budget.total_bytes)
+        self.memory = BufferPool(
+            budget.total_bytes - budget.processes_bytes,
+            partial(_decoded_bytes, pa.total_allocated_bytes(), budget.tasks_bytes),
+        )
         self.workers = executor.pool(resources.workers)
         self.changed = threading.Condition(threading.RLock())
         self.ended = False
@@ -170,6 +173,11 @@ class _Run:
         _end(self.workers, self.disk)
         with self.changed:
             self.changed.notify_all()
+
+
+def _decoded_bytes(before: int, most: int) -> int:
+    """What tasks hold now in Arrow's memory; other users of it cannot make it more than was promised."""
+    return min(max(0, pa.total_allocated_bytes() - before), most)
 
 
 def _end(workers: WorkerPool, disk: DiskCache | None) -> None:
