@@ -115,7 +115,7 @@ def make_request(asked: Asked, system: str, paths: Sequence[str], facts: Facts) 
         label=_choose_label(asked, facts) if asked.train or peer.trains else None,
         rendezvous=_name_rendezvous(asked) if trainers > 1 and asked.equal and several else None,
         memory_limit=asked.memory_limit,
-        cache=asked.cache,
+        cache="memory" if peer.cached else asked.cache,
         cache_limit=asked.cache_limit,
         paced=asked.paced,
         object_store_bytes=asked.object_store_bytes or int(read_memory_bytes() * _STORE_SHARE),

@@ -18,8 +18,10 @@ class PeerName:
     that ``trains`` does so even where the others only take the batches; one that
     ``streams`` must not spill. A ``rival`` is not ours; one that is ``by_row`` handles
     rows one at a time, so it is measured on a sample and in small batches, in which those
-    that are ``small_too`` are measured beside it. ``environment`` names the file of
-    ``bench/peers/requirements`` that a rival needs where our own versions do not do.
+    that are ``small_too`` are measured beside it. One that is ``cached``
+    keeps decoded blocks in memory, whatever the others do. ``environment`` names the file
+    of ``bench/peers/requirements`` that a rival needs where our own versions do not do;
+    ``library`` is what it is a loader of.
     """
 
     adapter: str
@@ -31,18 +33,28 @@ class PeerName:
     rival: bool = False
     by_row: bool = False
     small_too: bool = False
+    cached: bool = False
+    library: str | None = None
     environment: str | None = None
 
 
 def _name_ray(adapter: str, title: str, *, small_too: bool = False) -> PeerName:
-    return PeerName(f"bench.peers.{adapter}", f"Ray Data {title}", "full", rival=True, small_too=small_too)
+    return PeerName(
+        f"bench.peers.{adapter}", f"Ray Data {title}", "full", rival=True, small_too=small_too, library="ray"
+    )
 
 
 def _name_rival(
     adapter: str, title: str, shuffle: str, environment: str, *, by_row: bool = False
 ) -> PeerName:
     return PeerName(
-        f"bench.peers.{adapter}", title, shuffle, rival=True, by_row=by_row, environment=environment
+        f"bench.peers.{adapter}",
+        title,
+        shuffle,
+        rival=True,
+        by_row=by_row,
+        library=environment.removeprefix("hf-"),
+        environment=environment,
     )
 
 
@@ -58,6 +70,12 @@ _OURS = {
     ),
     "windrow-ray": PeerName(
         "bench.peers.windrow_ray:WindrowRay", "windrow ray", "full", streams=True, small_too=True
+    ),
+    "windrow-threads-cached": PeerName(
+        "bench.peers.windrow_threads:WindrowThreads", "windrow threads", "full", small_too=True, cached=True
+    ),
+    "windrow-ray-cached": PeerName(
+        "bench.peers.windrow_ray:WindrowRay", "windrow ray", "full", small_too=True, cached=True
     ),
     "windrow-ray-training": PeerName(
         "bench.peers.windrow_ray:WindrowRay", "windrow ray, training", "full", trains=True, streams=True

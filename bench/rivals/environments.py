@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
-__all__ = ["find_python", "is_ready", "list_requirements", "make_environment"]
+__all__ = ["find_python", "find_version", "is_ready", "list_requirements", "make_environment"]
 
 _REQUIREMENTS = Path(__file__).resolve().parent.parent / "peers" / "requirements"
 
@@ -21,6 +22,14 @@ def list_requirements(name: str) -> list[Path]:
     """The files that say what an environment holds, in the order in which they are installed."""
     files = [_REQUIREMENTS / f"{name}.txt", _REQUIREMENTS / f"{name}.no-deps.txt"]
     return [file for file in files if file.exists()]
+
+
+def find_version(library: str, environment: str | None) -> str:
+    """The version of a library: the one pinned for an environment, or our own."""
+    if environment is None:
+        return metadata.version(library)
+    lines = "\n".join(file.read_text() for file in list_requirements(environment)).splitlines()
+    return next(line for line in lines if line.startswith(f"{library}==")).partition("==")[2]
 
 
 def find_python(folder: Path, name: str) -> Path:

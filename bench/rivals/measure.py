@@ -20,7 +20,7 @@ from bench.progress import ProgressLine
 from bench.report import draw_table, print_head, write_json
 from bench.results import SystemResult
 from bench.rivals.bars import LARGE_BARS, SMALL_BARS
-from bench.rivals.environments import is_ready, make_environment
+from bench.rivals.environments import find_version, is_ready, make_environment
 from bench.rivals.orders import draw_orders
 from bench.rivals.part import Files, Part
 from bench.rivals.sample import make_sample
@@ -87,11 +87,12 @@ def _report(asked: Asked, parts: Sequence[Part], unable: Sequence[str], machine:
             print("", draw_orders(figures, asked.window), sep="\n")
     judged = [one for part in parts for one in part.judge(rate)]
     breaches = [*unable, *(breach for part in parts for breach in part.breaches())]
-    print("", *[one.text for one in judged], *breaches, sep="\n")
+    print("", _write_versions(asked.systems), *[one.text for one in judged], *breaches, sep="\n")
     if asked.json is not None:
         told = {
             "bars": [asdict(one) for one in judged],
             "breaches": breaches,
+            "versions": _list_versions(asked.systems),
             "parts": [part.describe(rate, machine) for part in parts],
         }
         write_json(asked.json, told)
@@ -101,6 +102,17 @@ def _report(asked: Asked, parts: Sequence[Part], unable: Sequence[str], machine:
         draw_plot(parts[0].results, list(parts[0].figures(rate).values()), asked.plot)
         print(f"written: {asked.plot}")
     return 1 if breaches or not all(one.held for one in judged) else 0
+
+
+def _list_versions(systems: Sequence[str]) -> dict[str, str]:
+    """The version of every library that was measured beside ours."""
+    peers = [PEERS[name] for name in systems]
+    return {peer.library: find_version(peer.library, peer.environment) for peer in peers if peer.library}
+
+
+def _write_versions(systems: Sequence[str]) -> str:
+    versions = _list_versions(systems)
+    return "versions: " + (", ".join(f"{name} {version}" for name, version in versions.items()) or "none")
 
 
 def _write_head(part: Part) -> str:

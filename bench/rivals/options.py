@@ -13,7 +13,7 @@ __all__ = ["add_peers"]
 _PEERS = ",".join(
     name
     for name, peer in PEERS.items()
-    if (peer.rival and name != "ray-shuffle-split") or name in ("scan", "torch-scan")
+    if (peer.rival and name != "ray-shuffle-split") or name in ("scan", "torch-scan") or peer.cached
 )
 
 

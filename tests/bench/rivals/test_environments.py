@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.peers import PEERS
-from bench.rivals.environments import find_python, list_requirements, make_environment
+from bench.rivals.environments import find_python, find_version, list_requirements, make_environment
 
 NAMES = sorted({peer.environment for peer in PEERS.values() if peer.environment is not None})
 FOLDER = Path(__file__).resolve().parents[3] / ".bench"
@@ -27,6 +27,13 @@ def test_every_version_is_pinned_once_and_torch_is_the_one_with_a_cpu_build(name
     assert "torch==2.13.0" in pins
     assert {"numpy", "pyarrow", "setuptools"} <= set(packages)
     assert "windrow" not in packages
+
+
+def test_the_version_of_every_rival_is_known() -> None:
+    rivals = [peer for peer in PEERS.values() if peer.rival]
+    assert all(re.match(r"\d+\.\d", find_version(peer.library or "", peer.environment)) for peer in rivals), (
+        rivals
+    )
 
 
 def test_no_requirements_are_left_over() -> None:

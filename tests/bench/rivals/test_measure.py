@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ def test_both_parts_are_measured_and_a_rival_without_environment_has_failed(
     assert output.splitlines().count("batches of 2,000") == 1
     assert output.splitlines().count("batches of 100") == 1
     assert "Grain: FAILED, no network" in output
+    assert re.search(r"^versions: grain [\d.]+$", output, re.MULTILINE)
     assert output.count("windrow threads") == 4  # two tables a part
     assert output.count("8.0 of 8.0") == 2
     told = json.loads((tmp_path / "out.json").read_text())
