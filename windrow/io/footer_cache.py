@@ -18,7 +18,8 @@ class FooterCache:
     max_footers
         Most footers that are kept.
     max_bytes
-        Most bytes of them, as serialized; parsed, they take about three times as much.
+        Most bytes of them, as serialized; parsed, they take about three times as much, and
+        as much again where each chunk of a wide table has been looked up.
         The last footer is kept whatever its size, since its file's next block needs it.
     """
 

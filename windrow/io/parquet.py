@@ -27,7 +27,7 @@ __all__ = ["ParquetReader", "RowGroups"]
 
 # Blocks of a window are read in stored order by several tasks at once, each in a file of its own.
 # A footer of very many row groups has megabytes, and takes three times as much when parsed.
-_FOOTERS = FooterCache(max_footers=64, max_bytes=32 * 2**20)
+_FOOTERS = FooterCache(max_footers=64, max_bytes=16 * 2**20)
 # Columns of a part should fit the cache; smaller parts cost more Python per row.
 _PART_BYTES = 8 * 2**20
 
