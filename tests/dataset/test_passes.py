@@ -7,9 +7,10 @@ import threading
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from tests.dataset.sources import make_source
+from tests.dataset.sources import TableReader, TableSource, make_source
 from windrow.core.errors import PlanError, TransformError
 from windrow.dataset.chain import Chain
 from windrow.dataset.dataset import Dataset
@@ -38,6 +39,16 @@ def test_rows_and_last_batches() -> None:
     assert _rows(pipe.iter_batches(batch_size=3, drop_last=True)) == [[0, 1, 2]] * 2
 
 
+@pytest.mark.parametrize("arguments", [{"batch_size": 2**62 - 1}, {"batch_size": 5, "prefetch_batches": 0}])
+def test_arguments_at_their_bounds(arguments: dict[str, Any]) -> None:
+    assert _rows(_pipe(3, 2, times=2).iter_batches(**arguments)) == [[0, 1, 2, 3, 4]] * 2
+
+
+def test_torch_batches_of_rows_without_columns() -> None:
+    source = TableSource(TableReader((pa.table({"x": range(5)}).select([]),)))
+    assert list(Dataset(Chain(source)).iter_torch_batches(batch_size=2)) == [{}, {}, {}]
+
+
 def test_for_ever() -> None:
     batches = _pipe(3, times=None).iter_batches(batch_size=2)
     with pytest.raises(TypeError, match="repeats for ever"):
@@ -61,6 +72,7 @@ def test_for_ever_ends_where_no_epoch_has_a_whole_batch() -> None:
         ({"batch_size": 0}, "batch_size=0 must be"),
         ({"batch_size": True}, "batch_size=True must be"),
         ({"batch_size": 2.0}, "batch_size=2.0 must be"),
+        ({"batch_size": 2**62}, "batch_size=4611686018427387904 must be"),
         ({"batch_format": "polars"}, "batch_format='polars'"),
         ({"prefetch_batches": -1}, "prefetch_batches=-1"),
         ({"drop_last": "no"}, "drop_last='no'"),

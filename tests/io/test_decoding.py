@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -181,3 +181,171 @@ def test_damaged_pages_end_nothing_but_the_attempt(tmp_path: Path, data: st.Data
     decode(pa.BufferReader(bytes(stored)), cut, targets, guarded[64:-64])
     assert (guarded[:64] == 0xAB).all()
     assert (guarded[-64:] == 0xAB).all()
+
+
+def test_a_dot_in_a_name_is_no_path(tmp_path: Path) -> None:
+    inner = pa.field("b", pa.int64(), nullable=False)
+    schema = pa.schema(
+        [
+            pa.field(name, kind, nullable=False)
+            for name, kind in (("a.b", pa.int64()), ("a", pa.struct([inner])))
+        ]
+    )
+    table = pa.table(
+        [pa.array([1, 2]), pa.array([{"b": 3}, {"b": 4}], schema.field("a").type)], schema=schema
+    )
+    pq.write_table(table, tmp_path / "x.parquet")
+    assert StoredFooter(pq.read_metadata(tmp_path / "x.parquet")).chunk(0, "a.b", pa.int64()) is None
+
+
+@needs_library
+@pytest.mark.parametrize(("rows", "decoded"), [(2**19 - 8, True), (2**19, False)])
+def test_a_page_for_which_the_scratch_is_too_small_is_left_to_arrow(
+    tmp_path: Path, rows: int, decoded: bool
+) -> None:
+    column = pa.array(np.arange(rows))
+    metadata = write(
+        tmp_path / "x.parquet",
+        column,
+        nullable=False,
+        use_dictionary=False,
+        data_page_size=2**24,
+        max_rows_per_page=rows,
+    )
+    found = decode_group(tmp_path / "x.parquet", metadata, 0, column.type, np.arange(rows, dtype=np.uint32))
+    assert (found is not None) == decoded
+
+
+# --- pages made by hand: what may stand in a file, but no writer here writes
+
+DATA, INDEX, DICTIONARY = 0, 1, 2
+PLAIN, BY_DICTIONARY = 0, 8
+
+
+def varint(number: int) -> bytes:
+    low, rest = number & 127, number >> 7
+    return bytes([low | 128]) + varint(rest) if rest else bytes([low])
+
+
+def page(kind: int, values: int, encoding: int, body: bytes, raw_bytes: int | None = None) -> bytes:
+    raw = len(body) if raw_bytes is None else raw_bytes
+    numbers = [b"\x15" + varint(2 * number) for number in (kind, raw, len(body), values, encoding)]
+    struct = bytes([{DATA: 2, INDEX: 3, DICTIONARY: 4}[kind] << 4 | 12])
+    return b"".join([*numbers[:3], struct, *numbers[3:], b"\0\0", body])
+
+
+def decode_pages(*pages: bytes, rows: int, snappy: bool = False) -> list[int] | None:
+    """The 64-bit words of a chunk; None where it is declined. Nothing else is written to."""
+    stored, guarded = b"".join(pages), np.full(rows + 8, -1, np.int64)
+    targets = np.arange(rows + 8, dtype=np.uint32)[:rows]
+    chunk = Chunk(0, len(stored), rows, 8, snappy, optional=False)
+    decoded = decode(pa.BufferReader(stored), chunk, targets, guarded[:rows].view(np.uint8))
+    assert (guarded[rows:] == -1).all()
+    return guarded[:rows].tolist() if decoded else None
+
+
+def words(*numbers: int) -> bytes:
+    return np.array(numbers, np.int64).tobytes()
+
+
+def literal(text: bytes) -> bytes:
+    length = len(text) - 1
+    return (bytes([length << 2]) if length < 60 else b"\xf8" + length.to_bytes(3, "little")) + text
+
+
+def copy(offset_bytes: int, length: int, offset: int) -> bytes:
+    if offset_bytes == 1:
+        return bytes([(offset >> 8) << 5 | (length - 4) << 2 | 1, offset & 255])
+    return bytes([(length - 1) << 2 | (2 if offset_bytes == 2 else 3)]) + offset.to_bytes(
+        offset_bytes, "little"
+    )
+
+
+@needs_library
+@given(
+    st.sampled_from([1, 20, 2_000, 70_000]),
+    st.lists(
+        st.tuples(
+            st.sampled_from([1, 2, 4]),
+            st.integers(1, 64),
+            st.integers(1, 20) | st.integers(1, 80_000),
+            st.binary(min_size=1, max_size=80),
+        ),
+        max_size=20,
+    ),
+)
+@example(20, [(2, length, offset, b"-") for offset in range(1, 20) for length in range(1, 24)])
+@example(70_000, [(4, 64, offset, b"-") for offset in (70_000, 65_536, 65_535, 2_048)])
+def test_every_kind_of_snappy_copy(first: int, copies: list[tuple[int, int, int, bytes]]) -> None:
+    raw = bytes(i * i % 251 for i in range(first))
+    stored = literal(raw)
+    for offset_bytes, asked_length, asked_offset, between in copies:
+        length = 4 + asked_length % 8 if offset_bytes == 1 else asked_length
+        offset = min(asked_offset, len(raw), {1: 2**11, 2: 2**16, 4: 2**32}[offset_bytes] - 1)
+        stored += copy(offset_bytes, length, offset) + literal(between)
+        raw += (raw[-offset:] * length)[:length] + between
+    if len(raw) % 8:
+        padding = bytes(-len(raw) % 8)
+        raw, stored = raw + padding, stored + literal(padding)
+    rows, body = len(raw) // 8, varint(len(raw)) + stored
+    pages = page(DATA, rows, PLAIN, body, len(raw))
+    assert decode_pages(pages, rows=rows, snappy=True) == np.frombuffer(raw, np.int64).tolist()
+
+
+@needs_library
+def test_snappy_that_ends_early_is_declined() -> None:
+    whole = varint(24) + literal(words(1, 2, 3))
+    assert decode_pages(page(DATA, 3, PLAIN, whole, 24), bytes(16), rows=3, snappy=True) == [1, 2, 3]
+    assert decode_pages(page(DATA, 3, PLAIN, whole[:-8], 24), bytes(16), rows=3, snappy=True) is None
+
+
+THREE = page(DICTIONARY, 3, PLAIN, words(10, 20, 30))
+
+
+def indices(*runs: bytes) -> bytes:
+    return b"\2" + b"".join(runs)
+
+
+def packed(*numbers: int) -> bytes:
+    groups = -(-len(numbers) // 8)
+    bits = sum(number << 2 * i for i, number in enumerate(numbers))
+    return varint(groups << 1 | 1) + bits.to_bytes(2 * groups, "little")
+
+
+def repeated(number: int, count: int) -> bytes:
+    return varint(count << 1) + bytes([number])
+
+
+@needs_library
+def test_the_padding_of_the_last_group_may_be_missing_but_no_value() -> None:
+    body = indices(packed(0, 1, 2, 0, 1, 2, 0, 1, 2))
+    expected = [10, 20, 30] * 3
+    for cut, found in ((0, expected), (1, expected), (2, None)):
+        data = page(DATA, 9, BY_DICTIONARY, body[: len(body) - cut])
+        assert decode_pages(THREE, data, rows=9) == found
+
+
+@needs_library
+@pytest.mark.parametrize("run", [packed, lambda number: repeated(number, 1)])
+def test_an_index_beyond_the_dictionary_is_declined(run: Any) -> None:
+    body = indices(repeated(1, 2), run(2))
+    assert decode_pages(THREE, page(DATA, 3, BY_DICTIONARY, body), rows=3) == [20, 20, 30]
+    body = indices(repeated(1, 2), run(3))
+    assert decode_pages(THREE, page(DATA, 3, BY_DICTIONARY, body), rows=3) is None
+
+
+@needs_library
+def test_more_values_than_rows_are_declined() -> None:
+    pages = [page(DATA, 2, PLAIN, words(1, 2)), page(DATA, 2, PLAIN, words(3, 4))]
+    assert decode_pages(*pages, rows=4) == [1, 2, 3, 4]
+    assert decode_pages(*pages, rows=3) is None
+
+
+@needs_library
+def test_a_page_of_an_index_is_passed_over() -> None:
+    pages = [
+        page(DATA, 1, PLAIN, words(1)),
+        page(INDEX, 0, PLAIN, b"something"),
+        page(DATA, 1, PLAIN, words(2)),
+    ]
+    assert decode_pages(*pages, rows=2) == [1, 2]

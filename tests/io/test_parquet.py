@@ -229,6 +229,16 @@ def test_a_file_that_changed_since_it_was_listed(tmp_path: Path, same_size: bool
         read_all(filtered)
 
 
+def test_a_file_that_changed_since_its_footer_was_parsed(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.parquet", pa.table({"n": [1, 2, 3]}))
+    source = open_parquet(path)
+    assert read_all(source).num_rows == 3
+    write(path, pa.table({"n": [1, 2, 4]}))
+    assert path.stat().st_size == int(source.manifest.file_bytes[0])
+    with pytest.raises(SourceError, match=r"the file has changed since it was listed \(another footer"):
+        read_all(source)
+
+
 def test_a_file_that_vanished(path: Path) -> None:
     source = open_parquet(path)
     path.unlink()

@@ -69,6 +69,31 @@ def test_blocks_do_not_depend_on_columns_or_filters_of_rows(flat: Path) -> None:
         assert [a.origin for a in other.addresses(range(5))] == [a.origin for a in whole.addresses(range(5))]
 
 
+def test_contents_tell_columns_and_filters(flat: Path) -> None:
+    others: list[dict[str, Any]] = [
+        {},
+        {"columns": ["n"]},
+        {"columns": ["x"]},
+        {"columns": ["x", "n"]},
+        {"filter": pc.field("n") > 5},
+        {"filter": pc.field("n") > 6},
+    ]
+    contents = [open_parquet(flat, **options).contents for options in others]
+    assert len(set(contents)) == len(others)
+    assert contents == [open_parquet(flat, **options).contents for options in others]
+
+
+def test_contents_tell_where_blocks_are_cut(tmp_path: Path) -> None:
+    schema = numbers(0, 0).schema
+    with pq.ParquetWriter(tmp_path / "x.parquet", schema, compression="none", use_dictionary=False) as writer:
+        for rows in (3_000, 2_000, 2_000, 3_000):
+            writer.write_table(numbers(0, rows))
+    one, other = (open_parquet(tmp_path, target_block_bytes=target) for target in (90_000, 120_000))
+    assert one.blocks.rows.tolist() == [5_000, 5_000]
+    assert other.blocks.rows.tolist() == [7_000, 3_000]
+    assert one.contents != other.contents
+
+
 def test_a_filter_of_rows_is_exact_and_leaves_counts_unknown(flat: Path) -> None:
     source = open_parquet(
         flat, columns=["x"], filter=(pc.bit_wise_and(pc.field("n"), 7) == 0) & (pc.field("n") > 31)

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
+from windrow.io.source import open_parquet
 from windrow.pipeline.cache import disk as disk_module
 from windrow.pipeline.cache.block_file import write_block
 from windrow.pipeline.cache.blocks import BlockCache
@@ -202,6 +203,19 @@ def test_a_changed_source_is_read_anew(tmp_path: Path) -> None:
     got, run = read(keep(changed, place))
     assert got == expected
     assert run.cache_hits == 0
+
+
+def test_values_that_changed_under_the_same_footer_are_read_anew(tmp_path: Path) -> None:
+    data, footers, sums = tmp_path / "data", [], []
+    data.mkdir()
+    for value in (0.25, 0.75):
+        table = pa.table({"x": [0.0, *[value] * 1000, 1.0]})
+        pq.write_table(table, data / "x.parquet", compression="none", use_dictionary=False)
+        pipe = keep(data, tmp_path / "kept")
+        footers.append(open_parquet(data).fingerprint)
+        sums.append(sum(batch["x"].sum() for batch in pipe.iter_batches(100)))
+    assert footers[0] == footers[1]
+    assert sums == [251.0, 751.0]
 
 
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "foreign", "empty"])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pipeline.test_program import MIB, make_program
 from windrow.core.errors import PlanError
-from windrow.pipeline.budgeting import DESTINATION_BYTES, budget_program, size_parts
+from windrow.pipeline.budgeting import DESTINATION_BYTES, budget_program, largest_window_bytes, size_parts
 from windrow.pipeline.executors.seam import Resources
 from windrow.pipeline.program import TASK_BYTES, Program
 from windrow.shuffle.plan import WindowCut
@@ -97,3 +100,78 @@ def test_tasks_make_room_for_a_window_that_would_not_fit_beside_them() -> None:
     assert budget_program(sized, short, 1).total_bytes <= short.memory_bytes
     with pytest.raises(PlanError, match="leaves"):
         budget_program(size_parts(program, shortest), shortest, 1)
+
+
+def in_process(memory: int, *, workers: int = 1, **more: Any) -> Resources:
+    return Resources("simulated", workers, memory, limit_covers_all=True, **more)
+
+
+def test_room_is_made_for_batches_of_the_size_that_is_asked_for() -> None:
+    program = spread(make_program([(1_000, 2 * MIB)] * 64, WindowCut()), 1)
+    resources = in_process(int(program.held_bytes.sum()) + 160 * MIB, workers=2)
+    assert size_parts(program, resources, 1) is program
+    sized = size_parts(program, resources, 20_000)
+    assert budget_program(sized, resources, 20_000).total_bytes <= resources.memory_bytes
+
+
+def test_workers_are_given_a_task_each_of_every_window() -> None:
+    program = spread(make_program([BLOCK] * 64, WindowCut(blocks_per_window=16)), 16)
+    sized = size_parts(program, on_cluster(16, workers=8))
+    assert [len(sized.parts(0, window)) for window in range(4)] == [8] * 4
+
+
+@pytest.mark.parametrize("in_store", [False, True])
+def test_a_task_may_hold_the_largest_block_and_its_output_on_the_way_to_a_store(in_store: bool) -> None:
+    program = spread(make_program([(100, MIB)] * 50 + [(100, 100 * MIB)], WindowCut()), 1)
+    resources = Resources("simulated", 3, 2**40, limit_covers_all=not in_store)
+    output = int(program.held_bytes.max()) if in_store else 0
+    assert budget_program(program, resources, 1).tasks_bytes >= 3 * (100 * MIB + output)
+
+
+def test_every_shard_counts_with_its_runs_and_its_process() -> None:
+    one, three = (
+        budget_program(
+            spread(make_program([BLOCK] * 8, WindowCut()), shards),
+            in_process(2**40, processes_bytes=50, shard_bytes=7),
+            10,
+        )
+        for shards in (1, 3)
+    )
+    assert three.runs_bytes == 3 * one.runs_bytes
+    assert (one.processes_bytes, three.processes_bytes) == (57, 71)
+
+
+@given(
+    st.lists(st.integers(1, 90).map(lambda mib: (100, mib * MIB)), min_size=5, max_size=40),
+    st.integers(1, 8),
+    st.floats(0.2, 0.9),
+)
+def test_windows_of_the_size_that_a_refusal_names_fit(
+    stated: list[tuple[int, int]], nodes: int, share: float
+) -> None:
+    program = spread(make_program(stated, WindowCut(), seed=3), nodes)
+    resources = on_cluster(nodes)
+    needed = budget_program(program, resources, 1).window_bytes
+    resources = on_cluster(nodes, memory=int(share * needed))
+    with pytest.raises(PlanError, match="largest window") as refused:
+        budget_program(program, resources, 1)
+    named = re.search(r"bytes_per_window=(\d+)", str(refused.value))
+    if named:
+        cut = WindowCut(bytes_per_window=int(named[1]))
+        budget_program(spread(make_program(stated, cut, seed=3), nodes), resources, 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_windows_of_later_epochs_count_too(seed: int) -> None:
+    stated = [(100, mib * MIB) for mib in range(1, 41)]
+    program = make_program(stated, WindowCut(blocks_per_window=4), seed=seed)
+    held = program.held_bytes
+    windows = [program.plan(epoch).window_blocks(window) for epoch in range(3) for window in range(10)]
+    assert largest_window_bytes(program) == max(held[window].sum() for window in windows)
+
+
+def test_blocks_larger_than_a_task_allow_more_slices() -> None:
+    program = spread(make_program([(10_000, 128 * MIB)] * 16, WindowCut(blocks_per_window=4)), 4)
+    # two nodes' copies of a window of four blocks, and a little more
+    short = on_cluster(4, memory=int(1.1 * 1.75 * 4 * 128 * MIB))
+    assert budget_program(program, short, 1).slices == 8

@@ -86,6 +86,18 @@ def test_a_finalizer_tells_the_run_nothing_in_the_thread_that_it_strikes(
         assert shard.stats().batches == 1 + 20
 
 
+def test_rows_that_were_consumed_are_counted_once() -> None:
+    (shard,) = _open()
+    with shard:
+        batches = shard.iter_batches(7)
+        for _ in range(3):
+            next(batches)
+        batches.close()
+        assert (shard.stats().batches, shard.stats().rows) == (3, 21)
+        list(shard.iter_batches(7))
+        assert (shard.stats().batches, shard.stats().rows) == (3 + 12, 21 + 80)
+
+
 def test_a_dropped_iterator_has_left_its_epoch_at_once() -> None:
     (shard,) = _open()
     with shard:

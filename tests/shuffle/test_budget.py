@@ -53,7 +53,7 @@ def test_an_estimate_may_grow_up_to_the_limit() -> None:
         limit_covers_all=True,
         exact=False,
     )
-    assert (budget.windows_bytes, budget.windows_limit_bytes) == (200, 950)
+    assert (budget.windows_bytes, budget.windows_limit_bytes, budget.total_bytes) == (200, 950, 250)
     assert plan(100, 2, 1000).windows_limit_bytes == 200
 
 

@@ -45,7 +45,10 @@ def test_counts(deal: Deal, total: int) -> None:
 
 @given(DEALS, TOTALS, st.sampled_from([np.uint32, np.int64]))
 @example(Deal(4, 3, "pad"), 2, np.uint32)
+@example(Deal(4, 3, "pad", start_row=9), 22, np.uint32)
 @example(Deal(1, 4, False, True, 3), 9, np.uint32)
+@example(Deal(1, 4, False, True), 9, np.uint32)
+@example(Deal(2, 2**40), 9, np.uint32)
 def test_every_row_gets_its_place(deal: Deal, total: int, word: Any) -> None:
     expected = reference(deal, total)
     rows = np.arange(total, dtype=word)

@@ -14,6 +14,7 @@ import pytest
 from tests.shuffle.tables import KINDS, make_table
 from windrow.core.errors import PlanError, WindrowError
 from windrow.core.memory import BufferPool
+from windrow.shuffle import kernels
 from windrow.shuffle.group import group_rows
 from windrow.shuffle.piece import Piece
 
@@ -54,12 +55,23 @@ def test_slices_need_not_begin_at_run_zero() -> None:
     assert piece.rows.column(0).to_pylist() == [12, 10]
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_few_entries_of_earlier_runs_are_left_out(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
+    if not compiled:
+        monkeypatch.setattr(kernels, "LIBRARY", None)
+    (piece,) = group(pa.table({"a": range(16)}), [1] * 7 + [0] + [1] * 8, [1, 2])
+    assert piece.rows.column(0).to_pylist() == [entry for entry in range(16) if entry != 7]
+
+
 def test_entries_may_name_their_rows() -> None:
     (piece,) = group(pa.table({"a": [10, 11, 12]}), [1, 0, 0], [0, 2], rows=[2, 2, 0])
     assert piece.rows.column(0).to_pylist() == [12, 10, 12]
 
 
-def test_run_ids_beyond_16_bits_sort_too() -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_run_ids_beyond_16_bits_sort_too(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
+    if not compiled:
+        monkeypatch.setattr(kernels, "LIBRARY", None)
     rng = np.random.default_rng(5)
     runs = rng.integers(0, 200_000, 3000).astype(np.uint32)
     table = pa.table({"run": runs, "entry": np.arange(3000)})
@@ -118,9 +130,10 @@ def test_pieces_are_freed_one_by_one() -> None:
     assert pool.in_use_bytes == before * 3 // 4
 
 
-def test_entries_outside_of_the_block_are_refused() -> None:
+@pytest.mark.parametrize("row", [-1, 2])
+def test_entries_outside_of_the_block_are_refused(row: int) -> None:
     with pytest.raises(WindrowError, match="outside of the block's 2 rows"):
-        group(pa.table({"a": [1, 2]}), [0, 0], [0, 1], rows=[0, 2])
+        group(pa.table({"a": [1, 2]}), [0, 0], [0, 1], rows=[0, row])
 
 
 def test_entries_without_a_run_are_refused() -> None:

@@ -12,10 +12,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from tests.shuffle.tables import KINDS, make_table
 from windrow.core.errors import WindrowError
-from windrow.core.memory import BufferPool
+from windrow.core.memory import ALIGNMENT_BYTES, BufferPool
+from windrow.core.native import address_of
 from windrow.shuffle import kernels, text
 from windrow.shuffle.group import group_rows
 from windrow.shuffle.permutation import Permutation
@@ -25,6 +27,25 @@ from windrow.shuffle.text import move_text
 
 needs_library = pytest.mark.skipif(kernels.LIBRARY is None, reason="built without a C compiler")
 POOL = BufferPool(1 << 20)
+
+
+class GuardedPool(BufferPool):
+    """Lends memory with bytes around it that nobody may write to."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self._lent: list[NDArray[np.uint8]] = []
+
+    def take(self, nbytes: int) -> NDArray[np.uint8]:
+        whole = super().take(nbytes + 2 * ALIGNMENT_BYTES)
+        whole[:] = 0xAB
+        self._lent.append(whole)
+        return whole[ALIGNMENT_BYTES:-ALIGNMENT_BYTES]
+
+    def assert_guarded(self) -> None:
+        for whole in self._lent:
+            assert (whole[:ALIGNMENT_BYTES] == 0xAB).all()
+            assert (whole[-ALIGNMENT_BYTES:] == 0xAB).all()
 
 
 @contextmanager
@@ -80,14 +101,15 @@ def test_grouping_and_placing(data: st.DataObject) -> None:
         here = np.flatnonzero(runs == run)
         places[here] = rng.permutation(len(here))
     slice_starts = np.array(sorted({0, run_count // 2, run_count}))
+    pool = GuardedPool()
 
     def both() -> tuple[list[Piece], list[object]]:
-        pieces = group_rows(table, None, runs, places, slice_starts, POOL)
+        pieces = group_rows(table, None, runs, places, slice_starts, pool)
         placed: list[object] = []
         for piece, first in zip(pieces, slice_starts, strict=False):
             for run in range(len(piece.run_starts) - 1):
                 count = int((runs == first + run).sum())
-                placed.append(place_rows([piece], run, count, table.schema, POOL).to_pylist())
+                placed.append(place_rows([piece], run, count, table.schema, pool).to_pylist())
         return pieces, placed
 
     compiled, compiled_rows = both()
@@ -95,6 +117,17 @@ def test_grouping_and_placing(data: st.DataObject) -> None:
         plain, plain_rows = both()
     assert [_describe(piece) for piece in compiled] == [_describe(piece) for piece in plain]
     assert compiled_rows == plain_rows
+    pool.assert_guarded()
+
+
+@needs_library
+def test_a_place_beyond_the_last_is_not_looked_up() -> None:
+    places, seen = np.array([0, 1, 3], np.uint32), np.zeros(4, np.uint8)
+    addresses, counts = np.array([address_of(places)]), np.array([3])
+    named = kernels.LIBRARY.windrow_check_places(
+        1, address_of(addresses), address_of(counts), 3, address_of(seen)
+    )
+    assert (named, seen[3]) == (-1, 0)
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -141,7 +174,9 @@ def test_text(data: st.DataObject) -> None:
     targets = [goes[start:stop] for start, stop in pairwise(ends)]
     first = int(rng.integers(0, total + 1))
     stop = int(rng.integers(first, total + 1))
-    moved = move_text(arrays, targets, slice(first, stop), POOL)
+    pool = GuardedPool()
+    moved = move_text(arrays, targets, slice(first, stop), pool)
+    pool.assert_guarded()
     assert moved is not None
     moved.validate(full=True)
     order = np.argsort(goes)

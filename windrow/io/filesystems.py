@@ -65,6 +65,27 @@ class Files:
             return self.filesystem.open_input_file(path)
         return pa.PythonFile(_RangeFile(self.filesystem, path), mode="r")
 
+    def stamp(self, relative: str) -> bytes:
+        """Something that changes when a file is written anew, as far as its filesystem tells.
+
+        Raises
+        ------
+        SourceError
+            If the file is not there.
+        """
+        path = self.path(relative)
+        try:
+            if self.local:
+                stat = os.stat(path)
+                return f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns}".encode()
+            if isinstance(self.filesystem, pa_fs.FileSystem):
+                info = self.filesystem.get_file_info(path)
+                return f"{info.size} {info.mtime_ns}".encode()
+            return str(self.filesystem.ukey(path)).encode()
+        except Exception as error:
+            remedy = "look whether it is still there, and read the dataset anew"
+            raise self.error(self.name(relative), error, remedy) from self.cause(error)
+
     def error(self, what: str, error: BaseException, remedy: str) -> SourceError:
         """Map an error of a filesystem or of Arrow, with no credentials in it."""
         return source_error(what, error, remedy, self._secrets())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,8 +121,10 @@ class ParquetReader:
 
     def footer(self, groups: RowGroups, origin: str) -> StoredFooter:
         """The footer of a block's file, which must be the one that was listed."""
-        # parsed footers are a function of their digest, wherever they lie
-        footer: StoredFooter = _FOOTERS.get(groups.footer_hash, lambda: self._read_footer(groups, origin))
+        # a local file that was written anew shows its footer again; elsewhere its size must do
+        stamp = self.files.stamp(groups.path) if self.files.local else b""
+        read = partial(self._read_footer, groups, origin)
+        footer: StoredFooter = _FOOTERS.get(groups.footer_hash + stamp, read)
         return footer
 
     def _read_footer(self, groups: RowGroups, origin: str) -> StoredFooter:

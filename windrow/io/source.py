@@ -6,6 +6,7 @@ import hashlib
 import os
 import pickle
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Union
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 __all__ = ["ParquetSource", "open_parquet"]
+
+_STAMP_THREADS = 16
 
 ManifestOrPath = Union[Manifest, str, "os.PathLike[str]"]
 
@@ -77,13 +80,26 @@ class ParquetSource:
 
     @property
     def contents(self) -> str:
-        """A digest of what each block holds: the data, columns, filter, and the cut into blocks."""
+        """A digest of what each block holds: the data, columns, filter, and the cut into blocks.
+
+        Values can change where no footer does, so it tells too when files were written.
+        """
+        with ThreadPoolExecutor(_STAMP_THREADS, "windrow-stamps") as threads:
+            stamps = b"\n".join(
+                threads.map(self.files.stamp, map(self.manifest.path, range(self.manifest.fragments)))
+            )
         cuts = self._cuts
         # the text of a filter leaves out values where there are many
         row_filter = pickle.dumps(self.filter, protocol=4)
         arrays = [array.tobytes() for array in (cuts.fragments, cuts.starts, cuts.stops)]
         digest = hashlib.sha256()
-        for part in (self.fingerprint.encode(), self.schema.serialize().to_pybytes(), row_filter, *arrays):
+        for part in (
+            self.fingerprint.encode(),
+            stamps,
+            self.schema.serialize().to_pybytes(),
+            row_filter,
+            *arrays,
+        ):
             digest.update(len(part).to_bytes(8, "little") + part)
         return digest.hexdigest()
 

@@ -75,8 +75,8 @@ def _slices(program: Program, resources: Resources) -> int:
     destinations = _destinations(program, resources)
     if destinations == 1:
         return MAX_SLICES
-    smallest = int(program.job.source.blocks.memory_bytes.min(initial=program.task_bytes))
-    part_bytes = max(program.task_bytes, smallest)
+    sizes = program.job.source.blocks.memory_bytes
+    part_bytes = max(program.task_bytes, int(sizes.min()) if len(sizes) else 0)
     return min(MAX_SLICES, max(_LEAST_SLICES, part_bytes // (DESTINATION_BYTES * destinations)))
 
 

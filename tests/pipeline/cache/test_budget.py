@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.dataset.sources import make_source
+from tests.dataset.sources import TableSource, make_source
 from windrow.core.errors import PlanError
 from windrow.pipeline.budgeting import budget_program
 from windrow.pipeline.cache.budget import RunBudget
@@ -85,8 +85,20 @@ def test_blocks_in_the_object_store_share_it_with_windows_only() -> None:
     assert cached.tasks_bytes > plain.tasks_bytes, "a worker holds them until they are in the store"
 
 
+def test_of_windows_that_are_estimates_a_quarter_more_is_left_free() -> None:
+    source = TableSource(TEN_BLOCKS.reader, bytes_exact=False)
+    job = Job(source, epochs=3, seed=1, options=Options(cache="memory"))
+    cached = budget_program(Program(job, 1, False, (0,)), RESOURCES, 1)
+    left = cached.limit_bytes - cached.runs_bytes - cached.tasks_bytes - cached.windows_bytes * 5 // 4
+    assert cached.cache_bytes == int(left * 0.8)
+
+
 def test_files_take_no_share_of_the_memory() -> None:
     assert budget(cache="disk").cache_bytes == 0
+    assert budget(cache="disk").tasks_bytes > budget().tasks_bytes, (
+        "a task holds blocks until they are written"
+    )
+    assert budget(cache="memory").tasks_bytes == budget().tasks_bytes
     assert told(cache="disk", cache_dir="/here") == [
         "disk of each machine (/here), up to half of what is free"
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -76,3 +77,14 @@ def test_without_a_limit_half_of_what_is_free(tmp_path: Path) -> None:
     assert not folder.take(2**62, None)
     assert folder.take(1000, None)
     assert folder.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_files_take_no_more_than_is_free_whatever_the_limit(tmp_path: Path) -> None:
+    assert not SharedFolder(tmp_path / "run-3").take(2**62, 2**63)
+
+
+def test_what_files_take_counts_as_free_without_them(tmp_path: Path) -> None:
+    folder, free = SharedFolder(tmp_path / "run-4"), shutil.disk_usage(tmp_path).free
+    assert folder.take(free * 3 // 8, None)
+    assert folder.take(free // 4, None)
+    assert not folder.take(free // 4, None)

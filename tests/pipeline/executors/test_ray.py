@@ -7,9 +7,12 @@ import os
 import pickle
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -89,7 +92,10 @@ def test_what_was_let_go_comes_again_and_nothing_is_fetched_meanwhile(feed: Feed
     fetcher = fetcher_of(feed)
     with fetcher._changed:
         assert fetcher._changed.wait_for(lambda: 1 in fetcher._fetched, WAIT_SECONDS)
+        under_way = fetcher._fetched[1]
+    assert fetcher._next() is None, "what is being consumed is not fetched again"
     feed.let_go()
+    fetcher._keep(1, under_way)
     assert fetcher._fetched == {}
     assert fetcher._next() is None
     assert contents(feed.window(0, 0, stop)) == first
@@ -314,6 +320,7 @@ def test_objects_that_are_not_heard_of_are_asked_for_anew(
             and isinstance(refs, list)
             and threading.current_thread().name.startswith("windrow-fetch")
         ):
+            assert options.get("timeout") is not None, "this would wait for ever"
             if call == "wait":
                 time.sleep(0.1)
                 return [], refs
@@ -321,20 +328,48 @@ def test_objects_that_are_not_heard_of_are_asked_for_anew(
         return heard(refs, **options)
 
     asked: list[str] = []
-    ask = Fetcher._ask
+    replies: list[weakref.ref[Any]] = []
+    patience: list[float] = []
+    ask, load = Fetcher._ask, Fetcher._load
 
-    def count(self: Fetcher, window: int, attempt: str, have: frozenset[int]) -> Any:
+    def note_ask(self: Fetcher, window: int, attempt: str, have: frozenset[int]) -> Any:
+        # to let go of a reply would cancel transfers
+        assert all(reply() is not None for reply in replies)
         asked.append(attempt)
-        if len(asked) > 2:
+        if len(asked) > 3:
             deaf.clear()
         return ask(self, window, attempt, have)
 
+    def note_load(self: Fetcher, reply: Any, patience_seconds: float) -> Any:
+        replies.append(weakref.ref(reply))
+        patience.append(patience_seconds)
+        return load(self, reply, patience_seconds)
+
     monkeypatch.setattr(fetching, "_UNHEARD_SECONDS", 0.2)
-    monkeypatch.setattr(Fetcher, "_ask", count)
+    monkeypatch.setattr(fetching, "_LONGEST_UNHEARD_SECONDS", 0.5)
+    monkeypatch.setattr(Fetcher, "_ask", note_ask)
+    monkeypatch.setattr(Fetcher, "_load", note_load)
     monkeypatch.setattr(ray, call, forget)
     deaf.set()
     feed.open_epoch(Cursor(), 5, drop_last=False)
     data = feed.window(0, 0, threading.Event())
     assert data is not None
-    assert len(asked) > 2
-    assert asked[1] == ""
+    assert asked[:4] == [""] * 4
+    assert patience[:4] == [0.2, 0.4, 0.5, 0.5]
+
+
+def test_objects_that_arrive_one_by_one_are_waited_for(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed.open_epoch(Cursor(), 5, drop_last=False)
+    me, waits, clock = threading.current_thread(), count(), count()
+    wait = ray.wait
+
+    def dawdle(refs: Any, **options: Any) -> Any:
+        if threading.current_thread() is not me:
+            return wait(refs, **options)
+        ready = next(waits) % 2
+        return refs[:ready], refs[ready:]
+
+    monkeypatch.setattr(ray, "wait", dawdle)
+    monkeypatch.setattr(fetching, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    refs = [ray.put(number) for number in range(9)]
+    assert fetcher_of(feed)._get(refs, 4.0) == dict(zip(refs, range(9), strict=True))

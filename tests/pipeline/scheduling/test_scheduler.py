@@ -386,3 +386,94 @@ def test_tasks_that_put_out_more_than_expected_raise_what_is_expected_of_the_res
     assert scheduler.held_bytes == 10
     scheduler.handle(Finished(run.work, 5, (20,)), 1.0)
     assert scheduler.held_bytes == 20 + 20
+
+
+def test_of_windows_prepared_ahead_the_farthest_makes_room() -> None:
+    c = cluster(*[10] * 6, epochs=None, shards=2, memory_bytes=30, prefetch_windows=2, crosses_epochs=False)
+    c.open(0, 1)
+    run_everything(c)
+    c.step(0)
+    c.step(0)
+    run_everything(c)
+    assert c.held_bytes == 30
+    before = len(c.drops)
+    c.open(1, 1)
+    assert c.drops[before:] == [Drop(0, 4, again=True)]
+
+
+def test_room_that_silence_left_is_not_filled_again_with_what_it_let_go() -> None:
+    c = cluster(20, 4, 4, 4, shards=2, memory_bytes=28)
+    c.open(0, 1)
+    c.open(1, 1)
+    run_everything(c)
+    for _ in range(3):
+        c.step(0)
+        run_everything(c)
+    c.pass_time(6, {0})
+    run_everything(c)
+    assert c.drops == [Drop(0, 0, again=True)]
+    assert started(c).count((0, 0, 0)) == 1
+
+
+def test_of_a_window_made_again_only_what_is_still_needed_is_held() -> None:
+    c = cluster(20, 20, shards=2, memory_bytes=20, slices=2)
+    c.open(0, 1)
+    c.open(1, 1)
+    run_everything(c)
+    c.step(0)
+    c.step(1)
+    c.step(1)
+    c.pass_time(6, {1})
+    run_everything(c)
+    assert Drop(0, 0, again=True) in c.drops
+    c.readers[0].fetched = False
+    c.pass_time(1, {0})
+    run_everything(c)
+    window = c.scheduler.window(0, 0)
+    assert window is not None
+    assert (window.complete, window.held_bytes) == (True, 10)
+
+
+def test_room_that_running_tasks_are_about_to_leave_is_waited_for() -> None:
+    c = cluster(10, shards=2, epochs=2, slots=8, memory_bytes=20)
+    c.open(0, 1)
+    c.open(1, 1)
+    for work in [work for work in c.running if work.epoch == 0]:
+        c.finish(work)
+    c.step(0)
+    c.step(0)
+    c.pass_time(6, set())
+    # the tasks of the other deal still run, and nothing is dropped for theirs
+    c.open(0, 2)
+    assert c.drops == [Drop(1, 0)]
+    c.read_all({0, 1})
+    c.close_all()
+
+
+def test_a_shard_that_moves_is_not_silent() -> None:
+    c = cluster(10, 10, 10, shards=2, memory_bytes=20, slices=2)
+    c.open(0, 1)
+    c.open(1, 1)
+    run_everything(c)
+    for _ in range(4):
+        c.step(0)
+    c.pass_time(4, {0})
+    c.step(1)
+    c.pass_time(4, {0})
+    assert not any(drop.again for drop in c.drops)
+    c.pass_time(2, {0})
+    assert any(drop.again for drop in c.drops)
+
+
+def test_windows_that_everybody_has_read_do_not_count_as_dropped() -> None:
+    c = cluster(10, 10, epochs=2)
+    c.read_all({0})
+    assert c.drops
+    assert c.scheduler.dropped_windows == 0
+
+
+def test_the_next_epoch_is_not_begun_while_this_one_is_being_counted() -> None:
+    c = cluster(10, 10, known=False, epochs=2, memory_bytes=100, slots=8, prefetch_windows=3)
+    c.open(0, 1)
+    c.read_all({0})
+    assert {work.stage for work in c.runs if work.epoch == 1} == {0}

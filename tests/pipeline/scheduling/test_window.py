@@ -78,6 +78,10 @@ def test_the_whole_is_judged_by_what_was_measured() -> None:
     window.start(work, 10)
     window.finish(Finished(work, 3, (4, 4)))
     assert window.expected_bytes == 32
+    second = Work(1, 4, 1, 0, 9)
+    window.start(second, 20)
+    window.finish(Finished(second, 3, (2, 2)))
+    assert window.expected_bytes == 24
 
 
 def test_a_task_starts_once() -> None:

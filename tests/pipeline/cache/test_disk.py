@@ -1,0 +1,60 @@
+"""Blocks in files: whose they are, what they take, and when no more are written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+
+from windrow.pipeline.cache.block_file import estimate_bytes
+from windrow.pipeline.cache.disk import DiskCache
+
+TABLE = pa.table({"x": range(1_000)})
+OTHER = pa.table({"y": ["of another schema"]})
+
+
+def make(folder: Path, limit: int | None = None, *, name: str = "run", contents: str = "") -> DiskCache:
+    return DiskCache(str(folder), name, contents, limit, kept=bool(contents))
+
+
+def test_a_file_of_another_block_or_of_other_contents_is_not_found(tmp_path: Path) -> None:
+    one, two = (make(tmp_path, name=name, contents=name) for name in ("one", "two"))
+    assert one.keep(0, [TABLE]) > 0
+    assert two.find(0) is None
+    shutil.copy(one.path / "0.arrows", one.path / "1.arrows")
+    shutil.copy(one.path / "0.arrows", two.path / "0.arrows")
+    assert one.find(0) == [TABLE]
+    assert one.find(1) is None
+    assert two.find(0) is None
+
+
+def test_a_block_that_is_written_again_takes_its_room_once(tmp_path: Path) -> None:
+    disk = make(tmp_path, 3 * estimate_bytes([TABLE]))
+    assert all(disk.keep(0, [TABLE]) > 0 for _ in range(10))
+    assert disk.keep(1, [TABLE]) > 0
+
+
+def test_what_could_not_be_written_takes_no_room_and_leaves_no_file(tmp_path: Path) -> None:
+    first, second = (make(tmp_path, estimate_bytes([TABLE, OTHER])) for _ in range(2))
+    assert first.keep(0, [TABLE, OTHER]) == 0
+    assert first.trouble.startswith("decoded blocks are no longer kept in")
+    assert sorted(path.name for path in first.path.iterdir()) == ["lease", "taken"]
+    assert second.keep(0, [TABLE]) > 0
+
+
+def test_nothing_is_kept_once_a_block_did_not_fit(tmp_path: Path) -> None:
+    disk = make(tmp_path, estimate_bytes([TABLE]) - 1)
+    assert disk.keep(0, [TABLE]) == 0
+    assert not disk.has_room
+    assert disk.keep(1, [TABLE.slice(0, 1)]) == 0
+
+
+def test_a_late_task_of_a_run_that_ended_elsewhere_keeps_nothing_and_complains_of_nothing(
+    tmp_path: Path,
+) -> None:
+    disk = make(tmp_path)
+    assert disk.keep(0, [TABLE]) > 0
+    make(tmp_path).remove()
+    assert disk.keep(1, [TABLE]) == 0
+    assert disk.trouble == ""
