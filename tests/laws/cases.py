@@ -232,7 +232,8 @@ class _ScrambledPool(WorkerPool):
             time.sleep(delay)
             return call()
 
-        return super().submit((self._random.getrandbits(16),), late)
+        # half of it is urgent, and goes before what runs
+        return super().submit((self._random.getrandbits(1), self._random.getrandbits(16)), late)
 
 
 @dataclass

@@ -43,7 +43,8 @@ def align_runs(runs: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[pa.R
                 held, held_rows = [], 0
         whole = run.num_rows - run.num_rows % batch_rows
         if whole:
-            yield run.slice(0, whole)
+            # the run itself, where it is whole, so that what was made of it can be used
+            yield run.slice(0, whole) if whole < run.num_rows else run
         if whole < run.num_rows:
             held.append(run.slice(whole))
             held_rows += run.num_rows - whole

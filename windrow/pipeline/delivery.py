@@ -56,6 +56,8 @@ class Delivery:
         Refuses, before anything is read, a schema that cannot be converted.
     background
         Convert in another thread: worth it where conversion is slow.
+    early
+        Convert where runs are placed: worth it where that is quick and takes no memory.
     """
 
     batch_rows: int
@@ -64,6 +66,7 @@ class Delivery:
     convert: Callable[[pa.RecordBatch], Iterable[Any]]
     check: Check | None = None
     background: bool = False
+    early: bool = False
 
     def __post_init__(self) -> None:
         for name, value, least in (
@@ -131,7 +134,14 @@ class Deliverable(ABC):
                 yield convert(span.slice(start, batch_size), batch_format, writable=True)
 
         return self._deliver(
-            Delivery(batch_size, drop_last, prefetch_batches, split, background=batch_format == "pandas")
+            Delivery(
+                batch_size,
+                drop_last,
+                prefetch_batches,
+                split,
+                background=batch_format == "pandas",
+                early=batch_format != "pandas",
+            )
         )
 
     def iter_torch_batches(
@@ -185,11 +195,25 @@ class Deliverable(ABC):
                 return
             # one conversion for many batches: what is left to do for each is a view
             tensors = to_tensors(span, spec)
+            if span.num_rows <= batch_size:
+                # splitting gives up the interpreter's lock for every column, and has to get it back
+                yield tensors
+                return
             for views in zip(*(tensor.split(batch_size) for tensor in tensors.values()), strict=True):
                 yield dict(zip(tensors, views, strict=True))
 
         background = collate_fn is not None or device is not None
-        return self._deliver(Delivery(batch_size, drop_last, prefetch_batches, split, spec.check, background))
+        return self._deliver(
+            Delivery(
+                batch_size,
+                drop_last,
+                prefetch_batches,
+                split,
+                spec.check,
+                background=background,
+                early=not background,
+            )
+        )
 
     def to_torch(
         self,

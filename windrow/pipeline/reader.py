@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -29,10 +29,12 @@ from windrow.shuffle.piece import Piece
 from windrow.shuffle.place import place_rows
 from windrow.shuffle.runs import Run, WindowRuns
 
-__all__ = ["RunReader"]
+__all__ = ["Pace", "RunReader"]
 
 _LOOK_SECONDS = 1.0
 _SIGN_SECONDS = 1.0
+# shares of the latest runs, about eight of them
+_PACE_WEIGHT, _STARVED = 1 / 8, 0.75
 # before the run's patience with a silent shard ends, so that what it drops is held by nobody
 _LET_GO_SECONDS = 4.0
 
@@ -41,6 +43,7 @@ _LET_GO_SECONDS = 4.0
 class _PlacedRun:
     rows: pa.RecordBatch
     window: int
+    converted: list[Any] | None = None
 
 
 class RunReader:
@@ -55,6 +58,8 @@ class RunReader:
         The line to the run, the epoch, and the shard.
     after
         Transforms after the shuffle.
+    convert
+        Makes a run's batches where it is placed; None: they are made when they are asked for.
     depth
         Runs placed ahead.
     waiting
@@ -77,16 +82,18 @@ class RunReader:
         shard: int,
         *,
         after: tuple[MapBatches, ...],
+        convert: Callable[[pa.RecordBatch], list[Any]] | None,
         depth: int,
         waiting: Waiting,
         spans: deque[Span],
     ) -> None:
-        self._walk = _Walk(feed, facts, shard, after, depth, spans)
+        self._walk = _Walk(feed, facts, shard, after, convert, depth, spans)
+        self._run: _PlacedRun | None = None
         self._waiting = waiting
         self._feed = feed
         self._shard = shard
         self._epoch = facts.epoch
-        self._signed = time.monotonic()
+        self._signed = self._given = time.monotonic()
         self.rows = 0
         self.size_bytes = 0
         self._row_bytes = 0.0
@@ -96,13 +103,19 @@ class RunReader:
         self._thread.start()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        while (run := self._next()) is not None:
+        while (run := self._next_timed()) is not None:
             self._walk.taken()
             self.rows += run.rows.num_rows
             self.size_bytes += self._size_of(run.rows)
             self.window = run.window
             self._check_schema(run)
+            self._run = run
             yield run.rows
+
+    def converted(self, rows: pa.RecordBatch) -> list[Any] | None:
+        """The batches of the latest run, once, where they were made of just these rows."""
+        run, self._run = self._run, None
+        return run.converted if run is not None and run.rows is rows else None
 
     def _size_of(self, rows: pa.RecordBatch) -> int:
         # asking Arrow costs half a millisecond, so one run speaks for all
@@ -130,6 +143,14 @@ class RunReader:
         self._walk.stop()
         if self._thread.ident != threading.get_ident():
             self._thread.join(_LOOK_SECONDS)
+
+    def _next_timed(self) -> _PlacedRun | None:
+        asked = time.monotonic()
+        run = self._next()
+        given = time.monotonic()
+        self._walk.pace.note(worked=asked - self._given, waited=given - asked)
+        self._given = given
+        return run
 
     def _next(self) -> _PlacedRun | None:
         began, warned = time.monotonic(), False
@@ -171,6 +192,25 @@ class RunReader:
         return True
 
 
+class Pace:
+    """Whether the consumer mostly works, rather than waits.
+
+    To serve one first that takes all that it can get only puts off the next window.
+    """
+
+    def __init__(self) -> None:
+        self._starved = _STARVED / 2
+
+    def note(self, *, worked: float, waited: float) -> None:
+        """How long the consumer worked on a run, and then waited for the next."""
+        self._starved += ((waited > worked) - self._starved) * _PACE_WEIGHT
+
+    @property
+    def works(self) -> bool:
+        """Whether it found enough of the latest runs ready."""
+        return self._starved < _STARVED
+
+
 class _Walk:
     """What the reader's thread does; it knows the queue but not the reader."""
 
@@ -180,6 +220,7 @@ class _Walk:
         facts: EpochFacts,
         shard: int,
         after: tuple[MapBatches, ...],
+        convert: Callable[[pa.RecordBatch], list[Any]] | None,
         depth: int,
         spans: deque[Span],
     ) -> None:
@@ -187,8 +228,10 @@ class _Walk:
         self._facts = facts
         self._shard = shard
         self._after = after
+        self._convert = convert
         self._spans = spans
         self._room = threading.Semaphore(depth)
+        self.pace = Pace()
         self._stopped = threading.Event()
         self.starts: list[tuple[int, int]] = []
         self._stash: list[tuple[int, Future[_PlacedRun | None]]] = []
@@ -275,7 +318,7 @@ class _Walk:
         assert data.layout is not None, "a run belongs to a layout"
         # in a list that is emptied, so that nobody holds pieces when their slice is told to be free
         place = partial(self._place, window, [data.slices[run.slice]], run, uses)
-        return self._feed.submit(place)
+        return self._feed.submit(place, urgent=self.pace.works)
 
     def _place(self, window: int, pieces: list[list[Piece]], run: Run, uses: SliceUses) -> _PlacedRun:
         began = time.time()
@@ -285,10 +328,11 @@ class _Walk:
             origin = f"epoch {self._facts.epoch}, window {window}, rows from place {run.place} of shard {self._shard}"
             table = apply_maps(pa.Table.from_batches([rows]), self._after, origin)
             rows = one_batch(table, origin) if table.num_rows else rows
+        converted = None if self._convert is None else self._convert(rows)
         self._spans.append(
             Span("reduce", self._facts.epoch, window, began, time.time(), f"shard {self._shard}")
         )
-        return _PlacedRun(rows, window)
+        return _PlacedRun(rows, window, converted)
 
 
 def _place(pieces: list[Piece], run: Run, pool: BufferPool) -> pa.RecordBatch:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Protocol
+
+import pyarrow as pa
 
 from windrow.pipeline.batches import align_runs
 from windrow.pipeline.cursor import Cursor
@@ -54,10 +57,10 @@ class Reading:
         owner: Owner,
         reader: RunReader,
         facts: EpochFacts,
+        batches: Any,
         delivery: Delivery,
         *,
         shard: int,
-        check: Check | None,
         spans: deque[Span],
         progress: ProgressLine | None,
     ) -> None:
@@ -72,7 +75,6 @@ class Reading:
         self._shard = shard
         self._spans = spans
         self._progress = progress
-        batches: Any = _convert(reader, delivery, check)
         if delivery.background and delivery.prefetch_batches:
             batches = Prefetcher(batches, delivery.prefetch_batches)
         self._batches = batches
@@ -178,13 +180,23 @@ def start_reading(
     runs_per_batch = max(1, delivery.batch_rows // facts.run_rows)
     ahead = -(-delivery.prefetch_batches * delivery.batch_rows // facts.run_rows)
     depth = max(2, ahead + runs_per_batch)
-    reader = RunReader(feed, facts, shard, after=job.after, depth=depth, waiting=Waiting(), spans=spans)
     # without transforms, the schema has been checked before anything was read
-    check = delivery.check if job.before or job.after else None
+    convert = partial(_convert_span, delivery, delivery.check if job.before or job.after else None)
+    reader = RunReader(
+        feed,
+        facts,
+        shard,
+        after=job.after,
+        convert=(lambda rows: list(convert(rows))) if delivery.early else None,
+        depth=depth,
+        waiting=Waiting(),
+        spans=spans,
+    )
     progress = None
     if shard == program.members[0] and is_shown(job.options.progress):
         progress = ProgressLine(feed, facts, shard, job.epochs)
-    return Reading(owner, reader, facts, delivery, shard=shard, check=check, spans=spans, progress=progress)
+    batches = _convert(reader, delivery.batch_rows, convert)
+    return Reading(owner, reader, facts, batches, delivery, shard=shard, spans=spans, progress=progress)
 
 
 def _close(batches: Any) -> None:
@@ -196,10 +208,16 @@ def _close(batches: Any) -> None:
             raise
 
 
-def _convert(reader: RunReader, delivery: Delivery, check: Check | None) -> Iterator[Any]:
-    for span in align_runs(reader, delivery.batch_rows):
-        if check is not None:
-            # the schema of what transforms return is known with the first rows
-            check(span.schema, {})
-            check = None
-        yield from delivery.convert(span)
+def _convert(
+    reader: RunReader, batch_rows: int, convert: Callable[[pa.RecordBatch], Iterable[Any]]
+) -> Iterator[Any]:
+    for span in align_runs(reader, batch_rows):
+        ready = reader.converted(span)
+        yield from convert(span) if ready is None else ready
+
+
+def _convert_span(delivery: Delivery, check: Check | None, span: pa.RecordBatch) -> Iterable[Any]:
+    if check is not None:
+        # the schema of what transforms return is known with their rows
+        check(span.schema, {})
+    return delivery.convert(span)

@@ -7,15 +7,17 @@ tasks of a job share travels once, as a `TaskContext`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
 from windrow.core.memory import BufferPool
-from windrow.core.source import BlockAddress, BlockPart, BlockReader
+from windrow.core.source import BlockAddress, BlockPart, BlockReader, ScatteringPart
 from windrow.pipeline.cache.disk import DiskCache
 from windrow.pipeline.cache.reader import CacheReport, CachingReader, Tables
 from windrow.pipeline.scheduling.events import Work
@@ -135,6 +137,7 @@ def run_task(
     tables: Sequence[pa.Table] | None,
     pool: BufferPool,
     cached: Sequence[Tables] = (),
+    between: Callable[[], None] | None = None,
 ) -> tuple[TaskReport, list[pa.Table] | MapOutput, list[Tables]]:
     """Run one task.
 
@@ -144,6 +147,8 @@ def run_task(
         What the stage before has read; None for a task that reads.
     cached
         The tables of the blocks that ``task.found`` names.
+    between
+        Called every few milliseconds, between the columns of what is moved.
 
     Returns
     -------
@@ -168,6 +173,7 @@ def run_task(
             if ordering is None:
                 kept.append(part)
             elif part.num_rows:
+                part = part if between is None else _PausingPart(part, between)
                 _group_part(part, ordering, ordering.offsets[at] + block_rows, output, pool)
             block_rows += part.num_rows
         _check_rows(task, at, block_rows)
@@ -179,6 +185,30 @@ def run_task(
     )
     report = TaskReport(tuple(seen.rows), sizes, seen.schema, start_time, time.time(), reader.report())
     return report, (kept if ordering is None else output), reader.kept
+
+
+@dataclass(frozen=True)
+class _PausingPart:
+    """Rows that call before each column."""
+
+    part: BlockPart
+    between: Callable[[], None]
+
+    @property
+    def num_rows(self) -> int:
+        return self.part.num_rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.part.schema
+
+    def select(self, columns: list[int]) -> pa.Table:
+        self.between()
+        return self.part.select(columns)
+
+    def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
+        self.between()
+        return isinstance(self.part, ScatteringPart) and self.part.scatter(column, targets, out)
 
 
 class _Seen:

@@ -33,6 +33,30 @@ def test_the_most_urgent_first_then_in_the_order_given() -> None:
     pool.close()
 
 
+def test_what_runs_makes_way_for_what_is_more_urgent() -> None:
+    pool = WorkerPool(1, "windrow-test")
+    begun, go = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def run() -> None:
+        begun.set()
+        go.wait(WAIT_SECONDS)
+        pool.help((1,))
+        done.append("what ran")
+
+    running = pool.submit((2,), run)
+    begun.wait(WAIT_SECONDS)
+    failing = pool.submit((0,), lambda: 1 // 0)
+    urgent = pool.submit((0, 5), partial(done.append, "urgent"))
+    other = pool.submit((1,), partial(done.append, "other"))
+    go.set()
+    for future in (running, other, urgent):
+        future.result(WAIT_SECONDS)
+    assert done == ["urgent", "what ran", "other"]
+    assert isinstance(failing.exception(WAIT_SECONDS), ZeroDivisionError)
+    pool.close()
+
+
 def test_what_fails_fails_its_future_alone() -> None:
     pool = WorkerPool(1, "windrow-test")
     failing, fine = pool.submit((0,), lambda: 1 // 0), pool.submit((0,), lambda: 7)

@@ -134,8 +134,8 @@ class Feed(Protocol):
         """Tell that the consumer is alive: it takes rows or waits for them."""
         ...
 
-    def submit(self, place: Callable[[], T]) -> Future[T]:
-        """Place a run's rows, in another thread."""
+    def submit(self, place: Callable[[], T], *, urgent: bool) -> Future[T]:
+        """Place a run's rows, in another thread; what is urgent goes before what runs there, if it can."""
         ...
 
     def diagnose(self) -> tuple[str, float]:

@@ -38,9 +38,8 @@ T = TypeVar("T")
 _LOOK_SECONDS = 1.0
 # stacks of threads, and what allocators keep in pieces too small to give back
 _PROCESS_BYTES = 8 * 2**20
-# placing a run that a trainer may wait for goes before preparing the next window
-_PLACE_FIRST = 0
-_TASKS = 1
+# a task that runs makes way for what is urgent; what is placed goes before tasks that have not begun
+_URGENT, _PLACE, _TASKS = range(3)
 
 
 @dataclass(frozen=True)
@@ -135,6 +134,7 @@ class _Run:
             partial(_decoded_bytes, pa.total_allocated_bytes(), budget.tasks_bytes),
         )
         self.workers = executor.pool(resources.workers)
+        self.help = partial(self.workers.help, (_PLACE,))
         self.changed = threading.Condition(threading.RLock())
         self.ended = False
         self.disk = open_disk(program.job)
@@ -199,7 +199,7 @@ class _ThreadsRunner:
         run = self._run()
         if run is not None:
             work = task.work
-            call = partial(_run_task, self._run, self._context, task, tables, run.memory, cached)
+            call = partial(_run_task, self._run, self._context, task, tables, run.memory, cached, run.help)
             run.workers.submit((_TASKS, work.epoch, work.window, -work.stage, work.part), call)
 
 
@@ -210,9 +210,10 @@ def _run_task(
     tables: list[pa.Table] | None,
     memory: BufferPool,
     cached: Sequence[Tables],
+    between: Callable[[], None],
 ) -> None:
     try:
-        report, output, kept = run_task(context, task, tables, memory, cached)
+        report, output, kept = run_task(context, task, tables, memory, cached, between)
     except BaseException as error:
         failure = Failure.capture(error)
         if (run := run_ref()) is not None:
@@ -269,9 +270,9 @@ class _ThreadsFeed:
         with self._run.changed:
             self._run.driver.sign(self._shard)
 
-    def submit(self, place: Callable[[], T]) -> Future[T]:
+    def submit(self, place: Callable[[], T], *, urgent: bool) -> Future[T]:
         """Place a run's rows on the run's threads, before any task."""
-        return self._run.workers.submit((_PLACE_FIRST,), place)
+        return self._run.workers.submit((_URGENT if urgent else _PLACE,), place)
 
     def diagnose(self) -> tuple[str, float]:
         """Say what the shard waits for."""

@@ -44,6 +44,11 @@ class WorkerPool:
         self._queue.put(priority, future, call)
         return future
 
+    def help(self, before: tuple[int, ...]) -> None:
+        """Run, in the calling thread, what waits and is more urgent than ``before``."""
+        while (taken := self._queue.take_before(before)) is not None:
+            _run(*taken)
+
     def close(self) -> None:
         """Cancel what waits, and wait a bounded time for what runs."""
         self._queue.close()
@@ -76,6 +81,16 @@ class _Queue:
             _, _, future, call = heapq.heappop(self._heap)
             return future, call
 
+    def take_before(self, priority: tuple[int, ...]) -> tuple[Future[Any], Callable[[], Any]] | None:
+        # asked for often: without the lock what comes at this very moment waits for the next time
+        if not self._heap:
+            return None
+        with self._changed:
+            if not self._heap or self._heap[0][0] >= priority:
+                return None
+            _, _, future, call = heapq.heappop(self._heap)
+            return future, call
+
     def close(self) -> None:
         with self._changed:
             self._closed = True
@@ -87,11 +102,14 @@ class _Queue:
 
 def _work(queue: _Queue) -> None:
     while (taken := queue.take()) is not None:
-        future, call = taken
-        if future.set_running_or_notify_cancel():
-            try:
-                future.set_result(call())
-            except BaseException as error:
-                future.set_exception(error)
+        _run(*taken)
         # a thread that waits for work must not keep the last work's data alive
-        del taken, future, call
+        del taken
+
+
+def _run(future: Future[Any], call: Callable[[], Any]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)

@@ -105,7 +105,7 @@ class _RayFeed:
         """Tell that the consumer is alive."""
         tell(self._coordinator.sign, self._shard)
 
-    def submit(self, place: Callable[[], T]) -> Future[T]:
+    def submit(self, place: Callable[[], T], *, urgent: bool) -> Future[T]:
         """Place a run's rows in this process."""
         return self._workers.submit((), place)
 
