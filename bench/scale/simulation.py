@@ -230,7 +230,6 @@ def _sum_up(program: Program, budget: Budget, watch: _Watch, epochs: int) -> Out
     tasks = [len(program.parts(0, window)) for window in range(windows)]
     slices = budget.slices
     destinations = len(coordinator.destinations)
-    held = float(program.held_bytes.sum())
     ends = [
         max(times.ended for shard in shards for times in shard.windows if times.epoch == epoch)
         for epoch in range(epochs)
@@ -264,7 +263,7 @@ def _sum_up(program: Program, budget: Budget, watch: _Watch, epochs: int) -> Out
         slices=slices,
         tasks_per_window=float(np.mean(tasks)),
         objects_per_window=float(np.mean(tasks)) * destinations * slices,
-        object_bytes=held / (sum(tasks) * destinations * slices),
+        object_bytes=float(program.output_bytes.sum()) / (sum(tasks) * destinations * slices),
         peak_objects=nodes.ledger.peak_objects,
         tasks=coordinator.finished,
         driver_seconds=coordinator.measured_seconds,

@@ -26,6 +26,7 @@ class MapTasks:
         self._costs = costs
         self._nodes = nodes
         self._held_bytes = program.held_bytes
+        self._output_bytes = program.output_bytes
         self._decoded_bytes = program.job.source.blocks.memory_bytes
         self._parts = program.parts
         self._shards = program.shards
@@ -49,8 +50,9 @@ class MapTasks:
 
         def finish() -> None:
             self._nodes.ledger.take(node, -heap)
-            output, slices = self._put(task, node, held)
-            sizes = tuple(int(held / slices) for _ in range(slices))
+            put = float(self._output_bytes[blocks].sum())
+            output, slices = self._put(task, node, put)
+            sizes = tuple(int(put / slices) for _ in range(slices))
             report = TaskReport(
                 rows=tuple(rows or 0 for rows in task.rows),
                 slice_bytes=sizes,
@@ -64,13 +66,13 @@ class MapTasks:
 
         self._nodes.read(node, decoded * self._cluster.stored_share, compute)
 
-    def _put(self, task: Task, node: int, held: float) -> tuple[list[list[Output]], int]:
+    def _put(self, task: Task, node: int, size_bytes: float) -> tuple[list[list[Output]], int]:
         assert task.ordering is not None, "rows of the simulated data are known"
         layouts = task.ordering.layouts
         slices = layouts[0].slices
         output = [
             [Output(self._nodes.ledger, node, size) for _ in range(slices)]
-            for size in (held * len(layout.shards) / self._shards / slices for layout in layouts)
+            for size in (size_bytes * len(layout.shards) / self._shards / slices for layout in layouts)
         ]
         self._nodes.ledger.count(len(layouts) * slices)
         return output, slices

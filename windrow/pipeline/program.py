@@ -102,11 +102,16 @@ class Program:
 
         Blocks that must be counted before their rows are placed are held whole.
         """
+        held: NDArray[np.int64] = (self.output_bytes * _ROUNDING).astype(np.int64) + _BLOCK_BYTES
+        return held
+
+    @cached_property
+    def output_bytes(self) -> NDArray[np.float64]:
+        """(blocks,) the same without what memory is rounded up by, as it crosses from node to node."""
         blocks = self.job.source.blocks
         share = len(self.members) / self.shards if self.job.rows_known else 1.0
-        rows = (blocks.memory_bytes + self._extra_row_bytes * blocks.rows) * (share * _ROUNDING)
-        held: NDArray[np.int64] = rows.astype(np.int64) + _BLOCK_BYTES
-        return held
+        rows = blocks.memory_bytes + self._extra_row_bytes * blocks.rows
+        return (rows * share).astype(np.float64)
 
     @property
     def _extra_row_bytes(self) -> int:

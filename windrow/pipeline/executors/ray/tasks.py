@@ -41,8 +41,8 @@ def submit_task(
     slices = layouts[0].slices if layouts else 1
     stop = 1 + max(1, len(layouts)) * slices
     options: dict[str, Any] = {"num_returns": stop + len(task.keeps), "name": f"windrow:{_describe(task)}"}
-    if spread and not cached:
-        # otherwise Ray chooses the node that has most of the blocks
+    if spread and tables is None and not cached:
+        # otherwise Ray chooses the node that has most of what the task takes
         options["scheduling_strategy"] = "SPREAD"
     refs = _run_remote.options(**options).remote([context], task, tables, *cached)
     outputs = [refs[1 + i * slices : 1 + (i + 1) * slices] for i in range(len(layouts))]
