@@ -16,7 +16,6 @@ from windrow.pipeline.reader import Pace
 
 def test_a_consumer_that_works_is_served_first_and_one_that_only_waits_is_not() -> None:
     pace = Pace()
-    assert pace.works
     for _ in range(10):
         pace.note(worked=0.1, waited=1.0)
     assert not pace.works

@@ -33,8 +33,8 @@ __all__ = ["Pace", "RunReader"]
 
 _LOOK_SECONDS = 1.0
 _SIGN_SECONDS = 1.0
-# shares of the latest runs, about eight of them
-_PACE_WEIGHT, _STARVED = 1 / 8, 0.75
+# of about eight runs; a wait counts as so many times the work at most
+_PACE_WEIGHT, _LONGEST_WAIT = 1 / 8, 4
 # before the run's patience with a silent shard ends, so that what it drops is held by nobody
 _LET_GO_SECONDS = 4.0
 
@@ -64,6 +64,8 @@ class RunReader:
         Runs placed ahead.
     waiting
         The bounds of waiting.
+    pace
+        The consumer's, over all epochs.
     spans
         Takes what was done and when.
 
@@ -85,9 +87,11 @@ class RunReader:
         convert: Callable[[pa.RecordBatch], list[Any]] | None,
         depth: int,
         waiting: Waiting,
+        pace: Pace,
         spans: deque[Span],
     ) -> None:
-        self._walk = _Walk(feed, facts, shard, after, convert, depth, spans)
+        self._pace = pace
+        self._walk = _Walk(feed, facts, shard, after, convert, depth, pace, spans)
         self._run: _PlacedRun | None = None
         self._waiting = waiting
         self._feed = feed
@@ -148,7 +152,7 @@ class RunReader:
         asked = time.monotonic()
         run = self._next()
         given = time.monotonic()
-        self._walk.pace.note(worked=asked - self._given, waited=given - asked)
+        self._pace.note(worked=asked - self._given, waited=given - asked)
         self._given = given
         return run
 
@@ -199,16 +203,19 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._starved = _STARVED / 2
+        self._worked = self._waited = 0.0
 
     def note(self, *, worked: float, waited: float) -> None:
         """How long the consumer worked on a run, and then waited for the next."""
-        self._starved += ((waited > worked) - self._starved) * _PACE_WEIGHT
+        self._worked += (worked - self._worked) * _PACE_WEIGHT
+        # one long wait, as for the first window, tells nothing of the consumer
+        waited = min(waited, _LONGEST_WAIT * self._worked)
+        self._waited += (waited - self._waited) * _PACE_WEIGHT
 
     @property
     def works(self) -> bool:
-        """Whether it found enough of the latest runs ready."""
-        return self._starved < _STARVED
+        """Whether it worked for longer than it waited, of late."""
+        return self._worked > self._waited
 
 
 class _Walk:
@@ -222,6 +229,7 @@ class _Walk:
         after: tuple[MapBatches, ...],
         convert: Callable[[pa.RecordBatch], list[Any]] | None,
         depth: int,
+        pace: Pace,
         spans: deque[Span],
     ) -> None:
         self._feed = feed
@@ -231,7 +239,7 @@ class _Walk:
         self._convert = convert
         self._spans = spans
         self._room = threading.Semaphore(depth)
-        self.pace = Pace()
+        self._pace = pace
         self._stopped = threading.Event()
         self.starts: list[tuple[int, int]] = []
         self._stash: list[tuple[int, Future[_PlacedRun | None]]] = []
@@ -318,7 +326,7 @@ class _Walk:
         assert data.layout is not None, "a run belongs to a layout"
         # in a list that is emptied, so that nobody holds pieces when their slice is told to be free
         place = partial(self._place, window, [data.slices[run.slice]], run, uses)
-        return self._feed.submit(place, urgent=self.pace.works)
+        return self._feed.submit(place, urgent=self._pace.works)
 
     def _place(self, window: int, pieces: list[list[Piece]], run: Run, uses: SliceUses) -> _PlacedRun:
         began = time.time()

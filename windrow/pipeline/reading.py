@@ -19,7 +19,7 @@ from windrow.pipeline.executors.seam import EpochFacts, Feed
 from windrow.pipeline.prefetch import Prefetcher
 from windrow.pipeline.program import Program
 from windrow.pipeline.progress import ProgressLine, is_shown
-from windrow.pipeline.reader import RunReader
+from windrow.pipeline.reader import Pace, RunReader
 from windrow.pipeline.stats import Span
 from windrow.pipeline.waiting import Waiting
 
@@ -173,6 +173,7 @@ def start_reading(
     delivery: Delivery,
     *,
     shard: int,
+    pace: Pace,
     spans: deque[Span],
 ) -> Reading:
     """Begin to read an epoch that has been opened."""
@@ -190,6 +191,7 @@ def start_reading(
         convert=(lambda rows: list(convert(rows))) if delivery.early else None,
         depth=depth,
         waiting=Waiting(),
+        pace=pace,
         spans=spans,
     )
     progress = None

@@ -20,6 +20,7 @@ from windrow.pipeline.executors.seam import EpochFacts, Feed, Session
 from windrow.pipeline.finalizing import in_background
 from windrow.pipeline.job import Job
 from windrow.pipeline.program import Program
+from windrow.pipeline.reader import Pace
 from windrow.pipeline.reading import Reading, start_reading
 from windrow.pipeline.stats import RunStats, Span, Stats, Tally
 from windrow.pipeline.unequal_steps import find_unequal_steps
@@ -85,6 +86,7 @@ class Shard(Deliverable):
         self._epochs = 0
         self._tally = Tally()
         self._spans: deque[Span] = deque(maxlen=_SPANS_KEPT)
+        self._pace = Pace()
 
     def __repr__(self) -> str:
         return f"Shard({self._shard} of {self._program.shards}, at epoch {self._cursor.epoch})"
@@ -207,6 +209,7 @@ class Shard(Deliverable):
                 facts,
                 delivery,
                 shard=self._shard,
+                pace=self._pace,
                 spans=self._spans,
             )
             iterator = BatchIterator(reading)
