@@ -14,21 +14,27 @@ from windrow.pipeline.batches import align_runs
 from windrow.pipeline.reader import Pace
 
 
+def note(pace: Pace, *, worked: float, waited: float) -> None:
+    for _ in range(4):
+        pace.add(worked=worked / 4, waited=waited / 4)
+    pace.end_run()
+
+
 def test_a_consumer_that_works_is_served_first_and_one_that_only_waits_is_not() -> None:
     pace = Pace()
     for _ in range(10):
-        pace.note(worked=0.1, waited=1.0)
+        note(pace, worked=0.1, waited=1.0)
     assert not pace.works
     for _ in range(10):
-        pace.note(worked=1.0, waited=0.1)
+        note(pace, worked=1.0, waited=0.1)
     assert pace.works
 
 
 def test_a_hiccup_changes_nothing() -> None:
     pace = Pace()
     for _ in range(10):
-        pace.note(worked=1.0, waited=0.1)
-    pace.note(worked=0.1, waited=60.0)
+        note(pace, worked=1.0, waited=0.1)
+    note(pace, worked=0.1, waited=60.0)
     assert pace.works
 
 
@@ -39,20 +45,27 @@ def test_a_run_of_whole_batches_is_handed_on_itself() -> None:
     assert sum(span is run for span in spans for run in runs) == 3
 
 
-@pytest.mark.parametrize("batch_size", [7, 64, 1_000])
+ROWS = 1_200_000
+
+
+@pytest.mark.parametrize("batch_size", [7_000, 550_000])
 def test_batches_made_where_runs_are_placed_are_those_made_when_asked_for(
     tmp_path: Path, batch_size: int
 ) -> None:
-    pq.write_table(pa.table({"x": np.arange(500)}), tmp_path / "x.parquet", row_group_size=33)
-    ds = windrow.read_parquet(tmp_path, target_block_bytes=1).window(blocks_per_window=3)
+    pq.write_table(pa.table({"x": np.arange(ROWS)}), tmp_path / "x.parquet", row_group_size=33_333)
+    ds = windrow.read_parquet(tmp_path, target_block_bytes=1).window(blocks_per_window=21)
     pipe = ds.random_shuffle_each_window(seed=3).options(executor="threads")
     early, late = (
-        [batch["x"].tolist() for batch in pipe.iter_batches(batch_size, batch_format=batch_format)]
-        for batch_format in ("numpy", "pandas")
+        [batch["x"].to_numpy() if batch_format == "pandas" else batch["x"] for batch in batches]
+        for batch_format, batches in (
+            (name, pipe.iter_batches(batch_size, batch_format=name)) for name in ("numpy", "pandas")
+        )
     )
-    tensors = [batch["x"].tolist() for batch in pipe.iter_torch_batches(batch_size)]
-    assert early == late == tensors
-    assert sorted(x for batch in early for x in batch) == list(range(500))
+    tensors = [batch["x"].numpy() for batch in pipe.iter_torch_batches(batch_size)]
+    assert [len(batch) for batch in early] == [len(batch) for batch in late]
+    assert all(map(np.array_equal, early, late))
+    assert all(map(np.array_equal, early, tensors))
+    assert np.array_equal(np.sort(np.concatenate(early)), np.arange(ROWS))
 
 
 def test_what_cannot_become_a_tensor_is_refused_wherever_batches_are_made(tmp_path: Path) -> None:

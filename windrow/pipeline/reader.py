@@ -34,7 +34,7 @@ __all__ = ["Pace", "RunReader"]
 _LOOK_SECONDS = 1.0
 _SIGN_SECONDS = 1.0
 # of about eight runs; a wait counts as so many times the work at most
-_PACE_WEIGHT, _LONGEST_WAIT = 1 / 8, 4
+_PACE_WEIGHT, _LONGEST_WAIT = 1 / 8, 2
 # before the run's patience with a silent shard ends, so that what it drops is held by nobody
 _LET_GO_SECONDS = 4.0
 
@@ -97,7 +97,7 @@ class RunReader:
         self._feed = feed
         self._shard = shard
         self._epoch = facts.epoch
-        self._signed = self._given = time.monotonic()
+        self._signed = time.monotonic()
         self.rows = 0
         self.size_bytes = 0
         self._row_bytes = 0.0
@@ -107,7 +107,8 @@ class RunReader:
         self._thread.start()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        while (run := self._next_timed()) is not None:
+        while (run := self._next()) is not None:
+            self._pace.end_run()
             self._walk.taken()
             self.rows += run.rows.num_rows
             self.size_bytes += self._size_of(run.rows)
@@ -147,14 +148,6 @@ class RunReader:
         self._walk.stop()
         if self._thread.ident != threading.get_ident():
             self._thread.join(_LOOK_SECONDS)
-
-    def _next_timed(self) -> _PlacedRun | None:
-        asked = time.monotonic()
-        run = self._next()
-        given = time.monotonic()
-        self._pace.note(worked=asked - self._given, waited=given - asked)
-        self._given = given
-        return run
 
     def _next(self) -> _PlacedRun | None:
         began, warned = time.monotonic(), False
@@ -204,9 +197,17 @@ class Pace:
 
     def __init__(self) -> None:
         self._worked = self._waited = 0.0
+        self._run_worked = self._run_waited = 0.0
 
-    def note(self, *, worked: float, waited: float) -> None:
-        """How long the consumer worked on a run, and then waited for the next."""
+    def add(self, *, worked: float, waited: float) -> None:
+        """How long the consumer worked on a batch, and then waited for the next."""
+        self._run_worked += worked
+        self._run_waited += waited
+
+    def end_run(self) -> None:
+        """All batches of a run have been taken."""
+        worked, waited = self._run_worked, self._run_waited
+        self._run_worked = self._run_waited = 0.0
         self._worked += (worked - self._worked) * _PACE_WEIGHT
         # one long wait, as for the first window, tells nothing of the consumer
         waited = min(waited, _LONGEST_WAIT * self._worked)
@@ -214,8 +215,8 @@ class Pace:
 
     @property
     def works(self) -> bool:
-        """Whether it worked for longer than it waited, of late."""
-        return self._worked > self._waited
+        """Whether it worked for most of the time, of late."""
+        return self._worked > 2 * self._waited
 
 
 class _Walk:

@@ -61,6 +61,7 @@ class Reading:
         delivery: Delivery,
         *,
         shard: int,
+        pace: Pace,
         spans: deque[Span],
         progress: ProgressLine | None,
     ) -> None:
@@ -73,6 +74,8 @@ class Reading:
         self._ending = threading.Lock()
         self._reader = reader
         self._shard = shard
+        self._pace = pace
+        self._returned = time.time()
         self._spans = spans
         self._progress = progress
         if delivery.background and delivery.prefetch_batches:
@@ -129,6 +132,7 @@ class Reading:
         self.steps += 1
         self._reader.give_sign()
         self._note_wait(began)
+        self._returned = time.time()
         return batch
 
     def end(self, *, whole: bool = False, failed: bool = False) -> bool:
@@ -152,6 +156,7 @@ class Reading:
     def _note_wait(self, began: float) -> None:
         now = time.time()
         self.wait_seconds += now - began
+        self._pace.add(worked=began - self._returned, waited=now - began)
         if now - began > _SPAN_SECONDS:
             span = Span("wait", self.epoch, self._reader.window, began, now, f"shard {self._shard}")
             self._spans.append(span)
@@ -183,12 +188,14 @@ def start_reading(
     depth = max(2, ahead + runs_per_batch)
     # without transforms, the schema has been checked before anything was read
     convert = partial(_convert_span, delivery, delivery.check if job.before or job.after else None)
+    # of many small batches a consumer makes its own at less cost than the threads that place
+    is_one = facts.run_rows <= delivery.batch_rows
     reader = RunReader(
         feed,
         facts,
         shard,
         after=job.after,
-        convert=(lambda rows: list(convert(rows))) if delivery.early else None,
+        convert=(lambda rows: list(convert(rows))) if delivery.early and is_one else None,
         depth=depth,
         waiting=Waiting(),
         pace=pace,
@@ -198,7 +205,9 @@ def start_reading(
     if shard == program.members[0] and is_shown(job.options.progress):
         progress = ProgressLine(feed, facts, shard, job.epochs)
     batches = _convert(reader, delivery.batch_rows, convert)
-    return Reading(owner, reader, facts, batches, delivery, shard=shard, spans=spans, progress=progress)
+    return Reading(
+        owner, reader, facts, batches, delivery, shard=shard, pace=pace, spans=spans, progress=progress
+    )
 
 
 def _close(batches: Any) -> None:
