@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from itertools import islice
 from typing import Any
 
@@ -13,7 +14,7 @@ from bench.request import Request
 from bench.spans import Span
 from bench.tensors import TableToTensors
 
-__all__ = ["ShardEpochs", "build_chain", "convert_spans", "promise_memory"]
+__all__ = ["ShardEpochs", "build_chain", "convert_spans", "import_all", "promise_memory"]
 
 
 def build_chain(request: Request, executor: str) -> Any:
@@ -36,6 +37,12 @@ def build_chain(request: Request, executor: str) -> Any:
         cache=request.cache,
         cache_limit=request.cache_limit,
     )
+
+
+def import_all() -> None:
+    """Import what reading imports when it is first needed: idle memory is that with imports done."""
+    for name in ("fsspec.implementations.local", "pyarrow.dataset", "pyarrow.parquet"):
+        import_module(name)
 
 
 def promise_memory(chain: Any, request: Request) -> Promise:

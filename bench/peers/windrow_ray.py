@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.account import Account
-from bench.peers.windrow_chain import ShardEpochs, build_chain, promise_memory
+from bench.peers.windrow_chain import ShardEpochs, build_chain, import_all, promise_memory
 from bench.promise import Promise
 from bench.ray_session import start_ray, start_trainers, train_all
 from bench.request import Request
@@ -27,7 +27,8 @@ class WindrowRay:
         self._promise: Promise | None = None
 
     def prepare(self) -> None:
-        """Start Ray and the trainers."""
+        """Start Ray and the trainers, and import what reading needs."""
+        import_all()
         self._store = start_ray(self._request)
         self._actors = start_trainers(self._request, ["torch", "windrow"])
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from bench.account import Account
-from bench.peers.windrow_chain import ShardEpochs, build_chain, promise_memory
+from bench.peers.windrow_chain import ShardEpochs, build_chain, import_all, promise_memory
 from bench.promise import Promise
 from bench.request import Request
 from bench.spans import Span
@@ -36,9 +36,10 @@ class WindrowThreads:
         return Trainer(self._request, f"trainer {number}", note)
 
     def prepare(self) -> None:
-        """Import torch."""
+        """Import torch, and what reading needs."""
         import torch
 
+        import_all()
         torch.set_num_threads(1)
 
     def run(self) -> Sequence[TrainerResult]:
