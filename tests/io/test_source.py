@@ -6,15 +6,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 import pytest
 
 from tests.io.files import read_all, write
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.source import Source
+from windrow.io.filesystems import Files
 from windrow.io.source import ParquetSource, open_parquet
 
 
@@ -298,3 +301,9 @@ def test_rows_equal_what_pyarrow_reads(hive: Path) -> None:
     expected = pq.read_table(hive)
     table = read_all(open_parquet(hive))
     assert table.column("n").equals(expected.column("n"))
+
+
+@pytest.mark.parametrize("filesystem", [None, pa_fs.LocalFileSystem(), fsspec.filesystem("memory")])
+def test_a_file_that_is_not_there_has_no_stamp(tmp_path: Path, filesystem: Any) -> None:
+    with pytest.raises(SourceError, match=r"x.parquet: .*read the dataset anew"):
+        Files(str(tmp_path), filesystem).stamp("x.parquet")

@@ -80,6 +80,8 @@ class Files:
                 return f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns}".encode()
             if isinstance(self.filesystem, pa_fs.FileSystem):
                 info = self.filesystem.get_file_info(path)
+                if info.type == pa_fs.FileType.NotFound:
+                    raise FileNotFoundError(path)
                 return f"{info.size} {info.mtime_ns}".encode()
             return str(self.filesystem.ukey(path)).encode()
         except Exception as error:
