@@ -17,6 +17,8 @@ from tests.conftest import REPOSITORY
 from tests.end_to_end.data import write_wide
 from tests.end_to_end.reading import at_once
 from windrow import Shard
+from windrow.core.sizes import format_bytes
+from windrow.pipeline.stats import RunStats
 
 pytestmark = pytest.mark.timeout(170)
 
@@ -99,6 +101,36 @@ def test_windows_of_much_of_the_limit_stream_on_threads(wide: Path, share: float
     run = shards[0].stats().run
     assert 0 < run.peak_held_bytes <= run.memory_bytes <= limit
     assert run.dropped_windows == 0
+
+
+def _widen(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    # what 16 columns became that were one
+    return {"key": batch["key"], **{f"y{i}": batch["key"] + i for i in range(15)}}
+
+
+def _read_all(shard: Shard) -> tuple[np.ndarray, RunStats]:
+    keys = _read_keys(shard)
+    return keys, shard.stats().run
+
+
+def test_what_transforms_add_is_told_and_counts_under_the_limit(executor: str, wide: Path) -> None:
+    limit = 600_000_000
+    ds = windrow.read_parquet(str(wide), target_block_bytes=1, columns=["key"]).map_batches(_widen)
+    pipe = ds.window(bytes_per_window="8MB").random_shuffle_each_window(seed=1)
+    pipe = pipe.options(executor=executor, memory_limit=limit)
+    announced = pipe.explain().budget.total_bytes
+    shard = pipe.iterator()
+    with pytest.warns(RuntimeWarning, match=r"blocks take 9\.\d times the memory") as caught:
+        keys, run = _read_all(shard)
+    assert np.array_equal(np.sort(keys), np.arange(ROWS))
+    assert len(caught) == 1
+    # two windows of 64 MB as held, and what grows beside them
+    assert run.promised_bytes > 1.2 * announced
+    assert format_bytes(run.promised_bytes) in str(caught[0].message)
+    if executor == "threads":
+        assert run.promised_bytes <= limit
+        assert run.memory_bytes < limit - 200_000_000
+    assert 128_000_000 < run.peak_held_bytes <= run.memory_bytes
 
 
 ASKS: dict[str, Callable[[windrow.DatasetPipeline], Any]] = {

@@ -194,21 +194,28 @@ def test_lengths_of_rows_that_are_not_known(executor: str, tmp_path: Path) -> No
         with pytest.raises(TypeError, match=r"count\(\)"):
             len(batches)
         assert sorted(column(list(batches))) == list(range(500))
+        # counts once learnt serve later epochs
+        assert shard.steps_per_epoch(30) == 17
         batches = shard.iter_batches(30)
-        assert len(batches) == 17  # counts once learnt serve later epochs
+        assert len(batches) == 17
         assert sorted(column(list(batches))) == list(range(500))
 
 
+@pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize(("equal", "left_out", "padded"), [(True, 2, 0), ("pad", 0, 1), (False, 0, 0)])
 def test_what_equal_leaves_out_and_repeats(
-    executor: str, tmp_path: Path, equal: Any, left_out: int, padded: int
+    executor: str, tmp_path: Path, equal: Any, left_out: int, padded: int, counted: bool
 ) -> None:
     path = write_numbers(tmp_path / "x.parquet", 1_001)
-    pipe = windrow.read_parquet(str(path), target_block_bytes=1).window(blocks_per_window=4)
+    # with a filter the rows are known when they have been read
+    given = pc.field("x") + 1 > 0 if counted else None
+    pipe = windrow.read_parquet(str(path), target_block_bytes=1, filter=given).window(blocks_per_window=4)
     shards = pipe.random_shuffle_each_window(seed=2).options(executor=executor).split(3, equal=equal)
 
     def read(shard: Shard) -> tuple[list[int], int]:
         epoch = next(shard.iter_epochs())
+        with pytest.raises(windrow.PlanError, match="epoch 0 repeats"):
+            _ = epoch.padded_rows
         found = column(list(epoch.iter_batches(50)))
         return found, epoch.padded_rows
 

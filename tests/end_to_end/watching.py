@@ -14,6 +14,7 @@ import ray
 from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from tests.end_to_end.reading import eventually
 from windrow import Shard
 from windrow.pipeline.executors.ray import tasks
 from windrow.pipeline.executors.ray.coordinator import Coordinator
@@ -192,6 +193,24 @@ class Reading:
     dropped_windows: int
 
 
+def _find_holders(refs: list[ray.ObjectRef]) -> dict[str, Got]:
+    """Where objects are that this process has got.
+
+    Their owner hears of a new copy some time after its reader does.
+    """
+    here = ray.get_runtime_context().get_node_id()
+    found: dict[str, Got] = {}
+
+    def has_heard() -> bool:
+        places = ray.experimental.get_object_locations(refs)
+        for ref, where in places.items():
+            found[ref.hex()] = Got(where["object_size"] or 0, frozenset(where["node_ids"] or ()))
+        return all(here in got.holders and got.size_bytes for got in found.values())
+
+    eventually(has_heard)
+    return found
+
+
 class WatchedTrainer:
     """Reads an epoch of a shard, and notes the objects that its process gets."""
 
@@ -203,8 +222,7 @@ class WatchedTrainer:
         def noting(refs: Any, **options: Any) -> Any:
             values = get(refs, **options)
             if isinstance(refs, list):
-                for ref, where in ray.experimental.get_object_locations(refs).items():
-                    self._got[ref.hex()] = Got(where["object_size"] or 0, frozenset(where["node_ids"] or ()))
+                self._got |= _find_holders(refs)
             return values
 
         ray.get = noting

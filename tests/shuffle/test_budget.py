@@ -57,6 +57,28 @@ def test_an_estimate_may_grow_up_to_the_limit() -> None:
     assert plan(100, 2, 1000).windows_limit_bytes == 200
 
 
+@given(st.floats(1.0, 20.0), st.booleans())
+def test_what_grows_takes_from_the_windows_and_never_from_the_limit(growth: float, covers_all: bool) -> None:
+    budget = plan_budget(
+        window_bytes=100_000,
+        windows=2,
+        runs_bytes=30_000,
+        tasks_bytes=20_000,
+        limit_bytes=1_000_000,
+        limit_covers_all=covers_all,
+        exact=False,
+        blocks_bytes=5_000,
+    )
+    grown = budget.grown(growth)
+    assert grown.window_bytes == int(100_000 * growth)
+    beside = grown.runs_bytes + grown.tasks_bytes
+    assert abs(beside - 35_000 * growth - 15_000) < 3
+    assert abs(grown.windows_limit_bytes - max(0, 1_000_000 - covers_all * beside)) < 3
+    assert abs(grown.windows_bytes - min(200_000 * growth, grown.windows_limit_bytes)) < 3
+    assert abs(grown.total_bytes - grown.windows_bytes - beside) < 3
+    assert budget.grown(1.0) == budget
+
+
 def test_a_single_window_may_be_a_little_larger_in_another_epoch() -> None:
     assert plan(100, 1, 1000).windows_limit_bytes == 125
     assert plan(100, 1, 110).windows_limit_bytes == 110

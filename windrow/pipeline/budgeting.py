@@ -120,6 +120,7 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
         processes_bytes=resources.processes_bytes + len(program.members) * resources.shard_bytes,
         copies=resources.copies,
         slices=_slices(program, resources),
+        blocks_bytes=resources.workers * int(job.source.blocks.memory_bytes.max(initial=0)),
     )
 
 

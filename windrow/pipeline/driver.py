@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from windrow.core.errors import PlanError
+from windrow.core.sizes import format_bytes
 from windrow.pipeline.cache.run_cache import RunCache
 from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.executors.seam import EpochFacts, TaskRunner
@@ -45,6 +46,8 @@ __all__ = ["PATIENCE_SECONDS", "Driver"]
 
 PATIENCE_SECONDS = 5.0
 _SPANS_KEPT = 20_000
+# An estimate that is passed by less is what estimates do.
+_TOLD_AGAIN, _TOLD_AGAIN_BYTES = 1.2, 64 * 2**20
 
 
 class Driver:
@@ -89,6 +92,9 @@ class Driver:
         self._tasks = 0
         self._peak_bytes = 0
         self._left_out_rows = 0
+        self._promised_bytes = budget.total_bytes
+        self._told_bytes = budget.total_bytes
+        self._look_out: list[str] = []
         self._cache = RunCache(cache_bytes, job.source.blocks.memory_bytes)
         self._uncounted: dict[int, Deal] = {}
         self._events: deque[Event] = deque()
@@ -104,6 +110,7 @@ class Driver:
             crosses_epochs=not job.on_demand,
             slices=budget.slices,
             patience_seconds=PATIENCE_SECONDS,
+            beside_bytes=budget.beside_bytes,
         )
         self._scheduler = Scheduler(limits, self._shape)
 
@@ -136,7 +143,7 @@ class Driver:
             deal=deal,
             run_rows=self._program.run_rows(batch_rows),
             total=self._total(cursor.epoch),
-            look_out=self._cache.take_trouble(),
+            look_out=self.take_look_out(),
         )
 
     def poll(self, shard: int, epoch: int, window: int, have: Collection[int]) -> WindowReply:
@@ -148,6 +155,11 @@ class Driver:
         if held is None:
             return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
         return held.reply(shard, parts, have)
+
+    def take_look_out(self) -> tuple[str, ...]:
+        """What users should know, one line each, and each but once."""
+        look_out, self._look_out = tuple(self._look_out), []
+        return (*look_out, *self._cache.take_trouble())
 
     @property
     def failure(self) -> Failure | None:
@@ -184,10 +196,13 @@ class Driver:
         return RunStats(
             tasks=self._tasks,
             held_bytes=self._scheduler.held_bytes,
-            memory_bytes=self._budget.outputs_limit_bytes,
+            memory_bytes=self._scheduler.memory_bytes,
             peak_held_bytes=self._peak_bytes,
+            promised_bytes=self._promised_bytes,
             dropped_windows=self._scheduler.dropped_windows,
             left_out_rows=self._left_out_rows,
+            epoch_rows=int(self._rows.sum()) if self._rows_known else None,
+            windows_ready=self._scheduler.windows_ready,
             spans=tuple(self._spans) if spans else (),
             cache_hits=self._cache.told.hits,
             cache_misses=self._cache.told.misses,
@@ -222,6 +237,7 @@ class Driver:
             held.take(work.part, output, ordered=task.ordering is not None)
         self._handle(Finished(work, sum(report.rows), report.slice_bytes))
         self._note_left_out()
+        self._note_growth()
 
     def blocks_lost(self, task: Task) -> Task:
         """Kept blocks that came with a task are lost: returns the task that reads them again."""
@@ -268,6 +284,24 @@ class Driver:
             if total is not None:
                 self._left_out_rows += deal.left_out_rows(total)
                 del self._uncounted[epoch]
+
+    def _note_growth(self) -> None:
+        """Tell again what the run holds at most, where blocks turn out larger than was estimated."""
+        growth = self._scheduler.growth
+        if self._budget.exact or growth == 1:
+            return
+        budget = self._budget.grown(growth)
+        self._promised_bytes = max(self._promised_bytes, budget.total_bytes)
+        told = self._told_bytes
+        if self._promised_bytes > max(_TOLD_AGAIN * told, told + _TOLD_AGAIN_BYTES):
+            self._told_bytes = self._promised_bytes
+            self._look_out.append(
+                f"blocks take {growth:.1f} times the memory that was estimated: the run holds about "
+                f"{format_bytes(self._promised_bytes)} in all where {format_bytes(told)} were announced; "
+                f"a window takes about {format_bytes(budget.window_bytes / budget.copies)} of the "
+                f"{format_bytes(self._scheduler.memory_bytes)} that all windows may. For less, ask for smaller "
+                "windows with window(bytes_per_window=...)"
+            )
 
     def _total(self, epoch: int) -> int | None:
         # counts learnt in an earlier epoch hold even where this one was begun without them

@@ -51,14 +51,16 @@ class Epoch(Deliverable):
         Raises
         ------
         PlanError
-            Before the first ``iter_*`` call, or while row counts are unknown.
+            Before the first ``iter_*`` call; with a filter, or a transform that changes row counts,
+            before the first epoch has been read.
         """
-        if self._facts is None or self._facts.total is None:
+        total = None if self._facts is None else self._of._total_rows()
+        if self._facts is None or total is None:
             raise PlanError(
                 f"how many rows epoch {self._number} repeats is known once it is read with a batch size, "
                 "and the rows of the dataset are known"
             )
-        return self._facts.deal.padded_rows(self._facts.total)
+        return self._facts.deal.padded_rows(total)
 
     def _deliver(self, delivery: Delivery) -> BatchIterator:
         if self._facts is not None or self._of._cursor.epoch != self._number:

@@ -26,12 +26,15 @@ class WindowReply:
     outputs
         By part: the handle of each slice of this destination; None where every shard
         has passed the slice.
+    look_out
+        What users should know, one line each.
     """
 
     attempt: int
     parts: int
     layout: WindowRuns | None
     outputs: dict[int, list[Any]]
+    look_out: tuple[str, ...] = ()
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import Literal
@@ -31,14 +32,20 @@ def describe_progress(
     wait_share: float,
     run: RunStats,
 ) -> str:
-    """Write the line: epoch, window, step, speed, waiting, memory."""
+    """Write the line: epoch, window and the next one, step, speed, waiting, memory."""
     steps = "" if facts.total is None else f"/{facts.deal.steps(facts.total, shard):,}"
     return (
         f"epoch {facts.epoch + 1}{'' if epochs is None else f'/{epochs}'}"
-        f" · window {window + 1}/{facts.windows} · step {step:,}{steps}"
+        f" · window {window + 1}/{facts.windows}{_describe_next((facts.epoch, window), run)} · step {step:,}{steps}"
         f" · {bytes_per_second / 1e9:.2f} GB/s · trainer waits {wait_share:.1%}"
         f" · {format_bytes(run.held_bytes)} of {format_bytes(run.memory_bytes)}"
     )
+
+
+def _describe_next(place: tuple[int, int], run: RunStats) -> str:
+    """How far the window is that comes next, once it is being prepared."""
+    ready = next((share for key, share in sorted(run.windows_ready.items()) if key > place), None)
+    return "" if ready is None else f", next {math.floor(100 * ready)} % ready"
 
 
 class ProgressLine:

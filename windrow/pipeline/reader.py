@@ -114,6 +114,7 @@ class RunReader:
             self.size_bytes += self._size_of(run.rows)
             self.window = run.window
             self._check_schema(run)
+            self._warn()
             self._run = run
             yield run.rows
 
@@ -133,6 +134,10 @@ class RunReader:
             self._schema = run.rows.schema
         elif self._schema != run.rows.schema:
             check_schema(self._schema, run.rows.schema, f"epoch {self._epoch}, window {run.window}")
+
+    def _warn(self) -> None:
+        while self._walk.look_out:
+            warnings.warn(self._walk.look_out.popleft(), RuntimeWarning, stacklevel=2)
 
     def window_at(self, row: int) -> tuple[int, int]:
         """The window that holds a row of the epoch, and the row at which it begins."""
@@ -243,6 +248,7 @@ class _Walk:
         self._pace = pace
         self._stopped = threading.Event()
         self.starts: list[tuple[int, int]] = []
+        self.look_out: deque[str] = deque()
         self._stash: list[tuple[int, Future[_PlacedRun | None]]] = []
         self.queue: queue.SimpleQueue[Future[_PlacedRun | None]] = queue.SimpleQueue()
 
@@ -278,6 +284,7 @@ class _Walk:
             data = self._feed.window(self._facts.epoch, window, self._stopped)
             if data is None:
                 return False
+            self.look_out.extend(data.look_out)
             if data.layout is None:
                 self._report(window)(0, True)
                 return True

@@ -137,13 +137,14 @@ class Shard(Deliverable):
         Raises
         ------
         PlanError
-            While row counts are unknown (a filter, or a transform that changes them).
+            While row counts are unknown (a filter, or a transform that changes them): before
+            the first epoch has been read.
         """
         total = self._total_rows()
         if total is None:
             raise PlanError(
                 "how many rows an epoch has is not known before a filter or a row-changing transform has "
-                "run: use count() on the dataset, which reads it once"
+                "run: read an epoch first, or use count() on the dataset, which reads it once"
             )
         return self._program.deal(batch_size, drop_last=drop_last).steps(total, self._shard)
 
@@ -256,8 +257,11 @@ class Shard(Deliverable):
         return not self._closed and (epochs is None or self._cursor.epoch < epochs)
 
     def _total_rows(self) -> int | None:
-        job = self._program.job
-        return int(self._program.stored_rows.sum()) if job.rows_known else None
+        """Rows of an epoch, all shards together, or None before they have been counted."""
+        if self._program.job.rows_known:
+            return int(self._program.stored_rows.sum())
+        run = self._run_stats if self._feed is None else self._feed.run_stats(spans=False)
+        return run.epoch_rows
 
     def _leave(self, epoch: int) -> None:
         """Go on to the next epoch, whether or not this one was read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -45,10 +46,17 @@ class RunStats:
         What map outputs hold now, those being made included, and what they may hold.
     peak_held_bytes
         The most they have held.
+    promised_bytes
+        What the run holds at most, as ``explain()`` told; where that was an estimate and blocks
+        turned out larger, what it has become.
     dropped_windows
         Windows dropped while a shard still needed them, to be produced again.
     left_out_rows
         Rows that ``equal=True`` left out, over all epochs opened.
+    epoch_rows
+        Rows of an epoch, all shards together; None until they are counted.
+    windows_ready
+        Of each window that is held or being prepared, by epoch and number, the share that is ready.
     spans
         When tasks ran.
     cache_hits, cache_misses
@@ -61,8 +69,11 @@ class RunStats:
     held_bytes: int = 0
     memory_bytes: int = 0
     peak_held_bytes: int = 0
+    promised_bytes: int = 0
     dropped_windows: int = 0
     left_out_rows: int = 0
+    epoch_rows: int | None = None
+    windows_ready: Mapping[tuple[int, int], float] = field(default_factory=dict, repr=False, hash=False)
     spans: tuple[Span, ...] = field(default=(), repr=False)
     cache_hits: int = 0
     cache_misses: int = 0

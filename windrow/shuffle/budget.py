@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from windrow.core.errors import PlanError
 from windrow.core.sizes import format_bytes
@@ -44,6 +44,10 @@ class Budget:
         What the processes of workers and trainers take, beside the data.
     copies
         How often a window is held: the bytes of windows above count every copy.
+    blocks_bytes
+        Of ``tasks_bytes``, a block in each task: where blocks turn out larger, so does this.
+    shared
+        Whether runs and tasks count against the limit too.
     """
 
     window_bytes: int
@@ -57,6 +61,8 @@ class Budget:
     exact: bool
     processes_bytes: int = 0
     copies: float = 1.0
+    blocks_bytes: int = 0
+    shared: bool = False
 
     @property
     def outputs_limit_bytes(self) -> int:
@@ -68,6 +74,31 @@ class Budget:
         """The promise: everything together."""
         windows = self.windows_limit_bytes if self.exact else self.windows_bytes
         return windows + self.runs_bytes + self.tasks_bytes + self.processes_bytes
+
+    @property
+    def beside_bytes(self) -> int:
+        """What grows with the rows beside the windows, under the same limit."""
+        return self.runs_bytes + self.blocks_bytes if self.shared else 0
+
+    def grown(self, growth: float) -> Budget:
+        """The same budget where blocks turn out to take ``growth`` times what was expected.
+
+        Examples
+        --------
+        >>> budget = plan_budget(window_bytes=10, windows=2, runs_bytes=2, tasks_bytes=2,
+        ...     limit_bytes=50, limit_covers_all=True, exact=False, blocks_bytes=2)
+        >>> budget.total_bytes, budget.grown(2.0).total_bytes, budget.grown(3.0).total_bytes
+        (24, 48, 50)
+        """
+        windows_limit = max(0, self.windows_limit_bytes - int(self.beside_bytes * (growth - 1)))
+        return replace(
+            self,
+            window_bytes=int(self.window_bytes * growth),
+            windows_bytes=min(windows_limit, int(self.windows_bytes * growth)),
+            windows_limit_bytes=windows_limit,
+            runs_bytes=int(self.runs_bytes * growth),
+            tasks_bytes=self.tasks_bytes + int(self.blocks_bytes * (growth - 1)),
+        )
 
 
 def plan_budget(
@@ -83,6 +114,7 @@ def plan_budget(
     processes_bytes: int = 0,
     copies: float = 1.0,
     slices: int = MAX_SLICES,
+    blocks_bytes: int = 0,
 ) -> Budget:
     """Fit windows into a memory limit: slice finer, then overlap less, then refuse.
 
@@ -105,6 +137,8 @@ def plan_budget(
         How often a window is held; ``window_bytes`` counts every copy.
     slices
         Into how many slices to cut where not all windows fit.
+    blocks_bytes
+        Of ``tasks_bytes``, a block in each task.
 
     Raises
     ------
@@ -136,6 +170,8 @@ def plan_budget(
         exact=exact,
         processes_bytes=processes_bytes,
         copies=copies,
+        blocks_bytes=blocks_bytes,
+        shared=limit_covers_all,
     )
 
 

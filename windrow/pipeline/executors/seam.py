@@ -97,10 +97,13 @@ class WindowData:
         The runs; None when the window has no blocks.
     slices
         The pieces of each slice; emptied slice by slice as they are used up.
+    look_out
+        What users should know by now, one line each.
     """
 
     layout: WindowRuns | None
     slices: list[list[Piece]]
+    look_out: Sequence[str] = ()
 
 
 class Feed(Protocol):

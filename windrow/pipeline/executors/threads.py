@@ -253,7 +253,7 @@ class _ThreadsFeed:
                 collector.add(reply, reply.attempt)
                 if collector.complete:
                     slices = [list(chain.from_iterable(filter(None, parts))) for parts in collector.slices()]
-                    return WindowData(collector.layout, slices)
+                    return WindowData(collector.layout, slices, self._run.driver.take_look_out())
                 self._run.changed.wait(_LOOK_SECONDS)
         return None
 

@@ -126,6 +126,9 @@ class Limits:
     patience_seconds
         How long a shard waits for memory before rows held only for shards that do not
         move are dropped.
+    beside_bytes
+        What else is expected to be held under the same limit, beside ``memory_bytes``: where
+        outputs turn out larger than expected it grows with them, and leaves them less.
     """
 
     shards: tuple[int, ...]
@@ -137,6 +140,7 @@ class Limits:
     crosses_epochs: bool
     slices: int
     patience_seconds: float
+    beside_bytes: int = 0
 
 
 @dataclass(frozen=True)

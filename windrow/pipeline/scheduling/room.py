@@ -22,9 +22,19 @@ class Room:
         self._limits = limits
         self._expected_bytes = self._measured_bytes = 0
 
+    @property
+    def limit_bytes(self) -> int:
+        """What outputs may hold."""
+        return self._limits.memory_bytes - int(self._limits.beside_bytes * (self.growth - 1))
+
+    @property
+    def growth(self) -> float:
+        """How many times what was expected tasks have put out so far, 1 or more."""
+        return max(1.0, self._measured_bytes / max(1, self._expected_bytes))
+
     def fits(self, held_bytes: int) -> bool:
         """Whether so much may be held now."""
-        return held_bytes <= self._limits.memory_bytes
+        return held_bytes <= self.limit_bytes
 
     def measure(self, expected_bytes: int, measured_bytes: int) -> None:
         """Note what a task was expected to put out, and what it did."""
@@ -39,11 +49,12 @@ class Room:
 
     def refuse(self, window: WindowState) -> str:
         """Say that a window turned out not to fit."""
-        limit, expected = self._limits.memory_bytes, window.expected_bytes
-        share = max(1, len(window.parts) * limit // max(expected, 1))
+        limit, expected = max(0, self.limit_bytes), window.expected_bytes
+        share = len(window.parts) * limit // max(expected, 1)
+        fitting = f". About {share} of its {len(window.parts)} parts would fit:" if share else ":"
         return (
             f"window {window.window} of epoch {window.epoch} takes {format_bytes(expected)} in memory, "
-            f"as measured on its first blocks; {format_bytes(limit)} are free for windows. "
-            f"About {share} of its {len(window.parts)} parts would fit: ask for smaller windows with "
+            f"as measured on its first blocks; {format_bytes(limit)} are free for windows"
+            f"{fitting} ask for smaller windows with "
             "window(bytes_per_window=...), or raise options(memory_limit=...)"
         )

@@ -111,7 +111,17 @@ class Scheduler:
     @property
     def memory_bytes(self) -> int:
         """What outputs may hold."""
-        return self._limits.memory_bytes
+        return self._room.limit_bytes
+
+    @property
+    def growth(self) -> float:
+        """How many times what was expected tasks have put out so far, 1 or more."""
+        return self._room.growth
+
+    @property
+    def windows_ready(self) -> dict[Key, float]:
+        """The windows that are being prepared or held, in order, and the share of each that is ready."""
+        return {key: self._windows[key].ready for key in sorted(self._windows)}
 
     def signs(self, now: float) -> list[tuple[int, Place, str]]:
         """Each open shard, its place, and when it last gave a sign of life."""
@@ -162,7 +172,7 @@ class Scheduler:
         if work.stage == 0:
             self._room.measure(window.parts[work.part].size_bytes, sum(event.slice_bytes))
         window.finish(event)
-        if window.held_bytes > self._limits.memory_bytes:
+        if window.held_bytes > self._room.limit_bytes:
             self._too_large(window)
 
     def _learn(self, work: Work, rows: int) -> None:
@@ -212,7 +222,7 @@ class Scheduler:
         lagging = [other for other in self._windows if other != key and self._readers.is_lagging(other, now)]
         later = [other for other in urgent if other > key] if key == urgent[0] else []
         for other in (*sorted(ahead, reverse=True), *sorted(lagging), *reversed(later)):
-            if self.held_bytes - sum(self._stale.values()) + size_bytes <= self._limits.memory_bytes:
+            if self.held_bytes - sum(self._stale.values()) + size_bytes <= self._room.limit_bytes:
                 return
             if other in self._windows and self._windows[other].held_bytes:
                 if self._readers.is_lagging(other, now):
@@ -257,7 +267,7 @@ class Scheduler:
             self._make_room(window.key, size_bytes, urgent, now)
         if self._fits(size_bytes):
             return True
-        if not window.running and window.held_bytes + size_bytes > self._limits.memory_bytes:
+        if not window.running and window.held_bytes + size_bytes > self._room.limit_bytes:
             self._too_large(window)
         return False
 

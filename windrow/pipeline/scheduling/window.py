@@ -79,6 +79,12 @@ class WindowState:
         return measured * len(self.parts) // parts if parts else sum(p.size_bytes for p in self.parts)
 
     @property
+    def ready(self) -> float:
+        """The share of its work that is done."""
+        done = self.finished_parts * len(self.stages) + len(self._between)
+        return done / (len(self.parts) * len(self.stages)) if self.parts else 1.0
+
+    @property
     def fully_read(self) -> bool:
         """Every part has passed its first stage."""
         return not self._waiting[0] and all(work.stage > 0 for work in self.running)

@@ -91,11 +91,12 @@ class Coordinator:
             answer = self._answer(lambda: self._look(request, place, window, attempt, have))
             if answer is None or isinstance(answer, Failure):
                 return answer
-            _, reply = answer
+            now, reply = answer
             waited = time.monotonic() - began
             whole = len(have) + len(reply.outputs) >= reply.parts
             if whole or (reply.outputs and waited >= _GATHER_SECONDS) or waited >= _POLL_SECONDS:
-                return answer
+                look_out = () if self._driver is None else self._driver.take_look_out()
+                return now, replace(reply, look_out=look_out)
             await self._wait_for_news(request, window, waited)
 
     async def reached(self, shard: int, token: str, place: Place) -> None:

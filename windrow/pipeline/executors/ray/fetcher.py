@@ -143,11 +143,13 @@ class Fetcher:
         attempt, lost, patience = "", 0, _UNHEARD_SECONDS
         # replies that nothing was heard of: to drop their references would cancel transfers
         unheard: list[Any] = []
+        look_out: list[str] = []
         while not self._void.is_set():
             answer = self._ask(window, attempt, frozenset(collector.outputs))
             if answer is None:
                 continue
             attempt, reply = answer
+            look_out += reply.look_out
             try:
                 loaded = self._load(reply, patience)
             except ray.exceptions.GetTimeoutError:
@@ -166,7 +168,7 @@ class Fetcher:
                 collector.add(loaded, attempt)
             if collector.complete:
                 slices = [list(chain.from_iterable(handles)) for handles in collector.slices()]
-                return WindowData(collector.layout, slices)
+                return WindowData(collector.layout, slices, look_out)
         return None
 
     def _await_rebuilt(self, window: int, lost: int, error: Exception) -> None:
