@@ -63,6 +63,7 @@ tests: $(STAMP) ## the tests alone
 nightly: $(STAMP) ## long: the laws on many more examples, and what is marked nightly
 	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly -m "not cluster"
 	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly -m cluster
+	$(BIN)/python -m bench simulate --seeds 100000
 
 peers: $(STAMP) ## long: every rival in an environment of its own (PEERS_ARGS="--size 300MB": less)
 	$(BIN)/python -m bench peers $(PEERS_ARGS)

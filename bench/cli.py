@@ -1,4 +1,4 @@
-"""The command line: ``python -m bench throughput | peers | memory | scale | demo | data``."""
+"""The command line: ``python -m bench COMMAND``; ``--help`` lists the commands."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.asked import find_data
+from bench.chaos.command import add_chaos, run_command
 from bench.options import add_data, add_memory, add_throughput, read_memory, read_throughput
 from bench.progress import ProgressLine
+from bench.resume import add_resume, measure_resume
 from bench.rivals.options import add_peers
 from bench.scale.command import add_scale, run_scale
+from bench.simulate.command import add_simulate, run_simulate
 from bench.sizes import read_size
 from bench.throughput import measure
 from bench.tight import measure_memory
@@ -53,6 +56,19 @@ def _make_parser() -> argparse.ArgumentParser:
     scale = commands.add_parser("scale", help="the real planner and scheduler on simulated clusters")
     add_scale(scale)
     scale.set_defaults(run=run_scale)
+    simulation = commands.add_parser(
+        "simulate", help="whole runs of the real scheduler and coordinator in a cluster that fails, by seed"
+    )
+    add_simulate(simulation)
+    simulation.set_defaults(run=run_simulate)
+    resume = commands.add_parser("resume", help="what it costs to go on from a state, anywhere in an epoch")
+    add_resume(resume)
+    resume.set_defaults(run=_run_resume)
+    chaos = commands.add_parser(
+        "chaos", help="a real cluster whose processes are killed while trainers read: the same rows?"
+    )
+    add_chaos(chaos)
+    chaos.set_defaults(run=run_command)
     demo = commands.add_parser("demo", help="two Ray trainers on about 300 MB, in a minute or two")
     demo.add_argument("--small", action="store_true", help="a tenth of the data, for automatic checks")
     demo.set_defaults(run=_run_demo)
@@ -72,6 +88,10 @@ def _make_only(options: argparse.Namespace) -> int:
     )
     find_data(asked, ProgressLine(sys.stderr))
     return 0
+
+
+def _run_resume(options: argparse.Namespace) -> int:
+    return measure_resume(options, read_throughput(_make_parser().parse_args(["throughput"])))
 
 
 def _run_demo(options: argparse.Namespace) -> int:

@@ -21,11 +21,13 @@ from windrow.core.errors import (
     TransformError,
     WindrowError,
 )
+from windrow.core.source import RowOrigin
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.from_parquet import read_parquet
 from windrow.dataset.pipeline import DatasetPipeline
 from windrow.pipeline.epoch import Epoch
 from windrow.pipeline.explain import Explanation
+from windrow.pipeline.merging import merge_state_dicts
 from windrow.pipeline.shard import Shard
 from windrow.pipeline.stats import Stats
 
@@ -37,6 +39,7 @@ __all__ = [
     "Epoch",
     "Explanation",
     "PlanError",
+    "RowOrigin",
     "Shard",
     "SourceError",
     "StallError",
@@ -45,5 +48,6 @@ __all__ = [
     "TransformError",
     "WindrowError",
     "__version__",
+    "merge_state_dicts",
     "read_parquet",
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.source import BlockAddress, BlockTable
+from windrow.core.source import BlockAddress, BlockTable, SourceIdentity
 
 
 @dataclass
@@ -50,6 +50,9 @@ class TableSource:
     @property
     def fingerprint(self) -> str:
         return "tables"
+
+    def identity(self, files: int | None = None) -> SourceIdentity:
+        return SourceIdentity("tables", "x", 1, int(self.blocks.rows.sum()), 1, "")
 
     @property
     def contents(self) -> str:

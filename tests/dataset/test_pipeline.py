@@ -13,6 +13,7 @@ from windrow.core.errors import PlanError, StateError
 from windrow.dataset import pipeline
 from windrow.dataset.chain import Chain
 from windrow.dataset.pipeline import DatasetPipeline
+from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.job import Job
 
 
@@ -84,8 +85,8 @@ def test_what_shards_are_asked_for(pipe: DatasetPipeline, monkeypatch: pytest.Mo
     shuffled.shard(equal=True)
     ((job, n), split), ((own_job,), shard) = asked
     assert n == 2
-    assert split == {"equal": "pad", "locality_hints": ["a", None]}
-    assert shard == {"rank": 1, "world_size": 4, "equal": True}
+    assert split == {"equal": "pad", "locality_hints": ["a", None], "start": Cursor()}
+    assert shard == {"rank": 1, "world_size": 4, "equal": True, "start": Cursor()}
     assert isinstance(job, Job)
     assert job == own_job
     assert (job.epochs, job.seed, job.on_demand, len(job.after)) == (2, 3, False, 1)
@@ -106,7 +107,7 @@ def test_a_drawn_seed_is_not_shared(pipe: DatasetPipeline) -> None:
 )
 def test_states_are_refused(pipe: DatasetPipeline, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "find_place", lambda *_: (0, 1))
-    with pytest.raises(StateError, match="cannot resume yet: leave it out"):
+    with pytest.raises(StateError, match="no state of windrow"):
         eval(f"pipe.{call}", {"pipe": pipe})
 
 

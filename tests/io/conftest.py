@@ -25,7 +25,8 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [rclone, "serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", f"{S3.key},{S3.secret}"]
-    command += ["--config", str(directory / "none.conf"), str(directory)]
+    # files are written past the server too, which must not serve what it has kept of a directory
+    command += ["--dir-cache-time", "0s", "--config", str(directory / "none.conf"), str(directory)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             _wait_for(port, server)

@@ -231,7 +231,9 @@ def page(kind: int, values: int, encoding: int, body: bytes, raw_bytes: int | No
     raw = len(body) if raw_bytes is None else raw_bytes
     numbers = [b"\x15" + varint(2 * number) for number in (kind, raw, len(body), values, encoding)]
     struct = bytes([{DATA: 2, INDEX: 3, DICTIONARY: 4}[kind] << 4 | 12])
-    return b"".join([*numbers[:3], struct, *numbers[3:], b"\0\0", body])
+    # both levels by runs, though there are none
+    levels = b"\x15\x06\x15\x06" if kind == DATA else b""
+    return b"".join([*numbers[:3], struct, *numbers[3:], levels, b"\0\0", body])
 
 
 def decode_pages(*pages: bytes, rows: int, snappy: bool = False) -> list[int] | None:

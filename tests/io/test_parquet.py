@@ -235,7 +235,7 @@ def test_a_file_that_changed_since_its_footer_was_parsed(tmp_path: Path) -> None
     assert read_all(source).num_rows == 3
     write(path, pa.table({"n": [1, 2, 4]}))
     assert path.stat().st_size == int(source.manifest.file_bytes[0])
-    with pytest.raises(SourceError, match=r"the file has changed since it was listed \(another footer"):
+    with pytest.raises(SourceError, match=r"the file has changed since it was listed \(written anew"):
         read_all(source)
 
 
@@ -330,7 +330,7 @@ def test_blocks_of_many_files_in_turn_read_each_footer_once(
         read.append(path)
         return read_footer(files, path, name)
 
-    monkeypatch.setattr("windrow.io.parquet.read_footer", note)
+    monkeypatch.setattr("windrow.io.opening.read_footer", note)
     for block in [*range(0, 24, 2), *range(1, 24, 2)]:
         table = source.reader.read(source.addresses([block])[0])
         assert table.column(0).to_pylist() == [block // 2 + 100 * (block % 2)]

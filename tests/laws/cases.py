@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import strategies as st
 
 from tests.laws.reference import Dealt, deal_list, order_epoch
-from windrow.core.source import BlockAddress, BlockTable
+from windrow.core.source import BlockAddress, BlockTable, SourceIdentity
 from windrow.pipeline.budgeting import budget_program
 from windrow.pipeline.epoch import Epoch
 from windrow.pipeline.executors.seam import Executor
@@ -26,7 +27,7 @@ from windrow.pipeline.transforms import MapBatches
 from windrow.shuffle.deal import Equal
 from windrow.shuffle.plan import WindowCut
 
-__all__ = ["Case", "Rows", "ScrambledThreads", "assert_delivers", "read_shards"]
+__all__ = ["CASES", "Case", "Rows", "ScrambledThreads", "assert_delivers", "read_shards"]
 
 Rows = list[int]
 How = Literal["batches", "rows", "torch"]
@@ -75,6 +76,11 @@ class BlocksSource:
     @property
     def fingerprint(self) -> str:
         return f"blocks {self.sizes}"
+
+    def identity(self, files: int | None = None) -> SourceIdentity:
+        return SourceIdentity(
+            self.fingerprint, "x", 1, sum(self.sizes), 1, "" if self.keeps is None else "keeps"
+        )
 
     @property
     def contents(self) -> str:
@@ -208,6 +214,29 @@ class Case:
         dealt = deal_list(len(order), self.shards, B, self.equal, drop_last=self.drop_last)
         batches = [[[order[row] for row in batch] for batch in shard] for shard in dealt.batches]
         return Dealt(batches, dealt.padded, dealt.left_out)
+
+
+CUTS = st.one_of(
+    st.just(WindowCut()),
+    st.builds(WindowCut, blocks_per_window=st.integers(1, 5)),
+    st.builds(WindowCut, bytes_per_window=st.integers(20, 600)),
+)
+CASES = st.builds(
+    Case,
+    sizes=st.lists(st.integers(0, 25), max_size=9).map(tuple),
+    cut=CUTS,
+    seed=st.none() | st.integers(-5, 2**64),
+    epochs=st.integers(1, 3),
+    shards=st.integers(1, 4),
+    batch_rows=st.integers(1, 20),
+    equal=st.sampled_from([False, True, "pad"]),
+    drop_last=st.booleans(),
+    change=st.sampled_from(["none", "none", "negated", "filtered", "dropped", "doubled"]),
+    prefetch_windows=st.integers(0, 2),
+    cache=st.sampled_from([None, None, "memory", "disk"]),
+    # blocks of 25 rows take 325 bytes decoded, and some thousands in a file
+    cache_limit=st.none() | st.sampled_from([1, 300, 800, 20_000]),
+)
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import threading
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,64 +14,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import windrow
-from tests.laws.cases import Case, Rows, ScrambledThreads, assert_delivers, read_shards
+from tests.laws.cases import CASES, Case, Rows, ScrambledThreads, assert_delivers, read_shards
 from tests.laws.examples import examples
 from tests.laws.reference import deal_list, order_epoch
 from windrow.core.errors import PlanError, TransformError
-from windrow.pipeline import budgeting, driver, program, reader
-from windrow.pipeline.executors import threads
+from windrow.pipeline import program
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.shard import open_shards
 from windrow.pipeline.transforms import MapBatches
 from windrow.shuffle.deal import Equal
 from windrow.shuffle.plan import WindowCut
 
+pytestmark = pytest.mark.usefixtures("small_and_impatient", "leaves_no_thread")
 
-@pytest.fixture(autouse=True, scope="module")
-def _small_and_impatient() -> Iterator[None]:
-    """Runs and tasks of a few rows, so that there are many; signs and patience in fractions of a second."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (program, budgeting):
-            patch.setattr(module, "RUN_BYTES", 100)
-            patch.setattr(module, "TASK_BYTES", 150)
-        patch.setattr(driver, "PATIENCE_SECONDS", 0.3)
-        patch.setattr(reader, "_SIGN_SECONDS", 0.05)
-        patch.setattr(reader, "_LOOK_SECONDS", 0.05)
-        patch.setattr(threads, "_LOOK_SECONDS", 0.05)
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _leaves_no_thread() -> Iterator[None]:
-    yield
-    gc.collect()
-    until = time.monotonic() + 20
-    while left := [thread.name for thread in threading.enumerate() if thread.name.startswith("windrow")]:
-        assert time.monotonic() < until, f"left behind: {left}"
-        time.sleep(0.01)
-
-
-CUTS = st.one_of(
-    st.just(WindowCut()),
-    st.builds(WindowCut, blocks_per_window=st.integers(1, 5)),
-    st.builds(WindowCut, bytes_per_window=st.integers(20, 600)),
-)
-CASES = st.builds(
-    Case,
-    sizes=st.lists(st.integers(0, 25), max_size=9).map(tuple),
-    cut=CUTS,
-    seed=st.none() | st.integers(-5, 2**64),
-    epochs=st.integers(1, 3),
-    shards=st.integers(1, 4),
-    batch_rows=st.integers(1, 20),
-    equal=st.sampled_from([False, True, "pad"]),
-    drop_last=st.booleans(),
-    change=st.sampled_from(["none", "none", "negated", "filtered", "dropped", "doubled"]),
-    prefetch_windows=st.integers(0, 2),
-    cache=st.sampled_from([None, None, "memory", "disk"]),
-    # blocks of 25 rows take 325 bytes decoded, and some thousands in a file
-    cache_limit=st.none() | st.sampled_from([1, 300, 800, 20_000]),
-)
 WORKERS = st.sampled_from([1, 4])
 
 

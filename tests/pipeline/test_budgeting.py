@@ -76,6 +76,15 @@ def test_every_copy_of_a_window_counts() -> None:
     assert there.outputs_limit_bytes == pytest.approx(here.outputs_limit_bytes, rel=0.001)
 
 
+@pytest.mark.parametrize("rows", range(1, 20))
+def test_a_limit_that_the_plan_accepts_holds_the_largest_window(rows: int) -> None:
+    """Whatever is rounded on the way to the limit of all copies, and back to one."""
+    program = spread(make_program([(rows, 101)] * 3, WindowCut()), 3)
+    least = int(largest_window_bytes(program) * (2 - 1 / 3))
+    resources = on_cluster(3, memory=least)
+    assert budget_program(program, resources, 1).outputs_limit_bytes >= largest_window_bytes(program)
+
+
 @pytest.mark.parametrize(("nodes", "slices"), [(1, 8), (2, 4), (4, 2), (16, 2)])
 def test_where_memory_is_short_objects_do_not_get_tiny(nodes: int, slices: int) -> None:
     program = spread(make_program([BLOCK] * 64, WindowCut(blocks_per_window=16)), nodes)

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from windrow.core.source import BlockAddress, BlockTable
+from windrow.core.source import BlockAddress, BlockTable, SourceIdentity
 from windrow.pipeline.budgeting import largest_window_bytes
 from windrow.pipeline.job import Job
 from windrow.pipeline.program import TASK_BYTES, UNKNOWN_ROWS, Program
@@ -54,6 +54,9 @@ class StatedSource:
     @property
     def fingerprint(self) -> str:
         return "stated"
+
+    def identity(self, files: int | None = None) -> SourceIdentity:
+        raise AssertionError("no state is made")
 
     @property
     def contents(self) -> str:

@@ -67,7 +67,7 @@ def test_a_finalizer_tells_the_run_nothing_in_the_thread_that_it_strikes(
     next(batches)
     held: Any = [batches, shard if with_shard else None]
     held.append(held)
-    run = shard._feed._run  # type: ignore[union-attr]
+    run = shard._line._feed._run  # type: ignore[union-attr]
     if with_shard:
         del shard
     del batches
@@ -128,7 +128,7 @@ def test_after_a_failure_the_shards_share_one_new_run() -> None:
         with pytest.raises(TransformError):
             next(opened[1])
         others = second.iter_batches(4)
-        assert first._feed._run is second._feed._run  # type: ignore[union-attr]
+        assert first._line._feed._run is second._line._feed._run  # type: ignore[union-attr]
         assert sorted(_x(again) + _x(others)) == ROWS
 
 
@@ -175,7 +175,7 @@ def test_another_thread_closes_while_a_batch_is_awaited(batch_format: Any) -> No
     go_on.set()
     closer.join(20)
     assert [type(error) for error in errors] == [StallError]
-    assert shard._feed is None
+    assert shard._line._feed is None
     with pytest.raises(StopIteration):
         next(batches)
 

@@ -22,6 +22,7 @@ def assert_bijection(permutation: Permutation) -> None:
     positions = permutation.positions(0, permutation.size)
     assert positions.dtype == np.int64
     assert np.array_equal(np.sort(positions), np.arange(permutation.size))
+    assert np.array_equal(permutation.rows_at(positions), np.arange(permutation.size))
 
 
 @settings(deadline=None)
@@ -56,6 +57,15 @@ def test_large_sizes_in_samples(size: int) -> None:
     assert sample.min() >= 0
     assert sample.max() < size
     assert np.unique(sample).size == sample.size
+    rows = np.concatenate([np.arange(start, start + 20_000) for start in starts])
+    assert np.array_equal(permutation.rows_at(sample), rows)
+
+
+@pytest.mark.parametrize(("size", "wrong"), [(0, 0), (10, 10), (70_000, 70_000), (70_000, -1)])
+def test_no_row_has_a_position_outside(size: int, wrong: int) -> None:
+    with pytest.raises(ValueError, match=r"positions do not lie in \[0, "):
+        Permutation(KEY, size).rows_at(np.array([wrong]))
+    assert Permutation(KEY, size).rows_at(np.zeros(0, np.int64)).tolist() == []
 
 
 # The definition, one row at a time in Python's unbounded integers.

@@ -8,13 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["BlockAddress", "BlockPart", "BlockReader", "BlockTable", "ScatteringPart", "Source"]
+__all__ = [
+    "BlockAddress",
+    "BlockPart",
+    "BlockReader",
+    "BlockTable",
+    "RowOrigin",
+    "ScatteringPart",
+    "Source",
+    "SourceIdentity",
+    "TracingSource",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +70,58 @@ class BlockAddress:
 
     origin: str
     locator: Any
+
+
+@dataclass(frozen=True)
+class SourceIdentity:
+    """What the order of rows depends on in a source, as saved states name it.
+
+    Attributes
+    ----------
+    fingerprint
+        A digest of the data: relative paths, sizes and footers.
+    schema
+        A digest of all columns that the files have.
+    files, rows
+        How many, as stored.
+    block_bytes
+        The size that small row groups are joined up to.
+    filter
+        A digest of the filter; empty without one.
+    """
+
+    fingerprint: str
+    schema: str
+    files: int
+    rows: int
+    block_bytes: int
+    filter: str
+
+
+class RowOrigin(NamedTuple):
+    """Where a row is stored.
+
+    Attributes
+    ----------
+    path
+        The file, as the source names it.
+    row_group
+        The row group in it.
+    row
+        The row in that row group.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
+    >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet", row_group_size=4)
+    >>> ((path, row_group, row),) = windrow.read_parquet("numbers.parquet").row_origins([5])
+    >>> row_group, row
+    (1, 1)
+    """
+
+    path: str
+    row_group: int
+    row: int
 
 
 class BlockPart(Protocol):
@@ -135,6 +197,10 @@ class Source(Protocol):
         """A digest of the data: relative paths, sizes and footers."""
         ...
 
+    def identity(self, files: int | None = None) -> SourceIdentity:
+        """What the order of rows depends on; as if only the first ``files`` were there, where given."""
+        ...
+
     @property
     def contents(self) -> str:
         """A digest of what each block holds: the data, columns, filter, and the cut into blocks."""
@@ -151,4 +217,31 @@ class Source(Protocol):
 
     def describe(self) -> str:
         """One line for ``explain()``: fragments, row groups, columns."""
+        ...
+
+
+@runtime_checkable
+class TracingSource(Source, Protocol):
+    """A source that tells where its rows are stored.
+
+    Stored rows have numbers: their rank among all rows of all files, in stored order.
+    """
+
+    def count_blocks(self) -> NDArray[np.int64]:
+        """(blocks,) the rows that each block delivers; reads what a filter needs."""
+        ...
+
+    def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(rows,) the numbers of rows that a block delivers; reads it where a filter may drop some."""
+        ...
+
+    def row_origins(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
+        """Where the rows of some numbers are stored."""
+        ...
+
+    def with_row_id(self, name: str) -> Source:
+        """The same source with a column, the last, of the rows' numbers: int64.
+
+        It changes no order. Raises a `PlanError` where there is a column of that name.
+        """
         ...

@@ -14,7 +14,7 @@ from typing import Any
 
 from windrow.core.errors import PlanError
 from windrow.core.sizes import format_bytes, parse_bytes
-from windrow.core.source import Source
+from windrow.core.source import Source, TracingSource
 from windrow.dataset.checks import check_count, check_seed
 from windrow.pipeline.job import Job, Options
 from windrow.pipeline.transforms import MapBatches, function_name
@@ -123,7 +123,26 @@ class Chain:
             cut = self.cut
         else:
             cut = WindowCut(bytes_per_window=UNSHUFFLED_WINDOW_BYTES) if self.seed is None else WindowCut()
-        return Job(self.source, cut, self.epochs, self.seed, self.before, self.after, self.options)
+        return Job(
+            self.read_source,
+            cut,
+            self.epochs,
+            self.seed,
+            self.before,
+            self.after,
+            self.options,
+            seed_drawn=self.seed_drawn,
+        )
+
+    @property
+    def read_source(self) -> Source:
+        """The source as it is read: with the numbers of rows where they are asked for."""
+        name = self.options.row_id
+        if name is None:
+            return self.source
+        if not isinstance(self.source, TracingSource):
+            raise PlanError(f"row_id={name!r}: {self.source!r} cannot number its rows")
+        return self.source.with_row_id(name)
 
     def _steps(self) -> list[str]:
         """The calls that make this chain; those whose order does not matter in one order."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from windrow.core.errors import PlanError, StateError
+from windrow.core.errors import PlanError
 from windrow.pipeline.integers import as_integer
 
-__all__ = ["check_count", "check_hints", "check_no_state", "check_seed"]
+__all__ = ["check_count", "check_hints", "check_seed"]
 
 
 def check_count(value: object, name: str, more: str = "") -> int:
@@ -40,9 +40,3 @@ def check_hints(hints: Sequence[Any] | None, shards: int) -> list[Any] | None:
             f"locality_hints has {len(hints)} entries for {shards} shards: give one a shard, or None"
         )
     return list(hints)
-
-
-def check_no_state(state: object) -> None:
-    """Refuse a state: resuming is not there yet."""
-    if state is not None:
-        raise StateError("state_dict= is given, and this version of windrow cannot resume yet: leave it out")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from windrow.core.sizes import parse_bytes
 from windrow.dataset.chain import Chain
 from windrow.dataset.dataset import Dataset
+from windrow.io.retries import Retries
 from windrow.io.source import open_parquet
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def read_parquet(
     partitioning: str | None = "hive",
     manifest: str | os.PathLike[str] | None = None,
     target_block_bytes: int | str = "64MiB",
+    retry_seconds: float = 120,
 ) -> Dataset:
     """Describe Parquet files as a dataset: lists them and reads their footers, nothing else.
 
@@ -54,6 +56,10 @@ def read_parquet(
     target_block_bytes
         Adjacent row groups of a file are read together up to this many encoded bytes:
         an integer, or a string with a unit.
+    retry_seconds
+        How long a store is asked again for what it refuses for a moment (time-outs, 5xx,
+        throttling, broken connections, too few bytes), beside what its client tries by
+        itself; listing, for 30 seconds at most. 0: not at all. A local disk never is.
 
     Raises
     ------
@@ -84,5 +90,6 @@ def read_parquet(
         partitioning=partitioning,
         manifest=manifest,
         target_block_bytes=parse_bytes(target_block_bytes, "target_block_bytes"),
+        retries=Retries(seconds=retry_seconds),
     )
     return Dataset(Chain(source))

@@ -13,7 +13,7 @@ __all__ = ["find_schema", "read_head"]
 
 def find_schema(chain: Chain) -> pa.Schema:
     """The schema of what the chain delivers; with transforms, that of their first rows."""
-    return read_head(chain, 1).schema if chain.maps else chain.source.schema
+    return read_head(chain, 1).schema if chain.maps else chain.read_source.schema
 
 
 def read_head(chain: Chain, limit: int) -> pa.Table:
@@ -21,7 +21,7 @@ def read_head(chain: Chain, limit: int) -> pa.Table:
 
     Where there are no rows, the table has the source's schema.
     """
-    source, found, missing = chain.source, list[pa.Table](), limit
+    source, found, missing = chain.read_source, list[pa.Table](), limit
     for block in np.flatnonzero(source.blocks.rows):
         if missing <= 0:
             break

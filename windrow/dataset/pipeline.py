@@ -7,15 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from windrow.core.errors import PlanError
-from windrow.dataset.checks import check_count, check_hints, check_no_state
+from windrow.core.source import RowOrigin
+from windrow.dataset.checks import check_count, check_hints
 from windrow.dataset.passes import read_epochs
 from windrow.dataset.readable import Readable
 from windrow.dataset.world import find_place
+from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.epoch import Epoch
 from windrow.pipeline.explain import Explanation, explain_job
 from windrow.pipeline.formats import BatchFormat
 from windrow.pipeline.job import Job
+from windrow.pipeline.provenance import Provenance
 from windrow.pipeline.shard import Shard, open_shard, open_shards
+from windrow.pipeline.state import resume
 from windrow.pipeline.transforms import MapBatches
 from windrow.shuffle.deal import Equal, check_equal
 
@@ -147,6 +151,7 @@ class DatasetPipeline(Readable):
         equal: Equal = False,
         locality_hints: Sequence[Any] | None = None,
         state_dict: Mapping[str, Any] | None = None,
+        admit_appended: bool = False,
     ) -> list[Shard]:
         """Deal the rows of every epoch to ``n`` shards, one for each trainer.
 
@@ -164,7 +169,11 @@ class DatasetPipeline(Readable):
         locality_hints
             (n,) where each shard will be read: an actor handle, a node id, or None.
         state_dict
-            Must be None: resuming is not in this version yet.
+            From ``Shard.state_dict()``: go on from there, whatever n and batch size it was saved
+            with. A seed that was drawn gives way to the state's.
+        admit_appended
+            Accept data that has grown since by files after those of then, in listing order;
+            the state must be at an epoch's start.
 
         Raises
         ------
@@ -172,7 +181,7 @@ class DatasetPipeline(Readable):
             For a wrong argument, or a window that cannot fit into memory; it names the
             largest that can.
         StateError
-            If a state is given.
+            If the state is damaged, or not of this stream; says what differs.
 
         Examples
         --------
@@ -186,18 +195,20 @@ class DatasetPipeline(Readable):
         """
         shards = check_count(n, "n")
         hints = check_hints(locality_hints, shards)
-        check_no_state(state_dict)
-        return open_shards(self._job(), shards, equal=check_equal(equal), locality_hints=hints)
+        job, start = self._resume(state_dict, admit_appended)
+        return open_shards(job, shards, equal=check_equal(equal), locality_hints=hints, start=start)
 
-    def iterator(self, *, state_dict: Mapping[str, Any] | None = None) -> Shard:
+    def iterator(self, *, state_dict: Mapping[str, Any] | None = None, admit_appended: bool = False) -> Shard:
         """Return everything as one shard, which remembers how far it has been read.
+
+        ``state_dict`` and ``admit_appended`` are as in `split`.
 
         Raises
         ------
         StateError
-            If ``state_dict`` is not None: resuming is not in this version yet.
+            If the state is damaged, or not of this stream; says what differs.
         """
-        return self.split(1, state_dict=state_dict)[0]
+        return self.split(1, state_dict=state_dict, admit_appended=admit_appended)[0]
 
     def shard(
         self,
@@ -206,6 +217,7 @@ class DatasetPipeline(Readable):
         world_size: int | None = None,
         equal: Equal = False,
         state_dict: Mapping[str, Any] | None = None,
+        admit_appended: bool = False,
     ) -> Shard:
         """Return this process's shard, where nobody calls ``split`` for all (torchrun).
 
@@ -219,8 +231,8 @@ class DatasetPipeline(Readable):
             initialised, else as the variables RANK and WORLD_SIZE do.
         equal
             As in `split`.
-        state_dict
-            Must be None: resuming is not in this version yet.
+        state_dict, admit_appended
+            As in `split`; all processes give the same state.
 
         Raises
         ------
@@ -228,7 +240,7 @@ class DatasetPipeline(Readable):
             If rank and world size are unknown or do not fit, or the world has several
             processes and the seed was drawn, since each would have drawn its own.
         StateError
-            If a state is given.
+            If the state is damaged, or not of this stream; says what differs.
 
         Examples
         --------
@@ -240,13 +252,41 @@ class DatasetPipeline(Readable):
         6
         """
         own_rank, size = find_place(rank, world_size)
-        check_no_state(state_dict)
-        if size > 1 and self._chain.seed_drawn:
+        job, start = self._resume(state_dict, admit_appended)
+        if size > 1 and self._chain.seed_drawn and state_dict is None:
             raise PlanError(
                 f"shard() of a world of {size} needs a seed that all processes share, and "
                 "random_shuffle_each_window() has drawn one for this process alone: give it seed=..."
             )
-        return open_shard(self._job(), rank=own_rank, world_size=size, equal=check_equal(equal))
+        return open_shard(job, rank=own_rank, world_size=size, equal=check_equal(equal), start=start)
+
+    def rows_at(self, epoch: int, start: int, stop: int) -> list[RowOrigin]:
+        """Tell where rows [start, stop) of an epoch's order are stored, from the plan.
+
+        Nothing is read where the manifest tells how many rows there are; with a filter, the
+        columns that it needs are.
+
+        Returns
+        -------
+        list[RowOrigin]
+            (stop - start,) path, row group and row of each.
+
+        Raises
+        ------
+        PlanError
+            If there are no such rows, or a transform makes rows that are stored nowhere.
+
+        Examples
+        --------
+        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
+        >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet", row_group_size=2)
+        >>> pipe = windrow.read_parquet("numbers.parquet").repeat(1).random_shuffle_each_window(seed=7)
+        >>> row = next(iter(pipe.iter_rows()))
+        >>> origin = pipe.rows_at(0, 0, 1)[0]
+        >>> 2 * origin.row_group + origin.row == row["x"]
+        True
+        """
+        return Provenance(self._job()).rows_at(epoch, start, stop)
 
     def iter_epochs(self, max_epoch: int = -1) -> Iterator[Epoch]:
         """Iterate over the epochs, each one pass over all rows, as one shard.
@@ -294,6 +334,12 @@ class DatasetPipeline(Readable):
         """
         rows = None if batch_size is None else check_count(batch_size, "batch_size")
         return explain_job(self._job(), check_count(n, "n"), equal=check_equal(equal), batch_rows=rows)
+
+    def _resume(self, state_dict: Mapping[str, Any] | None, admit_appended: bool) -> tuple[Job, Cursor]:
+        job = self._job()
+        return (
+            (job, Cursor()) if state_dict is None else resume(job, state_dict, admit_appended=admit_appended)
+        )
 
     def _job(self) -> Job:
         return self._chain.job()

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from windrow.core.source import RowOrigin
 from windrow.dataset.chain import Chain
 from windrow.dataset.counting import count_rows
 from windrow.dataset.head import find_schema
 from windrow.dataset.passes import Passes
 from windrow.pipeline.delivery import Batches, Deliverable, Delivery
 from windrow.pipeline.job import Job
+from windrow.pipeline.provenance import Provenance
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,6 +71,32 @@ class Readable(Deliverable):
         """
         return count_rows(self._chain)
 
+    def row_origins(self, row_ids: Iterable[int]) -> list[RowOrigin]:
+        """Tell where rows are stored, given by the numbers of ``options(row_id=...)``.
+
+        Returns
+        -------
+        list[RowOrigin]
+            Path, row group and row of each.
+
+        Raises
+        ------
+        PlanError
+            If there is no such row.
+
+        Examples
+        --------
+        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
+        >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet", row_group_size=4)
+        >>> ds = windrow.read_parquet("numbers.parquet").options(row_id="id")
+        >>> row = ds.take()[5]
+        >>> row
+        {'x': 5, 'id': 5}
+        >>> [origin[1:] for origin in ds.row_origins([row["id"]])]
+        [(1, 1)]
+        """
+        return Provenance(self._job()).origins(row_ids)
+
     def options(
         self: Self,
         *,
@@ -80,6 +109,7 @@ class Readable(Deliverable):
         cache_limit: int | str | EllipsisType | None = ...,
         cache_dir: str | os.PathLike[str] | EllipsisType | None = ...,
         keep_cache: bool | EllipsisType = ...,
+        row_id: str | EllipsisType | None = ...,
     ) -> Self:
         """Return the same chain, run in another way; the order of rows never changes.
 
@@ -117,6 +147,10 @@ class Readable(Deliverable):
         keep_cache
             Whether the files stay in ``cache_dir`` after the run, and serve later runs
             over the same files, columns and filter. You remove them.
+        row_id
+            The name of a column to add, int64: each row's number as stored, its rank among all
+            rows of all files. `row_origins` tells path, row group and row. None (the default):
+            none is added.
 
         Raises
         ------
@@ -133,6 +167,7 @@ class Readable(Deliverable):
             "cache_limit": cache_limit,
             "cache_dir": cache_dir,
             "keep_cache": keep_cache,
+            "row_id": row_id,
         }
         return type(self)(self._chain.configured(**changes))
 

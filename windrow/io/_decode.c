@@ -1,4 +1,5 @@
-/* Decodes the plainest Parquet column chunks; windrow/io/decoding.py calls it through ctypes.
+/* Decodes the plainest Parquet column chunks, and checks footers; windrow/io/decoding.py calls it
+ * through ctypes.
  *
  * A chunk qualifies when its values are 4 or 8 bytes wide, flat and without nulls, and its pages
  * are stored raw or with Snappy, plain or by dictionary. Anything else, and anything odd, is
@@ -24,7 +25,7 @@ typedef struct {
 } Reader;
 
 typedef struct {
-    int64_t type, raw_bytes, stored_bytes, values, encoding, nulls, def_bytes, rep_bytes;
+    int64_t type, raw_bytes, stored_bytes, values, encoding, nulls, rows, def_bytes, rep_bytes, levels, rep_levels;
     int has_crc, compressed;
 } Page;
 
@@ -53,6 +54,7 @@ static void skip_bytes(Reader *r, uint64_t count) {
 enum { STOP, TRUE_, FALSE_, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT };
 
 static void skip_field(Reader *r, int type, int depth);
+static void skip_list(Reader *r, int depth);
 
 static int next_field(Reader *r, int *id, int *type) {
     if (r->bad || r->at >= r->end) {
@@ -62,7 +64,7 @@ static int next_field(Reader *r, int *id, int *type) {
     uint8_t head = *r->at++;
     *type = head & 15;
     if (*type == STOP) return 0;
-    *id = head >> 4 ? *id + (head >> 4) : (int)read_int(r);
+    *id = (int16_t)(head >> 4 ? *id + (head >> 4) : read_int(r));
     return !r->bad;
 }
 
@@ -83,13 +85,37 @@ static void skip_field(Reader *r, int type, int depth) {
     case DOUBLE: skip_bytes(r, 8); break;
     case BINARY: skip_bytes(r, read_varint(r)); break;
     case STRUCT: skip_struct(r, depth + 1); break;
-    default: r->bad = 1; /* page headers hold no lists, sets or maps */
+    case LIST: case SET: skip_list(r, depth + 1); break;
+    default: r->bad = 1; /* Parquet has no maps */
     }
 }
 
-/* The header of one kind of page. Fields of DataPageHeader: 1 values, 2 encoding; of
- * DataPageHeaderV2: 1 values, 2 nulls, 3 rows, 4 encoding, 5 and 6 bytes of levels, 7 compressed;
- * of DictionaryPageHeader: 1 values, 2 encoding. */
+/* The length of a list; Thrift takes its elements for what they should be, whatever it says. */
+static uint64_t read_list(Reader *r, int *type) {
+    if (r->at >= r->end) {
+        r->bad = 1;
+        return 0;
+    }
+    uint8_t head = *r->at++;
+    *type = head & 15;
+    uint64_t length = head >> 4 == 15 ? read_varint(r) : head >> 4;
+    if (length > (uint64_t)(r->end - r->at)) r->bad = 1;
+    return r->bad ? 0 : length;
+}
+
+static void skip_list(Reader *r, int depth) {
+    int type;
+    uint64_t length = read_list(r, &type);
+    for (uint64_t i = 0; i < length && !r->bad; i++) {
+        /* in a list each truth value has a byte of its own */
+        if (type == TRUE_ || type == FALSE_) skip_bytes(r, 1);
+        else skip_field(r, type, depth);
+    }
+}
+
+/* The header of one kind of page. Fields of DataPageHeader: 1 values, 2 encoding, 3 and 4 encodings
+ * of levels; of DataPageHeaderV2: 1 values, 2 nulls, 3 rows, 4 encoding, 5 and 6 bytes of levels,
+ * 7 compressed; of DictionaryPageHeader: 1 values, 2 encoding. */
 static void read_kind(Reader *r, Page *page, int v2) {
     int id = 0, type;
     while (next_field(r, &id, &type)) {
@@ -100,6 +126,8 @@ static void read_kind(Reader *r, Page *page, int v2) {
             else if (v2 && id == 2) page->nulls = value;
             else if (v2 && id == 5) page->def_bytes = value;
             else if (v2 && id == 6) page->rep_bytes = value;
+            else if (id == 3) *(v2 ? &page->rows : &page->levels) = value;
+            else if (id == 4) page->rep_levels = value;
         } else if (v2 && id == 7 && (type == TRUE_ || type == FALSE_)) {
             page->compressed = type == TRUE_;
         } else {
@@ -109,7 +137,8 @@ static void read_kind(Reader *r, Page *page, int v2) {
 }
 
 static Page read_page(Reader *r) {
-    Page page = {.type = -1, .values = -1, .encoding = -1, .compressed = 1};
+    /* what must be there and is not stays -1 */
+    Page page = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, .compressed = 1};
     int id = 0, type;
     while (next_field(r, &id, &type)) {
         if (type == I32 && id >= 1 && id <= 4) {
@@ -227,7 +256,8 @@ static inline uint64_t load_tail(const uint8_t *from, int64_t bytes, int64_t bit
                 if (bytes > left) bytes = left;                                      \
                 if (many > (count) - i) many = (count) - i;                          \
                 if ((bytes * 8) < many * (width)) return DECLINED;                   \
-                int64_t fast = (width) ? (bytes - 8) * 8 / (width) : many;           \
+                /* without bits nothing may be left to load */                       \
+                int64_t fast = (width) ? (bytes - 8) * 8 / (width) : 0;              \
                 if (fast > many) fast = many;                                        \
                 int64_t j = 0;                                                       \
                 uint64_t bit = 0;                                                    \
@@ -300,7 +330,7 @@ VALUES(uint64_t, eight)
 /* --- a column chunk --------------------------------------------------------------------- */
 
 enum { DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 };
-enum { PLAIN = 0, PLAIN_DICTIONARY = 2, RLE_DICTIONARY = 8 };
+enum { PLAIN = 0, PLAIN_DICTIONARY = 2, RLE = 3, RLE_DICTIONARY = 8 };
 
 typedef struct {
     int64_t width, rows;
@@ -360,8 +390,10 @@ static int read_dictionary(Column *column, Reader *r, const Page *page) {
 static int read_values(Column *column, Reader *r, const Page *page) {
     Reader body;
     int v2 = page->type == DATA_PAGE_V2;
-    if (page->values < 0 || page->values > column->rows - column->done || page->nulls) return DECLINED;
-    if (v2 && (page->rep_bytes || page->def_bytes < 0 || page->def_bytes > page->stored_bytes)) return DECLINED;
+    if (page->values < 0 || page->values > column->rows - column->done) return DECLINED;
+    if (!v2 && (page->rep_levels < 0 || (column->optional ? page->levels != RLE : page->levels < 0))) return DECLINED;
+    if (v2 && (page->nulls || page->rep_bytes || page->rows != page->values)) return DECLINED;
+    if (v2 && (page->def_bytes < 0 || page->def_bytes > page->stored_bytes)) return DECLINED;
     if (v2 && column->optional) {
         Reader levels = {r->at, r->at + page->def_bytes, 0};
         if (check_levels(&levels, page->values)) return DECLINED;
@@ -415,4 +447,165 @@ EXPORT int64_t windrow_decode(const uint8_t *chunk, int64_t chunk_bytes, int64_t
         r.at += page.stored_bytes;
     }
     return failed ? DECLINED : 0;
+}
+
+/* --- a footer --------------------------------------------------------------------------- */
+
+/* Arrow ends the process on some footers that hold what no writer writes, when it is asked what a
+ * column chunk is like. They are refused before it is asked. */
+enum { FOOTER_FITS, FOOTER_BROKEN, COLUMNS_DIFFER, TYPES_DIFFER, UNKNOWN_CODEC, BAD_STATISTICS, ENCRYPTED };
+enum { TYPE_BOOLEAN, TYPE_INT32, TYPE_INT64, TYPE_INT96, TYPE_FLOAT, TYPE_DOUBLE, TYPE_BYTES, TYPE_FIXED };
+enum { DEPTH = 64, LAST_CODEC = 7 };
+
+typedef struct {
+    int32_t type, type_bytes, definitions, repetitions;
+} Leaf;
+
+typedef struct {
+    Leaf *leaves;
+    int64_t room, count;
+    int problem;
+} Footer;
+
+static int32_t read_i32(Reader *r) {
+    uint32_t value = (uint32_t)read_varint(r);
+    return (int32_t)(value >> 1) ^ -(int32_t)(value & 1);
+}
+
+static void refuse(Footer *footer, int problem) {
+    if (!footer->problem) footer->problem = problem;
+}
+
+/* The elements of a schema come in the order of a walk, each with the number of its children. */
+static void read_schema(Reader *r, Footer *footer) {
+    struct { int64_t left; int32_t definitions, repetitions; } above[DEPTH + 1] = {{1, 0, 0}};
+    int depth = 0, type;
+    uint64_t length = read_list(r, &type);
+    for (uint64_t i = 0; i < length && !r->bad; i++) {
+        Leaf leaf = {-1, 0, 0, 0};
+        int32_t children = 0, repetition = 0;
+        int id = 0;
+        while (next_field(r, &id, &type)) {
+            if (type == I32 && id == 1) leaf.type = read_i32(r);
+            else if (type == I32 && id == 2) leaf.type_bytes = read_i32(r);
+            else if (type == I32 && id == 3) repetition = read_i32(r);
+            else if (type == I32 && id == 5) children = read_i32(r);
+            else skip_field(r, type, 1);
+        }
+        while (depth > 0 && above[depth].left == 0) depth--;
+        if (above[depth].left-- <= 0) return refuse(footer, FOOTER_BROKEN);
+        /* what the root repeats counts for nothing */
+        leaf.definitions = above[depth].definitions + (i > 0 && (repetition == 1 || repetition == 2));
+        leaf.repetitions = above[depth].repetitions + (i > 0 && repetition == 2);
+        if (children > 0) {
+            if (++depth > DEPTH) return refuse(footer, FOOTER_BROKEN);
+            above[depth].left = children;
+            above[depth].definitions = leaf.definitions;
+            above[depth].repetitions = leaf.repetitions;
+        } else if (leaf.type >= 0) {
+            if (footer->count == footer->room) return refuse(footer, FOOTER_BROKEN);
+            footer->leaves[footer->count++] = leaf;
+        }
+    }
+}
+
+/* Statistics: 1, 2, 5 and 6 are the least and largest values, as they are stored. */
+static void check_statistics(Reader *r, Footer *footer, const Leaf *leaf) {
+    static const int widths[] = {1, 4, 8, 12, 4, 8, 0};
+    uint64_t width = leaf->type == TYPE_FIXED ? (uint64_t)leaf->type_bytes : (uint64_t)widths[leaf->type];
+    int id = 0, type;
+    while (next_field(r, &id, &type)) {
+        if (type == BINARY && (id == 1 || id == 2 || id == 5 || id == 6)) {
+            uint64_t bytes = read_varint(r);
+            if (bytes < width) refuse(footer, BAD_STATISTICS);
+            skip_bytes(r, bytes);
+        } else {
+            skip_field(r, type, 3);
+        }
+    }
+}
+
+/* SizeStatistics: 1 bytes of text, 2 and 3 how often each repetition and definition level occurs. */
+static void check_sizes(Reader *r, Footer *footer, const Leaf *leaf) {
+    int id = 0, type, kind;
+    while (next_field(r, &id, &type)) {
+        if (type == LIST && (id == 2 || id == 3)) {
+            uint64_t levels = 1 + (uint64_t)(id == 2 ? leaf->repetitions : leaf->definitions);
+            uint64_t length = read_list(r, &kind);
+            if (length && length != levels) refuse(footer, BAD_STATISTICS);
+            for (uint64_t i = 0; i < length && !r->bad; i++) read_varint(r);
+        } else {
+            if (type == I64 && id == 1 && leaf->type != TYPE_BYTES) refuse(footer, BAD_STATISTICS);
+            skip_field(r, type, 3);
+        }
+    }
+}
+
+/* ColumnMetaData: 1 type, 4 codec, 12 statistics, 16 sizes. */
+static void check_chunk(Reader *r, Footer *footer, const Leaf *leaf) {
+    int id = 0, type;
+    while (next_field(r, &id, &type)) {
+        if (type == I32 && id == 1) {
+            if (read_i32(r) != leaf->type) refuse(footer, TYPES_DIFFER);
+        } else if (type == I32 && id == 4) {
+            if ((uint32_t)read_i32(r) > LAST_CODEC) refuse(footer, UNKNOWN_CODEC);
+        } else if (type == STRUCT && id == 12) {
+            check_statistics(r, footer, leaf);
+        } else if (type == STRUCT && id == 16) {
+            check_sizes(r, footer, leaf);
+        } else {
+            skip_field(r, type, 2);
+        }
+    }
+}
+
+/* RowGroup: 1 columns. ColumnChunk: 3 its metadata, 8 and 9 how it is encrypted. */
+static void check_group(Reader *r, Footer *footer) {
+    int id = 0, type, kind;
+    while (next_field(r, &id, &type)) {
+        if (type != LIST || id != 1) {
+            skip_field(r, type, 1);
+            continue;
+        }
+        uint64_t length = read_list(r, &kind);
+        if (length != (uint64_t)footer->count) return refuse(footer, COLUMNS_DIFFER);
+        for (uint64_t i = 0; i < length && !r->bad && !footer->problem; i++) {
+            const Leaf *leaf = &footer->leaves[i];
+            int inner = 0, described = 0;
+            if (leaf->type > TYPE_FIXED || leaf->type_bytes < 0) return refuse(footer, FOOTER_BROKEN);
+            while (next_field(r, &inner, &type)) {
+                if (type == STRUCT && inner == 3) {
+                    check_chunk(r, footer, leaf);
+                    described = 1;
+                } else {
+                    if (inner == 8 || inner == 9) refuse(footer, ENCRYPTED);
+                    skip_field(r, type, 1);
+                }
+            }
+            if (!described) refuse(footer, FOOTER_BROKEN);
+        }
+    }
+}
+
+/* Check a footer: 2 is its schema, 4 its row groups.
+ *
+ * `leaves` has room for so many columns. Returns 0, or what is wrong. */
+EXPORT int64_t windrow_check_footer(const uint8_t *bytes, int64_t size, uint8_t *leaves, int64_t room) {
+    Footer footer = {.leaves = (Leaf *)leaves, .room = room};
+    Reader r = {bytes, bytes + size, 0};
+    int id = 0, type, kind, schemas = 0;
+    while (!footer.problem && next_field(&r, &id, &type)) {
+        if (type == LIST && id == 2) {
+            if (schemas++) refuse(&footer, FOOTER_BROKEN);
+            else read_schema(&r, &footer);
+        } else if (type == LIST && id == 4) {
+            uint64_t length = read_list(&r, &kind);
+            for (uint64_t i = 0; i < length && !r.bad && !footer.problem; i++) check_group(&r, &footer);
+            /* what comes later would be about another schema */
+            schemas = 1;
+        } else {
+            skip_field(&r, type, 0);
+        }
+    }
+    return footer.problem ? footer.problem : r.bad ? FOOTER_BROKEN : FOOTER_FITS;
 }

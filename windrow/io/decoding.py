@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from windrow.core.native import address_of, load_library
 
-__all__ = ["Chunk", "StoredFooter", "decode"]
+__all__ = ["Chunk", "StoredFooter", "check_footer", "decode"]
 
 # A dictionary and a page as writers make them: 1 MiB each, a little more at times.
 _SCRATCH_BYTES = 4 * 2**20
@@ -32,7 +33,8 @@ _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
 
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
-    "windrow_decode": ([_POINTER, *[_INT] * 5, *[_POINTER] * 3, _INT], _INT)
+    "windrow_decode": ([_POINTER, *[_INT] * 5, *[_POINTER] * 3, _INT], _INT),
+    "windrow_check_footer": ([_POINTER, _INT, _POINTER, _INT], _INT),
 }
 # stored words are little-endian, and are taken as they are
 LIBRARY: Any = load_library("windrow.io._decode", _FUNCTIONS) if sys.byteorder == "little" else None
@@ -80,6 +82,16 @@ class StoredFooter:
             found = self._chunks[group, name] = (wanted, self._find(group, name, wanted))
         return found[1]
 
+    def ranges(self, groups: Iterable[int], names: Sequence[str]) -> list[tuple[int, int]]:
+        """Where the chunks of some columns lie, those nested in them included."""
+        schema = self.metadata.schema
+        prefixes = tuple(f"{name}." for name in names)
+        paths = [schema.column(number).path for number in range(len(schema))]
+        wanted = [number for number, path in enumerate(paths) if f"{path}.".startswith(prefixes)]
+        chunks = (self.metadata.row_group(group).column(number) for group in groups for number in wanted)
+        starts = ((_start(chunk), chunk.total_compressed_size) for chunk in chunks)
+        return [(start, start + size) for start, size in starts]
+
     @cached_property
     def _leaves(self) -> dict[str, tuple[int, bool]]:
         """The number of each flat column, and whether it is optional."""
@@ -108,15 +120,19 @@ class StoredFooter:
             return None
         if not column.num_values or column.num_values != row_group.num_rows or _has_nulls(column):
             return None
-        start = min(filter(None, (column.dictionary_page_offset, column.data_page_offset)))
         return Chunk(
-            start=start,
+            start=_start(column),
             size_bytes=column.total_compressed_size,
             rows=row_group.num_rows,
             width=width,
             snappy=_CODECS[column.compression],
             optional=optional,
         )
+
+
+def _start(column: Any) -> int:
+    offsets = (column.dictionary_page_offset, column.data_page_offset)
+    return min((offset for offset in offsets if offset), default=0)
 
 
 def _is_plain(kind: pa.DataType) -> bool:
@@ -131,6 +147,33 @@ def _is_plain(kind: pa.DataType) -> bool:
 def _has_nulls(column: Any) -> bool:
     statistics = column.statistics
     return statistics is not None and statistics.has_null_count and statistics.null_count > 0
+
+
+# a column is described with more bytes than these, and takes so many when it is checked
+_LEAF_STORED_BYTES, _LEAF_BYTES = 4, 16
+_PROBLEMS = (
+    "",
+    "it breaks off, or is no footer",
+    "a row group has another number of columns than the schema",
+    "a column chunk has another type than its column",
+    "a column chunk has an unknown codec",
+    "a column chunk has statistics of another type",
+    "a column is encrypted, which windrow does not read",
+)
+
+
+def check_footer(raw: bytes) -> str:
+    """Say what is wrong with a footer that Arrow would not survive; empty where nothing is.
+
+    Arrow's accessors of column chunks end the process where they would raise: ``raw`` must be
+    checked before they are used.
+    """
+    if LIBRARY is None:
+        return ""
+    stored = np.frombuffer(raw, np.uint8)
+    room = len(raw) // _LEAF_STORED_BYTES
+    leaves = np.empty(room * _LEAF_BYTES // 4, np.int32)
+    return _PROBLEMS[LIBRARY.windrow_check_footer(address_of(stored), len(raw), address_of(leaves), room)]
 
 
 class _Scratch(threading.local):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from windrow.io.filesystems import Files
-from windrow.io.footers import FragmentFacts, read_footer, summarise
+from windrow.io.footers import Footer, FragmentFacts, read_footer, summarise
 from windrow.io.manifest import Manifest, VariableBytes, narrowed
 from windrow.io.schemas import unify_schemas
 from windrow.io.widths import fixed_bits
@@ -30,16 +31,17 @@ def build_manifest(files: Files, paths: Sequence[str]) -> Manifest:
         If a file cannot be read or is no Parquet, or the schemas do not unify.
     """
     columns = _Columns()
-    for name, size, digest, facts in _read_all(files, paths):
-        columns.add(name, size, digest, facts)
+    for name, footer, facts in _read_all(files, paths):
+        columns.add(name, footer, facts)
     return columns.manifest(files.url, paths)
 
 
-def _read_all(files: Files, paths: Sequence[str]) -> Iterator[tuple[str, int, bytes, FragmentFacts]]:
-    def read(path: str) -> tuple[str, int, bytes, FragmentFacts]:
+def _read_all(files: Files, paths: Sequence[str]) -> Iterator[tuple[str, Footer, FragmentFacts]]:
+    def read(path: str) -> tuple[str, Footer, FragmentFacts]:
         name = files.name(path)
         footer = read_footer(files, path, name)
-        return name, footer.size_bytes, footer.digest, summarise(footer.metadata, name)
+        with files.mapped_errors(name):
+            return name, replace(footer, metadata=None), summarise(footer.metadata, name)
 
     with ThreadPoolExecutor(_FOOTER_THREADS, "windrow-footers") as threads:
         for start in range(0, len(paths), _FILES_AT_ONCE):
@@ -52,12 +54,12 @@ class _Columns:
     def __init__(self) -> None:
         self._schemas: dict[bytes, tuple[str, pa.Schema]] = {}
         self._sizes, self._ends = array("q"), array("q")
-        self._digests = bytearray()
+        self._digests, self._stamps = bytearray(), array("Q")
         self._rows, self._encoded = array("q"), array("q")
         self._variable: dict[str, tuple[array[int], array[int]]] = {}
         self._nulls: dict[str, int | None] = {}
 
-    def add(self, name: str, size: int, digest: bytes, facts: FragmentFacts) -> None:
+    def add(self, name: str, footer: Footer, facts: FragmentFacts) -> None:
         schema = facts.schema.remove_metadata()
         self._schemas.setdefault(bytes(schema.serialize()), (name, schema))
         for column, sizes in facts.variable.items():
@@ -70,9 +72,10 @@ class _Columns:
             self._nulls[column] = None if before is None or count is None else before + count
         self._rows.extend(facts.rows)
         self._encoded.extend(facts.encoded_bytes)
-        self._sizes.append(size)
+        self._sizes.append(footer.size_bytes)
         self._ends.append(len(self._rows))
-        self._digests += digest
+        self._digests += footer.digest
+        self._stamps.append(footer.stamp)
 
     def _variable_column(self, column: str) -> tuple[array[int], array[int]]:
         return self._variable.setdefault(column, (array("q"), array("q")))
@@ -90,6 +93,7 @@ class _Columns:
             encoded_bytes=narrowed(self._encoded),
             variable={field.name: self._sized(field.name) for field in schema if _varies(field.type)},
             null_counts={field.name: self._nulls[field.name] for field in schema},
+            stamps=np.array(self._stamps, np.uint64),
         )
 
     def _sized(self, column: str) -> VariableBytes:

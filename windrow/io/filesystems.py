@@ -1,16 +1,17 @@
 """Where files are: paths of every kind become a root, relative paths, and a way to open them.
 
 Listing goes through fsspec for every kind of filesystem. Reading goes the shortest
-way there is: a memory map on local disk, Arrow's own input file on a ``pyarrow.fs``
-filesystem, and exact byte ranges (no read-ahead) on any other fsspec filesystem.
+way there is: a memory map on local disk, and exact byte ranges (no read-ahead) from any
+other filesystem, be it of ``pyarrow.fs`` or of fsspec.
 """
 
 from __future__ import annotations
 
-import io
 import os
+import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -19,6 +20,9 @@ import pyarrow.fs as pa_fs
 
 from windrow.core.errors import PlanError, SourceError
 from windrow.io.credentials import find_secrets, safe_cause, source_error, without_user
+from windrow.io.remote import RemoteFile, read_ranges
+from windrow.io.retries import GaveUpError, Retries
+from windrow.io.versions import Version, look_at_arrow, look_at_fsspec, look_at_local
 
 __all__ = ["Connection", "Files", "Paths", "connect", "join_path"]
 
@@ -31,10 +35,15 @@ class Files:
 
     ``filesystem`` is None for local disk, else a ``pyarrow.fs`` or fsspec one. It may
     hold credentials: they travel when it is pickled and appear in no text.
+    ``retries`` says how long a store is asked again; a local disk never is.
+    ``machine`` is where the files were listed, ``opening`` tells one listing from another.
     """
 
     root: str
     filesystem: Any = field(default=None, repr=False)
+    retries: Retries = field(default=Retries(), repr=False)
+    machine: str = field(default_factory=platform.node, repr=False, compare=False)
+    opening: str = field(default_factory=lambda: os.urandom(8).hex(), repr=False, compare=False)
 
     @property
     def local(self) -> bool:
@@ -56,14 +65,30 @@ class Files:
         """The file's path in words, without credentials."""
         return join_path(self.url, relative)
 
+    @property
+    def comparable(self) -> bool:
+        """Whether stamps taken where the files were listed can be compared with those taken here.
+
+        Copies of a local file on several machines are as good as one, and have other stamps.
+        """
+        return not self.local or self.machine == platform.node()
+
     def open(self, relative: str) -> pa.NativeFile:
-        """Open a file for reading at random positions."""
+        """Open a local file for reading at random positions."""
+        path = self.path(relative)
+        return pa.memory_map(path) if os.path.getsize(path) else pa.BufferReader(b"")
+
+    def open_remote(self, relative: str, size_bytes: int) -> RemoteFile:
+        """A file of a store, of a size that is known, to be read by ranges; asks for nothing yet."""
+        return RemoteFile(read_ranges(self.filesystem, self.path(relative)), size_bytes, self.retries)
+
+    def look(self, relative: str) -> Version:
+        """A file's size, and a stamp that changes when it is written anew, as it is now."""
         path = self.path(relative)
         if self.local:
-            return pa.memory_map(path) if os.path.getsize(path) else pa.BufferReader(b"")
-        if isinstance(self.filesystem, pa_fs.FileSystem):
-            return self.filesystem.open_input_file(path)
-        return pa.PythonFile(_RangeFile(self.filesystem, path), mode="r")
+            return look_at_local(path)
+        look = look_at_arrow if isinstance(self.filesystem, pa_fs.FileSystem) else look_at_fsspec
+        return self.retries.read(lambda: look(self.filesystem, path), 0)
 
     def stamp(self, relative: str) -> bytes:
         """Something that changes when a file is written anew, as far as its filesystem tells.
@@ -73,20 +98,39 @@ class Files:
         SourceError
             If the file is not there.
         """
-        path = self.path(relative)
         try:
-            if self.local:
-                stat = os.stat(path)
-                return f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns}".encode()
-            if isinstance(self.filesystem, pa_fs.FileSystem):
-                info = self.filesystem.get_file_info(path)
-                if info.type == pa_fs.FileType.NotFound:
-                    raise FileNotFoundError(path)
-                return f"{info.size} {info.mtime_ns}".encode()
-            return str(self.filesystem.ukey(path)).encode()
+            return f"{self.look(relative).stamp:016x}".encode()
         except Exception as error:
             remedy = "look whether it is still there, and read the dataset anew"
             raise self.error(self.name(relative), error, remedy) from self.cause(error)
+
+    @contextmanager
+    def mapped_errors(self, what: str) -> Iterator[None]:
+        """Turn what goes wrong into a SourceError; ``what`` stands for what was being read."""
+        try:
+            yield
+        except SourceError:
+            raise
+        except MemoryError as error:
+            if not isinstance(error, pa.ArrowException):
+                raise
+            remedy = "it is damaged and claims sizes that it does not have, or its row groups are too large"
+            raise self.error(f"{what}: does not fit into memory", error, remedy) from self.cause(error)
+        except FileNotFoundError as error:
+            remedy = "restore the file, or list the dataset again"
+            raise self.error(f"{what}: the file is gone", error, remedy) from self.cause(error)
+        except PermissionError as error:
+            raise self.error(f"{what}: may not be read", error, "grant read permission") from self.cause(
+                error
+            )
+        except GaveUpError as error:
+            remedy = "look after the store and the network, or allow more time: read_parquet(retry_seconds=)"
+            raise self.error(f"{what}: cannot be read", error, remedy) from self.cause(error)
+        except Exception as error:
+            remedy = (
+                "it is damaged, or the connection failed: try again, write the file anew, or leave it out"
+            )
+            raise self.error(f"{what}: cannot be read", error, remedy) from self.cause(error)
 
     def error(self, what: str, error: BaseException, remedy: str) -> SourceError:
         """Map an error of a filesystem or of Arrow, with no credentials in it."""
@@ -98,38 +142,6 @@ class Files:
 
     def _secrets(self) -> tuple[str, ...]:
         return find_secrets(getattr(self.filesystem, "storage_options", None))
-
-
-class _RangeFile(io.RawIOBase):
-    """A file read by exact byte ranges, since fsspec's own buffering reads far ahead."""
-
-    def __init__(self, filesystem: Any, path: str) -> None:
-        info = filesystem.info(path)
-        if info["type"] != "file":
-            raise FileNotFoundError(path)
-        self._filesystem, self._path, self._at = filesystem, path, 0
-        self._size = int(info["size"])
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        stop = self._size if size is None or size < 0 else min(self._at + size, self._size)
-        if stop <= self._at:
-            return b""
-        data: bytes = self._filesystem.cat_file(self._path, start=self._at, end=stop)
-        self._at += len(data)
-        return data
 
 
 @dataclass(frozen=True)

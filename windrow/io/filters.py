@@ -17,7 +17,7 @@ from windrow.io.selection import unknown_column
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["check_filter", "kept_fragments"]
+__all__ = ["check_filter", "evaluate_filter", "kept_fragments"]
 
 _NO_MATCH = re.compile(r"No match for FieldRef\.\w+\((?P<name>.*?)\) in ", re.DOTALL)
 
@@ -36,7 +36,7 @@ def check_filter(expression: Any, schema: pa.Schema) -> None:
         kind = type(expression).__name__
         raise PlanError(f"filter= is a {kind}: give a pyarrow expression like pc.field('fare') > 0")
     try:
-        kind = _evaluate(expression, schema.empty_table()).type
+        kind = evaluate_filter(expression, schema.empty_table()).type
     except pa.ArrowException as error:
         unknown = _NO_MATCH.search(str(error))
         if unknown is not None and unknown["name"] not in schema.names:
@@ -44,6 +44,21 @@ def check_filter(expression: Any, schema: pa.Schema) -> None:
         raise PlanError(f"filter={expression} does not fit the columns: {error}") from error
     if not pa.types.is_boolean(kind):
         raise PlanError(f"filter={expression} gives {kind}, not true or false: write a comparison")
+
+
+def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str] | None:
+    """The columns that a filter needs; None where it does not tell."""
+    names: list[str] = []
+    while True:
+        try:
+            evaluate_filter(expression, pa.schema([schema.field(name) for name in names]).empty_table())
+        except pa.ArrowException as error:
+            unknown = _NO_MATCH.search(str(error))
+            if unknown is None or unknown["name"] not in schema.names or unknown["name"] in names:
+                return None
+            names.append(unknown["name"])
+        else:
+            return names
 
 
 def kept_fragments(
@@ -54,13 +69,14 @@ def kept_fragments(
         return None
     table = partitions.table(manifest.paths.to_pylist())
     try:
-        verdicts = _evaluate(expression, table)
+        verdicts = evaluate_filter(expression, table)
     except pa.ArrowException:
         return None
     return np.array([verdict is True for verdict in verdicts.to_pylist()], np.bool_)
 
 
-def _evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray[Any]:
+def evaluate_filter(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray[Any]:
+    """(rows,) what an expression is for each row of a table."""
     from pyarrow import acero
 
     steps = [

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.errors import SourceError
+from windrow.io.decoding import check_footer
 from windrow.io.filesystems import Files
 from windrow.io.widths import fixed_bits, leaf_types, offset_bytes
 
@@ -20,17 +22,19 @@ HASH_BYTES = 16
 
 _TAIL_BYTES = 64 * 1024
 _TRAILER_BYTES = 8
-_GONE = "restore the file, or list the dataset again"
+# of a row group; sums of them fit into 64 bits
+_LARGEST = 2**48
 _NO_PARQUET = "name only Parquet files, or write this one again"
 
 
 @dataclass(frozen=True)
 class Footer:
-    """A file's size, the digest of its raw footer, and the footer parsed."""
+    """A file's size, the digest of its raw footer, the footer parsed, and the file's stamp before."""
 
     size_bytes: int
     digest: bytes
     metadata: Any
+    stamp: int
 
 
 @dataclass(frozen=True)
@@ -58,24 +62,19 @@ def read_footer(files: Files, path: str, name: str) -> Footer:
     SourceError
         If the file cannot be opened, is no Parquet, or its footer is damaged.
     """
-    try:
-        with files.open(path) as file:
-            size = file.size()
-            raw = _footer_bytes(file, size, name)
-        return Footer(size, hashlib.sha256(raw).digest()[:HASH_BYTES], _parse(raw, name))
-    except (SourceError, MemoryError):
-        raise
-    except FileNotFoundError as error:
-        raise files.error(f"{name}: the file is gone", error, _GONE) from files.cause(error)
-    except PermissionError as error:
-        raise files.error(f"{name}: may not be read", error, "grant read permission") from files.cause(error)
-    except Exception as error:
-        remedy = "check the file, its disk and its connection"
-        raise files.error(f"{name}: cannot be read", error, remedy) from files.cause(error)
+    with files.mapped_errors(name):
+        version = files.look(path)
+        size = version.size_bytes
+        if not files.local:
+            raw = _footer_bytes(files.open_remote(path, size).read_range, size, name)
+        else:
+            with files.open(path) as file:
+                raw = _footer_bytes(partial(_read_range, file), size, name)
+        return Footer(size, hashlib.sha256(raw).digest()[:HASH_BYTES], _parse(raw, name), version.stamp)
 
 
-def _footer_bytes(file: pa.NativeFile, size: int, name: str) -> bytes:
-    tail = _read_last(file, size, min(size, _TAIL_BYTES))
+def _footer_bytes(read: Callable[[int, int], Any], size: int, name: str) -> bytes:
+    tail = bytes(read(max(0, size - _TAIL_BYTES), size)) if size else b""
     if tail[-4:] == b"PARE":
         raise SourceError(f"{name} has an encrypted footer, which windrow does not read: write it in plain")
     if len(tail) < _TRAILER_BYTES or tail[-4:] != b"PAR1":
@@ -87,21 +86,25 @@ def _footer_bytes(file: pa.NativeFile, size: int, name: str) -> bytes:
         raise SourceError(
             f"{name} is truncated: its footer has {needed} bytes, the file {size}; write it again"
         )
-    return tail[-needed:] if needed <= len(tail) else _read_last(file, size, needed)
+    return tail[-needed:] if needed <= len(tail) else bytes(read(size - needed, size))
 
 
-def _read_last(file: pa.NativeFile, size: int, count: int) -> bytes:
-    file.seek(size - count)
-    return bytes(file.read(count))
+def _read_range(file: pa.NativeFile, start: int, stop: int) -> bytes:
+    file.seek(start)
+    return bytes(file.read(stop - start))
 
 
 def _parse(raw: bytes, name: str) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_metadata(pa.BufferReader(raw))
+        metadata = pq.read_metadata(pa.BufferReader(raw))
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{name} has no readable Parquet footer: {error}; {_NO_PARQUET}") from error
+    problem = check_footer(raw[:-_TRAILER_BYTES])
+    if problem:
+        raise SourceError(f"{name} has a damaged Parquet footer: {problem}; {_NO_PARQUET}")
+    return metadata
 
 
 def summarise(metadata: Any, name: str) -> FragmentFacts:
@@ -127,7 +130,13 @@ def summarise(metadata: Any, name: str) -> FragmentFacts:
         if fixed_bits(field.type) is None:
             variable[field.name] = _sizes(field.type, [group.num_rows for group in groups], chunks)
     encoded = [max(group.total_byte_size, 0) for group in groups]
-    return FragmentFacts(schema, [group.num_rows for group in groups], encoded, variable, nulls)
+    rows = [group.num_rows for group in groups]
+    stated = (rows, encoded, *(sizes for pair in variable.values() for sizes in pair))
+    if min(rows, default=0) < 0 or any(max(sizes, default=0) > _LARGEST for sizes in stated):
+        raise SourceError(
+            f"{name} has a damaged Parquet footer: it states sizes that no file has; {_NO_PARQUET}"
+        )
+    return FragmentFacts(schema, rows, encoded, variable, nulls)
 
 
 def _leaf_places(schema: pa.Schema) -> list[range]:

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from windrow.core.errors import SourceError, WindrowError
 from windrow.io.credentials import safe_cause, source_error
 from windrow.io.filesystems import Connection, Files, Paths, connect, join_path
+from windrow.io.retries import DEFAULT_RETRIES, GaveUpError, Retries
 
 __all__ = ["list_files", "locate_root"]
 
 _MAGIC = re.compile(r"[*?\[]")
 _LISTING_THREADS = 16
+# the first that is asked of a store: a mistyped endpoint should not take minutes to be told
+_LISTING_SECONDS = 30.0
 
 
 def list_files(
-    paths: Paths, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None
+    paths: Paths,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    retries: Retries = DEFAULT_RETRIES,
 ) -> tuple[Files, list[str]]:
     """Resolve paths to files, relative to the root that they share.
 
@@ -36,10 +43,10 @@ def list_files(
     connection = connect(paths, filesystem, storage_options)
     connection.lister.invalidate_cache()
     with ThreadPoolExecutor(_LISTING_THREADS) as threads:
-        expanded = list(threads.map(lambda path: _expand(connection, path), connection.paths))
+        expanded = list(threads.map(lambda path: _expand(connection, path, retries), connection.paths))
     root = _common_root([root for root, _ in expanded])
     found = [path for _, some in expanded for path in some]
-    return Files(root, connection.opener), [_relative(path, root) for path in found]
+    return Files(root, connection.opener, retries), [_relative(path, root) for path in found]
 
 
 def locate_root(
@@ -47,6 +54,7 @@ def locate_root(
     known: Collection[str] | None,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
+    retries: Retries = DEFAULT_RETRIES,
 ) -> Files:
     """Find the root that paths mean for files ``known`` by relative path; reads nothing.
 
@@ -54,9 +62,9 @@ def locate_root(
     """
     connection = connect(paths, filesystem, storage_options)
     if known is None:
-        return Files(connection.paths[0], connection.opener)
+        return Files(connection.paths[0], connection.opener, retries)
     roots = [_lexical_root(path, known) for path in connection.paths]
-    return Files(_common_root(roots), connection.opener)
+    return Files(_common_root(roots), connection.opener, retries)
 
 
 def _lexical_root(path: str, known: Collection[str]) -> str:
@@ -69,22 +77,11 @@ def _lexical_root(path: str, known: Collection[str]) -> str:
     return path
 
 
-def _expand(connection: Connection, path: str) -> tuple[str, list[str]]:
+def _expand(connection: Connection, path: str, retries: Retries) -> tuple[str, list[str]]:
     """The root and the files of one given path."""
+    seconds = 0 if connection.opener is None else min(retries.seconds, _LISTING_SECONDS)
     try:
-        if _MAGIC.search(path):
-            found = _glob(connection.lister, path)
-            if found:
-                return _glob_root(path), found
-        if connection.lister.info(path)["type"] == "directory":
-            found = _walk(connection.lister, path)
-            if not found:
-                raise SourceError(
-                    f"{_shown(connection, path)} is a directory without data files (names that begin "
-                    f"with '.' or '_' are skipped): check the path"
-                )
-            return path, found
-        return _above_partitions(posixpath.dirname(path)), [path]
+        return replace(retries, seconds=seconds).call(lambda: _find_files(connection, path))
     except WindrowError:
         raise
     except FileNotFoundError as error:
@@ -94,14 +91,32 @@ def _expand(connection: Connection, path: str) -> tuple[str, list[str]]:
         ) from safe_cause(error, connection.secrets)
     except Exception as error:
         remedy = "check the path, the credentials and the permissions"
+        if isinstance(error, GaveUpError):
+            remedy = "check the endpoint and the network, or try later"
         what = f"{_shown(connection, path)} cannot be listed"
         raise source_error(what, error, remedy, connection.secrets) from safe_cause(error, connection.secrets)
+
+
+def _find_files(connection: Connection, path: str) -> tuple[str, list[str]]:
+    if _MAGIC.search(path):
+        found = _glob(connection.lister, path)
+        if found:
+            return _glob_root(path), found
+    if connection.lister.info(path)["type"] == "directory":
+        found = _walk(connection.lister, path)
+        if not found:
+            raise SourceError(
+                f"{_shown(connection, path)} is a directory without data files (names that begin "
+                f"with '.' or '_' are skipped): check the path"
+            )
+        return path, found
+    return _above_partitions(posixpath.dirname(path)), [path]
 
 
 def _glob(lister: Any, pattern: str) -> list[str]:
     found: list[str] = []
     root = _glob_root(pattern)
-    for path, info in sorted(lister.glob(pattern, detail=True).items()):
+    for path, info in sorted(_list_all(lister.glob, pattern, detail=True).items()):
         if info["type"] == "directory":
             found.extend(_walk(lister, path))
         else:
@@ -112,8 +127,17 @@ def _glob(lister: Any, pattern: str) -> list[str]:
 
 
 def _walk(lister: Any, directory: str) -> list[str]:
-    names = (_relative(path, directory) for path in lister.find(directory))
+    names = (_relative(path, directory) for path in _list_all(lister.find, directory))
     return [join_path(directory, name) for name in sorted(names) if _visible(name)]
+
+
+def _list_all(lists: Callable[..., Any], path: str, **options: Any) -> Any:
+    """What a method of fsspec lists, with no directory left out because it could not be listed."""
+    try:
+        return lists(path, on_error="raise", **options)
+    except TypeError:
+        # those that list a tree with one request do not know it, and leave nothing out
+        return lists(path, **options)
 
 
 def _visible(relative: str) -> bool:

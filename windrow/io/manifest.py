@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,9 @@ class Manifest:
         For each column whose values differ in width, its bytes by row group.
     null_counts
         Nulls by column; None where a footer does not tell.
+    stamps
+        (fragments,) what changes when a file is written anew, here and now: neither saved
+        nor part of the fingerprint. None where nobody has looked.
     """
 
     root: str
@@ -76,6 +79,7 @@ class Manifest:
     encoded_bytes: Unsigned
     variable: Mapping[str, VariableBytes]
     null_counts: Mapping[str, int | None]
+    stamps: NDArray[np.uint64] | None = None
 
     def __repr__(self) -> str:
         return f"Manifest({self.fragments} fragments, {self.row_groups} row groups, {self.root!r})"
@@ -99,6 +103,26 @@ class Manifest:
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(np.ascontiguousarray(part).astype(part.dtype.newbyteorder("<")).tobytes())
         return digest.hexdigest()
+
+    def head(self, fragments: int) -> Manifest:
+        """The manifest of the first fragments alone; nulls are not known by fragment."""
+        groups = int(self.row_group_ends[fragments - 1]) if fragments else 0
+        variable = {
+            name: VariableBytes(column.encoded[:groups], column.memory[:groups])
+            for name, column in self.variable.items()
+        }
+        return replace(
+            self,
+            paths=self.paths.slice(0, fragments),
+            file_bytes=self.file_bytes[:fragments],
+            footer_hashes=self.footer_hashes[:fragments],
+            row_group_ends=self.row_group_ends[:fragments],
+            rows=self.rows[:groups],
+            encoded_bytes=self.encoded_bytes[:groups],
+            variable=variable,
+            null_counts=dict.fromkeys(self.null_counts),
+            stamps=None,
+        )
 
     def path(self, fragment: int) -> str:
         """The path of a fragment below the root."""

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockPart
 from windrow.io import decoding
-from windrow.io.decoding import StoredFooter
 from windrow.io.filesystems import Files
-from windrow.io.footer_cache import FooterCache
-from windrow.io.footers import read_footer
+from windrow.io.filters import filter_columns
+from windrow.io.opening import BlockFile, RowGroups, open_block
 from windrow.io.partitions import Partitions
 
 if TYPE_CHECKING:
@@ -26,22 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetReader", "RowGroups"]
 
-# Blocks of a window are read in stored order by several tasks at once, each in a file of its own.
-# A footer of very many row groups has megabytes, and takes three times as much when parsed.
-_FOOTERS = FooterCache(max_footers=64, max_bytes=16 * 2**20)
 # Columns of a part should fit the cache; smaller parts cost more Python per row.
 _PART_BYTES = 8 * 2**20
-
-
-@dataclass(frozen=True)
-class RowGroups:
-    """The locator of a block: row groups ``start`` to ``stop`` of one file as it was listed."""
-
-    path: str
-    size_bytes: int
-    footer_hash: bytes
-    start: int
-    stop: int
 
 
 @dataclass(frozen=True)
@@ -78,15 +60,10 @@ class ParquetReader:
             fit the schema.
         """
         groups: RowGroups = address.locator
-        with self.mapped_errors(groups, address.origin), self._open(groups, address.origin) as file:
-            stored = self._parquet(file, groups, address.origin)
-            if self.filter is not None:
-                return self.conform(self._scan(file, groups), groups.path, self.schema)
-            # A name with dots also names a nested field, so this may read more, never less.
-            table = stored.read_row_groups(
-                list(range(groups.start, groups.stop)), columns=self._stored_names(), use_threads=False
-            )
-            return self.conform(table, groups.path, self.schema)
+        with open_block(self.files, groups, address.origin) as block, block.mapped_errors():
+            table = self._read(block) if self.filter is None else self._scan(block)
+            block.check()
+            return table
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
         """Read one block part by part: a few row groups, each column when it is asked for.
@@ -97,60 +74,59 @@ class ParquetReader:
             yield self.read(address)
             return
         groups: RowGroups = address.locator
-        with ExitStack() as open_files:
-            with self.mapped_errors(groups, address.origin):
-                file = open_files.enter_context(self._open(groups, address.origin))
-                stored = self._parquet(file, groups, address.origin)
+        with open_block(self.files, groups, address.origin) as block:
+            with block.mapped_errors():
+                stored = self._parquet(block)
             for some in _join_groups(stored.metadata, groups):
-                yield _StoredPart(self, stored, file, groups, some, address.origin)
+                yield _StoredPart(self, stored, block, some)
+            with block.mapped_errors():
+                block.check()
 
-    @contextmanager
-    def _open(self, groups: RowGroups, origin: str) -> Iterator[pa.NativeFile]:
-        with self.files.open(groups.path) as file:
-            if file.size() != groups.size_bytes:
-                raise _changed(origin, f"{groups.size_bytes} bytes then, {file.size()} now")
-            yield file
-
-    def _parquet(self, file: pa.NativeFile, groups: RowGroups, origin: str) -> Any:
+    def _parquet(self, block: BlockFile) -> Any:
         import pyarrow.parquet as pq
 
-        metadata = self.footer(groups, origin).metadata
+        # what is in a store is memory by now, or is asked for range by range
         return pq.ParquetFile(
-            file, metadata=metadata, pre_buffer=not self.files.local, page_checksum_verification=True
+            block.file, metadata=block.footer.metadata, pre_buffer=False, page_checksum_verification=True
         )
 
-    def footer(self, groups: RowGroups, origin: str) -> StoredFooter:
-        """The footer of a block's file, which must be the one that was listed."""
-        # a local file that was written anew shows its footer again; elsewhere its size must do
-        stamp = self.files.stamp(groups.path) if self.files.local else b""
-        read = partial(self._read_footer, groups, origin)
-        footer: StoredFooter = _FOOTERS.get(groups.footer_hash + stamp, read)
-        return footer
+    def _read(self, block: BlockFile) -> pa.Table:
+        groups, names = block.groups, self._stored_names()
+        numbers = range(groups.start, groups.stop)
+        if block.remote is not None:
+            block.fetch(block.footer.ranges(numbers, names))
+        # A name with dots also names a nested field, so this may read more, never less.
+        stored = self._parquet(block)
+        table = _read_groups(stored, numbers, names)
+        return self.conform(table, groups.path, self.schema)
 
-    def _read_footer(self, groups: RowGroups, origin: str) -> StoredFooter:
-        footer = read_footer(self.files, groups.path, origin)
-        if footer.digest != groups.footer_hash:
-            raise _changed(origin, "another footer")
-        return StoredFooter(footer.metadata)
-
-    def _scan(self, file: pa.NativeFile, groups: RowGroups) -> pa.Table:
+    def _scan(self, block: BlockFile) -> pa.Table:
         import pyarrow.compute as pc
         import pyarrow.dataset as ds
 
-        options = ds.ParquetFragmentScanOptions(
-            pre_buffer=not self.files.local, page_checksum_verification=True
-        )
-        fragment = ds.ParquetFileFormat(default_fragment_scan_options=options).make_fragment(
-            file,
+        groups, schema = block.groups, pa.schema([*self.stored, *self.partitions.schema])
+        fragment = ds.ParquetFileFormat(
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(
+                pre_buffer=False, page_checksum_verification=True
+            )
+        ).make_fragment(
+            block.file,
             partition_expression=self.partitions.expression(groups.path),
             row_groups=list(range(groups.start, groups.stop)),
         )
-        return fragment.to_table(
-            schema=pa.schema([*self.stored, *self.partitions.schema]),
+        if block.remote is not None:
+            needed = filter_columns(self.filter, schema)
+            names = self.stored.names if needed is None else [*self._stored_names(), *needed]
+            # those whose statistics say that they hold nothing are not asked for
+            kept = [group.id for group in fragment.subset(self.filter, schema=schema).row_groups]
+            block.fetch(block.footer.ranges(kept, names))
+        table = fragment.to_table(
+            schema=schema,
             columns={name: pc.field(name) for name in self._stored_names()},
             filter=self.filter,
             use_threads=False,
         )
+        return self.conform(table, groups.path, self.schema)
 
     def _stored_names(self) -> list[str]:
         partitions = set(self.partitions.schema.names)
@@ -167,25 +143,6 @@ class ParquetReader:
         ]
         return pa.Table.from_arrays(columns, schema=schema)
 
-    @contextmanager
-    def mapped_errors(self, groups: RowGroups, origin: str) -> Iterator[None]:
-        """Turn what goes wrong while reading into a SourceError that names the block."""
-        try:
-            yield
-        except (SourceError, MemoryError):
-            raise
-        except FileNotFoundError as error:
-            remedy = "restore the file, or list the dataset again"
-            raise self.files.error(f"{origin}: the file is gone", error, remedy) from self.files.cause(error)
-        except PermissionError as error:
-            remedy = "grant read permission"
-            raise self.files.error(f"{origin}: may not be read", error, remedy) from self.files.cause(error)
-        except Exception as error:
-            remedy = (
-                "it is damaged, or the connection failed: try again, write the file anew, or leave it out"
-            )
-            raise self.files.error(f"{origin}: cannot be read", error, remedy) from self.files.cause(error)
-
 
 @dataclass(frozen=True, eq=False)
 class _StoredPart:
@@ -193,14 +150,12 @@ class _StoredPart:
 
     reader: ParquetReader
     stored: Any
-    file: pa.NativeFile
-    groups: RowGroups
+    block: BlockFile
     numbers: tuple[int, ...]
-    origin: str
 
     @property
     def num_rows(self) -> int:
-        return sum(self.stored.metadata.row_group(number).num_rows for number in self.numbers)
+        return _count_rows(self.stored, self.numbers)
 
     @property
     def schema(self) -> pa.Schema:
@@ -209,28 +164,41 @@ class _StoredPart:
     def select(self, columns: list[int]) -> pa.Table:
         schema = pa.schema([self.schema.field(number) for number in columns])
         names = [name for name in schema.names if name not in self.reader.partitions.schema.names]
-        with self.reader.mapped_errors(self.groups, self.origin):
-            table = self.stored.read_row_groups(list(self.numbers), columns=names, use_threads=False)
-            return self.reader.conform(table, self.groups.path, schema)
+        with self.block.mapped_errors():
+            table = _read_groups(self.stored, self.numbers, names)
+            return self.reader.conform(table, self.block.groups.path, schema)
 
     def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
         if decoding.LIBRARY is None:
             return False
         field = self.schema.field(column)
-        footer = self.reader.footer(self.groups, self.origin)
+        footer = self.block.footer
         chunks = [footer.chunk(number, field.name, field.type) for number in self.numbers]
         if field.name in self.reader.partitions.schema.names or None in chunks:
             return False
         if sum(chunk.rows for chunk in chunks if chunk is not None) != len(targets):
             return False
         end = 0
-        with self.reader.mapped_errors(self.groups, self.origin):
+        with self.block.mapped_errors():
             for chunk in chunks:
                 assert chunk is not None, "there is no None among them"
                 start, end = end, end + chunk.rows
-                if not decoding.decode(self.file, chunk, targets[start:end], out):
+                if not decoding.decode(self.block.file, chunk, targets[start:end], out):
                     return False
         return True
+
+
+def _count_rows(stored: Any, numbers: Iterable[int]) -> int:
+    return sum(stored.metadata.row_group(number).num_rows for number in numbers)
+
+
+def _read_groups(stored: Any, numbers: Sequence[int], names: list[str]) -> pa.Table:
+    """Some columns of some row groups; Arrow may find fewer rows in damaged pages, and say nothing."""
+    table = stored.read_row_groups(list(numbers), columns=names, use_threads=False)
+    expected = _count_rows(stored, numbers)
+    if table.num_rows != expected or any(len(column) != expected for column in table.columns):
+        raise pa.ArrowInvalid(f"pages hold {table.num_rows} rows where the footer states {expected}")
+    return table
 
 
 def _join_groups(metadata: Any, groups: RowGroups) -> Iterator[tuple[int, ...]]:
@@ -245,13 +213,6 @@ def _join_groups(metadata: Any, groups: RowGroups) -> Iterator[tuple[int, ...]]:
             joined, joined_bytes = [], 0
     if joined:
         yield tuple(joined)
-
-
-def _changed(origin: str, how: str) -> SourceError:
-    return SourceError(
-        f"{origin}: the file has changed since it was listed ({how}); list the dataset again "
-        f"and make its manifest anew, or restore the file"
-    )
 
 
 def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.ChunkedArray[Any]:

@@ -7,24 +7,27 @@ import os
 import pickle
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
-from windrow.core.source import BlockAddress, BlockTable
+from windrow.core.source import BlockAddress, BlockTable, RowOrigin, SourceIdentity
 from windrow.io.blocks import BlockCuts, cut_blocks, weigh_blocks
-from windrow.io.discovery import build_manifest
 from windrow.io.filesystems import Files, Paths
 from windrow.io.filters import check_filter, kept_fragments
-from windrow.io.listing import list_files, locate_root
-from windrow.io.manifest import Manifest, load_manifest, save_manifest
-from windrow.io.parquet import ParquetReader, RowGroups
+from windrow.io.manifest import Manifest, save_manifest
+from windrow.io.numbered import NumberedSource
+from windrow.io.opening import RowGroups
+from windrow.io.origins import count_rows, find_origins, kept_rows, number_blocks
+from windrow.io.parquet import ParquetReader
 from windrow.io.partitions import Partitions, find_partitions
+from windrow.io.resolving import ManifestOrPath, resolve_files
+from windrow.io.retries import DEFAULT_RETRIES, Retries
 from windrow.io.selection import select_columns
 
 if TYPE_CHECKING:
@@ -33,8 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["ParquetSource", "open_parquet"]
 
 _STAMP_THREADS = 16
-
-ManifestOrPath = Union[Manifest, str, "os.PathLike[str]"]
+_DIGEST_DIGITS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +80,19 @@ class ParquetSource:
         """A digest of the data: relative paths, sizes and footers."""
         return self.manifest.fingerprint
 
+    def identity(self, files: int | None = None) -> SourceIdentity:
+        """What the order of rows depends on; as if only the first ``files`` were there, where given."""
+        manifest = self.manifest if files is None else self.manifest.head(files)
+        schema = "\n".join(f"{field.name}: {field.type}" for field in self.manifest.schema)
+        return SourceIdentity(
+            fingerprint=manifest.fingerprint,
+            schema=_digest(schema.encode()),
+            files=manifest.fragments,
+            rows=int(manifest.rows.sum()),
+            block_bytes=self.target_block_bytes,
+            filter="" if self.filter is None else _digest(_filter_text(self.filter)),
+        )
+
     @property
     def contents(self) -> str:
         """A digest of what each block holds: the data, columns, filter, and the cut into blocks.
@@ -108,6 +123,40 @@ class ParquetSource:
         """The reader for this source's blocks; without the manifest, so small."""
         row_filter = None if self._fragment_filter is not None else self.filter
         return ParquetReader(self.files, self.schema, self.manifest.schema, self.partitions, row_filter)
+
+    @property
+    def whole_reader(self) -> ParquetReader:
+        """A reader of all rows and all columns, for those who apply the filter themselves."""
+        schema = pa.schema([*self.manifest.schema, *self.partitions.schema])
+        return replace(self.reader, schema=schema, filter=None)
+
+    @cached_property
+    def block_numbers(self) -> NDArray[np.int64]:
+        """(blocks,) the number of the first stored row of each."""
+        return number_blocks(self.manifest, self._cuts)
+
+    def count_blocks(self) -> NDArray[np.int64]:
+        """(blocks,) the rows that each block delivers; reads what a filter needs."""
+        if self.blocks.rows_known:
+            return self.blocks.rows
+        # one column, the narrowest: a filter reads its own columns besides
+        narrow = replace(self.reader, schema=pa.schema([min(self.schema, key=_width)]))
+        return count_rows(narrow, self.addresses(range(len(self.blocks.rows))))
+
+    def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(rows,) the numbers of rows that a block delivers; reads it where a filter may drop some."""
+        row_filter = self.reader.filter
+        if row_filter is not None:
+            rows = kept_rows(self.whole_reader, row_filter, self._address(block))[1][rows]
+        return rows + self.block_numbers[block]
+
+    def row_origins(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
+        """Where the rows of some numbers are stored."""
+        return find_origins(self.manifest, numbers, self.files.name)
+
+    def with_row_id(self, name: str) -> NumberedSource:
+        """The same source with a column, the last, of the rows' numbers."""
+        return NumberedSource(self, name)
 
     @cached_property
     def blocks(self) -> BlockTable:
@@ -165,7 +214,8 @@ class ParquetSource:
         path = manifest.path(fragment)
         digest = manifest.footer_hashes[fragment].tobytes()
         groups = f"row group {start}" if stop - start == 1 else f"row groups {start}-{stop - 1}"
-        locator = RowGroups(path, int(manifest.file_bytes[fragment]), digest, start, stop)
+        stamp = 0 if manifest.stamps is None else int(manifest.stamps[fragment])
+        locator = RowGroups(path, int(manifest.file_bytes[fragment]), digest, start, stop, stamp)
         return BlockAddress(f"{self.files.name(path)}, {groups}", locator)
 
     def _partition_nulls(self) -> dict[str, int]:
@@ -175,6 +225,23 @@ class ParquetSource:
         rows = np.diff(ends[self.manifest.row_group_ends], prepend=0)
         table = self.partitions.table(self.manifest.paths.to_pylist())
         return {name: int(rows[_is_null(table.column(name))].sum()) for name in table.column_names}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:_DIGEST_DIGITS]
+
+
+def _filter_text(row_filter: pc.Expression) -> bytes:
+    """A filter in words, which outlive versions of Arrow; its bytes where words leave values out."""
+    text = str(row_filter)
+    return pickle.dumps(row_filter, protocol=4) if "..." in text else text.encode()
+
+
+def _width(column: pa.Field[Any]) -> int:
+    try:
+        return int(column.type.bit_width)
+    except (AttributeError, ValueError):
+        return 2**16  # values differ in width, or are nested
 
 
 def _is_null(column: pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
@@ -191,6 +258,7 @@ def open_parquet(
     partitioning: str | None = "hive",
     manifest: ManifestOrPath | None = None,
     target_block_bytes: int = 64 * 2**20,
+    retries: Retries = DEFAULT_RETRIES,
 ) -> ParquetSource:
     """Resolve paths to a source: list the files and read their footers, or use a manifest.
 
@@ -209,7 +277,7 @@ def open_parquet(
         raise PlanError(f"partitioning={partitioning!r}: use 'hive' (key=value directories) or None")
     if target_block_bytes < 1:
         raise PlanError(f"target_block_bytes={target_block_bytes} must be at least 1 byte")
-    files, listing = _resolve(paths, filesystem, storage_options, manifest)
+    files, listing = resolve_files(paths, filesystem, storage_options, manifest, retries)
     found = listing.paths.to_pylist() if partitioning else []
     partitions = find_partitions(found, listing.schema.names)
     everything = pa.schema([*listing.schema, *partitions.schema])
@@ -217,18 +285,3 @@ def open_parquet(
     if filter is not None:
         check_filter(filter, everything)
     return ParquetSource(files, listing, schema, partitions, filter, target_block_bytes)
-
-
-def _resolve(
-    paths: Paths | None, filesystem: Any, options: Mapping[str, Any] | None, manifest: ManifestOrPath | None
-) -> tuple[Files, Manifest]:
-    if manifest is None:
-        if paths is None:
-            raise PlanError("paths=None: give paths, or the manifest= that knows them")
-        files, listed = list_files(paths, filesystem, options)
-        return files, build_manifest(files, listed)
-    known = manifest if isinstance(manifest, Manifest) else load_manifest(manifest)
-    if paths is None:
-        return locate_root(known.root, None, filesystem, options), known
-    names = frozenset(known.paths.to_pylist())
-    return locate_root(paths, names, filesystem, options), known

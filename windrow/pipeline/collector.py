@@ -18,6 +18,7 @@ class WindowCollector:
         self._parts: int | None = None
         self.layout: WindowRuns | None = None
         self.outputs: dict[int, list[Any]] = {}
+        self.starts: tuple[tuple[int, int], ...] = ()
 
     def add(self, reply: WindowReply, attempt: object) -> None:
         """Take what a reply brings; parts of an earlier attempt are void."""
@@ -25,6 +26,7 @@ class WindowCollector:
         if attempt != self._attempt:
             self._attempt, self.outputs = attempt, {}
         self.layout = reply.layout
+        self.starts = reply.starts
         self.outputs.update(reply.outputs)
 
     @property

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from windrow.core.errors import PlanError
 from windrow.core.sizes import format_bytes
+from windrow.pipeline.beginnings import Beginnings
 from windrow.pipeline.cache.run_cache import RunCache
 from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.executors.seam import EpochFacts, TaskRunner
@@ -88,6 +90,7 @@ class Driver:
         self._held: dict[tuple[int, int], HeldWindow] = {}
         self._running: dict[Work, str] = {}
         self._failure: Failure | None = None
+        self._beginnings = Beginnings()
         self._schema: Any = None
         self._tasks = 0
         self._peak_bytes = 0
@@ -123,16 +126,21 @@ class Driver:
         ------
         PlanError
             If another shard reads this epoch with another batch size or ``drop_last``.
+        StateError
+            If another shard reads it from another row, unless whole steps lie between.
         """
-        deal = self._program.deal(batch_rows, drop_last=drop_last, start_row=cursor.row)
+        rest = self._program.deal(batch_rows, drop_last=drop_last, start_row=cursor.row)
+        # windows are cut as from the epoch's begin, so that a shard that comes back may be at any step
+        deal = rest.whole
         opened = self._scheduler.opened_deal(cursor.epoch)
+        self._beginnings.open(shard, cursor, rest, anew=opened is None)
         if opened is not None and opened != deal:
             raise PlanError(
                 f"epoch {cursor.epoch} is being read with batch_size={opened.batch_rows}, "
                 f"drop_last={opened.drop_last}; shard {shard} asks for batch_size={batch_rows}, "
                 f"drop_last={drop_last}. All shards read an epoch with the same: change it in the next epoch"
             )
-        self._handle(Opened(shard, Place(cursor.epoch, cursor.window), deal))
+        self._handle(Opened(shard, Place(cursor.epoch, cursor.window), deal, cursor.window_row))
         if opened is None:
             self._uncounted[cursor.epoch] = deal
             self._note_left_out()
@@ -140,7 +148,7 @@ class Driver:
             epoch=cursor.epoch,
             first_window=cursor.window,
             windows=self._program.plan(cursor.epoch).windows,
-            deal=deal,
+            deal=rest,
             run_rows=self._program.run_rows(batch_rows),
             total=self._total(cursor.epoch),
             look_out=self.take_look_out(),
@@ -154,7 +162,11 @@ class Driver:
         held = self._held.get((epoch, window))
         if held is None:
             return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
-        return held.reply(shard, parts, have)
+        reply = held.reply(shard, parts, have)
+        deal = self._scheduler.opened_deal(epoch)
+        if self._program.job.rows_known or reply.layout is None or deal is None:
+            return reply
+        return replace(reply, starts=self._scheduler.counts(epoch).starts(window, deal))
 
     def take_look_out(self) -> tuple[str, ...]:
         """What users should know, one line each, and each but once."""
@@ -247,6 +259,9 @@ class Driver:
         """A task failed for good: the run ends with its error."""
         if self._failure is None:
             self._failure = failure
+            # a run that has ended holds nothing, however long this driver is remembered
+            self._held.clear()
+            self._cache.clear()
 
     def tick(self) -> None:
         """Let time pass."""

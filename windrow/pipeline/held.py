@@ -28,6 +28,9 @@ class WindowReply:
         has passed the slice.
     look_out
         What users should know, one line each.
+    starts
+        Where rows are counted as they are read: this window and those behind it that hold rows
+        of its last step, each with the row of the epoch at which it begins.
     """
 
     attempt: int
@@ -35,6 +38,7 @@ class WindowReply:
     layout: WindowRuns | None
     outputs: dict[int, list[Any]]
     look_out: tuple[str, ...] = ()
+    starts: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from windrow.core.errors import PlanError
@@ -50,6 +50,8 @@ class Options:
         The folder for ``"disk"``; None: the system's folder for temporary files.
     keep_cache
         Whether they stay on disk after the run, for later runs over the same data.
+    row_id
+        The name of a column to add that numbers rows as stored, or None.
     """
 
     executor: str | Executor = "auto"
@@ -61,6 +63,7 @@ class Options:
     cache_limit: int | str | None = None
     cache_dir: str | os.PathLike[str] | None = None
     keep_cache: bool = False
+    row_id: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.executor, str) and self.executor not in _EXECUTORS:
@@ -129,6 +132,8 @@ class Job:
         How to run.
     on_demand
         Every pass is asked for by itself: nothing of the next is prepared ahead.
+    seed_drawn
+        Whether the seed was drawn rather than given, so that a state may bring another.
     """
 
     source: Source
@@ -139,6 +144,11 @@ class Job:
     after: tuple[MapBatches, ...] = ()
     options: Options = field(default_factory=Options)
     on_demand: bool = False
+    seed_drawn: bool = False
+
+    def with_seed(self, seed: int | None) -> Job:
+        """The same job with another seed."""
+        return self if seed == self.seed else replace(self, seed=seed)
 
     @property
     def cache(self) -> Literal["memory", "disk"] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.job import Job
 from windrow.pipeline.scheduling.counts import EpochCounts
 from windrow.pipeline.scheduling.events import EpochShape, Part, Stage, Work
@@ -131,6 +132,22 @@ class Program:
     def plan(self, epoch: int) -> EpochPlan:
         """The blocks of an epoch's windows."""
         return self._plans(epoch)
+
+    def with_seed(self, seed: int | None) -> Program:
+        """The same program with another seed."""
+        job = self.job.with_seed(seed)
+        return self if job is self.job else replace(self, job=job)
+
+    def locate(self, epoch: int, row: int) -> Cursor:
+        """The cursor at a row of an epoch whose rows are known, at its end the next epoch's first."""
+        if row == 0:
+            return Cursor(epoch)
+        plan, rows = self.plan(epoch), self.stored_rows
+        ends = np.append(0, np.cumsum(rows[plan.blocks]))[plan.starts[1:]]
+        window = int(np.searchsorted(ends, row, side="right"))
+        if window == len(ends):
+            return Cursor(epoch + 1)
+        return Cursor(epoch, row, window, int(ends[window - 1]) if window else 0)
 
     def parts(self, epoch: int, window: int) -> WindowPlan:
         """The blocks of each task of a window."""

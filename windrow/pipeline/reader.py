@@ -139,10 +139,14 @@ class RunReader:
         while self._walk.look_out:
             warnings.warn(self._walk.look_out.popleft(), RuntimeWarning, stacklevel=2)
 
-    def window_at(self, row: int) -> tuple[int, int]:
-        """The window that holds a row of the epoch, and the row at which it begins."""
-        begun = [start for start in self._walk.starts if start[1] <= row]
-        return begun[-1] if begun else (0, 0)
+    @property
+    def total(self) -> int | None:
+        """Rows of the epoch, as far as its windows have told."""
+        return self._walk.total
+
+    def window_before(self, row: int) -> tuple[int, int]:
+        """The window that holds the row before a row of the epoch, and the row at which it begins."""
+        return max(start for start in tuple(self._walk.starts.items()) if start[1] < row)
 
     def leave_epoch(self) -> None:
         """Tell that nothing of this epoch is needed any more."""
@@ -247,7 +251,8 @@ class _Walk:
         self._room = threading.Semaphore(depth)
         self._pace = pace
         self._stopped = threading.Event()
-        self.starts: list[tuple[int, int]] = []
+        self.starts: dict[int, int] = {}
+        self.total = facts.total
         self.look_out: deque[str] = deque()
         self._stash: list[tuple[int, Future[_PlacedRun | None]]] = []
         self.queue: queue.SimpleQueue[Future[_PlacedRun | None]] = queue.SimpleQueue()
@@ -288,8 +293,8 @@ class _Walk:
             if data.layout is None:
                 self._report(window)(0, True)
                 return True
-            if not self.starts or self.starts[-1][0] != window:
-                self.starts.append((window, data.layout.first_row))
+            self.starts.update(data.starts)
+            self.total = data.layout.total if self.total is None else self.total
             handed = self._hand_out(window, data, data.layout, handed)
             if self._stopped.is_set():
                 return False
@@ -297,7 +302,9 @@ class _Walk:
 
     def _hand_out(self, window: int, data: WindowData, layout: WindowRuns, first: int) -> int | None:
         """Hand out the runs from the first on; returns where to go on once the window is there again."""
-        runs, padding = layout.runs(self._shard)[first:], layout.padding_runs(self._shard)
+        # the rows of earlier steps are there for shards that are behind this one
+        runs = layout.runs_from(self._facts.deal.start_row, self._shard)[first:]
+        padding = layout.padding_runs(self._shard)
         uses = SliceUses(data, self._report(window))
         uses.expect([run.slice for run in (*runs, *padding)])
         for number, run in enumerate(runs, first):
@@ -340,6 +347,7 @@ class _Walk:
         began = time.time()
         rows = _place(pieces.pop(), run, self._feed.pool)
         uses.used(run.slice)
+        rows = rows.slice(run.skip) if run.skip else rows
         if self._after:
             origin = f"epoch {self._facts.epoch}, window {window}, rows from place {run.place} of shard {self._shard}"
             table = apply_maps(pa.Table.from_batches([rows]), self._after, origin)

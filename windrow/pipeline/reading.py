@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -60,11 +61,15 @@ class Reading:
         batches: Any,
         delivery: Delivery,
         *,
+        opened: Cursor,
+        program: Program,
         shard: int,
         pace: Pace,
         spans: deque[Span],
         progress: ProgressLine | None,
     ) -> None:
+        self._opened = opened
+        self._program = program
         self.epoch = facts.epoch
         self.facts = facts
         self.start = facts.deal.start_row // facts.deal.step_rows
@@ -99,11 +104,28 @@ class Reading:
 
     @property
     def cursor(self) -> Cursor:
-        """Where the stream has been consumed to."""
+        """Where the stream has been consumed to, the same on all shards at the same step."""
         deal = self.facts.deal
+        if self.steps == 0:
+            return self._opened
+        if self._has_nothing_left():
+            return Cursor(self.epoch + 1)
         row = deal.start_row + self.steps * deal.step_rows
-        window, window_row = self._reader.window_at(row)
-        return Cursor(self.epoch, row, window, window_row)
+        if self._program.job.rows_known:
+            cursor = self._program.locate(self.epoch, row)
+        else:
+            # what lies behind that window may not be counted yet
+            cursor = Cursor(self.epoch, row, *self._reader.window_before(row))
+        return replace(cursor, dealt=(deal.shards, deal.batch_rows))
+
+    def _has_nothing_left(self) -> bool:
+        deal, total = self.facts.deal, self.facts.total
+        if total is not None:
+            # the first shard has the most steps
+            return self.steps >= deal.steps(total, 0)
+        # where rows are counted on the way, only a short last step tells all shards alike that it is the last
+        found = self._reader.total
+        return found is not None and self.steps > deal.full_steps(found)
 
     def length(self) -> int:
         """Steps of the whole epoch."""
@@ -177,11 +199,12 @@ def start_reading(
     facts: EpochFacts,
     delivery: Delivery,
     *,
+    opened: Cursor,
     shard: int,
     pace: Pace,
     spans: deque[Span],
 ) -> Reading:
-    """Begin to read an epoch that has been opened."""
+    """Begin to read an epoch that has been opened at a cursor."""
     job = program.job
     runs_per_batch = max(1, delivery.batch_rows // facts.run_rows)
     ahead = -(-delivery.prefetch_batches * delivery.batch_rows // facts.run_rows)
@@ -206,7 +229,17 @@ def start_reading(
         progress = ProgressLine(feed, facts, shard, job.epochs)
     batches = _convert(reader, delivery.batch_rows, convert)
     return Reading(
-        owner, reader, facts, batches, delivery, shard=shard, pace=pace, spans=spans, progress=progress
+        owner,
+        reader,
+        facts,
+        batches,
+        delivery,
+        opened=opened,
+        program=program,
+        shard=shard,
+        pace=pace,
+        spans=spans,
+        progress=progress,
     )
 
 

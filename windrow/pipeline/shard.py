@@ -6,25 +6,30 @@ import threading
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from windrow.core.errors import PlanError
+from windrow.core.errors import PlanError, StateError
+from windrow.core.source import RowOrigin
 from windrow.pipeline.batch_iterator import BatchIterator
+from windrow.pipeline.connection import Connection
 from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.delivery import Deliverable, Delivery
 from windrow.pipeline.epoch import Epoch
 from windrow.pipeline.executors.resolve import resolve_executor
-from windrow.pipeline.executors.seam import EpochFacts, Feed, Session
+from windrow.pipeline.executors.seam import EpochFacts, Session
 from windrow.pipeline.finalizing import in_background
 from windrow.pipeline.job import Job
 from windrow.pipeline.program import Program
+from windrow.pipeline.provenance import Provenance
 from windrow.pipeline.reader import Pace
 from windrow.pipeline.reading import Reading, start_reading
-from windrow.pipeline.stats import RunStats, Span, Stats, Tally
+from windrow.pipeline.skipping import skip_steps
+from windrow.pipeline.state import State, describe_stream, resume
+from windrow.pipeline.stats import Span, Stats, Tally
 from windrow.pipeline.unequal_steps import find_unequal_steps
-from windrow.shuffle.deal import Equal, check_equal
+from windrow.shuffle.deal import Deal, Equal, check_equal
 
 __all__ = ["Shard", "open_shard", "open_shards"]
 
@@ -32,19 +37,26 @@ _SPANS_KEPT = 20_000
 
 
 def open_shards(
-    job: Job, shards: int, *, equal: Equal = False, locality_hints: Sequence[Any] | None = None
+    job: Job,
+    shards: int,
+    *,
+    equal: Equal = False,
+    locality_hints: Sequence[Any] | None = None,
+    start: Cursor = Cursor(),
 ) -> list[Shard]:
     """Make the shards of a job, all served by one run."""
     program = Program(job, shards, check_equal(equal), tuple(range(shards)))
     session = resolve_executor(job.options.executor).session(program, locality_hints)
-    return [Shard(program, session, shard) for shard in range(shards)]
+    return [Shard(program, session, shard, start) for shard in range(shards)]
 
 
-def open_shard(job: Job, *, rank: int, world_size: int, equal: Equal = False) -> Shard:
+def open_shard(
+    job: Job, *, rank: int, world_size: int, equal: Equal = False, start: Cursor = Cursor()
+) -> Shard:
     """Make one shard of a job, served by a run of its own in this process."""
     program = Program(job, world_size, check_equal(equal), (rank,))
     session = resolve_executor(job.options.executor).session(program, None)
-    return Shard(program, session, rank)
+    return Shard(program, session, rank, start)
 
 
 class Shard(Deliverable):
@@ -67,11 +79,11 @@ class Shard(Deliverable):
     1 [0, 1, 2, 3, 4, 5]
     """
 
-    def __init__(self, program: Program, session: Session, shard: int) -> None:
+    def __init__(self, program: Program, session: Session, shard: int, start: Cursor = Cursor()) -> None:
         self._program = program
         self._session = session
         self._shard = shard
-        self._at = Cursor()
+        self._at = start
         self._closed = False
         self._prepare()
 
@@ -80,9 +92,12 @@ class Shard(Deliverable):
         self._settling = threading.RLock()
         self._unsettled: deque[Reading] = deque()
         self._open: weakref.ReferenceType[BatchIterator] | None = None
-        self._feed: Feed | None = None
-        self._closer: weakref.finalize[Any, Any] | None = None
-        self._run_stats = RunStats()
+        self._line = Connection(self._session, self._shard)
+        self._loads = 0
+        self._stream: State | None = None
+        self._latest: Deal | None = None
+        self._latest_epoch = 0
+        self._provenance: Provenance | None = None
         self._epochs = 0
         self._tally = Tally()
         self._spans: deque[Span] = deque(maxlen=_SPANS_KEPT)
@@ -127,9 +142,10 @@ class Shard(Deliverable):
         Epoch
         """
         while self._has_next():
-            number = self._cursor.epoch
+            number, loads = self._cursor.epoch, self._loads
             yield Epoch(self, number)
-            self._leave(number)
+            if loads == self._loads:
+                self._leave(number)
 
     def steps_per_epoch(self, batch_size: int, *, drop_last: bool = False) -> int:
         """Batches that this shard gets in a whole epoch.
@@ -148,11 +164,131 @@ class Shard(Deliverable):
             )
         return self._program.deal(batch_size, drop_last=drop_last).steps(total, self._shard)
 
+    def state_dict(self) -> dict[str, Any]:
+        """What has been consumed, to go on from later, anywhere, with any number of shards.
+
+        It names the place behind the last batch that was handed out, is the same on all
+        shards at the same step, holds JSON values only and takes less than 1 KB. An epoch that
+        was left early counts as consumed.
+
+        Examples
+        --------
+        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
+        >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet")
+        >>> pipe = windrow.read_parquet("numbers.parquet").repeat(2)
+        >>> batches = iter((shard := pipe.iterator()).iter_batches(batch_size=2))
+        >>> next(batches)["x"].tolist()
+        [0, 1]
+        >>> state = shard.state_dict()
+        >>> [batch["x"].tolist() for batch in pipe.iterator(state_dict=state).iter_batches(batch_size=4)]
+        [[2, 3, 4, 5]]
+        """
+        iterator = self._iterator()
+        cursor = self._cursor if iterator is None else iterator.reading.cursor
+        if self._stream is None:
+            self._stream = describe_stream(self._program.job)
+        rows = None if self._latest is None else self._latest.batch_rows
+        return self._stream.at(cursor, shards=self._program.shards, batch_size=rows).to_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *, admit_appended: bool = False) -> None:
+        """Go on from a state: the next ``iter_*`` call reads the rest of its epoch.
+
+        Load the same state into all shards of a ``split``. Where the chain's seed was drawn, it
+        adopts the state's.
+
+        Parameters
+        ----------
+        state_dict
+            From `state_dict`, of any shard, with any number of shards and batch size.
+        admit_appended
+            Accept data that has grown since by files after those of then, in listing order;
+            the state must be at an epoch's start.
+
+        Raises
+        ------
+        StateError
+            If an epoch is open, or the state is damaged or of another stream; says what differs.
+        """
+        self._settle()
+        with self._lock:
+            if self._iterator() is not None:
+                raise StateError(
+                    f"shard {self._shard} is being iterated (epoch {self._at.epoch}): finish or close() the "
+                    "iterator before a state is loaded"
+                )
+            job, cursor = resume(self._program.job, state_dict, admit_appended=admit_appended)
+            self._program = self._program.with_seed(job.seed)
+            self._stream = self._provenance = None
+            # what is still under way for the place before is not heard any more
+            self._line.drop()
+            self._go_to(cursor)
+
+    def skip_batches(self, count: int, *, batch_size: int | None = None, drop_last: bool = False) -> None:
+        """Go ahead by some steps without reading them, across epochs too: for loss spikes.
+
+        Call it with the same arguments on all shards.
+
+        Parameters
+        ----------
+        count
+            Steps, of one batch for each shard.
+        batch_size
+            Rows of a batch; None: as read last.
+        drop_last
+            Whether epochs have no short last step.
+
+        Raises
+        ------
+        PlanError
+            If an epoch is open, or an argument is wrong.
+
+        Notes
+        -----
+        Where the rows of an epoch are not known (a filter that was not counted yet), the steps
+        end with it, and what is skipped is read to be counted.
+        """
+        self._settle()
+        with self._lock:
+            self._check_free()
+            rows = self._latest.batch_rows if batch_size is None and self._latest else batch_size
+            self._go_to(
+                skip_steps(
+                    self._program,
+                    self._at,
+                    count,
+                    batch_rows=rows,
+                    drop_last=drop_last,
+                    total=self._total_rows(),
+                )
+            )
+
+    def provenance(self, step: int) -> list[RowOrigin]:
+        """Where the rows of this shard's batch of a step are stored, from the plan.
+
+        Parameters
+        ----------
+        step
+            Which step of the epoch that is being read, or was read last; from 0.
+
+        Raises
+        ------
+        PlanError
+            Before anything is read, if this shard has no such step, or a transform makes rows
+            that are stored nowhere.
+        """
+        if self._latest is None:
+            raise PlanError("provenance() tells of the epoch that is read or was read last: read one first")
+        if self._provenance is None:
+            self._provenance = Provenance(self._program.job)
+        rows = self._latest.step_of(step, self._shard, self._provenance.total)
+        if rows is None:
+            raise PlanError(f"shard {self._shard} has no step {step!r} in epoch {self._latest_epoch}")
+        return self._provenance.find(self._latest_epoch, rows)
+
     def stats(self) -> Stats:
         """What the shard has received so far, and what the run behind it has done."""
         self._settle()
-        if self._feed is not None:
-            self._run_stats = self._feed.run_stats(spans=True)
+        run = self._line.run_stats(spans=True)
         iterator = self._iterator()
         tally = self._tally if iterator is None else self._tally.add(iterator.reading)
         return Stats(
@@ -162,7 +298,7 @@ class Shard(Deliverable):
             rows=tally.rows,
             bytes=tally.bytes,
             wait_seconds=tally.wait_seconds,
-            run=self._run_stats,
+            run=run,
             spans=tuple(self._spans),
         )
 
@@ -174,10 +310,8 @@ class Shard(Deliverable):
         try:
             if iterator is not None:
                 iterator.close()
-            if self._feed is not None:
-                self._run_stats = self._feed.run_stats(spans=True)
         finally:
-            self._disconnect()
+            self._line.close()
 
     # --- delivering
 
@@ -194,14 +328,16 @@ class Shard(Deliverable):
         with self._lock:
             self._check_free()
             self._check(delivery)
-            feed = self._connect(delivery.batch_rows)
+            opened = self._cursor
+            feed = self._line.open(delivery.batch_rows, self._program.job.seed)
             try:
-                facts = feed.open_epoch(self._cursor, delivery.batch_rows, drop_last=delivery.drop_last)
-            except PlanError:
+                facts = feed.open_epoch(opened, delivery.batch_rows, drop_last=delivery.drop_last)
+            except (PlanError, StateError):
                 raise
             except BaseException:
-                self._disconnect()
+                self._line.drop()
                 raise
+            self._latest, self._latest_epoch = facts.deal, facts.epoch
             self._warn(facts)
             reading = start_reading(
                 self,
@@ -209,6 +345,7 @@ class Shard(Deliverable):
                 feed,
                 facts,
                 delivery,
+                opened=opened,
                 shard=self._shard,
                 pace=self._pace,
                 spans=self._spans,
@@ -239,29 +376,20 @@ class Shard(Deliverable):
         for line in (*facts.look_out, *find_unequal_steps(facts, self._program.shards)):
             warnings.warn(line, RuntimeWarning, stacklevel=4)
 
-    def _connect(self, batch_rows: int) -> Feed:
-        if self._feed is None:
-            self._feed = self._session.feed(self._shard, batch_rows)
-            self._closer = weakref.finalize(self, in_background, self._feed.close)
-        return self._feed
-
-    def _disconnect(self) -> None:
-        feed, closer = self._feed, self._closer
-        self._feed = self._closer = None
-        # whoever detaches the closer closes the feed: two threads may end a shard at once
-        if feed is not None and closer is not None and closer.detach() is not None:
-            feed.close()
-
     def _has_next(self) -> bool:
         epochs = self._program.job.epochs
         return not self._closed and (epochs is None or self._cursor.epoch < epochs)
+
+    def _go_to(self, cursor: Cursor) -> None:
+        self._at = cursor
+        # an epoch that iter_epochs has handed out is none of this stream any more
+        self._loads += 1
 
     def _total_rows(self) -> int | None:
         """Rows of an epoch, all shards together, or None before they have been counted."""
         if self._program.job.rows_known:
             return int(self._program.stored_rows.sum())
-        run = self._run_stats if self._feed is None else self._feed.run_stats(spans=False)
-        return run.epoch_rows
+        return self._line.run_stats(spans=False).epoch_rows
 
     def _leave(self, epoch: int) -> None:
         """Go on to the next epoch, whether or not this one was read."""
@@ -294,6 +422,7 @@ class Shard(Deliverable):
         self._tally = self._tally.add(reading)
         self._open = None
         self._epochs += whole
-        self._at = Cursor(epoch=reading.epoch if failed else reading.epoch + 1)
+        # what was not delivered for an error is delivered next
+        self._at = reading.cursor if failed else Cursor(epoch=reading.epoch + 1)
         if failed:
-            self._disconnect()
+            self._line.drop()

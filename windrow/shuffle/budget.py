@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import ceil
 
 from windrow.core.errors import PlanError
 from windrow.core.sizes import format_bytes
@@ -67,7 +68,8 @@ class Budget:
     @property
     def outputs_limit_bytes(self) -> int:
         """What map outputs may take, each counted once, wherever else it is copied to."""
-        return int(self.windows_limit_bytes / self.copies)
+        # rounded up, so that a window that fits with its copies fits once
+        return ceil(self.windows_limit_bytes / self.copies)
 
     @property
     def total_bytes(self) -> int:

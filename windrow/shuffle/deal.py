@@ -8,7 +8,7 @@ while an epoch runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -59,6 +59,11 @@ class Deal:
         """Rows of a full step, all shards together."""
         return self.shards * self.batch_rows
 
+    @property
+    def whole(self) -> Deal:
+        """The deal of which this one is the rest: begun as many steps earlier as there are."""
+        return replace(self, start_row=self.start_row % self.step_rows)
+
     def full_steps(self, total: int) -> int:
         """Steps in which every shard gets a full batch, of an epoch of ``total`` rows."""
         return max(0, total - self.start_row) // self.step_rows
@@ -88,6 +93,22 @@ class Deal:
     def steps(self, total: int, shard: int) -> int:
         """Batches that a shard gets."""
         return self.full_steps(total) + (self.rest_share(total, shard)[1] > 0)
+
+    def step_of(self, step: int, shard: int, total: int) -> NDArray[np.int64] | None:
+        """The epoch's rows in a shard's batch of a step, counted as if the epoch had begun at row 0.
+
+        None where the shard has no such step.
+        """
+        number = step - self.start_row // self.step_rows
+        if number < 0 or number >= self.steps(total, shard):
+            return None
+        first = self.start_row + number * self.step_rows
+        if number < self.full_steps(total):
+            first += shard * self.batch_rows
+            return np.arange(first, first + self.batch_rows, dtype=np.int64)
+        place, share = self.rest_share(total, shard)
+        # padding begins anew at the step's first row
+        return first + np.arange(place, place + share, dtype=np.int64) % self.rest_rows(total)
 
     def padded_rows(self, total: int) -> int:
         """Rows that ``equal="pad"`` repeats, over all shards."""

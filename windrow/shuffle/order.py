@@ -39,6 +39,11 @@ class WindowOrder:
         rows += self.first_row
         return rows
 
+    def stored_rows(self, epoch_rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(rows,) the stored numbers of rows of the epoch: `epoch_rows` undone."""
+        positions = epoch_rows - self.first_row
+        return positions if self.permutation is None else self.permutation.rows_at(positions)
+
 
 def order_window(*, seed: int | None, epoch: int, window: int, rows: int, first_row: int) -> WindowOrder:
     """Return the order of one window: a pure function of its arguments."""

@@ -94,6 +94,37 @@ class Permutation:
             return kernels.walk(rounds.bits, rounds.keys, rounds.multipliers, self.size, start, stop)
         return self._walk(start, stop)
 
+    def rows_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Compute the rows that have some positions: `positions` undone.
+
+        Returns
+        -------
+        numpy.ndarray
+            (positions,) int64.
+
+        Raises
+        ------
+        ValueError
+            Unless every position lies in [0, size).
+
+        Examples
+        --------
+        >>> permutation = Permutation(bytes(32), 100_000)
+        >>> permutation.rows_at(permutation.positions(7, 10)).tolist()
+        [7, 8, 9]
+        """
+        if positions.size and not 0 <= positions.min() <= positions.max() < self.size:
+            raise ValueError(f"positions do not lie in [0, {self.size})")
+        if self.size <= EXACT_ROWS:
+            return np.argsort(self._ranks).take(positions)
+        rounds = self._rounds
+        rows = rounds.unmix(positions.astype(np.uint32 if rounds.bits <= 32 else np.uint64))
+        outside = self._find_outside(rows)
+        while outside.size:
+            rows[outside] = rounds.unmix(rows[outside])
+            outside = outside[self._find_outside(rows[outside])]
+        return rows.astype(np.int64)
+
     @cached_property
     def _ranks(self) -> NDArray[np.uint16]:
         generator = np.random.Philox(key=int.from_bytes(self.key[:16], "little"))

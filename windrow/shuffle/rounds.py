@@ -87,6 +87,19 @@ class Rounds:
             x ^= shifted
         return x
 
+    def unmix(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Undo `mix`, in place, and return it."""
+        word, bits = self._word, self.bits
+        shift, mask = word((bits + 1) // 2), word((1 << bits) - 1)
+        for key, multiplier in zip(reversed(self.keys), reversed(self.multipliers), strict=True):
+            # the shift takes at least half of the bits away, so once is enough
+            x ^= x >> shift
+            x *= word(pow(multiplier, -1, 1 << bits))
+            if bits != 32:
+                x &= mask
+            x ^= word(key)
+        return x
+
     @property
     def _word(self) -> type[np.uint32 | np.uint64]:
         return np.uint32 if self.bits <= 32 else np.uint64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,12 +27,15 @@ class Run:
         The place of its first row in the shard's stream.
     rows
         Its number of rows.
+    skip
+        How many of them, the first ones, are not wanted.
     """
 
     slice: int
     index: int
     place: int
     rows: int
+    skip: int = 0
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,12 @@ class WindowRuns:
     @property
     def _padding_runs(self) -> int:
         return len(self.padding[0])
+
+    def runs_from(self, row: int, shard: int) -> list[Run]:
+        """The runs of a shard that hold rows of the epoch from a step's first row on."""
+        begin = self.deal.rows_before(row, shard, self.total)
+        runs = [run for run in self.runs(shard) if run.place + run.rows > begin]
+        return [replace(run, skip=max(0, begin - run.place)) for run in runs[:1]] + runs[1:]
 
     def runs(self, shard: int) -> list[Run]:
         """The runs of a shard in this window, in the order of its stream."""

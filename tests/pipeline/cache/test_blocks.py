@@ -61,6 +61,11 @@ def test_nothing_is_kept_once_it_is_cleared() -> None:
     assert cache.reserve([0]) == ()
 
 
+def test_not_even_empty_blocks_are_kept_where_nothing_is_to_be_kept() -> None:
+    cache = make(0, 0, 10)
+    assert cache.reserve([0, 1]) == ()
+
+
 @examples(50)
 @given(
     limit=st.integers(0, 60),

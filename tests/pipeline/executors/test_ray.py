@@ -22,8 +22,9 @@ from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, Wor
 from tests.laws.cases import BlocksSource, Case
 from windrow.core.errors import PlanError, SourceError, StallError, TransformError, WindrowError
 from windrow.core.source import BlockAddress
+from windrow.pipeline import fetching
 from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.executors.ray import fetcher as fetching
+from windrow.pipeline.executors.ray import fetcher as fetcher_module
 from windrow.pipeline.executors.ray.coordinator import Coordinator
 from windrow.pipeline.executors.ray.deaths import explain_death
 from windrow.pipeline.executors.ray.executor import RayExecutor
@@ -71,7 +72,7 @@ def read(iterator: Iterator[Any]) -> list[list[int]]:
 def feed(ray_local: Any) -> Iterator[Feed]:
     case = Case((10,) * 6, ONE_BLOCK)
     program = Program(case.job("ray"), 1, False, (0,))
-    feed = RayExecutor().session(program, None).feed(0, 5)
+    feed = RayExecutor().session(program, None).feed(0, 5, program.job.seed)
     yield feed
     feed.close()
 
@@ -91,13 +92,13 @@ def test_what_was_let_go_comes_again_and_nothing_is_fetched_meanwhile(feed: Feed
     first = contents(feed.window(0, 0, stop))
     fetcher = fetcher_of(feed)
     with fetcher._changed:
-        assert fetcher._changed.wait_for(lambda: 1 in fetcher._fetched, WAIT_SECONDS)
-        under_way = fetcher._fetched[1]
-    assert fetcher._next() is None, "what is being consumed is not fetched again"
+        assert fetcher._changed.wait_for(lambda: 1 in fetcher._ahead.fetched, WAIT_SECONDS)
+        under_way = fetcher._ahead.fetched[1]
+    assert fetcher._ahead.next() is None, "what is being consumed is not fetched again"
     feed.let_go()
     fetcher._keep(1, under_way)
-    assert fetcher._fetched == {}
-    assert fetcher._next() is None
+    assert fetcher._ahead.fetched == {}
+    assert fetcher._ahead.next() is None
     assert contents(feed.window(0, 0, stop)) == first
     feed.reached(Place(0, 1))
     assert contents(feed.window(0, 1, stop)) != first
@@ -112,7 +113,7 @@ def test_the_place_of_a_fetcher_never_goes_back(feed: Feed) -> None:
     feed.open_epoch(Cursor(), 5, drop_last=False)
     for window in (3, 1):
         feed.reached(Place(0, window))
-    assert fetcher_of(feed)._place == Place(0, 3)
+    assert fetcher_of(feed)._ahead.place == Place(0, 3)
 
 
 def test_objects_that_stay_lost_end_in_an_error(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +252,7 @@ def test_kept_blocks_that_are_lost_are_read_again(ray_local: Any, monkeypatch: p
     addresses = program.job.source.addresses([0])
     task = Task(Work(0, 0, 0, 0, 0), (0,), addresses, (10,), reads=True, ordering=None, found=(0,))
     submitted: list[Any] = []
-    monkeypatch.setattr(Coordinator, "_submit", lambda self, *args: submitted.append(args))
+    monkeypatch.setattr(Coordinator, "submit", lambda self, *args: submitted.append(args))
     driver = Lossy()
 
     async def lose() -> None:
@@ -370,6 +371,6 @@ def test_objects_that_arrive_one_by_one_are_waited_for(feed: Feed, monkeypatch: 
         return refs[:ready], refs[ready:]
 
     monkeypatch.setattr(ray, "wait", dawdle)
-    monkeypatch.setattr(fetching, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(fetcher_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     refs = [ray.put(number) for number in range(9)]
     assert fetcher_of(feed)._get(refs, 4.0) == dict(zip(refs, range(9), strict=True))

@@ -62,7 +62,8 @@ class BlockCache:
     def _reserve(self, block: int) -> bool:
         size = int(self._sizes[block])
         known = block in self._handles or block in self._reserved
-        if known or self._taken_bytes + size > self._limit_bytes:
+        # an empty block takes nothing, yet is not kept where nothing is to be kept
+        if known or not self._limit_bytes or self._taken_bytes + size > self._limit_bytes:
             return False
         self._reserved[block] = size
         self._taken_bytes += size

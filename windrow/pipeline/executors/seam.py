@@ -99,11 +99,14 @@ class WindowData:
         The pieces of each slice; emptied slice by slice as they are used up.
     look_out
         What users should know by now, one line each.
+    starts
+        As in `WindowReply`.
     """
 
     layout: WindowRuns | None
     slices: list[list[Piece]]
     look_out: Sequence[str] = ()
+    starts: Sequence[tuple[int, int]] = ()
 
 
 class Feed(Protocol):
@@ -157,10 +160,16 @@ class Feed(Protocol):
 class Session(Protocol):
     """A run for some shards: under way, or about to be."""
 
-    def feed(self, shard: int, batch_rows: int) -> Feed:
+    def feed(self, shard: int, batch_rows: int, seed: int | None) -> Feed:
         """Connect a shard, to a new run where the last one has failed.
 
-        Call it in the process that reads the shard.
+        Call it in the process that reads the shard. The seed is what the shard goes by, which
+        is another than the program's where a state brought one.
+
+        Raises
+        ------
+        StateError
+            If other shards of this session read by another seed.
         """
         ...
 

@@ -29,6 +29,7 @@ from windrow.pipeline.failures import Failure
 from windrow.pipeline.finalizing import in_background
 from windrow.pipeline.program import Program
 from windrow.pipeline.scheduling.events import Place
+from windrow.pipeline.state import refuse_seed
 from windrow.pipeline.stats import RunStats
 from windrow.pipeline.tasks import Task, run_task
 
@@ -95,13 +96,14 @@ class ThreadsSession:
         self._lock = threading.Lock()
         self._run: weakref.ReferenceType[_Run] | None = None
 
-    def feed(self, shard: int, batch_rows: int) -> Feed:
+    def feed(self, shard: int, batch_rows: int, seed: int | None) -> Feed:
         """Connect a shard; those that come after a failure share a new run."""
+        program = self._program.with_seed(seed)
         with self._lock:
             run = self._run() if self._run is not None else None
-            if run is None or not run.connect():
-                run = _Run(self._executor, self._program, batch_rows)
-                run.connect()
+            if run is None or not run.connect(seed):
+                run = _Run(self._executor, program, batch_rows)
+                run.connect(seed)
                 self._run = weakref.ref(run)
         return _ThreadsFeed(run, shard)
 
@@ -133,6 +135,7 @@ class _Run:
             budget.total_bytes - budget.processes_bytes,
             partial(_decoded_bytes, pa.total_allocated_bytes(), budget.tasks_bytes),
         )
+        self._seed = program.job.seed
         self.workers = executor.pool(resources.workers)
         self.help = partial(self.workers.help, (_PLACE,))
         self.changed = threading.Condition(threading.RLock())
@@ -150,10 +153,12 @@ class _Run:
         self._feeds = 0
         self._finalizer = weakref.finalize(self, in_background, partial(_end, self.workers, self.disk))
 
-    def connect(self) -> bool:
+    def connect(self, seed: int | None) -> bool:
         """Count one more shard that reads; False when the run has ended or failed."""
         with self.changed:
             lives = not self.ended and self.driver.failure is None
+            if lives and seed != self._seed:
+                raise refuse_seed(seed, self._seed)
             self._feeds += lives
             return lives
 
@@ -233,6 +238,7 @@ class _ThreadsFeed:
     def __init__(self, run: _Run, shard: int) -> None:
         self._run = run
         self._shard = shard
+        self._closed = False
 
     @property
     def pool(self) -> BufferPool:
@@ -253,7 +259,8 @@ class _ThreadsFeed:
                 collector.add(reply, reply.attempt)
                 if collector.complete:
                     slices = [list(chain.from_iterable(filter(None, parts))) for parts in collector.slices()]
-                    return WindowData(collector.layout, slices, self._run.driver.take_look_out())
+                    look_out = self._run.driver.take_look_out()
+                    return WindowData(collector.layout, slices, look_out, collector.starts)
                 self._run.changed.wait(_LOOK_SECONDS)
         return None
 
@@ -263,7 +270,9 @@ class _ThreadsFeed:
     def reached(self, place: Place) -> None:
         """Tell how far the shard has come."""
         with self._run.changed:
-            self._run.driver.reached(self._shard, place)
+            # what ends late may not speak for a reader that has begun anew
+            if not self._closed:
+                self._run.driver.reached(self._shard, place)
 
     def sign(self) -> None:
         """Tell that the consumer is alive."""
@@ -286,4 +295,6 @@ class _ThreadsFeed:
 
     def close(self) -> None:
         """The shard reads no more."""
+        with self._run.changed:
+            self._closed = True
         self._run.disconnect(self._shard)

@@ -18,8 +18,24 @@ class EpochCounts:
         self._sums = [sum(rows or 0 for rows in parts) for parts in self._rows]
         self._unknown = [sum(rows is None for rows in parts) for parts in self._rows]
         self._next_with_parts = _find_next([len(parts) for parts in self._rows])
-        self._unknown_parts = sum(self._unknown)
-        self._known_total = sum(self._sums)
+        self._begin(0, 0)
+
+    def begin_at(self, window: int, row: int) -> None:
+        """Take it that a window begins at this row of the epoch: nothing before it need be counted."""
+        if any(self._unknown):
+            self._begin(window, row)
+        else:
+            self._begin(0, 0)
+
+    def _begin(self, window: int, row: int) -> None:
+        self._first, self._first_row = window, row
+        self._unknown_parts = sum(self._unknown[window:])
+        self._known_total = row + sum(self._sums[window:])
+
+    @property
+    def first_window(self) -> int:
+        """The window from which on rows are counted."""
+        return self._first
 
     def next_with_parts(self, window: int) -> int:
         """The first window at or behind ``window`` that has parts; the number of windows if none has."""
@@ -30,9 +46,10 @@ class EpochCounts:
         if self._rows[window][part] is None:
             self._rows[window][part] = rows
             self._sums[window] += rows
-            self._known_total += rows
             self._unknown[window] -= 1
-            self._unknown_parts -= 1
+            if window >= self._first:
+                self._known_total += rows
+                self._unknown_parts -= 1
 
     def window_rows(self, window: int) -> int | None:
         """Rows of a window, or None while any part is unknown."""
@@ -40,17 +57,32 @@ class EpochCounts:
 
     def first_row(self, window: int) -> int | None:
         """The epoch row at which a window begins, or None while unknown."""
-        return None if self._unknown_parts and any(self._unknown[:window]) else sum(self._sums[:window])
+        first = self._first
+        if window < first or (self._unknown_parts and any(self._unknown[first:window])):
+            return None
+        return self._first_row + sum(self._sums[first:window])
 
     @property
     def complete(self) -> bool:
-        """Whether every part's rows are known."""
+        """Whether every part's rows are known, from where the epoch is begun."""
         return not self._unknown_parts
 
     @property
     def total(self) -> int | None:
         """Rows of the epoch, or None while any part is unknown."""
         return None if self._unknown_parts else self._known_total
+
+    def starts(self, window: int, deal: Deal) -> tuple[tuple[int, int], ...]:
+        """A window and those behind it that hold rows of the step in which it ends: each with its first row."""
+        found: list[tuple[int, int]] = []
+        stop = self.first_row(window + 1)
+        step_stop = 0 if stop is None else stop + -(stop - deal.start_row) % deal.step_rows
+        for at in range(window, len(self._rows)):
+            first = self.first_row(at)
+            if first is None or first >= step_stop:
+                break
+            found.append((at, first))
+        return tuple(found)
 
     def is_ordered(self, window: int, deal: Deal) -> bool:
         """Whether the deal of every row of the window is known.
@@ -77,8 +109,8 @@ class EpochCounts:
         return rows
 
     def unknown_from(self, window: int) -> tuple[int, int] | None:
-        """The first (window, part) at or behind ``window`` whose rows are unknown."""
-        for at in range(window, len(self._rows)):
+        """The first (window, part) at or behind ``window`` whose rows are unknown and needed."""
+        for at in range(max(window, self._first), len(self._rows)):
             if self._unknown[at]:
                 return at, self._rows[at].index(None)
         return None

@@ -145,11 +145,18 @@ class Limits:
 
 @dataclass(frozen=True)
 class Opened:
-    """A shard began an epoch, or goes on in it, with this deal."""
+    """A shard began an epoch, or goes on in it, with this deal.
+
+    Attributes
+    ----------
+    first_row
+        The row of the epoch at which the place's window begins.
+    """
 
     shard: int
     place: Place
     deal: Deal
+    first_row: int = 0
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,9 @@ class Scheduler:
         return out
 
     def _open(self, event: Opened, now: float) -> None:
+        counts = self.counts(event.place.epoch)
+        if event.place.epoch not in self._deals or event.place.window < counts.first_window:
+            counts.begin_at(event.place.window, event.first_row)
         self._deals[event.place.epoch] = event.deal
         if event.place.epoch >= self._latest_epoch:
             # a shard that comes late to an earlier epoch tells nothing about the next one
@@ -159,8 +162,16 @@ class Scheduler:
             if state.deal != self.deal(epoch):
                 self._drop((epoch, window))
         self._readers.open(event.shard, event.place, now)
+        self._drop_incomplete()
         self.last_progress = now
         self._release()
+
+    def _drop_incomplete(self) -> None:
+        """Let go of windows that lack slices for a shard that has come back to them."""
+        for key, window in list(self._windows.items()):
+            kept = self._readers.first_kept(key)
+            if kept is not None and kept < window.first_kept:
+                self._drop(key, again=True)
 
     def _finish(self, event: Finished, now: float) -> None:
         work = event.work

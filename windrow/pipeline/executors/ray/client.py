@@ -18,11 +18,11 @@ from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.executors.ray.asking import ask, tell
 from windrow.pipeline.executors.ray.fetcher import Fetcher
 from windrow.pipeline.executors.ray.nodes import this_node
-from windrow.pipeline.executors.ray.requests import OpenRequest
 from windrow.pipeline.executors.seam import EpochFacts, Feed, Session, WindowData
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.finalizing import in_background
 from windrow.pipeline.program import RUN_BYTES, Program
+from windrow.pipeline.requests import OpenRequest
 from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.stats import RunStats
 
@@ -40,14 +40,19 @@ class RaySession:
         self._coordinator = coordinator
         self._program = program
 
-    def feed(self, shard: int, batch_rows: int) -> Feed:
+    def feed(self, shard: int, batch_rows: int, seed: int | None) -> Feed:
         """Connect a shard in this process."""
         run_bytes = max(RUN_BYTES, batch_rows * self._program.row_bytes)
         # several shards of one machine must not fight for its cores
         placers = max(1, min(_PLACERS, available_cores() // self._program.shards))
         has_files = self._program.job.cache == "disk"
         return _RayFeed(
-            self._coordinator, shard, BufferPool(RUNS_AHEAD * run_bytes), placers, has_files=has_files
+            self._coordinator,
+            shard,
+            BufferPool(RUNS_AHEAD * run_bytes),
+            placers,
+            seed=seed,
+            has_files=has_files,
         )
 
     def export(self, shard: int) -> Session:
@@ -59,8 +64,16 @@ class _RayFeed:
     """One shard's line to the coordinator."""
 
     def __init__(
-        self, coordinator: Any, shard: int, pool: BufferPool, placers: int, *, has_files: bool
+        self,
+        coordinator: Any,
+        shard: int,
+        pool: BufferPool,
+        placers: int,
+        *,
+        seed: int | None,
+        has_files: bool,
     ) -> None:
+        self._seed = seed
         self._has_files = has_files
         self._coordinator = coordinator
         self._shard = shard
@@ -78,7 +91,9 @@ class _RayFeed:
     def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
         """Begin an epoch, and begin to fetch its first window."""
         self._stop_fetching()
-        request = OpenRequest(self._shard, this_node(), self._token, cursor, batch_rows, drop_last)
+        request = OpenRequest(
+            self._shard, this_node(), self._token, cursor, batch_rows, drop_last, self._seed
+        )
         facts: EpochFacts = ask(self._coordinator.open_epoch.remote(request), f"shard {self._shard}")
         self._fetcher = Fetcher(self._coordinator, request, facts)
         return facts

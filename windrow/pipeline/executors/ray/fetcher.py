@@ -6,29 +6,17 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import ray
 
-from windrow.core.errors import StallError
-from windrow.pipeline.collector import WindowCollector
 from windrow.pipeline.executors.ray.asking import LOOK_SECONDS, ask_until
-from windrow.pipeline.executors.ray.requests import OpenRequest
 from windrow.pipeline.executors.seam import EpochFacts, WindowData
+from windrow.pipeline.fetching import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
+from windrow.pipeline.requests import OpenRequest
 from windrow.pipeline.scheduling.events import Place
 
 __all__ = ["Fetcher"]
-
-# the window being consumed, and the next
-_WINDOWS_AHEAD = 2
-# Where two threads of a process hold references to one object and one lets go, Ray can forget to
-# tell the other that the object is here. A reference that is asked for anew is told.
-_UNHEARD_SECONDS = 2.0
-_LONGEST_UNHEARD_SECONDS = 60.0
-# together about two minutes, more than Ray takes to compute lost objects again
-_LOST_TRIES = 30
-_LONGEST_PAUSE_SECONDS = 5.0
 
 
 class Fetcher:
@@ -41,14 +29,9 @@ class Fetcher:
     def __init__(self, coordinator: Any, request: OpenRequest, facts: EpochFacts) -> None:
         self._coordinator = coordinator
         self._request = request
-        self._windows = facts.windows
         self._stopped = threading.Event()
         self._changed = threading.Condition()
-        self._place = Place(facts.epoch, facts.first_window)
-        self._fetched: dict[int, WindowData] = {}
-        self._wanted: int | None = None
-        self._taken = facts.first_window - 1
-        self._paused = False
+        self._ahead = Ahead(facts.epoch, facts.first_window, facts.windows)
         # set when what is being fetched is no longer to be kept
         self._void = threading.Event()
         self._error: BaseException | None = None
@@ -63,13 +46,13 @@ class Fetcher:
     def take(self, window: int, stop: threading.Event) -> WindowData | None:
         """Wait for a window; None when ``stop`` is set first. What was let go comes anew."""
         with self._changed:
-            self._wanted, self._paused = window, False
+            self._ahead.want(window)
             self._changed.notify_all()
             while not stop.is_set() and not self._stopped.is_set():
-                if window in self._fetched:
-                    self._wanted, self._taken = None, max(self._taken, window)
+                data = self._ahead.take(window)
+                if data is not None:
                     self._changed.notify_all()
-                    return self._fetched.pop(window)
+                    return data
                 if self._error is not None:
                     raise self._error
                 self._changed.wait(LOOK_SECONDS)
@@ -78,15 +61,13 @@ class Fetcher:
     def let_go(self) -> None:
         """Drop what is fetched, and fetch nothing until a window is asked for."""
         with self._changed:
-            self._paused, self._wanted = True, None
-            self._fetched.clear()
+            self._ahead.let_go()
             self._void.set()
 
     def reached(self, place: Place) -> None:
         """Make room for as many windows as have been passed."""
         with self._changed:
-            if place > self._place:
-                self._place = place
+            if self._ahead.reached(place):
                 self._changed.notify_all()
 
     def stop(self) -> None:
@@ -94,7 +75,7 @@ class Fetcher:
         self._stopped.set()
         self._void.set()
         with self._changed:
-            self._fetched.clear()
+            self._ahead.fetched.clear()
             self._changed.notify_all()
 
     def join(self) -> None:
@@ -115,7 +96,7 @@ class Fetcher:
         """Wait for a window to fetch: the one that is asked for, else the next one ahead."""
         with self._changed:
             while not self._stopped.is_set():
-                window = self._next()
+                window = self._ahead.next()
                 if window is not None:
                     self._void.clear()
                     # stop() sets its events in this order, so one of them is seen
@@ -123,65 +104,38 @@ class Fetcher:
                 self._changed.wait(LOOK_SECONDS)
         return None
 
-    def _next(self) -> int | None:
-        if self._paused:
-            return None
-        if self._wanted is not None and self._wanted not in self._fetched:
-            return self._wanted
-        passed = self._place.window if self._place.epoch == self.epoch else self._windows
-        ahead = range(max(passed, self._taken + 1), min(passed + _WINDOWS_AHEAD, self._windows))
-        return next((window for window in ahead if window not in self._fetched), None)
-
     def _keep(self, window: int, data: WindowData | None) -> None:
         with self._changed:
             if data is not None and not self._void.is_set():
-                self._fetched[window] = data
+                self._ahead.fetched[window] = data
                 self._changed.notify_all()
 
     def _fetch(self, window: int) -> WindowData | None:
-        collector = WindowCollector()
-        attempt, lost, patience = "", 0, _UNHEARD_SECONDS
-        # replies that nothing was heard of: to drop their references would cancel transfers
-        unheard: list[Any] = []
-        look_out: list[str] = []
+        fetching = fetch_window(self._request.shard, self.epoch, window)
+        result: Any = None
         while not self._void.is_set():
-            answer = self._ask(window, attempt, frozenset(collector.outputs))
-            if answer is None:
-                continue
-            attempt, reply = answer
-            look_out += reply.look_out
             try:
-                loaded = self._load(reply, patience)
-            except ray.exceptions.GetTimeoutError:
-                unheard.append(reply)
-                patience = min(2 * patience, _LONGEST_UNHEARD_SECONDS)
-                collector, attempt = WindowCollector(), ""
-                continue
-            except ray.exceptions.ObjectLostError as error:
-                # the coordinator that owned them is gone, and its successor computes them
-                # again; or they went with their node, and Ray does
-                lost += 1
-                self._await_rebuilt(window, lost, error)
-                collector, attempt = WindowCollector(), ""
-                continue
-            if loaded is not None:
-                collector.add(loaded, attempt)
-            if collector.complete:
-                slices = [list(chain.from_iterable(handles)) for handles in collector.slices()]
-                return WindowData(collector.layout, slices, look_out)
+                step = fetching.send(result)
+            except StopIteration as end:
+                data: WindowData = end.value
+                return data
+            result = self._perform(window, step)
         return None
 
-    def _await_rebuilt(self, window: int, lost: int, error: Exception) -> None:
-        if lost >= _LOST_TRIES:
-            raise StallError(
-                f"shard {self._request.shard}: map outputs of epoch {self.epoch}, window {window} were lost "
-                f"{lost} times and could not be computed again: look for nodes that die, or whose disks or "
-                f"object stores are full ({error})"
-            ) from error
-        self._void.wait(min(0.1 * 2**lost, _LONGEST_PAUSE_SECONDS))
+    def _perform(self, window: int, step: Ask | Load | Pause) -> Any:
+        if isinstance(step, Ask):
+            return self._ask(window, step.attempt, step.have)
+        if isinstance(step, Pause):
+            return self._void.wait(step.seconds)
+        try:
+            return self._load(step.reply, step.patience_seconds)
+        except ray.exceptions.GetTimeoutError:
+            return UNHEARD
+        except ray.exceptions.ObjectLostError as error:
+            return Lost(error)
 
     def _ask(self, window: int, attempt: str, have: frozenset[int]) -> Any:
-        ref = self._coordinator.poll.remote(self._request, self._place, window, attempt, have)
+        ref = self._coordinator.poll.remote(self._request, self._ahead.place, window, attempt, have)
         return ask_until(ref, f"shard {self._request.shard}", self._void)
 
     def _load(self, reply: Any, patience_seconds: float) -> Any:

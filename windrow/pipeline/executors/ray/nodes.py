@@ -10,7 +10,7 @@ from ray.actor import ActorHandle
 
 from windrow.core.errors import PlanError
 
-__all__ = ["find_starving", "group_by_node", "resolve_hints", "this_node"]
+__all__ = ["find_starving", "resolve_hints", "this_node"]
 
 
 def this_node() -> str:
@@ -51,14 +51,6 @@ def _node_of(actor: ActorHandle[Any]) -> str | None:
 
     entry = actors(actor._actor_id.hex()) or {}
     return str(entry.get("Address", {}).get("NodeID") or "") or None
-
-
-def group_by_node(nodes: dict[int, str]) -> tuple[tuple[int, ...], ...]:
-    """Group shards by the node that they are consumed on."""
-    groups: dict[str, list[int]] = {}
-    for shard in sorted(nodes):
-        groups.setdefault(nodes[shard], []).append(shard)
-    return tuple(tuple(group) for group in groups.values())
 
 
 def find_starving() -> tuple[str, ...]:

@@ -15,6 +15,8 @@ class OpenRequest:
 
     Attributes
     ----------
+    seed
+        What the shard goes by: another than the program's where a state brought one.
     token
         Who reads: a shard is served to the latest token only.
     """
@@ -25,3 +27,4 @@ class OpenRequest:
     cursor: Cursor
     batch_rows: int
     drop_last: bool
+    seed: int | None

@@ -1,0 +1,1 @@
+"""A real cluster of several raylets whose parts are killed while trainers read."""

@@ -1,0 +1,134 @@
+"""A cluster of several raylets of its own on this machine, and the processes of it, to be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from bench.chaos.setting import Setting
+from bench.process_tree import list_tree
+
+__all__ = ["ChaosCluster", "kill"]
+
+_CPUS = 2
+
+
+class ChaosCluster:
+    """A head with the driver, raylets for trainers, and raylets without any.
+
+    Attributes
+    ----------
+    homes
+        The ids of the nodes that have trainers.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        import ray
+        from ray.cluster_utils import Cluster
+
+        self._node = {"num_cpus": _CPUS, "object_store_memory": setting.store_bytes}
+        head = {**self._node, "include_dashboard": False}
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
+        homes = [self._cluster.add_node(**self._node) for _ in range(setting.nodes[0])]
+        self._bare = [self._cluster.add_node(**self._node) for _ in range(setting.nodes[1])]
+        ray.init(address=self._cluster.address, log_to_driver=False, logging_level="ERROR")
+        self.homes = [str(node.node_id) for node in homes]
+
+    def __enter__(self) -> ChaosCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import ray
+
+        ray.shutdown()
+        self._cluster.shutdown()
+
+    def find_map_workers(self) -> list[int]:
+        """Worker processes that are at a map task, or else all that are between two."""
+        workers = {process: _read_title(process) for process in self._workers()}
+        busy = [process for process, title in workers.items() if title.startswith("ray::windrow")]
+        return busy or [process for process, title in workers.items() if title.startswith("ray::IDLE")]
+
+    def find_coordinators(self) -> list[int]:
+        """The coordinator's process, if it lives."""
+        return [process for process in self._workers() if "Coordinator" in _read_title(process)]
+
+    def kill_bare_raylet(self, chance: random.Random, held_bytes: int = 0) -> bool:
+        """Kill a raylet that has no trainers, with all its workers.
+
+        Returns whether there was one whose store holds so much.
+        """
+        found = [node for node in self._bare if not held_bytes or _held_bytes(node) >= held_bytes]
+        if not found:
+            return False
+        node = chance.choice(found)
+        self._bare.remove(node)
+        processes = list_tree(_raylet(node))
+        for process in processes:
+            kill(process)
+        self._cluster.remove_node(node, allow_graceful=False)
+        return True
+
+    def add_bare_raylet(self) -> None:
+        """Start another one in its place."""
+        self._bare.append(self._cluster.add_node(**self._node))
+
+    def fill_store(self, chance: random.Random, share: float, seconds: float) -> None:
+        """Fill so much of the store of a node with trainers, for a while."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        there = NodeAffinitySchedulingStrategy(chance.choice(self.homes), soft=False)
+        size_bytes = int(share * self._node["object_store_memory"])
+        fill: Any = ray.remote(num_cpus=0)(_fill)
+        fill.options(scheduling_strategy=there).remote(size_bytes, seconds)
+
+    def _workers(self) -> list[int]:
+        return [
+            process for node in self._cluster.list_all_nodes() for process in list_tree(_raylet(node))[1:]
+        ]
+
+
+def kill(process: int) -> bool:
+    """Kill a process of ours; returns whether it lived."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+        return True
+    return False
+
+
+def _fill(size_bytes: int, seconds: float) -> None:
+    import numpy as np
+    import ray
+
+    kept = ray.put(np.ones(size_bytes, np.uint8))
+    time.sleep(seconds)
+    del kept
+
+
+def _held_bytes(node: Any) -> float:
+    from ray._private import state
+
+    name = "object_store_memory"
+    free = state.available_resources_per_node().get(str(node.node_id), {})
+    total = state.total_resources_per_node().get(str(node.node_id), {})
+    return float(total.get(name, 0) - free.get(name, 0))
+
+
+def _raylet(node: Any) -> int:
+    return int(node.all_processes["raylet"][0].process.pid)
+
+
+def _read_title(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""

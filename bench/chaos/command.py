@@ -1,0 +1,72 @@
+"""``python -m bench chaos``: kills everything that may die, and compares what was delivered."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from bench.chaos.report import draw_report
+from bench.chaos.run import run_chaos
+from bench.chaos.setting import Setting
+from bench.machine import describe_machine
+from bench.progress import ProgressLine
+from bench.sizes import read_size
+
+__all__ = ["add_chaos", "run_command"]
+
+_KILL_EVERY_SECONDS = 5.0
+_CALM_SECONDS = 20.0
+
+
+def add_chaos(parser: argparse.ArgumentParser) -> None:
+    """Options of ``chaos``."""
+    parser.add_argument("--minutes", type=float, default=2.0, help="of kills (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="who is killed when (default: %(default)s)")
+    parser.add_argument("--kills", type=int, help="default: one in 5 s")
+    parser.add_argument("--trainers", type=int, default=3, help="(default: %(default)s)")
+    parser.add_argument(
+        "--lead", type=int, default=Setting.lead, help="steps that trainers may be apart (%(default)s)"
+    )
+    parser.add_argument(
+        "--counted", action="store_true", help="leave rows out, so that counts are not known ahead"
+    )
+    parser.add_argument(
+        "--store", default="120MiB", help="of each raylet; less than windows need: Ray spills (%(default)s)"
+    )
+    parser.add_argument("--json", type=Path, metavar="PATH", help="everything, as JSON")
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """Run; 0 when nothing differed."""
+    seconds = 60 * options.minutes
+    kills = options.kills if options.kills is not None else round(seconds / _KILL_EVERY_SECONDS)
+    if seconds <= 0 or kills < 1:
+        raise ValueError("--minutes and --kills must be more than 0")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    setting = replace(
+        Setting(),
+        trainers=options.trainers,
+        lead=options.lead,
+        counted=options.counted,
+        store_bytes=read_size(options.store, "--store"),
+    )
+    line = ProgressLine(sys.stderr)
+    line.start(f"{kills} kills in {options.minutes:g} minutes, seed {options.seed}")
+    report = run_chaos(
+        setting,
+        seed=options.seed,
+        kills=kills,
+        seconds=seconds,
+        calm_seconds=min(_CALM_SECONDS, seconds / 4),
+        tell=line.update,
+    )
+    line.finish("the same rows in the same order" if report.passed else "FAILED")
+    print(draw_report(report))
+    if options.json is not None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps({**report.to_dict(), "machine": describe_machine()}, indent=1))
+    return int(not report.passed)

@@ -1,0 +1,45 @@
+"""Who is killed when: by a seed, each kind about as often."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["KINDS", "Kill", "Planned", "plan_kills"]
+
+# A raylet dies whatever it does, or when it holds map outputs that are then lost. Where "pressure"
+# is put, nothing dies: somebody else fills a store, so that Ray has to spill.
+KINDS = ("worker", "raylet", "objects", "coordinator", "trainer", "pressure")
+_LEAST_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A kill to come: so many seconds after the one before."""
+
+    after_seconds: float
+    kind: str
+
+
+@dataclass(frozen=True)
+class Kill:
+    """What was done, and when; ``shard`` is a trainer's."""
+
+    time: float
+    kind: str
+    shard: int | None = None
+
+
+def plan_kills(seed: int, kills: int, seconds: float) -> Iterator[Planned]:
+    """So many kills at random moments of some seconds; among every six is one of each kind."""
+    chance = random.Random(seed)
+    moments = sorted(chance.uniform(0, seconds) for _ in range(kills))
+    round_: list[str] = []
+    before = 0.0
+    for moment in moments:
+        if not round_:
+            round_ = list(KINDS)
+            chance.shuffle(round_)
+        yield Planned(max(_LEAST_SECONDS, moment - before), round_.pop())
+        before = moment

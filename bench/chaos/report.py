@@ -1,0 +1,39 @@
+"""The table of a chaos run."""
+
+from __future__ import annotations
+
+from bench.chaos.account import Report
+from bench.chaos.killer import KINDS
+from bench.store import describe_spilled
+from bench.table import align_table, write_cell
+
+__all__ = ["draw_report"]
+
+_SHOWN = 20
+
+
+def draw_report(report: Report) -> str:
+    """Kills, recovery, throughput and differences."""
+    rows = [
+        (
+            kind,
+            str(report.kills.get(kind, 0)),
+            str(len(report.recovery_seconds.get(kind, ()))),
+            write_cell(report.median(kind), "{:.1f}"),
+            write_cell(report.longest(kind), "{:.1f}"),
+        )
+        for kind in KINDS
+    ]
+    heads = ("what", "times", "shards held up", "median s", "longest s")
+    calm, disturbed = report.rows_per_second["calm"], report.rows_per_second["disturbed"]
+    lines = [
+        align_table(heads, rows, ("what",)),
+        f"seed {report.seed}: {report.killed} kills in {report.seconds:.0f} s; "
+        f"{report.steps:,} batches of {report.epochs + 1} epochs, {report.reread_steps} read again by "
+        f"trainers that came back; {describe_spilled(report.spilled_bytes)} MiB spilled",
+        f"rows a second: {calm:,.0f} undisturbed, {disturbed:,.0f} disturbed",
+        f"differences from the undisturbed run: {len(report.differences)}",
+        *(f"  {difference}" for difference in report.differences[:_SHOWN]),
+        *(f"error: {error}" for error in report.errors),
+    ]
+    return "\n".join(lines)

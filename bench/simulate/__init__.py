@@ -1,0 +1,1 @@
+"""Whole runs against a simulated cluster that fails, from one seed each."""

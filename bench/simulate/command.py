@@ -1,0 +1,116 @@
+"""``python -m bench simulate``: many seeds, or one with all that happened."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Generator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from multiprocessing import get_context
+
+from bench.progress import ProgressLine
+from bench.simulate.run import Outcome, simulate
+from bench.table import align_table
+
+__all__ = ["add_simulate", "run_simulate"]
+
+_SEEDS_AT_ONCE = 50
+
+
+def add_simulate(parser: argparse.ArgumentParser) -> None:
+    """Options of ``simulate``."""
+    parser.add_argument("--seeds", type=int, default=2_000, help="how many (default: %(default)s)")
+    parser.add_argument("--start", type=int, default=0, help="the first one (default: %(default)s)")
+    parser.add_argument("--processes", type=int, help="default: one for each core")
+    parser.add_argument("--seed", type=int, help="run this one alone")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print all that happens")
+
+
+def run_simulate(options: argparse.Namespace) -> int:
+    """Simulate; 0 when every promise was kept."""
+    if options.seed is not None:
+        return _run_one(options.seed, trace=options.trace)
+    if options.trace:
+        raise ValueError("--trace prints what happens in one run: add --seed")
+    if options.seeds < 1:
+        raise ValueError(f"--seeds {options.seeds}: 1 or more")
+    seeds = range(options.start, options.start + options.seeds)
+    processes = options.processes or len(os.sched_getaffinity(0))
+    line, began = ProgressLine(sys.stderr), time.monotonic()
+    line.start(f"{len(seeds):,} seeds")
+    total, failed = Outcome(seeds.start), list[int]()
+    with closing(_run_all(seeds, processes)) as outcomes:
+        for done, outcome in enumerate(outcomes, 1):
+            total = _add(total, outcome)
+            if outcome.failure:
+                failed.append(outcome.seed)
+                # at once, since the rest may take long
+                print(f"seed {outcome.seed}: {_last_line(outcome.failure)}", flush=True)
+            line.update(done / len(seeds), f"{len(failed)} failed")
+    seconds = time.monotonic() - began
+    line.finish(f"in {seconds:.0f} s, {1e3 * seconds / len(seeds):.1f} ms each")
+    print(draw_total(total, len(seeds), len(failed)))
+    if failed:
+        print(f"\nThe same again: python -m bench simulate --seed {failed[0]} --trace")
+    return int(bool(failed))
+
+
+def draw_total(total: Outcome, seeds: int, failed: int) -> str:
+    """What happened over all seeds."""
+    rows = [
+        ("seeds", seeds),
+        ("failed", failed),
+        ("runs", total.runs),
+        ("simulated seconds", round(total.seconds)),
+        ("events", total.events),
+        *sorted(total.faults.items()),
+    ]
+    return align_table(("what", "times"), [(what, f"{times:,}") for what, times in rows], ("what",))
+
+
+def _run_one(seed: int, *, trace: bool) -> int:
+    outcome = simulate(seed, keep_trace=trace)
+    for line in outcome.trace or ():
+        print(line)
+    print(draw_total(outcome, 1, int(bool(outcome.failure))))
+    print(f"digest {outcome.digest}")
+    if outcome.failure:
+        print(f"\nseed {seed}: {outcome.failure}")
+    return int(bool(outcome.failure))
+
+
+def _run_all(seeds: range, processes: int) -> Generator[Outcome, None, None]:
+    groups = [seeds[at : at + _SEEDS_AT_ONCE] for at in range(0, len(seeds), _SEEDS_AT_ONCE)]
+    if processes == 1:
+        for group in groups:
+            yield from map(simulate, group)
+        return
+    # a forked process would share locks with threads that it does not have
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        try:
+            for outcomes in pool.map(_run_group, groups):
+                yield from outcomes
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _run_group(seeds: range) -> list[Outcome]:
+    return [simulate(seed) for seed in seeds]
+
+
+def _add(total: Outcome, one: Outcome) -> Outcome:
+    return Outcome(
+        seed=total.seed,
+        events=total.events + one.events,
+        runs=total.runs + one.runs,
+        seconds=total.seconds + one.seconds,
+        faults=total.faults + Counter(one.faults),
+    )
+
+
+def _last_line(text: str) -> str:
+    return text.strip().splitlines()[-1 if text.startswith("Traceback") else 0]

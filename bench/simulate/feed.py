@@ -1,0 +1,214 @@
+"""A shard's line to the coordinator: the real choice of windows and the real way to fetch one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import Any
+
+from bench.simulate.actor import Actor
+from bench.simulate.machines import Machines, Vanished
+from bench.simulate.work import Handle
+from bench.simulate.world import World
+from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.executors.seam import EpochFacts, WindowData
+from windrow.pipeline.failures import Failure
+from windrow.pipeline.fetching import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
+from windrow.pipeline.held import WindowReply
+from windrow.pipeline.requests import OpenRequest
+from windrow.pipeline.scheduling.events import Place
+
+__all__ = ["Feed"]
+
+_LOOK_SECONDS = 1.0
+_TRANSFER_SECONDS = 0.05
+
+Fetching = Generator[Ask | Load | Pause, Any, WindowData]
+
+
+class Feed:
+    """One reader of a shard, as `windrow.pipeline.executors.ray.client` has it.
+
+    Attributes
+    ----------
+    alive
+        Whether its process is.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        actor: Actor,
+        machines: Machines,
+        *,
+        shard: int,
+        node: str,
+        token: str,
+        seed: int | None,
+        failed: Callable[[Failure], None],
+    ) -> None:
+        self._world, self._actor, self._machines = world, actor, machines
+        self._shard, self._node, self._token, self._seed = shard, node, token, seed
+        self._failed = failed
+        self.alive = True
+        self._ahead: Ahead | None = None
+        self._fetching: Fetching | None = None
+        self._void = False
+        self._arrived: Callable[[], None] | None = None
+
+    def open_epoch(
+        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, done: Callable[[EpochFacts], None]
+    ) -> None:
+        """Begin an epoch."""
+        self._stop_fetching()
+        request = OpenRequest(self._shard, self._node, self._token, cursor, batch_rows, drop_last, self._seed)
+
+        def opened(facts: EpochFacts | Failure) -> None:
+            if isinstance(facts, Failure):
+                self._failed(facts)
+                return
+            self._request = request
+            self._ahead = Ahead(facts.epoch, facts.first_window, facts.windows)
+            done(facts)
+            self._choose()
+
+        self._actor.call(self, "open_epoch", request, reply=opened)
+
+    def window(self, window: int, arrived: Callable[[], None]) -> WindowData | None:
+        """Take a window if it is here; else ``arrived`` is called when one is."""
+        assert self._ahead is not None, "an epoch is open"
+        self._arrived = arrived
+        self._ahead.want(window)
+        data = self._ahead.take(window)
+        self._choose()
+        return data
+
+    def let_go(self) -> None:
+        """Hold nothing until a window is asked for."""
+        if self._ahead is not None:
+            self._ahead.let_go()
+            self._give_up()
+
+    def reached(self, place: Place) -> None:
+        """Tell how far the shard has come."""
+        if not self.alive:
+            return
+        if self._ahead is not None:
+            self._ahead.reached(place)
+            self._choose()
+        self._actor.call(self, "reached", self._shard, self._token, place)
+
+    def sign(self) -> None:
+        """Tell that the consumer is alive."""
+        self._actor.call(self, "sign", self._shard)
+
+    def close(self) -> None:
+        """The shard reads no more."""
+        self._stop_fetching()
+        self._actor.call(self, "close_shard", self._shard, self._token)
+
+    def die(self) -> None:
+        """Its process ends without a word."""
+        self.alive = False
+        self._ahead = None
+        if self._fetching is not None:
+            self._end(self._fetching)
+
+    # --- its thread
+
+    def _stop_fetching(self) -> None:
+        self._ahead = None
+        self._give_up()
+
+    def _give_up(self) -> None:
+        if self._fetching is not None and not self._void:
+            self._void = True
+            self._world.after(self._world.between(0.0, _LOOK_SECONDS), self._end, self._fetching)
+
+    def _end(self, fetching: Fetching) -> None:
+        if fetching is self._fetching:
+            fetching.close()
+            self._fetching = None
+            self._choose()
+
+    def _choose(self) -> None:
+        if self._fetching is not None or self._ahead is None or not self.alive:
+            return
+        window = self._ahead.next()
+        if window is not None:
+            self._void = False
+            self._fetching = fetch_window(self._shard, self._request.cursor.epoch, window)
+            self._go_on(self._fetching, window, None)
+
+    def _go_on(self, fetching: Fetching, window: int, result: Any) -> None:
+        if fetching is not self._fetching:
+            return
+        if self._void:
+            return  # its thread looks up later
+        try:
+            step = fetching.send(result)
+        except StopIteration as end:
+            self._fetching = None
+            assert self._ahead is not None, "nothing is fetched for an epoch that has ended"
+            self._ahead.fetched[window] = end.value
+            if self._arrived is not None:
+                self._arrived()
+            self._choose()
+            return
+        if isinstance(step, Ask):
+            self._ask(fetching, window, step)
+        elif isinstance(step, Pause):
+            self._world.after(step.seconds, self._go_on, fetching, window, None)
+        else:
+            self._load(fetching, window, step)
+
+    def _ask(self, fetching: Fetching, window: int, step: Ask) -> None:
+        assert self._ahead is not None, "nothing is asked for an epoch that has ended"
+
+        def answered(answer: Any) -> None:
+            if fetching is not self._fetching:
+                return
+            if isinstance(answer, Failure):
+                self._failed(answer)
+                return
+            self._go_on(fetching, window, answer)
+
+        question = (self._request, self._ahead.place, window, step.attempt, step.have)
+        self._actor.call(self, "poll", *question, reply=answered)
+
+    def _load(self, fetching: Fetching, window: int, step: Load) -> None:
+        if step.reply.outputs and self._world.happens(self._world.faults.unheard):
+            self._world.fault("unheard transfer")
+            self._world.after(step.patience_seconds, self._go_on, fetching, window, UNHEARD)
+            return
+        seconds = _TRANSFER_SECONDS * self._world.chance.random()
+        self._world.after(seconds, self._arrive, fetching, window, step.reply)
+
+    def _arrive(self, fetching: Fetching, window: int, reply: WindowReply) -> None:
+        if fetching is not self._fetching:
+            return
+        try:
+            self._machines.find(_handles(reply))
+        except Vanished as error:
+            if self._world.happens(0.5):
+                self._go_on(fetching, window, Lost(error))
+            else:
+                # as often, Ray has it made again without a word, and fails only where its owner is gone
+                self._world.after(1.0, self._arrive_at_last, fetching, window, reply)
+            return
+        loaded = {part: [_pieces(handle) for handle in handles] for part, handles in reply.outputs.items()}
+        self._go_on(fetching, window, replace(reply, outputs=loaded))
+
+    def _arrive_at_last(self, fetching: Fetching, window: int, reply: WindowReply) -> None:
+        if not all(map(self._machines.is_owned, _handles(reply))):
+            self._go_on(fetching, window, Lost(Vanished("its owner is gone")))
+        else:
+            self._arrive(fetching, window, reply)
+
+
+def _handles(reply: WindowReply) -> list[Handle]:
+    return [handle for slices in reply.outputs.values() for handle in slices if handle is not None]
+
+
+def _pieces(handle: Handle | None) -> list[Any]:
+    return [] if handle is None else [handle.piece]

@@ -1,0 +1,77 @@
+"""What every shard must get: the laws once more, as lists, knowing nothing of how windrow deals."""
+
+from __future__ import annotations
+
+from bench.simulate.scenario import Dataset, Split
+from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.job import Job
+from windrow.shuffle.order import order_window
+from windrow.shuffle.plan import plan_epoch
+
+__all__ = ["Law"]
+
+
+class Law:
+    """The order of each epoch of a job, and who gets what of it."""
+
+    def __init__(self, job: Job, dataset: Dataset) -> None:
+        self._job, self._dataset = job, dataset
+        self._orders: dict[int, tuple[list[int], list[int]]] = {}
+
+    def order(self, epoch: int) -> list[int]:
+        """The rows of an epoch, by number, in their order."""
+        return self._epoch(epoch)[0]
+
+    def batches(self, epoch: int, split: Split, start_row: int) -> list[list[list[int]]]:
+        """[shard][step] -> the rows of a batch, dealt anew from a row of the epoch."""
+        order, n, B = self.order(epoch)[start_row:], split.shards, split.batch_rows
+        full = len(order) // (n * B)
+        dealt = [[order[(s * n + t) * B : (s * n + t + 1) * B] for s in range(full)] for t in range(n)]
+        rest = [] if split.drop_last else order[full * n * B :]
+        for t, share in enumerate(_share(rest, split)):
+            if share:
+                dealt[t].append(share)
+        return dealt
+
+    def cursor(self, epoch: int, row: int) -> Cursor:
+        """The place of a row.
+
+        Its window is the one that holds it, or the one before where rows are counted as they are read.
+        """
+        if row == 0:
+            return Cursor(epoch)
+        firsts = self._epoch(epoch)[1]
+        window = max(w for w, first in enumerate(firsts) if first < row + self._dataset.known)
+        return Cursor(epoch, row, window, firsts[window])
+
+    def _epoch(self, epoch: int) -> tuple[list[int], list[int]]:
+        if epoch not in self._orders:
+            order: list[int] = []
+            firsts: list[int] = []
+            job, dataset = self._job, self._dataset
+            plan = plan_epoch(dataset.blocks, cut=job.cut, seed=job.seed, epoch=epoch)
+            for window in range(plan.windows):
+                firsts.append(len(order))
+                stored = [
+                    row
+                    for block in plan.window_blocks(window).tolist()
+                    for row in range(dataset.firsts[block], dataset.firsts[block + 1])
+                ]
+                places = order_window(
+                    seed=job.seed, epoch=epoch, window=window, rows=len(stored), first_row=0
+                ).epoch_rows(0, len(stored))
+                placed = dict(zip(places.tolist(), stored, strict=True))
+                order.extend(placed[place] for place in range(len(stored)))
+            self._orders[epoch] = order, firsts
+        return self._orders[epoch]
+
+
+def _share(rest: list[int], split: Split) -> list[list[int]]:
+    n, r = split.shards, len(rest)
+    if split.equal == "pad":
+        each = -(-r // n)
+        padded = [rest[p % r] for p in range(each * n)]
+        return [padded[t * each : (t + 1) * each] for t in range(n)]
+    sizes = [r // n + (split.equal is False and t < r % n) for t in range(n)]
+    starts = [sum(sizes[:t]) for t in range(n)]
+    return [rest[start : start + size] for start, size in zip(starts, sizes, strict=True)]

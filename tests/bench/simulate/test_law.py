@@ -1,0 +1,53 @@
+"""What the simulation expects is what the laws say, and what its tasks put out is all of it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from bench.simulate.law import Law
+from bench.simulate.scenario import draw_scenario, draw_split
+from bench.simulate.work import place_rows
+from tests.laws.reference import deal_list, order_epoch
+from windrow.pipeline.cursor import Cursor
+from windrow.shuffle.runs import Run
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_expected_batches_are_those_of_the_laws(seed: int) -> None:
+    chance = random.Random(seed)
+    scenario, split = draw_scenario(chance), draw_split(chance)
+    job, dataset = scenario.job, scenario.dataset
+    law = Law(job, dataset)
+    values = [list(range(*dataset.firsts[block : block + 2])) for block in range(len(dataset.kept))]
+    order = order_epoch(dataset.blocks, values, cut=job.cut, seed=job.seed, epoch=1)
+    assert law.order(1) == order
+    assert sorted(order) == list(range(dataset.firsts[-1]))
+    for start in (0, len(order) // 2):
+        dealt = deal_list(
+            len(order), split.shards, split.batch_rows, split.equal, drop_last=split.drop_last, start=start
+        )
+        expected = [[[order[row] for row in batch] for batch in shard] for shard in dealt.batches]
+        assert law.batches(1, split, start) == expected
+
+
+def test_a_cursor_names_a_window_and_where_it_begins() -> None:
+    scenario = draw_scenario(random.Random(1))
+    dataset = replace(scenario.dataset, stored=(3, 0, 2), kept=(3, 0, 2))
+    job = replace(scenario.job, cut=replace(scenario.job.cut, blocks_per_window=1, bytes_per_window=None))
+    for known, windows in ((True, [0, 2, 2]), (False, [0, 0, 2])):
+        law = Law(replace(job, seed=None), replace(dataset, known=known))
+        assert law.cursor(2, 0) == Cursor(2)
+        assert [law.cursor(2, row).window for row in (1, 3, 4)] == windows
+        assert law.cursor(2, 4).window_row == 3
+
+
+def test_rows_that_are_missing_or_come_twice_are_seen() -> None:
+    run = Run(slice=0, index=4, place=0, rows=3)
+    assert place_rows([{4: [(2, 12), (0, 10)], 5: [(0, 99)]}, {4: [(1, 11)]}], run) == [10, 11, 12]
+    with pytest.raises(ValueError, match="1 of the 3 rows of a run are missing"):
+        place_rows([{4: [(2, 12), (0, 10)]}], run)
+    with pytest.raises(ValueError, match="two rows at place 2"):
+        place_rows([{4: [(2, 12), (2, 12), (0, 10)]}], run)

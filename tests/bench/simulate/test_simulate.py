@@ -1,0 +1,102 @@
+"""Thousands of whole runs keep every promise, and would not if a precaution were left out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from bench.cli import main
+from bench.simulate.run import simulate
+from tests.bench.simulate.planted import PLANTED
+
+SEEDS = 2_000
+FOUND_WITHIN = 1_000
+
+KINDS = {
+    "another number of trainers",
+    "call made again",
+    "coordinator restarted",
+    "late message",
+    "node joined",
+    "node left",
+    "object vanished",
+    "task died",
+    "task failed",
+    "trainer died",
+    "trainer ended early",
+    "trainer replaced",
+    "trainer stalled",
+    "unheard transfer",
+}
+
+
+def test_every_seed_keeps_every_promise() -> None:
+    failed, faults = dict[int, str](), Counter[str]()
+    for seed in range(SEEDS):
+        outcome = simulate(seed)
+        faults += outcome.faults
+        if outcome.failure:
+            failed[seed] = outcome.failure
+    assert failed == {}
+    assert set(faults) == KINDS
+    assert min(faults.values()) > SEEDS / 100
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    PLANTED[fault](monkeypatch)
+    found = next((seed for seed in range(FOUND_WITHIN) if simulate(seed).failure), None)
+    assert found is not None
+    # and again, for the same reason
+    first, second = simulate(found), simulate(found)
+    assert (first.failure, first.digest) == (second.failure, second.digest)
+
+
+@pytest.mark.parametrize("seed", [3, 116])
+def test_a_seed_is_the_same_run_in_every_process(seed: int) -> None:
+    digests = set()
+    for hashes in ("1", "2"):
+        process = subprocess.run(
+            [sys.executable, "-m", "bench", "simulate", "--seed", str(seed)],
+            env={**os.environ, "PYTHONHASHSEED": hashes},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        digests.add(process.stdout.splitlines()[-1])
+    assert digests == {f"digest {simulate(seed).digest}"}
+
+
+def test_the_command_counts_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seeds", "8", "--start", "5", "--processes", "2"]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert table[2].split() == ["seeds", "8"]
+    assert table[3].split() == ["failed", "0"]
+
+
+def test_the_command_says_how_to_run_a_failing_seed_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PLANTED["leak_a_window"](monkeypatch)
+    assert main(["simulate", "--seeds", "2", "--processes", "1"]) == 1
+    out = capsys.readouterr().out
+    assert "seed 0: " in out
+    assert "python -m bench simulate --seed 0 --trace" in out
+    assert main(["simulate", "--seed", "0", "--trace"]) == 1
+    trace = capsys.readouterr().out
+    assert "open_epoch OpenRequest(shard=0" in trace
+    assert "bytes are held and expected" in trace
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [(["--seeds", "0"], "1 or more"), (["--trace"], "add --seed")]
+)
+def test_bad_options_are_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", *arguments]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,126 @@
+"""A trainer that dies: the others go on, or are told whom they wait for; and it may come back late."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+
+import windrow
+from tests.end_to_end.data import write_wide
+from tests.end_to_end.reading import eventually
+from tests.end_to_end.watching import find_nodes, on_nodes
+from windrow import Shard
+from windrow.pipeline import driver, reading
+from windrow.pipeline.executors.ray import coordinator
+from windrow.pipeline.executors.ray.coordinator import Coordinator
+from windrow.pipeline.waiting import Waiting
+
+pytestmark = pytest.mark.timeout(150)
+
+ROWS = 240_000
+BATCH_ROWS = 1_000
+EPOCHS = 2
+FAIL_SECONDS = 8.0
+
+
+class Trainer:
+    """Reads a shard, and dies when it is told to."""
+
+    def begin(self, shard: Shard, steps: int) -> tuple[list[int], Any]:
+        """The first rows, and the state behind them."""
+        self._batches = iter(shard.iter_batches(BATCH_ROWS))
+        keys = np.concatenate([next(self._batches)["key"] for _ in range(steps)])
+        return keys.tolist(), shard.state_dict()
+
+    def read(self, shard: Shard, state: Any = None) -> tuple[list[int], int]:
+        """All rows that are left, and how many windows were dropped meanwhile."""
+        if state is not None:
+            shard.load_state_dict(state)
+        keys = [batch["key"] for epoch in shard.iter_epochs() for batch in epoch.iter_batches(BATCH_ROWS)]
+        return np.concatenate(keys).tolist(), shard.stats().run.dropped_windows
+
+    def fail_early(self) -> None:
+        vars(reading)["Waiting"] = partial(Waiting, 2.0, FAIL_SECONDS)
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class PatientCoordinator(Coordinator):
+    """Keeps rows for trainers that give no sign."""
+
+    def __init__(self, *args: Any) -> None:
+        driver.PATIENCE_SECONDS = 1_000.0
+        super().__init__(*args)
+
+
+@pytest.fixture(scope="module")
+def pipe(ray_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> windrow.DatasetPipeline:
+    """Six windows an epoch, of which the limit lets two or three be held."""
+    path = write_wide(tmp_path_factory.mktemp("wide") / "x.parquet", ROWS, columns=20, row_group_size=10_000)
+    ds = windrow.read_parquet(str(path), target_block_bytes=1)
+    pipe = ds.window(blocks_per_window=4).repeat(EPOCHS).random_shuffle_each_window(seed=5)
+    return pipe.options(memory_limit="40MB")
+
+
+@pytest.fixture(scope="module")
+def expected(pipe: windrow.DatasetPipeline) -> list[list[int]]:
+    """What threads deliver to two shards."""
+    shards = pipe.options(executor="threads", memory_limit=None).split(2)
+    parts: list[list[int]] = [[], []]
+    for _ in range(EPOCHS):
+        for batches in zip(*(shard.iter_batches(BATCH_ROWS) for shard in shards), strict=True):
+            for part, batch in zip(parts, batches, strict=True):
+                part.extend(batch["key"].tolist())
+    return parts
+
+
+def _kill(trainer: Any) -> None:
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(trainer.die.remote())
+
+
+def test_the_others_go_on_and_it_may_come_back_when_they_are_done(
+    pipe: windrow.DatasetPipeline, expected: list[list[int]]
+) -> None:
+    living, dying, returning = on_nodes(Trainer, [find_nodes()[at] for at in (0, 1, 2)])
+    shards = pipe.split(2)
+    first, state = ray.get(dying.begin.remote(shards[1], 30))
+    _kill(dying)
+    found, dropped = ray.get(living.read.remote(shards[0]))
+    assert found == expected[0]
+    assert dropped > 0
+    rest, _ = ray.get(returning.read.remote(shards[1], state))
+    assert first + rest == expected[1]
+
+
+def test_who_cannot_go_on_is_told_whom_it_waits_for(pipe: windrow.DatasetPipeline) -> None:
+    living, dying = on_nodes(Trainer, find_nodes()[:2])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coordinator, "Coordinator", PatientCoordinator)
+        shards = pipe.split(2)
+    ray.get(dying.begin.remote(shards[1], 1))
+    _kill(dying)
+    ray.get(living.fail_early.remote())
+    with pytest.raises(ray.exceptions.RayTaskError) as caught:
+        ray.get(living.read.remote(shards[0]))
+    assert isinstance(caught.value.cause, windrow.StallError)
+    text = str(caught.value.cause)
+    assert text.startswith("shard 0 has waited ")
+    assert "for memory: " in text
+    assert re.search(r"by rows of shard 1 \(at epoch 0, window \d; last sign \d+ s ago\)", text), text
+    del shards
+    assert eventually(lambda: "Coordinator" not in _living_actors())
+
+
+def _living_actors() -> set[str]:
+    from ray._private.state import actors
+
+    return {actor["ActorClassName"] for actor in actors().values() if actor["State"] != "DEAD"}

@@ -1,0 +1,92 @@
+"""A decoder that crashes its process costs its task; the error says which file it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import windrow
+from tests.end_to_end.reading import column, read_pass
+from windrow.core.source import BlockAddress, BlockPart
+from windrow.dataset.chain import Chain
+from windrow.dataset.dataset import Dataset
+from windrow.io.parquet import ParquetReader
+from windrow.io.source import ParquetSource, open_parquet
+
+pytestmark = pytest.mark.timeout(150)
+
+
+@dataclass(frozen=True)
+class CrashingReader:
+    """Dies as a decoder does, whenever it reads a certain file while ``fuse`` is there."""
+
+    reader: ParquetReader
+    fuse: Path
+    always: bool
+
+    def _light(self, address: BlockAddress) -> None:
+        if address.locator.path == "1.parquet" and self.fuse.exists():
+            if not self.always:
+                self.fuse.unlink()
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        self._light(address)
+        return self.reader.read(address)
+
+    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
+        self._light(address)
+        return self.reader.parts(address)
+
+
+class CrashingSource:
+    """A source whose reader crashes."""
+
+    def __init__(self, source: ParquetSource, fuse: Path, always: bool) -> None:
+        self.source, self.fuse, self.always = source, fuse, always
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "source":
+            raise AttributeError(name)
+        return getattr(self.source, name)
+
+    @property
+    def reader(self) -> CrashingReader:
+        return CrashingReader(self.source.reader, self.fuse, self.always)
+
+
+def pipe_of(directory: Path, always: bool) -> windrow.DatasetPipeline:
+    for part in range(3):
+        table = pa.table({"x": range(part * 100, part * 100 + 100)})
+        pq.write_table(table, directory / f"{part}.parquet")
+    (directory / "_fuse").touch()
+    source: Any = CrashingSource(open_parquet(directory), directory / "_fuse", always)
+    return Dataset(Chain(source)).window(blocks_per_window=1).options(executor="ray")
+
+
+def test_a_crash_costs_its_task(ray_local: Any, tmp_path: Path) -> None:
+    with pipe_of(tmp_path, always=False).iterator() as shard:
+        assert sorted(column(read_pass(shard))) == list(range(300))
+    assert not (tmp_path / "_fuse").exists()
+
+
+def test_a_file_that_always_crashes_is_named(ray_local: Any, tmp_path: Path) -> None:
+    with pipe_of(tmp_path, always=True).iterator() as shard:
+        batches = shard.iter_batches(100)
+        assert next(batches)["x"].tolist() == list(range(100))
+        with pytest.raises(
+            windrow.SourceError, match=r"(?s)/1\.parquet, row group 0: the worker process died"
+        ):
+            list(batches)
+    # the run ends with an error, and neither Ray nor this process with it
+    (tmp_path / "_fuse").unlink()
+    with windrow.read_parquet(tmp_path).window().options(executor="ray").iterator() as shard:
+        assert sorted(column(read_pass(shard))) == list(range(300))

@@ -1,0 +1,240 @@
+"""A file that is replaced or deleted under a running epoch is an error, and none of its rows come."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+import pyarrow.parquet as pq
+import pytest
+
+import windrow
+from tests.faults.proxy import Proxy
+from tests.io.files import S3
+from windrow.io import opening
+from windrow.io.footer_cache import FooterCache
+from windrow.io.footers import read_footer
+from windrow.io.source import ParquetSource, open_parquet
+
+FILES, ROWS = 3, 400
+STORES = ["local", "memory", "arrow", "s3fs", "s3 by arrow"]
+
+
+def content(part: int, shift: int) -> bytes:
+    """A file of 400 rows; one with another shift differs in its pages and in nothing else."""
+    numbers = np.roll(np.arange(part * ROWS, (part + 1) * ROWS).reshape(4, -1), shift, axis=1)
+    table = pa.table({"x": numbers.ravel(), "y": numbers.ravel() * (1 - 2 * (shift > 0))})
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        sink,
+        row_group_size=ROWS // 4,
+        compression="none",
+        use_dictionary=False,
+        write_statistics=False,
+    )
+    return bytes(sink.getvalue())
+
+
+@dataclass
+class Store:
+    """Three files somewhere, to be read there, replaced and deleted."""
+
+    path: str
+    filesystem: Any
+    put: Callable[[str, bytes], None]
+    remove: Callable[[str], None]
+
+    def open(self, **options: Any) -> ParquetSource:
+        return open_parquet(self.path, filesystem=self.filesystem, target_block_bytes=1, **options)
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setattr(opening, "_KNOWN", FooterCache(64, 2**24))
+    made = _store(request.param, request, tmp_path)
+    for part in range(FILES):
+        made.put(f"{part}.parquet", content(part, 0))
+    yield made
+    for part in range(FILES):
+        made.remove(f"{part}.parquet")
+
+
+def _store(kind: str, request: pytest.FixtureRequest, directory: Path) -> Store:
+    if kind == "memory":
+        memory = fsspec.filesystem("memory")
+        return Store(
+            "/replaced",
+            memory,
+            lambda name, data: memory.pipe_file(f"/replaced/{name}", data),
+            lambda name: memory.rm(f"/replaced/{name}") if memory.exists(f"/replaced/{name}") else None,
+        )
+    if kind.startswith("s3"):
+        s3: S3 = request.getfixturevalue("s3")
+        directory = s3.directory / "replaced"
+        directory.mkdir(exist_ok=True)
+        reader = _arrow_s3(s3)
+        if kind == "s3fs":
+            reader = pytest.importorskip("s3fs").S3FileSystem(**s3.storage_options)
+        return Store("replaced", reader, _replace_in(directory), _remove_from(directory))
+    put, remove = _replace_in(directory), _remove_from(directory)
+    if kind == "local":
+        return Store(str(directory), None, put, remove)
+    above = pa_fs.SubTreeFileSystem(str(directory.parent), pa_fs.LocalFileSystem())
+    return Store(directory.name, above, put, remove)
+
+
+def _arrow_s3(s3: S3) -> Any:
+    return pa_fs.S3FileSystem(
+        access_key=s3.key,
+        secret_key=s3.secret,
+        endpoint_override=s3.endpoint.removeprefix("http://"),
+        scheme="http",
+        region="us-east-1",
+    )
+
+
+def _replace_in(directory: Path) -> Callable[[str, bytes], None]:
+    def put(name: str, data: bytes) -> None:
+        (directory / "new").write_bytes(data)
+        os.replace(directory / "new", directory / name)
+
+    return put
+
+
+def _remove_from(directory: Path) -> Callable[[str], None]:
+    return lambda name: (directory / name).unlink(missing_ok=True)
+
+
+def test_the_files_of_these_tests_differ_in_pages_alone(tmp_path: Path) -> None:
+    put = _replace_in(tmp_path)
+    put("a", content(1, 0))
+    put("b", content(1, 3))
+    source = open_parquet(tmp_path / "a")
+    footers = [read_footer(source.files, name, name) for name in ("a", "b")]
+    assert footers[0].digest == footers[1].digest
+    assert footers[0].size_bytes == footers[1].size_bytes
+    assert footers[0].stamp != footers[1].stamp
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_replaced_file_is_noticed(store: Store, fresh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = store.open()
+    addresses = source.addresses(range(12))
+    for address in addresses[:6]:
+        source.reader.read(address)
+    store.put("1.parquet", content(1, 3))
+    if fresh:  # as a worker process that has seen nothing yet
+        monkeypatch.setattr(opening, "_KNOWN", FooterCache(64, 2**24))
+    for address in addresses[4:8]:
+        with pytest.raises(
+            windrow.SourceError, match=r"1\.parquet, row group \d: the file has changed since"
+        ):
+            list(source.reader.parts(address))
+        with pytest.raises(
+            windrow.SourceError, match=r"1\.parquet, row group \d: the file has changed since"
+        ):
+            source.reader.read(address)
+    for address in [*addresses[:4], *addresses[8:]]:
+        assert source.reader.read(address).num_rows == 100
+    assert store.open().fingerprint == source.fingerprint
+
+
+def test_a_deleted_file_is_noticed(store: Store) -> None:
+    source = store.open()
+    addresses = source.addresses(range(12))
+    for address in addresses[:6]:
+        source.reader.read(address)
+    store.remove("1.parquet")
+    for address in addresses[4:8]:
+        with pytest.raises(windrow.SourceError, match=r"1\.parquet, row group \d: the file is gone"):
+            source.reader.read(address)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_no_epoch_mixes_old_and_new_rows(store: Store, tmp_path: Path, saved: bool) -> None:
+    options: dict[str, Any] = {"filesystem": store.filesystem, "target_block_bytes": 1}
+    ds = windrow.read_parquet(store.path, **options)
+    if saved:
+        ds.save_manifest(tmp_path / "_manifest")
+        ds = windrow.read_parquet(store.path, manifest=tmp_path / "_manifest", **options)
+        ds.take_batch(3 * ROWS)  # what was seen of every file before
+    pipe = ds.window(blocks_per_window=1).repeat(3).random_shuffle_each_window(seed=2)
+    rows: list[np.ndarray[Any, Any]] = []
+    with pipe.options(executor="threads").iterator() as shard:
+        batches = (batch for epoch in shard.iter_epochs() for batch in epoch.iter_batches(50))
+        rows.append(next(batches)["y"])
+        for part in range(FILES):
+            store.put(f"{part}.parquet", content(part, 3))
+        with pytest.raises(
+            windrow.SourceError, match=r"\d\.parquet, row group \d: the file has changed since"
+        ):
+            rows.extend(batch["y"] for batch in batches)
+    # new rows have no y above 0
+    assert (np.concatenate(rows) >= 0).all()
+
+
+def test_a_file_replaced_while_a_block_is_read(store: Store) -> None:
+    source = store.open()
+    address = source.addresses([5])[0]
+    if store.filesystem is None:
+        parts = source.reader.parts(address)
+        next(parts)
+        store.put("1.parquet", content(1, 3))
+        with pytest.raises(windrow.SourceError, match=r"row group 1: the file has changed since"):
+            next(parts)
+        return
+    source.reader.read(address)
+    with opening.open_block(source.files, address.locator, address.origin) as block:
+        block.fetch(block.footer.ranges([1], ["x"]))
+        store.put("1.parquet", content(1, 3))
+        block.fetch(block.footer.ranges([1], ["y"]))
+        with pytest.raises(windrow.SourceError, match=r"row group 1: the file has changed since"):
+            block.check()
+
+
+def test_copies_on_several_machines_are_as_good_as_one(tmp_path: Path) -> None:
+    """Stamps are compared where they were taken; elsewhere with those of the first look."""
+    put = _replace_in(tmp_path)
+    put("0.parquet", content(0, 0))
+    source = open_parquet(tmp_path)
+    put("0.parquet", content(0, 0))
+    elsewhere = replace(source.reader, files=replace(source.files, machine="another"))
+    address = source.addresses([0])[0]
+    assert elsewhere.read(address).num_rows == ROWS
+    put("0.parquet", content(0, 0))
+    with pytest.raises(windrow.SourceError, match="the file has changed since"):
+        elsewhere.read(address)
+
+
+def test_a_manifest_that_is_opened_again_begins_anew(tmp_path: Path) -> None:
+    """Copies with the same content are as good, and what was seen before them is no reason to refuse."""
+    put = _replace_in(tmp_path)
+    put("0.parquet", content(0, 0))
+    manifest = open_parquet(tmp_path).manifest
+    first = open_parquet(tmp_path, manifest=manifest)
+    first.reader.read(first.addresses([0])[0])
+    put("0.parquet", content(0, 0))
+    again = open_parquet(tmp_path, manifest=manifest)
+    assert again.reader.read(again.addresses([0])[0]).num_rows == ROWS
+    with pytest.raises(windrow.SourceError, match="the file has changed since"):
+        first.reader.read(first.addresses([0])[0])
+
+
+def test_s3_is_looked_at_through_the_same_door_by_both_clients(
+    s3: S3, bucket: str, proxy: Proxy, client: Any
+) -> None:
+    """Also what a client has kept of a listing is not what the file is now."""
+    source = open_parquet(f"{bucket}/train", filesystem=client)
+    before = source.files.stamp("0.parquet")
+    assert source.files.stamp("0.parquet") == before
+    path = s3.directory / bucket / "train" / "0.parquet"
+    path.write_bytes(path.read_bytes() + b"more")
+    assert source.files.stamp("0.parquet") != before

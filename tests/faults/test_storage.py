@@ -1,0 +1,129 @@
+"""Whatever goes wrong between here and a store, rows are those that are stored, or an error tells all."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import windrow
+from tests.end_to_end.reading import read_epochs
+from tests.faults.proxy import ANSWERS, BREAKS, Fault, Proxy
+from tests.io.files import S3
+from windrow.dataset.chain import Chain
+from windrow.dataset.dataset import Dataset
+from windrow.io.retries import Retries
+from windrow.io.source import open_parquet
+
+pytestmark = pytest.mark.timeout(120)
+
+QUICK = Retries(seconds=60, first_wait_seconds=0.01, longest_wait_seconds=0.05)
+FOR_GOOD = ("no such key", "denied")
+PASSING = [kind for kind in (*ANSWERS, *BREAKS) if kind not in FOR_GOOD]
+
+
+def read(path: str | Path, filesystem: Any = None, retries: Retries = QUICK) -> pa.Table:
+    """Two shuffled epochs of a whole chain on threads."""
+    source = open_parquet(path, filesystem=filesystem, target_block_bytes=6_000, retries=retries)
+    pipe = Dataset(Chain(source)).window(blocks_per_window=2).repeat(2).random_shuffle_each_window(seed=1)
+    with pipe.options(executor="threads").iterator() as shard:
+        return pa.concat_tables(batch for epoch in read_epochs(shard, 97) for batch in epoch)
+
+
+@pytest.fixture
+def undisturbed(s3: S3, bucket: str) -> pa.Table:
+    return read(s3.directory / bucket / "train")
+
+
+@pytest.mark.parametrize("kind", PASSING)
+def test_faults_that_pass_change_nothing(
+    bucket: str, proxy: Proxy, client: Any, undisturbed: pa.Table, kind: str
+) -> None:
+    proxy.set(Fault(kind, share=0.1 if kind == "stall" else 0.5, seed=7))
+    assert read(f"{bucket}/train", client).equals(undisturbed)
+    assert proxy.struck > 0
+
+
+def test_faults_on_the_footers_way_and_in_filters(
+    bucket: str, proxy: Proxy, client: Any, undisturbed: pa.Table
+) -> None:
+    import pyarrow.compute as pc
+
+    proxy.set(Fault("short", times=2, methods=("GET",), path=".parquet"))
+    source = open_parquet(f"{bucket}/train", filesystem=client, filter=pc.field("x") >= 1_000, retries=QUICK)
+    tables = [source.reader.read(address) for address in source.addresses(range(3))]
+    assert pa.concat_tables(tables).column("x").to_pylist() == list(range(1_000, 1_200))
+    assert proxy.struck > 0
+
+
+@pytest.mark.parametrize("kind", ["slow down", "reset", "short"])
+def test_faults_that_last_are_told_with_every_attempt(
+    bucket: str, proxy: Proxy, client: Any, kind: str
+) -> None:
+    source = open_parquet(
+        f"{bucket}/train", filesystem=client, retries=Retries(seconds=1.0, first_wait_seconds=0.1)
+    )
+    proxy.set(Fault(kind, times=float("inf"), methods=("GET",), path="1.parquet"))
+    begin = time.monotonic()
+    for place, address in enumerate(source.addresses(range(3))):
+        if place != 1:
+            assert source.reader.read(address).num_rows == 400
+            continue
+        with pytest.raises(windrow.SourceError, match=r"(?s)train/1\.parquet.*retry_seconds") as caught:
+            source.reader.read(address)
+    text = str(caught.value)
+    assert re.search(r"\d+ attempts failed in \d+\.\d s, with 1 s to try again:", text)
+    assert len(re.findall(r"\n  after \d+\.\d s: \w+", text)) >= 2
+    assert S3.secret not in text
+    # far from what a budget that nobody keeps would take
+    assert time.monotonic() - begin < 60
+
+
+@pytest.mark.parametrize("kind", FOR_GOOD)
+def test_what_no_time_mends_fails_at_once(bucket: str, proxy: Proxy, client: Any, kind: str) -> None:
+    source = open_parquet(f"{bucket}/train", filesystem=client, retries=QUICK)
+    proxy.set(Fault(kind, times=float("inf"), path="1.parquet"))
+    message = r"(?s)train/1\.parquet.*" + ("gone" if kind == "no such key" else "may not be read|DENIED")
+    with pytest.raises(windrow.SourceError, match=message) as caught:
+        source.reader.read(source.addresses([1])[0])
+    assert "attempts" not in str(caught.value)
+    assert proxy.requests["HEAD"] + proxy.requests["GET"] <= 6
+
+
+def test_what_is_missing_for_a_moment_is_missing(bucket: str, proxy: Proxy, client: Any) -> None:
+    source = open_parquet(f"{bucket}/train", filesystem=client, retries=QUICK)
+    address = source.addresses([1])[0]
+    source.reader.read(address)
+    proxy.set(Fault("no such key", methods=("GET",), path="1.parquet"))
+    with pytest.raises(windrow.SourceError, match=r"1\.parquet.*(gone|RESOURCE_NOT_FOUND|NO_SUCH_KEY)"):
+        source.reader.read(address)
+    assert (proxy.requests["GET"], proxy.struck) == (1, 1)
+
+
+@pytest.mark.parametrize("pattern", ["train", "*/*.parquet", "**/*.parquet"])
+def test_a_listing_is_whole_or_an_error(bucket: str, proxy: Proxy, client: Any, pattern: str) -> None:
+    proxy.set(Fault("internal", times=2, methods=("GET",), path="list-type"))
+    source = open_parquet(f"{bucket}/{pattern}", filesystem=client, retries=QUICK)
+    assert source.manifest.paths.to_pylist() == (
+        [f"{part}.parquet" for part in range(3)]
+        if pattern == "train"
+        else [f"train/{part}.parquet" for part in range(3)]
+    )
+    proxy.set(Fault("unavailable", times=float("inf"), methods=("GET",), path="list-type"))
+    with pytest.raises(windrow.SourceError, match=r"(?s)cannot be listed: \d+ attempts failed in"):
+        open_parquet(f"{bucket}/{pattern}", filesystem=client, retries=Retries(0.5, 0.1))
+
+
+def test_blocks_take_one_look_each_and_no_request_more(bucket: str, proxy: Proxy, client: Any) -> None:
+    source = open_parquet(f"{bucket}/train", filesystem=client, target_block_bytes=1)
+    addresses = source.addresses(range(12))
+    for address in addresses:
+        source.reader.read(address)
+    proxy.set(None)
+    for address in addresses:
+        source.reader.read(address)
+    assert dict(proxy.requests) == {"HEAD": 12, "GET": 12}

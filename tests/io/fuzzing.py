@@ -1,0 +1,174 @@
+"""Damages Parquet files by seed, reads them, and judges what comes: ``python -m tests.io.fuzzing FIRST COUNT``.
+
+Says which case begins before it begins, so that whoever started this knows which one ended it.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import re
+import resource
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+
+import windrow
+from tests.end_to_end.reading import read_pass
+from tests.io.damage import DAMAGE, KINDS, ROWS, Damage, flip_in_checked_page, whole
+from windrow.io import decoding
+
+__all__ = ["Case", "judge"]
+
+_CASE_SECONDS = 60
+_ADDRESS_SPACE = 8 * 2**30
+_LIBRARY = decoding.LIBRARY
+_MEMORY = fsspec.filesystem("memory")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One damaged file, on disk or in a store. With ``listed``, it was listed before it was damaged."""
+
+    kind: str
+    damage: Damage
+    listed: bool
+    stored: bool
+    content: bytes
+
+    @classmethod
+    def draw(cls, seed: int) -> Case:
+        """The case of a seed."""
+        rng = np.random.Generator(np.random.PCG64(seed))
+        kind = list(KINDS)[rng.integers(len(KINDS))]
+        damage = DAMAGE[rng.integers(len(DAMAGE))]
+        listed = bool(rng.integers(3) == 0)
+        file = whole(kind)
+        content = damage(bytearray(file.content), file, rng)
+        return cls(kind, damage, listed, bool(rng.integers(5) == 0), content)
+
+    @property
+    def checked(self) -> bool:
+        """Whether a checksum covers all that is damaged."""
+        return self.damage is flip_in_checked_page and self.kind.startswith("checksums")
+
+
+def judge(case: Case, directory: Path) -> str:
+    """Read a damaged file by both decoders: what became of it, in a word.
+
+    Raises
+    ------
+    AssertionError
+        If rows are wrong that can be known to be wrong.
+    """
+    file = whole(case.kind)
+    path = f"memory:/{directory}/damaged.parquet" if case.stored else str(directory / "damaged.parquet")
+    options: dict[str, Any] = {"target_block_bytes": 1}
+    try:
+        if case.listed:
+            _write(path, file.content)
+            windrow.read_parquet(path).save_manifest(directory / "_manifest")
+            options["manifest"] = directory / "_manifest"
+        _write(path, case.content)
+        ds = windrow.read_parquet(path, **options)
+    except windrow.WindrowError as error:
+        return _named(error, "refused")
+    outcomes = [_read(ds, library) for library in (_LIBRARY, None)]
+    tables = [outcome for outcome in outcomes if isinstance(outcome, pa.Table)]
+    for table in tables:
+        assert table.num_rows == (ROWS if case.listed else ds.count()), (table.num_rows, ds.count())
+        assert table.schema.equals(file.table.schema if case.listed else ds.schema()), table.schema
+        _check_memory(table)
+    if len(tables) == 2:
+        assert _same(*tables), "the two decoders differ"
+    if case.checked:
+        in_order = ds.options(executor="threads").iter_batches(ROWS, batch_format="pyarrow")
+        assert not tables or _same(pa.concat_tables(in_order), file.table), "damage under a checksum"
+    return {0: "error", 1: f"only {'C' if tables and outcomes[0] is tables[0] else 'Arrow'}", 2: "rows"}[
+        len(tables)
+    ]
+
+
+def _write(path: str, content: bytes) -> None:
+    """Beside and then in its place: a task that was told to end may still have the old one mapped."""
+    if path.startswith("memory:"):
+        _MEMORY.pipe_file(path, content)
+        return
+    Path(f"{path}.new").write_bytes(content)
+    Path(f"{path}.new").replace(path)
+
+
+def _read(ds: windrow.Dataset, library: Any) -> pa.Table | windrow.WindrowError:
+    decoding.LIBRARY = library
+    pipe = ds.window(blocks_per_window=3).random_shuffle_each_window(seed=1).options(executor="threads")
+    try:
+        with pipe.iterator() as shard:
+            batches = read_pass(shard, 64)
+    except windrow.WindrowError as error:
+        return error if isinstance(error, windrow.PlanError) else _named(error, error)
+    finally:
+        decoding.LIBRARY = _LIBRARY
+    return pa.concat_tables(batches) if batches else ds.schema().empty_table()
+
+
+def _named(error: Exception, outcome: T) -> T:
+    assert "damaged.parquet" in str(error), error
+    return outcome
+
+
+def _check_memory(table: pa.Table) -> None:
+    """Look that memory holds together; nobody looks whether text is UTF-8, or decimals have few digits."""
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid as error:
+        if not re.search("Invalid UTF8|does not fit in precision", str(error)):
+            raise
+
+
+def _same(one: pa.Table, other: pa.Table) -> bool:
+    """Equal, not a number to itself too."""
+    return one.num_rows == other.num_rows and all(
+        a.equals(b)
+        or (pa.types.is_floating(a.type) and np.array_equal(a.to_numpy(), b.to_numpy(), equal_nan=True))
+        for a, b in zip(one.columns, other.columns, strict=True)
+    )
+
+
+def main(first: int, count: int) -> None:
+    """Judge so many cases, telling each before it begins and how all ended."""
+    resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    ends: Counter[str] = Counter()
+    begin = time.monotonic()
+    for seed in range(first, first + count):
+        case = Case.draw(seed)
+        print(f"case {seed}: {case.kind}, {case.damage.__name__}, {case.listed=}, {case.stored=}", flush=True)
+        faulthandler.dump_traceback_later(_CASE_SECONDS, exit=True)
+        try:
+            with tempfile.TemporaryDirectory() as directory:
+                ends[judge(case, Path(directory))] += 1
+            _MEMORY.store.clear()
+        except Exception:
+            ends["FAILED"] += 1
+            print(f"FAILED {seed}: {traceback.format_exc()}", flush=True)
+    faulthandler.cancel_dump_traceback_later()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(
+        f"ended {dict(sorted(ends.items()))}, {peak} MiB at most, {time.monotonic() - begin:.0f} s",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    faulthandler.enable()
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,82 @@
+"""Damaged files give the right rows or a WindrowError: no crash, no hang, no other error.
+
+What "the right rows" can mean depends on what protects them:
+
+- A page with a checksum gives the rows that were written, or an error.
+- A footer has no checksum of its own. A manifest that was saved before knows its digest: then
+  every file gives rows of the number and the types that were listed, or an error. A file that
+  was damaged before it was listed is what its footer says it is.
+- What no checksum covers (pages written without, and headers of pages) may be read as other
+  values, as by every reader. Then both decoders must read the same values, the number of rows
+  must be what the footer states, and memory must hold together. Text may be no UTF-8, and a
+  decimal may have too many digits, since nothing looks at single values.
+
+Cases run in a process of its own, with a bound on its memory, so that a crash is an outcome with
+a seed. To see one again: ``python -m tests.io.fuzzing SEED 1``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.io.damage import DAMAGE, KINDS, flip_in_checked_page, whole
+from tests.io.fuzzing import Case, judge
+
+
+def run_cases(first: int, count: int, seconds: int) -> None:
+    command = [sys.executable, "-m", "tests.io.fuzzing", str(first), str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    begun = [line for line in done.stdout.splitlines() if line.startswith("case ")]
+    failed = re.findall(r"^FAILED .*?(?=^case |^ended |\Z)", done.stdout, re.DOTALL | re.MULTILINE)
+    last = begun[-1] if begun else "before the first case"
+    assert done.returncode == 0, f"the process ended with {done.returncode} in {last}\n{done.stderr[-4000:]}"
+    assert not failed, "\n".join(failed[:5])
+    assert len(begun) == count
+    peak = re.search(r"(\d+) MiB at most", done.stdout)
+    assert peak is not None
+    assert int(peak[1]) < 1_024
+
+
+def test_damaged_files_give_the_right_rows_or_an_error() -> None:
+    run_cases(0, 400, 170)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3_600)
+def test_many_damaged_files() -> None:
+    first = int.from_bytes(os.urandom(4), "little")
+    for start in range(first, first + 20_000, 1_000):
+        run_cases(start, 1_000, 600)
+
+
+def test_every_kind_of_file_and_of_damage_is_drawn() -> None:
+    cases = [Case.draw(seed) for seed in range(400)]
+    assert {case.kind for case in cases} == set(KINDS)
+    assert {case.damage for case in cases} == set(DAMAGE)
+    assert sum(case.checked for case in cases) > 3
+    assert {case.listed for case in cases} == {False, True}
+
+
+def test_values_changed_under_a_checksum_would_be_noticed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The judge is worth something: without the reader's checks it finds what they find."""
+    whole_file = pq.ParquetFile
+
+    def unchecked(file: Any, **options: Any) -> Any:
+        return whole_file(file, **{**options, "page_checksum_verification": False})
+
+    monkeypatch.setattr(pq, "ParquetFile", unchecked)
+    file = whole("checksums plain")
+    content = bytearray(file.content)
+    content[file.chunks[0][1] - 1] ^= 1
+    with pytest.raises(AssertionError, match="damage under a checksum"):
+        judge(Case("checksums plain", flip_in_checked_page, False, False, bytes(content)), tmp_path)

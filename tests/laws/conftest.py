@@ -1,0 +1,38 @@
+"""Fixtures of the laws: small runs, little patience, nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from windrow.pipeline import budgeting, driver, program, reader
+from windrow.pipeline.executors import threads
+
+
+@pytest.fixture(scope="module")
+def small_and_impatient() -> Iterator[None]:
+    """Runs and tasks of a few rows, so that there are many; signs and patience in fractions of a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (program, budgeting):
+            patch.setattr(module, "RUN_BYTES", 100)
+            patch.setattr(module, "TASK_BYTES", 150)
+        patch.setattr(driver, "PATIENCE_SECONDS", 0.3)
+        patch.setattr(reader, "_SIGN_SECONDS", 0.05)
+        patch.setattr(reader, "_LOOK_SECONDS", 0.05)
+        patch.setattr(threads, "_LOOK_SECONDS", 0.05)
+        yield
+
+
+@pytest.fixture
+def leaves_no_thread() -> Iterator[None]:
+    """Fail where a thread of windrow outlives the test."""
+    yield
+    gc.collect()
+    until = time.monotonic() + 20
+    while left := [thread.name for thread in threading.enumerate() if thread.name.startswith("windrow")]:
+        assert time.monotonic() < until, f"left behind: {left}"
+        time.sleep(0.01)

@@ -1,0 +1,182 @@
+"""Law 4 on threads: any sequence of reading, saving and loading, against a plain list."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from tests.laws.cases import CASES, Case, Rows, take_rows
+from tests.laws.reference import Dealt, deal_list
+from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.shard import Shard, open_shards
+from windrow.pipeline.state import resume
+
+pytestmark = pytest.mark.usefixtures("small_and_impatient", "leaves_no_thread")
+
+SHARDS = st.integers(1, 4)
+BATCH_ROWS = st.integers(1, 20)
+
+
+class Stream(RuleBasedStateMachine):
+    """Shards, and what they must deliver.
+
+    The model is the list of an epoch's rows, how many of them were consumed when the epoch was
+    opened, and how many steps have been taken since.
+    """
+
+    shards: list[Shard]
+
+    @initialize(case=CASES)
+    def make(self, case: Case) -> None:
+        self.case = replace(case, cache=None)
+        self.job = self.case.job(ThreadsExecutor(2))
+        self.orders = [self.case.order(epoch) for epoch in range(case.epochs)]
+        self.epoch = self.row = self.steps = 0
+        self.dealt: Dealt | None = None
+        self.batch_rows: int | None = None
+        self.saved: list[tuple[dict[str, Any], int, int]] = []
+        self.split(case.shards)
+
+    def split(self, shards: int, state: dict[str, Any] | None = None) -> None:
+        self.case = replace(self.case, shards=shards)
+        job, start = (self.job, Cursor()) if state is None else resume(self.job, state)
+        self.shards = open_shards(job, shards, equal=self.case.equal, start=start)
+
+    @property
+    def order(self) -> Rows:
+        return self.orders[self.epoch]
+
+    @property
+    def is_done(self) -> bool:
+        return self.epoch == len(self.orders)
+
+    def deal(self, batch_rows: int, row: int) -> Dealt:
+        case = self.case
+        return deal_list(
+            len(self.order), case.shards, batch_rows, case.equal, drop_last=case.drop_last, start=row
+        )
+
+    def enter(self, epoch: int, row: int = 0) -> None:
+        self.epoch, self.row, self.steps, self.dealt = epoch, row, 0, None
+
+    # --- what a trainer does
+
+    @precondition(lambda self: self.dealt is None and not self.is_done)
+    @rule(batch_rows=BATCH_ROWS)
+    def open(self, batch_rows: int) -> None:
+        self.batch_rows = batch_rows
+        self.dealt = self.deal(batch_rows, self.row)
+        drop_last = self.case.drop_last
+        self.iterators = [shard.iter_batches(batch_rows, drop_last=drop_last) for shard in self.shards]
+
+    @precondition(lambda self: self.dealt is not None)
+    @rule(steps=st.integers(1, 6), turns=st.randoms(use_true_random=False))
+    def read(self, steps: int, turns: Any) -> None:
+        assert self.dealt is not None
+        for _ in range(steps):
+            numbers = list(range(len(self.shards)))
+            turns.shuffle(numbers)
+            ended = [self.step(number) for number in numbers]
+            if all(ended):
+                self.enter(self.epoch + 1)
+                return
+            self.steps += 1
+
+    def step(self, number: int) -> bool:
+        """Read one batch of a shard; returns whether it had none any more."""
+        assert self.dealt is not None
+        expected = self.dealt.batches[number]
+        batch = next(self.iterators[number], None)
+        if batch is None:
+            assert self.steps >= len(expected)
+            return True
+        assert take_rows(batch) == [self.order[row] for row in expected[self.steps]]
+        return False
+
+    @precondition(lambda self: self.dealt is not None)
+    @rule()
+    def leave(self) -> None:
+        for iterator in self.iterators:
+            iterator.close()
+        self.enter(self.epoch + 1)
+
+    # --- states
+
+    @rule()
+    def save(self) -> None:
+        epoch, row, at_end = self.epoch, self.row, None
+        states = [shard.state_dict() for shard in self.shards]
+        if self.dealt is not None and self.batch_rows is not None:
+            lasting = [len(batches) >= self.steps for batches in self.dealt.batches]
+            # a shard that has found its end is in the next epoch, and others may still read
+            states = [state for state, lasts in zip(states, lasting, strict=True) if lasts]
+            row += self.steps * len(self.shards) * self.batch_rows
+            if self.steps and self.steps == max(map(len, self.dealt.batches)):
+                # where rows are counted on the way, shards cannot tell alike that nothing is left
+                at_end = row if row <= len(self.order) else None
+                epoch, row = epoch + 1, 0
+        assert all(state == states[0] for state in states)
+        text = json.dumps(states[0])
+        assert len(text) < 1024
+        state = json.loads(text)
+        place = state["epoch"], state["row"]
+        assert place == (epoch, row) or (not self.case.rows_known and place == (epoch - 1, at_end))
+        self.saved.append((state, epoch, row))
+
+    @precondition(lambda self: self.saved)
+    @rule(data=st.data(), shards=SHARDS)
+    def start_anew(self, data: Any, shards: int) -> None:
+        state, epoch, row = data.draw(st.sampled_from(self.saved))
+        self.close()
+        self.split(shards, state)
+        self.enter(epoch, row)
+
+    @precondition(lambda self: self.saved)
+    @rule(data=st.data())
+    def load(self, data: Any) -> None:
+        state, epoch, row = data.draw(st.sampled_from(self.saved))
+        if self.dealt is not None:
+            for iterator in self.iterators:
+                iterator.close()
+        for shard in self.shards:
+            shard.load_state_dict(state)
+        self.enter(epoch, row)
+
+    @precondition(lambda self: self.dealt is None and not self.is_done and self.case.rows_known)
+    @rule(count=st.integers(0, 12), batch_rows=BATCH_ROWS)
+    def skip(self, count: int, batch_rows: int) -> None:
+        drop_last = self.case.drop_last
+        for shard in self.shards:
+            shard.skip_batches(count, batch_size=batch_rows, drop_last=drop_last)
+        while count and not self.is_done:
+            left = max(map(len, self.deal(batch_rows, self.row).batches))
+            if count < left:
+                self.row += count * len(self.shards) * batch_rows
+                return
+            count -= left
+            self.enter(self.epoch + 1)
+
+    def close(self) -> None:
+        for shard in self.shards:
+            shard.close()
+
+    def teardown(self) -> None:
+        if hasattr(self, "shards"):
+            self.close()
+
+
+_default = settings.default
+assert _default is not None
+# 10,000 steps in CI, a million at night
+_AT_NIGHT = _default.max_examples > 1_000
+Stream.TestCase.settings = settings(
+    max_examples=5_000 if _AT_NIGHT else 200, stateful_step_count=200 if _AT_NIGHT else 50
+)
+TestStream = pytest.mark.usefixtures("small_and_impatient", "leaves_no_thread")(Stream.TestCase)

@@ -1,0 +1,103 @@
+"""How a shard gets its windows: which comes next, and what happens when objects do not come."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from windrow.core.errors import StallError
+from windrow.pipeline.executors.seam import WindowData
+from windrow.pipeline.fetching import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
+from windrow.pipeline.held import WindowReply
+from windrow.pipeline.scheduling.events import Place
+
+DATA = WindowData(None, [])
+
+
+def reply(*parts: int, of: int = 2, slices: int = 1) -> WindowReply:
+    outputs = {part: [[f"part {part}, slice {i}"] for i in range(slices)] for part in parts}
+    return WindowReply(0, of, cast("Any", "layout"), cast("Any", outputs), look_out=(f"{parts}",))
+
+
+def test_the_window_being_consumed_and_the_next_are_fetched() -> None:
+    ahead = Ahead(epoch=3, first_window=2, windows=5)
+    assert ahead.next() == 2
+    ahead.fetched[2] = DATA
+    assert ahead.next() == 3
+    assert ahead.take(2) is DATA
+    assert ahead.next() == 3, "what is being consumed is not fetched again"
+    ahead.fetched[3] = DATA
+    assert ahead.next() is None
+    assert ahead.reached(Place(3, 3))
+    assert not ahead.reached(Place(3, 2)), "places never go back"
+    assert ahead.next() == 4
+    assert ahead.reached(Place(4, 0))
+    assert ahead.next() is None, "the epoch is over"
+
+
+def test_what_is_let_go_is_fetched_when_it_is_asked_for() -> None:
+    ahead = Ahead(epoch=0, first_window=0, windows=5)
+    ahead.fetched[0] = DATA
+    assert ahead.take(0) is DATA
+    ahead.fetched[1] = DATA
+    ahead.let_go()
+    assert ahead.fetched == {}
+    assert ahead.next() is None
+    ahead.want(0)
+    assert ahead.next() == 0
+
+
+def test_parts_are_gathered_until_all_are_here() -> None:
+    fetching = fetch_window(0, 0, 0)
+    assert next(fetching) == Ask("", frozenset())
+    first = reply(1, slices=2)
+    assert fetching.send(("a-0", first)) == Load(first, 2.0)
+    assert fetching.send(first) == Ask("a-0", frozenset({1}))
+    assert fetching.send(None) == Ask("a-0", frozenset({1})), "no answer: ask again"
+    fetching.send(("a-0", reply(0, slices=2)))
+    with pytest.raises(StopIteration) as end:
+        fetching.send(reply(0, slices=2))
+    data: Any = end.value.value
+    assert data.slices == [["part 0, slice 0", "part 1, slice 0"], ["part 0, slice 1", "part 1, slice 1"]]
+    assert data.look_out == ["(1,)", "(0,)"]
+
+
+def test_parts_of_another_attempt_are_void() -> None:
+    fetching = fetch_window(0, 0, 0)
+    next(fetching)
+    fetching.send(("a-0", reply(0)))
+    fetching.send(reply(0))
+    fetching.send(("b-0", reply(1)))
+    assert fetching.send(reply(1)) == Ask("b-0", frozenset({1}))
+
+
+def test_what_is_lost_is_asked_for_anew_after_a_growing_while() -> None:
+    fetching = fetch_window(0, 0, 0)
+    next(fetching)
+    fetching.send(("a-0", reply(0)))
+    fetching.send(reply(0))
+    pauses = []
+    for _ in range(29):
+        fetching.send(("a-0", reply(1)))
+        pause = fetching.send(Lost(OSError("gone")))
+        assert isinstance(pause, Pause)
+        pauses.append(pause.seconds)
+        assert next(fetching) == Ask("", frozenset())
+    assert pauses[:7] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    fetching.send(("a-0", reply(1)))
+    with pytest.raises(StallError, match=r"shard 0: map outputs .* were lost 30 times .*gone"):
+        fetching.send(Lost(OSError("gone")))
+
+
+def test_what_is_not_heard_of_is_asked_for_anew_with_more_patience() -> None:
+    fetching = fetch_window(0, 0, 0)
+    patience = []
+    step: Any = next(fetching)
+    for _ in range(7):
+        assert step == Ask("", frozenset())
+        load = fetching.send(("a-0", reply(0)))
+        assert isinstance(load, Load)
+        patience.append(load.patience_seconds)
+        step = fetching.send(UNHEARD)
+    assert patience == [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]

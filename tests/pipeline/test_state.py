@@ -1,0 +1,388 @@
+"""States: what they hold, and what refuses them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from torch.distributed.checkpoint.state_dict_loader import load as load_checkpoint
+from torch.distributed.checkpoint.state_dict_saver import save as save_checkpoint
+from torch.distributed.checkpoint.stateful import Stateful
+
+import windrow
+from tests.end_to_end.data import write_numbers
+from windrow import DatasetPipeline, Shard, StateError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    path.mkdir()
+    for part in range(3):
+        write_numbers(path / f"{part}.parquet", 300, start=300 * part)
+    return path
+
+
+def chain(path: Path, *, seed: int | None = 3, **given: Any) -> DatasetPipeline:
+    ds = windrow.read_parquet(str(path), target_block_bytes=1, **given)
+    return (
+        ds.window(blocks_per_window=4)
+        .repeat(3)
+        .random_shuffle_each_window(seed=seed)
+        .options(executor="threads")
+    )
+
+
+def save(pipe: DatasetPipeline, steps: int = 5, batch_size: int = 30) -> dict[str, Any]:
+    """The state after some steps."""
+    with pipe.iterator() as shard:
+        for epoch in shard.iter_epochs():
+            for _ in epoch.iter_batches(batch_size):
+                steps -= 1
+                if not steps:
+                    return shard.state_dict()
+    raise AssertionError("there are fewer steps")
+
+
+def rest(shard: Shard, batch_size: int = 50) -> list[int]:
+    """All rows that are left, over all epochs."""
+    return [
+        int(x)
+        for epoch in shard.iter_epochs()
+        for batch in epoch.iter_batches(batch_size)
+        for x in batch["x"]
+    ]
+
+
+def test_a_state_is_small_plain_and_names_the_place(folder: Path) -> None:
+    state = save(chain(folder))
+    text = json.dumps(state)
+    assert len(text) < 1024
+    assert json.loads(text) == state
+    # 150 rows: the first window has 4 blocks of 100 rows each
+    place = {name: state[name] for name in ("epoch", "row", "window", "window_row", "shards", "batch_size")}
+    assert place == {"epoch": 0, "row": 150, "window": 0, "window_row": 0, "shards": 1, "batch_size": 30}
+    assert save(chain(folder), steps=10, batch_size=40)["window"] == 1
+    assert save(chain(folder), steps=30)["epoch"] == 1
+
+
+def test_before_the_first_batch_and_after_the_last(folder: Path) -> None:
+    pipe = chain(folder)
+    everything = rest(pipe.iterator())
+    with pipe.iterator() as shard:
+        first = shard.state_dict()
+        assert (first["epoch"], first["row"], first["batch_size"]) == (0, 0, None)
+        batches = shard.iter_batches(30)
+        assert (shard.state_dict()["row"], shard.state_dict()["batch_size"]) == (0, 30)
+        batches.close()
+        # an epoch that was left early counts as consumed
+        assert (shard.state_dict()["epoch"], shard.state_dict()["row"]) == (1, 0)
+        assert rest(shard) == everything[900:]
+        last = shard.state_dict()
+    assert (last["epoch"], last["row"]) == (3, 0)
+    assert rest(pipe.iterator(state_dict=first)) == everything
+    with pipe.iterator(state_dict=last) as shard:
+        assert rest(shard) == []
+        with pytest.raises(windrow.PlanError, match="all 3 epochs"):
+            shard.iter_batches(3)
+
+
+def test_a_resumed_epoch_tells_where_it_starts(folder: Path) -> None:
+    pipe = chain(folder)
+    with pipe.iterator(state_dict=save(pipe)) as shard:
+        batches = shard.iter_batches(30)
+        assert (len(batches), batches.start) == (30, 5)
+        assert len(list(batches)) == 25
+        assert (shard.stats().batches, shard.stats().rows) == (25, 750)
+
+
+def test_the_shuffles_seed_is_adopted_where_it_was_drawn(folder: Path) -> None:
+    drawn = chain(folder, seed=None)
+    state = save(drawn)
+    expected = rest(drawn.iterator(state_dict=state))
+    assert rest(chain(folder, seed=None).iterator(state_dict=state)) == expected
+    # by shards that have been made already, too, in one run
+    left, right = chain(folder, seed=None).split(2)
+    for shard in (left, right):
+        shard.load_state_dict(state)
+    batches = left.iter_batches(20), right.iter_batches(20)
+    found = [int(x) for each in zip(*batches, strict=True) for batch in each for x in batch["x"]]
+    assert found == expected[: len(found)]
+    assert left.stats().run.tasks == right.stats().run.tasks
+    for shard in (left, right):
+        shard.close()
+    with pytest.raises(StateError, match=f"the seed was {state['seed']}, now 4"):
+        chain(folder, seed=4).iterator(state_dict=state)
+
+
+def test_shards_that_disagree_are_told(folder: Path) -> None:
+    pipe = chain(folder)
+    shards = pipe.split(2)
+    shards[0].load_state_dict(save(pipe, 2))
+    shards[1].load_state_dict(save(pipe, 3))
+    shards[0].iter_batches(10)
+    with pytest.raises(
+        StateError, match=r"shard 1 would go on at row 90 of epoch 0.*from row 60.*merge_state"
+    ):
+        shards[1].iter_batches(10)
+    for shard in shards:
+        shard.close()
+    drawn = chain(folder, seed=None)
+    first, second = drawn.split(2)
+    first.iter_batches(10)
+    second.load_state_dict(save(chain(folder, seed=None)))
+    with pytest.raises(StateError, match="other shards of the same split"):
+        second.iter_batches(10)
+    first.close()
+    second.close()
+
+
+def test_an_open_epoch_takes_no_state(folder: Path) -> None:
+    pipe = chain(folder)
+    state = save(pipe)
+    with pipe.iterator() as shard:
+        batches = shard.iter_batches(30)
+        with pytest.raises(StateError, match=r"is being iterated \(epoch 0\)"):
+            shard.load_state_dict(state)
+        batches.close()
+        shard.load_state_dict(state)
+        assert len(list(shard.iter_batches(30))) == 25
+
+
+def test_a_state_loaded_between_epochs_is_where_they_go_on(folder: Path) -> None:
+    pipe = chain(folder)
+    state = save(pipe)
+    with pipe.iterator() as shard:
+        numbers = []
+        for epoch in shard.iter_epochs():
+            numbers.append(epoch.number)
+            if len(numbers) == 1:
+                shard.load_state_dict(state)
+            else:
+                assert sum(len(b["x"]) for b in epoch.iter_batches(30)) == (750 if len(numbers) == 2 else 900)
+        assert numbers == [0, 0, 1, 2]
+
+
+def test_an_error_is_gone_on_from(folder: Path) -> None:
+    bad = [True]
+
+    def fail_once(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if bad[0] and (batch["x"] == last).any():
+            raise ArithmeticError("once")
+        return batch
+
+    expected = rest(chain(folder).iterator())
+    last = expected[890]
+    pipe = chain(folder).map_batches(fail_once, batch_size=10)
+    with pipe.iterator() as shard:
+        found: list[int] = []
+        batches = shard.iter_batches(20)
+        with pytest.raises(windrow.TransformError):
+            found.extend(int(x) for batch in batches for x in batch["x"])
+        assert shard.state_dict()["row"] == len(found) < 900
+        bad[0] = False
+        assert found + rest(shard) == expected
+
+
+REFUSALS: dict[str, Any] = {
+    "another window": (
+        lambda path: windrow.read_parquet(str(path), target_block_bytes=1).window(blocks_per_window=5),
+        r"window\(blocks_per_window=4\), now window\(blocks_per_window=5\)",
+    ),
+    "window in bytes": (
+        lambda path: windrow.read_parquet(str(path), target_block_bytes=1).window(bytes_per_window="1GiB"),
+        r"window\(blocks_per_window=4\), now window\(bytes_per_window=1073741824\)",
+    ),
+    "other blocks": (
+        lambda path: windrow.read_parquet(str(path), target_block_bytes="1KiB").window(blocks_per_window=4),
+        r"target_block_bytes was 1 B, now 1\.0 KiB",
+    ),
+    "a filter": (
+        lambda path: windrow.read_parquet(
+            str(path), target_block_bytes=1, filter=pc.field("x") + pc.field("y") > 4
+        ).window(blocks_per_window=4),
+        "there was no filter, and now there is one",
+    ),
+    "changed rows": (
+        lambda path: (
+            windrow.read_parquet(str(path), target_block_bytes=1)
+            .map_batches(lambda batch: batch, preserves_rows=False)
+            .window(blocks_per_window=4)
+        ),
+        "0 transforms with preserves_rows=False stood before the shuffle, now 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_another_chain_is_refused(folder: Path, what: str) -> None:
+    make, told = REFUSALS[what]
+    other = make(folder).random_shuffle_each_window(seed=3).options(executor="threads")
+    with pytest.raises(StateError, match=told):
+        other.iterator(state_dict=save(chain(folder)))
+
+
+def test_no_shuffle_is_another_stream(folder: Path) -> None:
+    stored = windrow.read_parquet(str(folder), target_block_bytes=1).window(blocks_per_window=4)
+    with pytest.raises(StateError, match="there was a shuffle, and now there is none"):
+        stored.iterator(state_dict=save(chain(folder)))
+    with pytest.raises(StateError, match="there was no shuffle, and now there is one"):
+        chain(folder, seed=None).iterator(state_dict=save(stored))
+
+
+def test_filters_are_told_apart(folder: Path) -> None:
+    def filtered(most: list[int] | int) -> DatasetPipeline:
+        given = pc.field("x").isin(most) if isinstance(most, list) else pc.field("x") + pc.field("y") < most
+        return chain(folder, filter=given)
+
+    save_first = save(filtered(700))
+    assert rest(filtered(700).iterator(state_dict=save_first))
+    many = list(range(200))
+    for other in (filtered(701), filtered(many)):
+        with pytest.raises(StateError, match="the filter is another one"):
+            other.iterator(state_dict=save_first)
+    # in words, a filter of many values leaves some out
+    with pytest.raises(StateError, match="the filter is another one"):
+        filtered([*many[:100], 500, *many[101:]]).iterator(state_dict=save(filtered(many), 2))
+
+
+def test_columns_matter_where_windows_are_given_in_bytes(folder: Path) -> None:
+    def sized(columns: list[str]) -> DatasetPipeline:
+        ds = windrow.read_parquet(str(folder), target_block_bytes=1, columns=columns)
+        return ds.window(bytes_per_window=3_000).random_shuffle_each_window(seed=1)
+
+    with pytest.raises(StateError, match="other columns are selected"):
+        sized(["x"]).iterator(state_dict=save(sized(["x", "y"])))
+    counted = save(chain(folder, columns=["x", "y"]))
+    chain(folder, columns=["x"]).iterator(state_dict=counted)
+
+
+def _rename(path: Path) -> None:
+    pq.write_table(pa.table({"x": np.arange(300), "z": np.zeros(300)}), path / "0.parquet")
+    for name in ("1.parquet", "2.parquet"):
+        (path / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda path: write_numbers(path / "3.parquet", 50), "3 files then, 4 now, 900 rows then, 950 now"),
+        (lambda path: write_numbers(path / "2.parquet", 300, start=7), "the same number of files and rows"),
+        (lambda path: (path / "2.parquet").unlink(), "3 files then, 2 now, 900 rows then, 600 now"),
+        (_rename, "other columns or types than then, 3 files then, 1 now"),
+    ],
+)
+def test_other_data_is_refused_naming_what_differs(folder: Path, change: Any, told: str) -> None:
+    state = save(chain(folder))
+    change(folder)
+    with pytest.raises(StateError, match=told):
+        chain(folder).iterator(state_dict=state)
+
+
+def test_the_same_data_elsewhere_goes_on(folder: Path, tmp_path: Path) -> None:
+    state = save(chain(folder))
+    expected = rest(chain(folder).iterator(state_dict=state))
+    folder.rename(tmp_path / "moved")
+    assert rest(chain(tmp_path / "moved").iterator(state_dict=state)) == expected
+
+
+def test_appended_data_is_admitted_on_purpose_only(folder: Path) -> None:
+    pipe = chain(folder)
+    inside, at_start = save(pipe), save(pipe, 30)
+    write_numbers(folder / "3.parquet", 100, start=900)
+    with pytest.raises(StateError, match="admit_appended=True at an epoch's start"):
+        chain(folder).iterator(state_dict=at_start)
+    with pytest.raises(StateError, match=r"the state is at row 150 of epoch 0: load it without"):
+        chain(folder).iterator(state_dict=inside, admit_appended=True)
+    grown = rest(chain(folder).iterator(state_dict=at_start, admit_appended=True))
+    assert sorted(grown[:1000]) == sorted(grown[1000:]) == list(range(1000))
+    with chain(folder).iterator() as shard:
+        shard.load_state_dict(at_start, admit_appended=True)
+        assert rest(shard) == grown
+        # the state is of the new data from now on
+        assert shard.state_dict()["files"] == 4
+    # nothing that stood before may have changed, and what is new must come last
+    write_numbers(folder / "1.parquet", 300, start=4)
+    with pytest.raises(StateError, match="the data differs"):
+        chain(folder).iterator(state_dict=at_start, admit_appended=True)
+    (folder / "1.parquet").unlink()
+    with pytest.raises(StateError, match="the data differs"):
+        chain(folder).iterator(state_dict=at_start, admit_appended=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda state: [], r"no state of windrow: \[\]"),
+        (lambda state: {**state, "format": "other"}, "no state of windrow"),
+        (lambda state: {**state, "version": 2}, "format version 2, and this windrow reads version 1"),
+        (lambda state: {k: v for k, v in state.items() if k != "row"}, "'row' is missing"),
+        (lambda state: {**state, "row": "150"}, "row='150' is no count"),
+        (lambda state: {**state, "row": -150}, "row=-150 is no count"),
+        (lambda state: {**state, "row": 180}, "its check sum does not fit"),
+        (lambda state: {**state, "more": 1}, "its check sum does not fit"),
+        (lambda state: {k: v for k, v in state.items() if k != "check"}, "its check sum does not fit"),
+        (lambda state: {**state, "filter": None}, "filter=None is no text"),
+    ],
+)
+def test_damaged_states_are_refused(folder: Path, change: Any, told: str) -> None:
+    with pytest.raises(StateError, match=told):
+        chain(folder).iterator(state_dict=change(save(chain(folder))))
+
+
+def test_a_state_must_be_of_this_chains_length(folder: Path) -> None:
+    state = save(chain(folder), 90)
+    assert state["epoch"] == 3
+    ds = windrow.read_parquet(str(folder), target_block_bytes=1).window(blocks_per_window=4)
+    with pytest.raises(StateError, match=r"at epoch 3, and the chain has 2: use repeat"):
+        ds.repeat(2).random_shuffle_each_window(seed=3).iterator(state_dict=state)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_it_is_what_torch_saves(folder: Path, tmp_path: Path) -> None:
+    pipe = chain(folder)
+    with pipe.iterator() as shard, pipe.iterator() as other:
+        assert isinstance(shard, Stateful)
+        batches = shard.iter_batches(30)
+        for _ in range(7):
+            next(batches)
+        save_checkpoint({"data": shard}, checkpoint_id=str(tmp_path / "saved"), no_dist=True)
+        load_checkpoint({"data": other}, checkpoint_id=str(tmp_path / "saved"), no_dist=True)
+        assert other.state_dict()["row"] == 210
+        expected = [int(x) for batch in batches for x in batch["x"]]
+        assert [int(x) for batch in other.iter_batches(30) for x in batch["x"]] == expected
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, None, True])
+def test_skipping_takes_counts(folder: Path, count: Any) -> None:
+    with chain(folder).iterator() as shard, pytest.raises(windrow.PlanError, match="skip_batches"):
+        shard.skip_batches(count, batch_size=3)
+
+
+def test_skipping_takes_the_batch_size_read_last(folder: Path) -> None:
+    expected = rest(chain(folder).iterator())
+    with chain(folder).iterator() as shard:
+        with pytest.raises(windrow.PlanError, match="batch_size=None: give the rows"):
+            shard.skip_batches(2)
+        list(shard.iter_batches(30))
+        shard.skip_batches(31)
+        assert (shard.state_dict()["epoch"], shard.state_dict()["row"]) == (2, 30)
+        assert rest(shard) == expected[1830:]
+
+
+def test_skipping_where_rows_are_not_known(folder: Path) -> None:
+    pipe = chain(folder, filter=pc.field("x") + pc.field("y") < 700)
+    expected = rest(pipe.iterator())
+    with pipe.iterator() as shard:
+        shard.skip_batches(10, batch_size=50)
+        assert rest(shard) == expected[500:]
+    with pipe.iterator() as shard:
+        # the steps end with the epoch
+        shard.skip_batches(50, batch_size=50)
+        assert rest(shard) == expected[700:]

@@ -1,0 +1,49 @@
+"""From what a user names to files and their manifest: listed and read now, or known from before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Union
+
+from windrow.core.errors import PlanError
+from windrow.io.discovery import build_manifest
+from windrow.io.filesystems import Files, Paths
+from windrow.io.listing import list_files, locate_root
+from windrow.io.manifest import Manifest, load_manifest
+from windrow.io.retries import Retries
+
+__all__ = ["ManifestOrPath", "resolve_files"]
+
+ManifestOrPath = Union[Manifest, str, "os.PathLike[str]"]
+
+
+def resolve_files(
+    paths: Paths | None,
+    filesystem: Any,
+    options: Mapping[str, Any] | None,
+    manifest: ManifestOrPath | None,
+    retries: Retries,
+) -> tuple[Files, Manifest]:
+    """List files and read their footers; or take a manifest, and find where its files are.
+
+    Raises
+    ------
+    SourceError
+        If paths match nothing, a file cannot be read, or schemas differ.
+    PlanError
+        If the arguments name no files.
+    """
+    if manifest is None:
+        if paths is None:
+            raise PlanError("paths=None: give paths, or the manifest= that knows them")
+        files, listed = list_files(paths, filesystem, options, retries)
+        return files, build_manifest(files, listed)
+    known = manifest if isinstance(manifest, Manifest) else load_manifest(manifest)
+    # another time and maybe another place
+    known = replace(known, stamps=None)
+    if paths is None:
+        return locate_root(known.root, None, filesystem, options, retries), known
+    names = frozenset(known.paths.to_pylist())
+    return locate_root(paths, names, filesystem, options, retries), known

@@ -1,0 +1,239 @@
+"""Trying again what a store refuses for a moment, within a budget; and telling what was tried.
+
+Clients try again themselves: s3fs five times, Arrow's S3 client three times, with waits of
+their own. What they give up goes through here, and the budget is one of time, so that their
+attempts and these do not multiply: as long as a client tries, the budget runs.
+
+Waits grow exponentially with full jitter (Brooker, "Exponential Backoff And Jitter", AWS 2015),
+so that readers that were throttled together do not come back together. They are the only thing
+here that is random, and they decide nothing but time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from windrow.core.errors import PlanError, WindrowError
+
+__all__ = ["DEFAULT_RETRIES", "GaveUpError", "Retries", "ShortReadError", "call_within", "is_transient"]
+
+T = TypeVar("T")
+
+_ATTEMPTS_SHOWN = 5
+# some are not known everywhere
+_ERRNOS = {
+    number
+    for number, name in errno.errorcode.items()
+    if re.fullmatch(
+        r"EAGAIN|EBUSY|ECONN(ABORTED|REFUSED|RESET)|EHOST(DOWN|UNREACH)|EINTR|EIO|ENET(DOWN|RESET|UNREACH)"
+        r"|ENOTCONN|EPIPE|EREMOTEIO|ETIMEDOUT",
+        name,
+    )
+}
+_PERMANENT = (
+    WindrowError,
+    FileNotFoundError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+    MemoryError,
+)
+# known by name, since none of these libraries is imported here
+_LIBRARIES = {
+    "aiobotocore",
+    "aiohttp",
+    "azure",
+    "botocore",
+    "fsspec",
+    "google",
+    "http",
+    "requests",
+    "urllib3",
+}
+_NAMES = re.compile(
+    r"(Connect|Checksum|Timeout|Disconnect|IncompleteRead|Payload|ProtocolError|TransferEncoding|ContentLength"
+    r"|HTTPClientError|ResponseStreaming|ResponseParser|ChunkedEncoding|ClientOSError|ServiceRe(quest|sponse)"
+    r"|ServerError|TooManyRequests|Transport)"
+)
+_CERTIFICATE = re.compile(r"Certificate|SSL")
+# aiohttp calls it a 400 when an answer of its server breaks off
+_CUT_OFF = re.compile(r"Payload|ContentLength")
+_STATUSES = {408, 425, 429, 500, 502, 503, 504, 509}
+_THROTTLED = re.compile(r"Throttl|SlowDown|RequestTimeout|RequestLimitExceeded|TooManyRequests")
+# Arrow's stores raise OSError, and only its text tells what happened
+_ARROW = re.compile(
+    r"AWS Error (NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|THROTTLING|REQUEST_TIMEOUT)"
+    r"|HTTP status (-1|408|425|429|5\d\d)\b|curlCode: |Response checksums mismatch"
+    r"|google::cloud::Status\((UNAVAILABLE|INTERNAL|DEADLINE)"
+)
+
+
+class ShortReadError(OSError):
+    """A store sent fewer bytes than it was asked for."""
+
+
+class GaveUpError(OSError):
+    """The budget is spent; the message is the history of attempts."""
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How long something that fails for a moment is tried again.
+
+    Attributes
+    ----------
+    seconds
+        No attempt begins later than this after the first one; 0: there is only one.
+    first_wait_seconds, longest_wait_seconds
+        The bound of the first wait, which doubles with each attempt, and where it stops
+        doubling. The waits themselves are drawn evenly from 0 to the bound.
+    read_seconds, read_bytes_per_second
+        The last resort against a client that waits for ever: a read is given up after
+        ``read_seconds`` and the time that its bytes take at so many a second.
+    """
+
+    seconds: float = 120.0
+    first_wait_seconds: float = 0.25
+    longest_wait_seconds: float = 20.0
+    read_seconds: float = 60.0
+    read_bytes_per_second: float = 256 * 1024
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.seconds, (int, float)) or not 0 <= self.seconds < float("inf"):
+            raise PlanError(
+                f"retry_seconds={self.seconds!r} must be a number of seconds, 0 or more, and finite"
+            )
+
+    def call(self, attempt: Callable[[], T]) -> T:
+        """Call ``attempt`` until it returns, fails for good, or the budget is spent.
+
+        Raises
+        ------
+        GaveUpError
+            If the budget is spent; from the last error.
+        """
+        begin = time.monotonic()
+        failures: list[tuple[float, BaseException]] = []
+        for wait in self._waits():
+            at = time.monotonic() - begin
+            try:
+                return attempt()
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+                failures.append((at, error))
+            if time.monotonic() - begin + wait > self.seconds:
+                break
+            time.sleep(wait)
+        took = time.monotonic() - begin
+        raise GaveUpError(_history(failures, took, self.seconds)) from failures[-1][1]
+
+    def read(self, attempt: Callable[[], T], size_bytes: int) -> T:
+        """`call` what reads so many bytes, each attempt within the time that is allowed to it."""
+        seconds = self.read_seconds + size_bytes / self.read_bytes_per_second
+        return self.call(lambda: call_within(seconds, attempt))
+
+    def _waits(self) -> Iterator[float]:
+        bound = self.first_wait_seconds
+        while True:
+            yield bound * int.from_bytes(os.urandom(4), "little") / 2**32
+            bound = min(2 * bound, self.longest_wait_seconds)
+
+
+DEFAULT_RETRIES = Retries()
+
+
+def call_within(seconds: float, call: Callable[[], T]) -> T:
+    """Call something that may hang, in a thread that is left to itself after so many seconds.
+
+    Raises
+    ------
+    TimeoutError
+        If it has not returned by then.
+    """
+    outcome: list[Any] = [None, None]
+
+    def run() -> None:
+        try:
+            outcome[0] = call()
+        except BaseException as error:
+            outcome[1] = error
+
+    thread = threading.Thread(target=run, name="windrow-read", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError(f"no answer within {seconds:.3g} s")
+    result, error = outcome
+    # the error's traceback holds this frame, which would hold the error
+    outcome.clear()
+    if error is not None:
+        raise error
+    return result
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same request may well succeed a moment later."""
+    if isinstance(error, _PERMANENT):
+        return False
+    known = (_judge(link) for link in _chain(error))
+    return next((verdict for verdict in known if verdict is not None), False)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error as its library raised it first: that knows most."""
+    chain = [error]
+    while (cause := chain[-1].__cause__) is not None and cause not in chain:
+        chain.append(cause)
+    return reversed(chain)
+
+
+def _judge(error: BaseException) -> bool | None:
+    """Whether one link of a chain says that it is transient; None where it does not tell."""
+    status, code = _status(error)
+    if status is not None:
+        return status in _STATUSES or _THROTTLED.search(code) is not None
+    if isinstance(error, (TimeoutError, ConnectionError, ShortReadError)):
+        return True
+    if type(error).__module__.partition(".")[0] in _LIBRARIES:
+        names = " ".join(kind.__name__ for kind in type(error).__mro__)
+        if _CERTIFICATE.search(names):
+            return False
+        return True if _NAMES.search(names) else None
+    if isinstance(error, OSError) and (error.errno in _ERRNOS or _ARROW.search(str(error))):
+        return True
+    return None
+
+
+def _status(error: BaseException) -> tuple[int | None, str]:
+    """The status of HTTP and the error code that a client's error holds."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return status, str(response.get("Error", {}).get("Code", ""))
+    if _CUT_OFF.search(type(error).__name__):
+        return None, ""
+    asked = ((error, "status"), (error, "status_code"), (error, "code"), (response, "status_code"))
+    found = (getattr(holder, name, None) for holder, name in asked)
+    return next((status for status in found if isinstance(status, int) and 400 <= status < 600), None), ""
+
+
+def _history(failures: list[tuple[float, BaseException]], took: float, budget: float) -> str:
+    shown = failures if len(failures) <= _ATTEMPTS_SHOWN else [*failures[:2], *failures[-2:]]
+    lines = [f"\n  after {at:.1f} s: {_words(error)}" for at, error in shown]
+    if len(shown) < len(failures):
+        lines.insert(2, f"\n  ... {len(failures) - len(shown)} more")
+    attempts = "1 attempt" if len(failures) == 1 else f"{len(failures)} attempts"
+    return f"{attempts} failed in {took:.1f} s, with {budget:g} s to try again:" + "".join(lines) + "\n "
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": ")

@@ -1,0 +1,172 @@
+"""What a shard does to get the windows of an epoch from a coordinator, without the waiting.
+
+Which window to fetch next, what to ask, and what to do when objects are lost or not heard
+of. Nothing here waits or runs: a host does, which is a thread on Ray, and a simulation in tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from windrow.core.errors import StallError
+from windrow.pipeline.collector import WindowCollector
+from windrow.pipeline.executors.seam import WindowData
+from windrow.pipeline.held import WindowReply
+from windrow.pipeline.scheduling.events import Place
+
+__all__ = ["UNHEARD", "Ahead", "Ask", "Load", "Lost", "Pause", "Unheard", "fetch_window"]
+
+# the window being consumed, and the next
+_WINDOWS_AHEAD = 2
+# Where two threads of a process hold references to one object and one lets go, Ray can forget to
+# tell the other that the object is here. A reference that is asked for anew is told.
+_UNHEARD_SECONDS = 2.0
+_LONGEST_UNHEARD_SECONDS = 60.0
+# together about two minutes, more than Ray takes to compute lost objects again
+_LOST_TRIES = 30
+_LONGEST_PAUSE_SECONDS = 5.0
+
+
+class Ahead:
+    """The windows of one epoch that a shard has fetched, and which one is next.
+
+    Attributes
+    ----------
+    place
+        Nothing before it is needed any more.
+    fetched
+        What waits to be taken.
+    """
+
+    def __init__(self, epoch: int, first_window: int, windows: int) -> None:
+        self.place = Place(epoch, first_window)
+        self.fetched: dict[int, WindowData] = {}
+        self._epoch = epoch
+        self._windows = windows
+        self._wanted: int | None = None
+        self._taken = first_window - 1
+        self._paused = False
+
+    def want(self, window: int) -> None:
+        """The consumer asks for a window."""
+        self._wanted, self._paused = window, False
+
+    def take(self, window: int) -> WindowData | None:
+        """A window, if it is here."""
+        if window not in self.fetched:
+            return None
+        self._wanted, self._taken = None, max(self._taken, window)
+        return self.fetched.pop(window)
+
+    def let_go(self) -> None:
+        """Drop what is here; there is no next window until one is asked for."""
+        self._paused, self._wanted = True, None
+        self.fetched.clear()
+
+    def reached(self, place: Place) -> bool:
+        """Note how far the consumer has come; returns whether that is news."""
+        if place <= self.place:
+            return False
+        self.place = place
+        return True
+
+    def next(self) -> int | None:
+        """The window to fetch: the one that is asked for, else the next one ahead."""
+        if self._paused:
+            return None
+        if self._wanted is not None and self._wanted not in self.fetched:
+            return self._wanted
+        passed = self.place.window if self.place.epoch == self._epoch else self._windows
+        ahead = range(max(passed, self._taken + 1), min(passed + _WINDOWS_AHEAD, self._windows))
+        return next((window for window in ahead if window not in self.fetched), None)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Ask the coordinator for what is lacking; send its answer, or None for none."""
+
+    attempt: str
+    have: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Load:
+    """Get the objects of a reply; send the reply with their values, `Lost` or `UNHEARD`."""
+
+    reply: WindowReply
+    patience_seconds: float
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Wait so long, and send None."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Objects are lost."""
+
+    error: Exception
+
+
+class Unheard:
+    """None of the objects has been heard of for as long as patience lasts."""
+
+
+UNHEARD = Unheard()
+
+
+def fetch_window(shard: int, epoch: int, window: int) -> Generator[Ask | Load | Pause, Any, WindowData]:
+    """Fetch a window, part by part.
+
+    Yields
+    ------
+    Ask, Load or Pause
+        What to do next.
+
+    Returns
+    -------
+    WindowData
+
+    Raises
+    ------
+    StallError
+        If objects are lost again and again.
+    """
+    collector, attempt = WindowCollector(), ""
+    lost, patience = 0, _UNHEARD_SECONDS
+    # replies that nothing was heard of: to drop their references would cancel transfers
+    unheard: list[WindowReply] = []
+    look_out: list[str] = []
+    while not collector.complete:
+        answer = yield Ask(attempt, frozenset(collector.outputs))
+        if answer is None:
+            continue
+        attempt, reply = answer
+        look_out += reply.look_out
+        loaded = yield Load(reply, patience)
+        if isinstance(loaded, Unheard):
+            unheard.append(reply)
+            patience = min(2 * patience, _LONGEST_UNHEARD_SECONDS)
+            collector, attempt = WindowCollector(), ""
+        elif isinstance(loaded, Lost):
+            # the coordinator that owned them is gone, and its successor computes them
+            # again; or they went with their node, and Ray does
+            lost += 1
+            if lost >= _LOST_TRIES:
+                raise StallError(
+                    f"shard {shard}: map outputs of epoch {epoch}, window {window} were lost {lost} times and "
+                    "could not be computed again: look for nodes that die, or whose disks or object stores "
+                    f"are full ({loaded.error})"
+                ) from loaded.error
+            yield Pause(min(0.1 * 2**lost, _LONGEST_PAUSE_SECONDS))
+            collector, attempt = WindowCollector(), ""
+        else:
+            collector.add(loaded, attempt)
+    slices = [list(chain.from_iterable(handles)) for handles in collector.slices()]
+    return WindowData(collector.layout, slices, look_out, collector.starts)
