@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Life", "Pace", "Step", "read_life"]
+__all__ = ["Life", "Pace", "Step", "read_life", "write_step"]
 
 
 @dataclass(frozen=True)

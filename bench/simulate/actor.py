@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from bench.simulate.account import check_account
@@ -146,7 +146,7 @@ class Actor:
             seconds = next(parked.polling) if news is None else parked.polling.send(news)
         except StopIteration as end:
             self._check_reader(parked.call, end.value)
-            self._answer(parked.call, end.value)
+            self._answer(parked.call, _pickled(end.value))
             return
         self._parked.append(parked)
         self._world.after(seconds, self._time_out, parked, len(self._parked))
@@ -246,3 +246,11 @@ class Actor:
     def _expect(self, task: Task) -> int:
         # what a later stage puts out takes the room of its input
         return self._machines.expected_bytes(task.blocks) if task.reads else 0
+
+
+def _pickled(answer: Answer) -> Answer:
+    """An answer as it is when it is sent, whatever becomes of its lists in the driver."""
+    if not isinstance(answer, tuple):
+        return answer
+    attempt, reply = answer
+    return attempt, replace(reply, outputs={part: list(slices) for part, slices in reply.outputs.items()})

@@ -173,7 +173,7 @@ class Feed:
                 return
             self._go_on(fetching, window, answer)
 
-        question = (self._request, self._ahead.place, window, step.attempt, step.have)
+        question = (self._request, self._ahead.place, window, step.attempt, step.have, step.lost)
         self._actor.call(self, "poll", *question, reply=answered)
 
     def _load(self, fetching: Fetching, window: int, step: Load) -> None:

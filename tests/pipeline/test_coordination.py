@@ -268,6 +268,26 @@ def test_a_request_that_is_made_again_may_tell_less_than_the_next_one() -> None:
     assert parts(ask(coordination, request(0), Place(0, 1), 1, "", NONE)) == {0, 1}
 
 
+def test_what_does_not_come_any_more_is_made_anew_once() -> None:
+    host = Host()
+    coordination = make(host)
+    for shard in range(2):
+        coordination.open_epoch(request(shard))
+    host.finish()
+    attempt, _ = ask(coordination, request(0), Place(0, 0), 0, "", NONE)  # type: ignore[misc]
+    assert waits(coordination.poll(request(0), Place(0, 0), 0, "", NONE, lost=attempt))
+    assert len(host.tasks) == 2
+    host.finish()
+    # a call that is made again, or one of another shard, changes nothing
+    for shard in range(2):
+        again, reply = ask(coordination, request(shard), Place(0, 0), 0, "", NONE, attempt)  # type: ignore[misc]
+        assert again != attempt
+        assert isinstance(reply, WindowReply)
+        assert set(reply.outputs) == {0, 1}
+    assert host.tasks == []
+    assert coordination.run_stats(spans=False).dropped_windows == 1
+
+
 def test_a_poll_is_no_sign_of_life() -> None:
     """A shard fetches on its own while its consumer stalls."""
     host = Host()

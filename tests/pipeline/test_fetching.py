@@ -78,12 +78,13 @@ def test_what_is_lost_is_asked_for_anew_after_a_growing_while() -> None:
     fetching.send(("a-0", reply(0)))
     fetching.send(reply(0))
     pauses = []
-    for _ in range(29):
+    for number in range(1, 30):
         fetching.send(("a-0", reply(1)))
         pause = fetching.send(Lost(OSError("gone")))
         assert isinstance(pause, Pause)
         pauses.append(pause.seconds)
-        assert next(fetching) == Ask("", frozenset())
+        # now and then the window is to be made anew
+        assert next(fetching) == Ask("", frozenset(), "a-0" if number % 10 == 0 else "")
     assert pauses[:7] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
     fetching.send(("a-0", reply(1)))
     with pytest.raises(StallError, match=r"shard 0: map outputs .* were lost 30 times .*gone"):
@@ -92,12 +93,15 @@ def test_what_is_lost_is_asked_for_anew_after_a_growing_while() -> None:
 
 def test_what_is_not_heard_of_is_asked_for_anew_with_more_patience() -> None:
     fetching = fetch_window(0, 0, 0)
-    patience = []
+    patience, given_up = [], []
     step: Any = next(fetching)
     for _ in range(7):
-        assert step == Ask("", frozenset())
+        given_up.append(step.lost)
+        assert step == Ask("", frozenset(), step.lost)
         load = fetching.send(("a-0", reply(0)))
         assert isinstance(load, Load)
         patience.append(load.patience_seconds)
         step = fetching.send(UNHEARD)
     assert patience == [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    # after half a minute the window is to be made anew
+    assert given_up == ["", "", "", "", "a-0", "a-0", "a-0"]

@@ -103,11 +103,18 @@ class Coordination:
         return self._answer(lambda: self._open(request))
 
     def poll(
-        self, request: OpenRequest, place: Place, window: int, attempt: str, have: frozenset[int]
+        self,
+        request: OpenRequest,
+        place: Place,
+        window: int,
+        attempt: str,
+        have: frozenset[int],
+        lost: str = "",
     ) -> Generator[float, bool, Answer]:
         """Wait, for a bounded time, for parts of a window that a shard at ``place`` lacks.
 
-        None: the shard has gone on since; if it has not, it asks again.
+        None: the shard has gone on since; if it has not, it asks again. ``lost`` is an attempt at
+        the window whose objects do not come any more: another one is made.
 
         Yields
         ------
@@ -115,6 +122,7 @@ class Coordination:
             Seconds to wait for news at most; to be sent whether there were any.
         """
         began = self._host.now()
+        self._give_up(request, window, lost)
         while True:
             answer = self._answer(lambda: self._look(request, place, window, attempt, have))
             if answer is None or isinstance(answer, Failure):
@@ -235,6 +243,12 @@ class Coordination:
             outputs = {part: refs for part, refs in reply.outputs.items() if part not in have}
             reply = replace(reply, outputs=outputs)
         return now, reply
+
+    def _give_up(self, request: OpenRequest, window: int, lost: str) -> None:
+        incarnation, _, attempt = lost.rpartition("-")
+        is_this = incarnation == self._incarnation and self._opened.get(request.shard) == request
+        if lost and is_this and self._driver is not None:
+            self._driver.give_up(request.cursor.epoch, window, int(attempt))
 
     def _tell(self, driver: Driver, shard: int, place: Place) -> None:
         if shard in self._served:

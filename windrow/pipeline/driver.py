@@ -27,6 +27,7 @@ from windrow.pipeline.scheduling.events import (
     Drop,
     Event,
     Finished,
+    Gone,
     Instruction,
     Limits,
     Opened,
@@ -190,6 +191,10 @@ class Driver:
     def reached(self, shard: int, place: Place) -> None:
         """A shard needs nothing before ``place`` any more."""
         self._handle(Reached(shard, place))
+
+    def give_up(self, epoch: int, window: int, attempt: int) -> None:
+        """What an attempt at a window put out cannot be had any more: it is made anew."""
+        self._handle(Gone(epoch, window, attempt))
 
     def close_shard(self, shard: int) -> bool:
         """A shard reads no more; returns whether it was the last."""

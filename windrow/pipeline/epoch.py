@@ -54,7 +54,9 @@ class Epoch(Deliverable):
             Before the first ``iter_*`` call; with a filter, or a transform that changes row counts,
             before the first epoch has been read.
         """
-        total = None if self._facts is None else self._of._total_rows()
+        total = None if self._facts is None else self._facts.total
+        if self._facts is not None and total is None:
+            total = self._of._total_rows()
         if self._facts is None or total is None:
             raise PlanError(
                 f"how many rows epoch {self._number} repeats is known once it is read with a batch size, "

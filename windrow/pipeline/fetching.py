@@ -27,6 +27,10 @@ _UNHEARD_SECONDS = 2.0
 _LONGEST_UNHEARD_SECONDS = 60.0
 # together about two minutes, more than Ray takes to compute lost objects again
 _LOST_TRIES = 30
+# After about half a minute in vain the whole window is asked for anew: Ray waits for ever for
+# what it had spilled to a file that is gone.
+_TRIES_OF_ATTEMPT = 10
+_PATIENCE_WITH_ATTEMPT_SECONDS = 16.0
 _LONGEST_PAUSE_SECONDS = 5.0
 
 
@@ -86,10 +90,19 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask the coordinator for what is lacking; send its answer, or None for none."""
+    """Ask the coordinator for what is lacking; send its answer, or None for none.
+
+    Attributes
+    ----------
+    attempt, have
+        The parts that are here, and of which attempt.
+    lost
+        An attempt whose objects do not come any more.
+    """
 
     attempt: str
     have: frozenset[int]
+    lost: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,20 +151,24 @@ def fetch_window(shard: int, epoch: int, window: int) -> Generator[Ask | Load | 
     StallError
         If objects are lost again and again.
     """
-    collector, attempt = WindowCollector(), ""
+    collector, attempt, given_up = WindowCollector(), "", ""
     lost, patience = 0, _UNHEARD_SECONDS
     # replies that nothing was heard of: to drop their references would cancel transfers
     unheard: list[WindowReply] = []
     look_out: list[str] = []
     while not collector.complete:
-        answer = yield Ask(attempt, frozenset(collector.outputs))
+        answer = yield Ask(attempt, frozenset(collector.outputs), given_up)
         if answer is None:
             continue
         attempt, reply = answer
+        given_up = ""
         look_out += reply.look_out
         loaded = yield Load(reply, patience)
         if isinstance(loaded, Unheard):
             unheard.append(reply)
+            if patience >= _PATIENCE_WITH_ATTEMPT_SECONDS:
+                given_up = attempt
+                unheard.clear()
             patience = min(2 * patience, _LONGEST_UNHEARD_SECONDS)
             collector, attempt = WindowCollector(), ""
         elif isinstance(loaded, Lost):
@@ -165,6 +182,7 @@ def fetch_window(shard: int, epoch: int, window: int) -> Generator[Ask | Load | 
                     f"are full ({loaded.error})"
                 ) from loaded.error
             yield Pause(min(0.1 * 2**lost, _LONGEST_PAUSE_SECONDS))
+            given_up = attempt if lost % _TRIES_OF_ATTEMPT == 0 else ""
             collector, attempt = WindowCollector(), ""
         else:
             collector.add(loaded, attempt)

@@ -333,13 +333,13 @@ def test_objects_that_are_not_heard_of_are_asked_for_anew(
     patience: list[float] = []
     ask, load = Fetcher._ask, Fetcher._load
 
-    def note_ask(self: Fetcher, window: int, attempt: str, have: frozenset[int]) -> Any:
+    def note_ask(self: Fetcher, window: int, attempt: str, have: frozenset[int], lost: str) -> Any:
         # to let go of a reply would cancel transfers
         assert all(reply() is not None for reply in replies)
         asked.append(attempt)
         if len(asked) > 3:
             deaf.clear()
-        return ask(self, window, attempt, have)
+        return ask(self, window, attempt, have, lost)
 
     def note_load(self: Fetcher, reply: Any, patience_seconds: float) -> Any:
         replies.append(weakref.ref(reply))

@@ -86,3 +86,24 @@ def test_what_to_count_next(windows: list[list[int | None]]) -> None:
         assert counts.unknown_from(window) == (unknown[0] if unknown else None)
         full = [at for at, parts in enumerate(windows) if parts and at >= window]
         assert counts.next_with_parts(window) == (full[0] if full else len(windows))
+
+
+@given(WINDOWS, st.data())
+def test_windows_that_are_known_to_begin_somewhere(
+    windows: list[list[int | None]], data: st.DataObject
+) -> None:
+    """As where shards come to an epoch at several places, the earliest last."""
+    counts = counts_of(windows)
+    if None not in join(windows):
+        return
+    true = [[7 if rows is None else rows for rows in parts] for parts in windows]
+    firsts = [sum(sum(parts) for parts in true[:window]) for window in range(len(windows) + 1)]
+    begins = data.draw(st.lists(st.integers(0, len(windows)), min_size=1, unique=True))
+    for window in sorted(begins, reverse=True):
+        counts.begin_at(window, firsts[window])
+    assert counts.first_window == min(begins)
+    for window in range(len(windows) + 1):
+        told = any(begin <= window and naive_sum(join(windows[begin:window])) is not None for begin in begins)
+        assert counts.first_row(window) == (firsts[window] if told else None)
+    for window in range(min(begins)):
+        assert not counts.is_ordered(window, Deal(1, 1)), "nobody knows yet where it begins"

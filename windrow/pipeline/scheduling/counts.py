@@ -18,6 +18,8 @@ class EpochCounts:
         self._sums = [sum(rows or 0 for rows in parts) for parts in self._rows]
         self._unknown = [sum(rows is None for rows in parts) for parts in self._rows]
         self._next_with_parts = _find_next([len(parts) for parts in self._rows])
+        # where windows are known to begin, whatever is counted before them
+        self._begins = {0: 0}
         self._begin(0, 0)
 
     def begin_at(self, window: int, row: int) -> None:
@@ -28,7 +30,8 @@ class EpochCounts:
             self._begin(0, 0)
 
     def _begin(self, window: int, row: int) -> None:
-        self._first, self._first_row = window, row
+        self._first = window
+        self._begins[window] = row
         self._unknown_parts = sum(self._unknown[window:])
         self._known_total = row + sum(self._sums[window:])
 
@@ -57,10 +60,12 @@ class EpochCounts:
 
     def first_row(self, window: int) -> int | None:
         """The epoch row at which a window begins, or None while unknown."""
-        first = self._first
-        if window < first or (self._unknown_parts and any(self._unknown[first:window])):
+        if window < self._first:
             return None
-        return self._first_row + sum(self._sums[first:window])
+        begin = max(begin for begin in self._begins if begin <= window)
+        if self._unknown_parts and any(self._unknown[begin:window]):
+            return None
+        return self._begins[begin] + sum(self._sums[begin:window])
 
     @property
     def complete(self) -> bool:
@@ -91,6 +96,9 @@ class EpochCounts:
         reaches past the window are dealt differently if it is the epoch's last, so
         rows behind the window must be counted until that step is full, or to the end.
         """
+        if window < self._first:
+            # prepared for a shard that will open this epoch at an earlier window than any has so far
+            return False
         if not self._unknown_parts:
             return True
         stop = self.first_row(window + 1)

@@ -14,6 +14,7 @@ __all__ = [
     "EpochShape",
     "Event",
     "Finished",
+    "Gone",
     "Instruction",
     "Limits",
     "Opened",
@@ -199,11 +200,20 @@ class Finished:
 
 
 @dataclass(frozen=True)
+class Gone:
+    """What an attempt at a window has put out is lost to those that need it."""
+
+    epoch: int
+    window: int
+    attempt: int
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time has passed."""
 
 
-Event = Opened | Reached | Waits | Closed | Finished | Tick
+Event = Opened | Reached | Waits | Closed | Finished | Gone | Tick
 
 
 @dataclass(frozen=True)

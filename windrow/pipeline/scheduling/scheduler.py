@@ -17,6 +17,7 @@ from windrow.pipeline.scheduling.events import (
     Drop,
     Event,
     Finished,
+    Gone,
     Instruction,
     Limits,
     Opened,
@@ -146,6 +147,10 @@ class Scheduler:
         elif isinstance(event, Closed):
             self._readers.close(event.shard)
             self._release()
+        elif isinstance(event, Gone):
+            window = self._windows.get((event.epoch, event.window))
+            if window is not None and window.attempt == event.attempt:
+                self._drop(window.key, again=True)
         self._start_work(now)
         out, self._out = self._out, []
         return out
@@ -188,10 +193,11 @@ class Scheduler:
 
     def _learn(self, work: Work, rows: int) -> None:
         counts = self._counts.get(work.epoch)
-        if counts is None or counts.complete:
+        if counts is None:
             return
+        was_complete = counts.complete
         counts.learn(work.window, work.part, rows)
-        if counts.complete:
+        if counts.complete and not was_complete:
             # what is known now saves epochs not yet begun the stage that counts
             begun = {epoch for epoch, _ in self._windows}
             for epoch in [e for e, other in self._counts.items() if not other.complete and e not in begun]:

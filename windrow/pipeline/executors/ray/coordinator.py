@@ -60,11 +60,17 @@ class Coordinator:
         return facts
 
     async def poll(
-        self, request: OpenRequest, place: Place, window: int, attempt: str, have: frozenset[int]
+        self,
+        request: OpenRequest,
+        place: Place,
+        window: int,
+        attempt: str,
+        have: frozenset[int],
+        lost: str = "",
     ) -> Answer:
         """Wait, for a bounded time, for parts of a window that a shard at ``place`` lacks."""
         self._begin_ticking()
-        polling = self._coordination.poll(request, place, window, attempt, have)
+        polling = self._coordination.poll(request, place, window, attempt, have, lost)
         try:
             seconds = next(polling)
             while True:

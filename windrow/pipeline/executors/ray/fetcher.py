@@ -124,7 +124,7 @@ class Fetcher:
 
     def _perform(self, window: int, step: Ask | Load | Pause) -> Any:
         if isinstance(step, Ask):
-            return self._ask(window, step.attempt, step.have)
+            return self._ask(window, step.attempt, step.have, step.lost)
         if isinstance(step, Pause):
             return self._void.wait(step.seconds)
         try:
@@ -134,8 +134,8 @@ class Fetcher:
         except ray.exceptions.ObjectLostError as error:
             return Lost(error)
 
-    def _ask(self, window: int, attempt: str, have: frozenset[int]) -> Any:
-        ref = self._coordinator.poll.remote(self._request, self._ahead.place, window, attempt, have)
+    def _ask(self, window: int, attempt: str, have: frozenset[int], lost: str) -> Any:
+        ref = self._coordinator.poll.remote(self._request, self._ahead.place, window, attempt, have, lost)
         return ask_until(ref, f"shard {self._request.shard}", self._void)
 
     def _load(self, reply: Any, patience_seconds: float) -> Any:

@@ -1,0 +1,55 @@
+"""Objects that never come, though Ray says nothing of them: their window is made anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+import windrow
+from tests.end_to_end.data import write_numbers
+from tests.end_to_end.reading import column, read_pass
+from windrow.pipeline import fetching
+from windrow.pipeline.executors.ray.fetcher import Fetcher
+
+pytestmark = pytest.mark.timeout(90)
+
+ROWS = 4_000
+
+
+@pytest.mark.parametrize("error", [ray.exceptions.GetTimeoutError, ray.exceptions.ObjectLostError])
+def test_what_never_comes_is_made_anew(
+    ray_local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    path = write_numbers(tmp_path / "x.parquet", ROWS, row_group_size=500)
+    ds = windrow.read_parquet(str(path), target_block_bytes=1)
+    pipe = ds.window(blocks_per_window=2).random_shuffle_each_window(seed=3)
+    expected = column(read_pass(pipe.options(executor="threads").iterator(), 100))
+    # the references of the first try at the second window
+    gone: set[Any] = set()
+    lost_attempts: list[str] = []
+    load, ask = Fetcher._load, Fetcher._ask
+
+    def forget(self: Fetcher, reply: Any, patience_seconds: float) -> Any:
+        refs = {ref for handles in reply.outputs.values() for ref in handles}
+        if len(lost_attempts) == 1 and not gone:
+            gone.update(refs)
+        if refs & gone:
+            raise error("ab" * 28, "", "") if error is ray.exceptions.ObjectLostError else error
+        return load(self, reply, patience_seconds)
+
+    def note(self: Fetcher, window: int, attempt: str, have: Any, lost: str) -> Any:
+        if lost or (window == 1 and not lost_attempts):
+            lost_attempts.append(lost)
+        return ask(self, window, attempt, have, lost)
+
+    monkeypatch.setattr(fetching, "_TRIES_OF_ATTEMPT", 2)
+    monkeypatch.setattr(Fetcher, "_load", forget)
+    monkeypatch.setattr(Fetcher, "_ask", note)
+    with pipe.options(executor="ray").iterator() as shard:
+        assert column(read_pass(shard, 100)) == expected
+        assert shard.stats().run.dropped_windows == 1
+    assert len(lost_attempts) == 2
+    assert gone
