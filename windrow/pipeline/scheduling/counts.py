@@ -96,13 +96,11 @@ class EpochCounts:
         reaches past the window are dealt differently if it is the epoch's last, so
         rows behind the window must be counted until that step is full, or to the end.
         """
-        if window < self._first:
-            # prepared for a shard that will open this epoch at an earlier window than any has so far
-            return False
         if not self._unknown_parts:
-            return True
-        stop = self.first_row(window + 1)
-        if stop is None:
+            return window >= self._first
+        first, stop = self.first_row(window), self.first_row(window + 1)
+        # where the next window begins may be known because another shard has come to it
+        if first is None or stop is None or self._unknown[window]:
             return False
         missing = -(stop - deal.start_row) % deal.step_rows
         return missing <= self._rows_behind(window)
