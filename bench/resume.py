@@ -61,7 +61,7 @@ def measure_resume(options: argparse.Namespace, asked: Asked) -> int:
                     [
                         f"{size_bytes / 1e6:,.0f} MB",
                         f"{share:.0%}",
-                        f"{state['window']} of {pipe.explain().windows}",
+                        str(state["window"]),
                         f"{statistics.median(window):.3f}",
                         f"{statistics.median(resumed):.3f}",
                         f"{ratio:.2f}",
