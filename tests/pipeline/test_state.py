@@ -155,6 +155,22 @@ def test_an_open_epoch_takes_no_state(folder: Path) -> None:
         assert len(list(shard.iter_batches(30))) == 25
 
 
+def test_a_loaded_state_says_how_it_was_dealt(folder: Path) -> None:
+    pipe = chain(folder)
+    state = save(pipe, 5, 30)
+    shards = pipe.split(3)
+    for batches in [shard.iter_batches(7) for shard in shards]:
+        batches.close()
+    for shard in shards:
+        shard.load_state_dict(state)
+        # not by the batches that this shard had read before
+        assert shard.state_dict() == state
+    shards[0].skip_batches(2)
+    assert shards[0].state_dict()["row"] == 150 + 2 * 3 * 30
+    for shard in shards:
+        shard.close()
+
+
 def test_a_state_loaded_between_epochs_is_where_they_go_on(folder: Path) -> None:
     pipe = chain(folder)
     state = save(pipe)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-
-from windrow.core.machine import available_cores
-from windrow.core.source import BlockAddress, Source, TracingSource
+from windrow.core.source import TracingSource
 from windrow.dataset.chain import Chain
-from windrow.pipeline.transforms import MapBatches, apply_maps
+from windrow.io.origins import count_rows as count_blocks
+from windrow.pipeline.transforms import apply_maps
 
 __all__ = ["count_rows"]
 
@@ -23,18 +20,6 @@ def count_rows(chain: Chain) -> int:
     maps = chain.before[: changing[-1] + 1] if changing else ()
     if not maps and isinstance(source, TracingSource):
         return int(source.count_blocks().sum())
-    return _read_and_count(source, maps)
-
-
-def _read_and_count(source: Source, maps: Sequence[MapBatches]) -> int:
-    reader = source.reader
-
-    def count(address: BlockAddress) -> int:
-        return int(apply_maps(reader.read(address), maps, address.origin).num_rows)
-
-    addresses = source.addresses(range(len(source.blocks.rows)))
-    threads = ThreadPoolExecutor(available_cores(), thread_name_prefix="windrow-count")
-    try:
-        return sum(threads.map(count, addresses))
-    finally:
-        threads.shutdown(cancel_futures=True)
+    reader, addresses = source.reader, source.addresses(range(len(source.blocks.rows)))
+    counts = count_blocks(lambda address: apply_maps(reader.read(address), maps, address.origin), addresses)
+    return int(counts.sum())

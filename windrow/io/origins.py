@@ -53,11 +53,11 @@ def kept_rows(
     return table, np.flatnonzero(keeps).astype(np.int64)
 
 
-def count_rows(reader: BlockReader, addresses: Sequence[BlockAddress]) -> Ints:
-    """(blocks,) the rows that a reader finds."""
+def count_rows(read: Callable[[BlockAddress], pa.Table], addresses: Sequence[BlockAddress]) -> Ints:
+    """(blocks,) the rows that are read of each."""
     threads = ThreadPoolExecutor(available_cores(), thread_name_prefix="windrow-count")
     try:
-        counts = threads.map(lambda address: reader.read(address).num_rows, addresses)
+        counts = threads.map(lambda address: read(address).num_rows, addresses)
         return np.fromiter(counts, np.int64, len(addresses))
     finally:
         threads.shutdown(cancel_futures=True)

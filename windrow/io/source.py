@@ -141,7 +141,7 @@ class ParquetSource:
             return self.blocks.rows
         # one column, the narrowest: a filter reads its own columns besides
         narrow = replace(self.reader, schema=pa.schema([min(self.schema, key=_width)]))
-        return count_rows(narrow, self.addresses(range(len(self.blocks.rows))))
+        return count_rows(narrow.read, self.addresses(range(len(self.blocks.rows))))
 
     def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """(rows,) the numbers of rows that a block delivers; reads it where a filter may drop some."""

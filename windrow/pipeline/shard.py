@@ -188,7 +188,8 @@ class Shard(Deliverable):
         if self._stream is None:
             self._stream = describe_stream(self._program.job)
         rows = None if self._latest is None else self._latest.batch_rows
-        return self._stream.at(cursor, shards=self._program.shards, batch_size=rows).to_dict()
+        shards, batch_size = cursor.dealt or (self._program.shards, rows)
+        return self._stream.at(cursor, shards=shards, batch_size=batch_size).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, admit_appended: bool = False) -> None:
         """Go on from a state: the next ``iter_*`` call reads the rest of its epoch.
@@ -218,7 +219,8 @@ class Shard(Deliverable):
                 )
             job, cursor = resume(self._program.job, state_dict, admit_appended=admit_appended)
             self._program = self._program.with_seed(job.seed)
-            self._stream = self._provenance = None
+            # what was read before tells nothing of how the state's epoch was dealt
+            self._stream = self._provenance = self._latest = None
             # what is still under way for the place before is not heard any more
             self._line.drop()
             self._go_to(cursor)
@@ -233,7 +235,7 @@ class Shard(Deliverable):
         count
             Steps, of one batch for each shard.
         batch_size
-            Rows of a batch; None: as read last.
+            Rows of a batch; None: as read last, or as the loaded state was.
         drop_last
             Whether epochs have no short last step.
 
@@ -250,7 +252,7 @@ class Shard(Deliverable):
         self._settle()
         with self._lock:
             self._check_free()
-            rows = self._latest.batch_rows if batch_size is None and self._latest else batch_size
+            rows = self._batch_rows if batch_size is None else batch_size
             self._go_to(
                 skip_steps(
                     self._program,
@@ -379,6 +381,12 @@ class Shard(Deliverable):
     def _has_next(self) -> bool:
         epochs = self._program.job.epochs
         return not self._closed and (epochs is None or self._cursor.epoch < epochs)
+
+    @property
+    def _batch_rows(self) -> int | None:
+        if self._latest is not None:
+            return self._latest.batch_rows
+        return None if self._at.dealt is None else self._at.dealt[1]
 
     def _go_to(self, cursor: Cursor) -> None:
         self._at = cursor
