@@ -7,8 +7,9 @@ import pyarrow as pa
 
 from windrow.io.filesystems import Files
 from windrow.io.manifest import Manifest, narrowed
+from windrow.io.parquet import ParquetFormat
 from windrow.io.partitions import find_partitions
-from windrow.io.source import ParquetSource
+from windrow.io.source import FileSource
 
 __all__ = ["COLUMNS", "ENCODED_SHARE", "make_source"]
 
@@ -19,7 +20,7 @@ _GROUPS_PER_FILE = 10
 _SPREAD = 0.1
 
 
-def make_source(row_groups: int, group_bytes: int, block_bytes: int = 64 * 2**20) -> ParquetSource:
+def make_source(row_groups: int, group_bytes: int, block_bytes: int = 64 * 2**20) -> FileSource:
     """Files of about equal row groups of 8-byte columns; their sizes differ by up to 10 %."""
     draws = np.random.Philox(key=1).random_raw(row_groups) / 2.0**64
     rows = (group_bytes / (8 * COLUMNS) * (1 + _SPREAD * (2 * draws - 1))).astype(np.int64)
@@ -39,4 +40,4 @@ def make_source(row_groups: int, group_bytes: int, block_bytes: int = 64 * 2**20
         null_counts=dict.fromkeys(schema.names, 0),
     )
     partitions = find_partitions([], schema.names)
-    return ParquetSource(Files("bucket/train"), manifest, schema, partitions, None, block_bytes)
+    return FileSource(Files("bucket/train"), manifest, schema, partitions, None, block_bytes, ParquetFormat())

@@ -15,11 +15,10 @@ import pytest
 
 import windrow
 from tests.end_to_end.reading import column, read_pass
-from windrow.core.source import BlockAddress, BlockPart
+from windrow.core.source import BlockAddress, BlockPart, BlockReader
 from windrow.dataset.chain import Chain
 from windrow.dataset.dataset import Dataset
-from windrow.io.parquet import ParquetReader
-from windrow.io.source import ParquetSource, open_parquet
+from windrow.io.source import FileSource, open_parquet
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -28,12 +27,12 @@ pytestmark = pytest.mark.timeout(150)
 class CrashingReader:
     """Dies as a decoder does, whenever it reads a certain file while ``fuse`` is there."""
 
-    reader: ParquetReader
+    reader: BlockReader
     fuse: Path
     always: bool
 
     def _light(self, address: BlockAddress) -> None:
-        if address.locator.path == "1.parquet" and self.fuse.exists():
+        if address.locator[0].path == "1.parquet" and self.fuse.exists():
             if not self.always:
                 self.fuse.unlink()
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -50,7 +49,7 @@ class CrashingReader:
 class CrashingSource:
     """A source whose reader crashes."""
 
-    def __init__(self, source: ParquetSource, fuse: Path, always: bool) -> None:
+    def __init__(self, source: FileSource, fuse: Path, always: bool) -> None:
         self.source, self.fuse, self.always = source, fuse, always
 
     def __getattr__(self, name: str) -> Any:

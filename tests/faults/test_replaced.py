@@ -21,7 +21,7 @@ from tests.io.files import S3
 from windrow.io import opening
 from windrow.io.footer_cache import FooterCache
 from windrow.io.footers import read_footer
-from windrow.io.source import ParquetSource, open_parquet
+from windrow.io.source import FileSource, open_parquet
 
 FILES, ROWS = 3, 400
 STORES = ["local", "memory", "arrow", "s3fs", "s3 by arrow"]
@@ -52,7 +52,7 @@ class Store:
     put: Callable[[str, bytes], None]
     remove: Callable[[str], None]
 
-    def open(self, **options: Any) -> ParquetSource:
+    def open(self, **options: Any) -> FileSource:
         return open_parquet(self.path, filesystem=self.filesystem, target_block_bytes=1, **options)
 
 
@@ -192,7 +192,7 @@ def test_a_file_replaced_while_a_block_is_read(store: Store) -> None:
             next(parts)
         return
     source.reader.read(address)
-    with opening.open_block(source.files, address.locator, address.origin) as block:
+    with opening.open_block(source.files, address.locator[0], address.origin) as block:
         block.fetch(block.footer.ranges([1], ["x"]))
         store.put("1.parquet", content(1, 3))
         block.fetch(block.footer.ranges([1], ["y"]))
@@ -206,7 +206,7 @@ def test_copies_on_several_machines_are_as_good_as_one(tmp_path: Path) -> None:
     put("0.parquet", content(0, 0))
     source = open_parquet(tmp_path)
     put("0.parquet", content(0, 0))
-    elsewhere = replace(source.reader, files=replace(source.files, machine="another"))
+    elsewhere = replace(source, files=replace(source.files, machine="another")).reader
     address = source.addresses([0])[0]
     assert elsewhere.read(address).num_rows == ROWS
     put("0.parquet", content(0, 0))

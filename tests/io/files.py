@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from windrow.io.source import ParquetSource
+from windrow.io.source import FileSource
 
 
 def write(path: Path, table: pa.Table, **options: Any) -> Path:
@@ -18,7 +18,7 @@ def write(path: Path, table: pa.Table, **options: Any) -> Path:
     return path
 
 
-def read_all(source: ParquetSource) -> pa.Table:
+def read_all(source: FileSource) -> pa.Table:
     """Every block, each with exactly the source's schema, in stored order."""
     tables = []
     for address in source.addresses(range(len(source.blocks.rows))):

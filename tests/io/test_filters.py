@@ -57,7 +57,7 @@ def test_fragments_are_kept_by_partitions_alone(
     source = open_parquet(tmp_path, filter=row_filter)
     assert source.blocks.rows_known is (kept is not None)
     assert source.blocks.rows.sum() == (6 if kept is None else 2 * sum(kept))
-    paths = [address.locator.path for address in source.addresses(range(len(source.blocks.rows)))]
+    paths = [address.locator[0].path for address in source.addresses(range(len(source.blocks.rows)))]
     every = source.manifest.paths.to_pylist()
     assert paths == (
         every if kept is None else [path for path, keep in zip(every, kept, strict=True) if keep]

@@ -9,7 +9,8 @@ import pytest
 
 from tests.io.files import read_all, write
 from windrow.io.filesystems import Files
-from windrow.io.footers import HASH_BYTES, read_footer, summarise
+from windrow.io.footers import read_footer, summarise
+from windrow.io.fragments import HASH_BYTES
 from windrow.io.source import open_parquet
 
 

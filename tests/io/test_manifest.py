@@ -53,7 +53,9 @@ def test_a_million_row_groups_are_small(tmp_path: Path) -> None:
     assert loaded.fingerprint == manifest.fingerprint
     assert held_bytes(loaded) == held_bytes(manifest)
     cuts = cut_blocks(loaded, np.ones(loaded.fragments, np.bool_), 20 * 10**6)
-    table = weigh_blocks(loaded, cuts, list(loaded.schema), Partitions(pa.schema([])), True)
+    table = weigh_blocks(
+        loaded, cuts, list(loaded.schema), Partitions(pa.schema([])), rows_known=True, rows_bounded=True
+    )
     assert int(table.rows.sum()) == int(manifest.rows.sum(dtype=np.int64))
     assert 100_000 < len(table.rows) < 1_000_000
 

@@ -18,7 +18,7 @@ from tests.io.files import read_all, write
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.source import Source
 from windrow.io.filesystems import Files
-from windrow.io.source import ParquetSource, open_parquet
+from windrow.io.source import FileSource, open_parquet
 
 
 def numbers(start: int, stop: int) -> pa.Table:
@@ -110,7 +110,7 @@ def test_a_filter_of_partitions_drops_fragments_exactly(hive: Path) -> None:
     source = open_parquet(hive, filter=pc.field("year") >= 2020)
     assert source.blocks.rows_known
     assert source.blocks.rows.tolist() == [100, 100]
-    assert source.reader.filter is None
+    assert source.row_filter is None
     table = read_all(source)
     assert table.column("n").to_pylist() == list(range(100, 300))
     assert table.column("year").to_pylist() == [2020] * 100 + [2021] * 100
@@ -202,7 +202,7 @@ def test_a_manifest_starts_without_reading_footers(flat: Path, monkeypatch: pyte
     def refuse(*_: object) -> None:
         raise AssertionError("a footer is read")
 
-    monkeypatch.setattr("windrow.io.discovery.read_footer", refuse)
+    monkeypatch.setattr("windrow.io.parquet.read_footer", refuse)
     monkeypatch.setattr("windrow.io.resolving.list_files", refuse)
     for again in (
         open_parquet(flat, manifest=flat / "_manifest.npz"),
@@ -292,8 +292,8 @@ def test_reading_elsewhere_imports_nothing_heavy(flat: Path, tmp_path: Path) -> 
 
 
 def test_the_repr_is_short(flat: Path) -> None:
-    source: ParquetSource = open_parquet(flat)
-    assert repr(source) == f"ParquetSource('{flat}': 3 fragments, 12 row groups; 2 of 2 columns)"
+    source: FileSource = open_parquet(flat)
+    assert repr(source) == f"Parquet('{flat}': 3 fragments, 12 row groups; 2 of 2 columns)"
     assert repr(source.manifest) == f"Manifest(3 fragments, 12 row groups, '{flat}')"
 
 

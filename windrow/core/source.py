@@ -14,17 +14,28 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.errors import SourceError
+
 __all__ = [
     "BlockAddress",
     "BlockPart",
     "BlockReader",
     "BlockTable",
+    "DamagedBlockError",
     "RowOrigin",
     "ScatteringPart",
     "Source",
     "SourceIdentity",
     "TracingSource",
 ]
+
+
+class DamagedBlockError(SourceError):
+    """What is stored of a block is there, and is what was listed, but cannot be decoded.
+
+    A reader raises it where reading again or elsewhere would not help: not for a file that is
+    gone or has changed, a store that does not answer, or a lack of memory.
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +45,8 @@ class BlockTable:
     Attributes
     ----------
     rows
-        (blocks,) rows of each block as stored; an upper bound where ``rows_known``
-        is False.
+        (blocks,) rows of each block as stored; where ``rows_known`` is False an upper
+        bound, or an estimate of 1 or more.
     decoded_bytes
         (blocks,) bytes of the selected columns once decoded, as footers tell them:
         exact for fixed-width columns, the encoded size for others. Windows given in
@@ -47,6 +58,8 @@ class BlockTable:
         False where reading may drop rows (a filter), or rows cannot be known.
     bytes_exact
         True when ``memory_bytes`` is exact (every selected column is fixed-width).
+    rows_bounded
+        False where ``rows`` is an estimate.
     """
 
     rows: NDArray[np.int64]
@@ -54,6 +67,7 @@ class BlockTable:
     memory_bytes: NDArray[np.int64]
     rows_known: bool
     bytes_exact: bool
+    rows_bounded: bool = True
 
 
 @dataclass(frozen=True)
@@ -162,7 +176,13 @@ class BlockReader(Protocol):
     """Reads blocks; small and picklable, shared by every task of a run."""
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block, single-threaded, with the source's schema exactly."""
+        """Read one block, single-threaded, with the source's schema exactly.
+
+        Raises
+        ------
+        DamagedBlockError
+            If what is stored cannot be decoded; any other `SourceError` if it cannot be had.
+        """
         ...
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:

@@ -15,7 +15,7 @@ from windrow.dataset.checks import check_count, check_hints
 from windrow.dataset.head import read_head
 from windrow.dataset.pipeline import DatasetPipeline
 from windrow.dataset.readable import Readable
-from windrow.io.source import ParquetSource
+from windrow.io.source import FileSource
 from windrow.pipeline.formats import BatchFormat, check_format, convert, rows
 from windrow.pipeline.job import Job
 from windrow.pipeline.shard import Shard, open_shards
@@ -119,7 +119,7 @@ class Dataset(Readable):
         >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet")
         >>> windrow.read_parquet("numbers.parquet").window(bytes_per_window="8GiB")
         DatasetPipeline
-          ParquetSource('...': 1 fragments, 1 row groups; 1 of 1 columns)
+          Parquet('...': 1 fragments, 1 row groups; 1 of 1 columns)
           .window(bytes_per_window='8.0GiB')
         """
         return DatasetPipeline(self._chain.windowed(blocks_per_window, bytes_per_window))
@@ -260,8 +260,8 @@ class Dataset(Readable):
         6
         """
         source = self._chain.source
-        if not isinstance(source, ParquetSource):
-            raise PlanError(f"{source!r} has no manifest to save: only Parquet files have one")
+        if not isinstance(source, FileSource):
+            raise PlanError(f"{source!r} has no manifest to save: only files have one")
         source.save_manifest(path)
 
     def _job(self) -> Job:

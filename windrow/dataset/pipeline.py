@@ -138,7 +138,7 @@ class DatasetPipeline(Readable):
         >>> pipe = windrow.read_parquet("numbers.parquet").repeat()
         >>> pipe.random_shuffle_each_window(seed=7)
         DatasetPipeline
-          ParquetSource('...': 1 fragments, 1 row groups; 1 of 1 columns)
+          Parquet('...': 1 fragments, 1 row groups; 1 of 1 columns)
           .repeat()
           .random_shuffle_each_window(seed=7)
         """

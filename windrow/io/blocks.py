@@ -22,25 +22,30 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class BlockCuts:
-    """Where blocks begin and end: (blocks,) row groups from ``starts`` up to ``stops``."""
+    """Where blocks begin and end: (blocks,) row groups of the manifest from ``starts`` up to ``stops``."""
 
     fragments: Ints
     starts: Ints
     stops: Ints
 
 
-def cut_blocks(manifest: Manifest, kept: NDArray[np.bool_], target_bytes: int) -> BlockCuts:
+def cut_blocks(
+    manifest: Manifest, kept: NDArray[np.bool_], target_bytes: int, *, joins_files: bool = False
+) -> BlockCuts:
     """Join adjacent row groups of each kept fragment, greedily, up to a size.
 
     Sizes are the encoded bytes of all columns, so that blocks, and with them every
     order, are the same whichever columns are selected. A row group larger than the
-    target is a block of its own.
+    target is a block of its own. ``joins_files`` lets a block go on in the next file;
+    ``fragments`` names its first.
     """
     counts = np.diff(manifest.row_group_ends, prepend=0)
     owners = np.repeat(np.arange(manifest.fragments), counts)
     groups = np.flatnonzero(kept[owners])
     owners = owners[groups]
-    starts = _greedy_starts(owners, manifest.encoded_bytes[groups], target_bytes)
+    starts = _greedy_starts(
+        np.zeros_like(owners) if joins_files else owners, manifest.encoded_bytes[groups], target_bytes
+    )
     stops = np.append(starts[1:], len(groups)) if len(starts) else starts
     return BlockCuts(owners[starts], groups[starts], groups[stops - 1] + 1)
 
@@ -61,7 +66,9 @@ def weigh_blocks(
     cuts: BlockCuts,
     columns: Sequence[pa.Field[Any]],
     partitions: Partitions,
+    *,
     rows_known: bool,
+    rows_bounded: bool,
 ) -> BlockTable:
     """The rows and bytes of each block for the selected columns."""
     rows = _sum(manifest.rows, cuts)
@@ -79,7 +86,7 @@ def weigh_blocks(
         else:
             text = rows * (offset_bytes(field.type) + _text_bytes(manifest, cuts, field, partitions))
             decoded, memory, exact = decoded + text, memory + text, False
-    return BlockTable(rows, decoded, memory, rows_known, exact)
+    return BlockTable(rows, decoded, memory, rows_known, exact and rows_bounded, rows_bounded)
 
 
 def _sum(values: NDArray[Any], cuts: BlockCuts) -> Ints:

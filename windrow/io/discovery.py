@@ -1,51 +1,50 @@
-"""From files to a manifest: every footer is read once, in parallel, and boiled down."""
+"""From files to a manifest: every file is looked at once, in parallel."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from windrow.io.filesystems import Files
-from windrow.io.footers import Footer, FragmentFacts, read_footer, summarise
+from windrow.io.formats.format import Format
+from windrow.io.fragments import Fragment
 from windrow.io.manifest import Manifest, VariableBytes, narrowed
 from windrow.io.schemas import unify_schemas
 from windrow.io.widths import fixed_bits
 
 __all__ = ["build_manifest"]
 
-_FOOTER_THREADS = 16
+_LOOKING_THREADS = 16
 _FILES_AT_ONCE = 1024
 
 
-def build_manifest(files: Files, paths: Sequence[str]) -> Manifest:
-    """Read the footers of all files.
+def build_manifest(files: Files, paths: Sequence[str], format: Format) -> Manifest:
+    """Look at all files.
 
     Raises
     ------
     SourceError
-        If a file cannot be read or is no Parquet, or the schemas do not unify.
+        If a file cannot be read or is not of this format, or the schemas do not unify.
     """
     columns = _Columns()
-    for name, footer, facts in _read_all(files, paths):
-        columns.add(name, footer, facts)
-    return columns.manifest(files.url, paths)
+    for name, fragment in _look_at_all(files, paths, format):
+        columns.add(name, fragment)
+    return columns.manifest(files.url, paths, format.name)
 
 
-def _read_all(files: Files, paths: Sequence[str]) -> Iterator[tuple[str, Footer, FragmentFacts]]:
-    def read(path: str) -> tuple[str, Footer, FragmentFacts]:
+def _look_at_all(files: Files, paths: Sequence[str], format: Format) -> Iterator[tuple[str, Fragment]]:
+    def look(path: str) -> tuple[str, Fragment]:
         name = files.name(path)
-        footer = read_footer(files, path, name)
         with files.mapped_errors(name):
-            return name, replace(footer, metadata=None), summarise(footer.metadata, name)
+            return name, format.look(files, path)
 
-    with ThreadPoolExecutor(_FOOTER_THREADS, "windrow-footers") as threads:
+    with ThreadPoolExecutor(_LOOKING_THREADS, "windrow-looking") as threads:
         for start in range(0, len(paths), _FILES_AT_ONCE):
-            yield from threads.map(read, paths[start : start + _FILES_AT_ONCE])
+            yield from threads.map(look, paths[start : start + _FILES_AT_ONCE])
 
 
 class _Columns:
@@ -59,7 +58,8 @@ class _Columns:
         self._variable: dict[str, tuple[array[int], array[int]]] = {}
         self._nulls: dict[str, int | None] = {}
 
-    def add(self, name: str, footer: Footer, facts: FragmentFacts) -> None:
+    def add(self, name: str, fragment: Fragment) -> None:
+        facts = fragment.facts
         schema = facts.schema.remove_metadata()
         self._schemas.setdefault(bytes(schema.serialize()), (name, schema))
         for column, sizes in facts.variable.items():
@@ -72,15 +72,15 @@ class _Columns:
             self._nulls[column] = None if before is None or count is None else before + count
         self._rows.extend(facts.rows)
         self._encoded.extend(facts.encoded_bytes)
-        self._sizes.append(footer.size_bytes)
+        self._sizes.append(fragment.version.size_bytes)
         self._ends.append(len(self._rows))
-        self._digests += footer.digest
-        self._stamps.append(footer.stamp)
+        self._digests += fragment.digest
+        self._stamps.append(fragment.version.stamp)
 
     def _variable_column(self, column: str) -> tuple[array[int], array[int]]:
         return self._variable.setdefault(column, (array("q"), array("q")))
 
-    def manifest(self, root: str, paths: Sequence[str]) -> Manifest:
+    def manifest(self, root: str, paths: Sequence[str], format: str) -> Manifest:
         schema = unify_schemas(list(self._schemas.values()))
         return Manifest(
             root=root,
@@ -94,6 +94,7 @@ class _Columns:
             variable={field.name: self._sized(field.name) for field in schema if _varies(field.type)},
             null_counts={field.name: self._nulls[field.name] for field in schema},
             stamps=np.array(self._stamps, np.uint64),
+            format=format,
         )
 
     def _sized(self, column: str) -> VariableBytes:

@@ -20,11 +20,12 @@ import pyarrow.fs as pa_fs
 
 from windrow.core.errors import PlanError, SourceError
 from windrow.io.credentials import find_secrets, safe_cause, source_error, without_user
+from windrow.io.paths import join_path
 from windrow.io.remote import RemoteFile, read_ranges
 from windrow.io.retries import GaveUpError, Retries
 from windrow.io.versions import Version, look_at_arrow, look_at_fsspec, look_at_local
 
-__all__ = ["Connection", "Files", "Paths", "connect", "join_path"]
+__all__ = ["Connection", "Files", "Paths", "connect"]
 
 Paths = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 
@@ -219,8 +220,3 @@ def _connect_given(names: Sequence[str], filesystem: Any) -> Connection:
         return Connection(filesystem, filesystem, plain, find_secrets(filesystem.storage_options))
     kind = type(filesystem).__name__
     raise PlanError(f"filesystem= is a {kind}: give an fsspec or a pyarrow.fs filesystem")
-
-
-def join_path(root: str, relative: str) -> str:
-    """A path below a root, which may be empty or ``/``."""
-    return f"{root.rstrip('/')}/{relative}" if root else relative

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,11 +14,10 @@ import pyarrow.types as pt
 from windrow.core.errors import SourceError
 from windrow.io.decoding import check_footer
 from windrow.io.filesystems import Files
+from windrow.io.fragments import HASH_BYTES, FragmentFacts
 from windrow.io.widths import fixed_bits, leaf_types, offset_bytes
 
-__all__ = ["HASH_BYTES", "Footer", "FragmentFacts", "read_footer", "summarise"]
-
-HASH_BYTES = 16
+__all__ = ["Footer", "read_footer", "summarise"]
 
 _TAIL_BYTES = 64 * 1024
 _TRAILER_BYTES = 8
@@ -35,21 +34,6 @@ class Footer:
     digest: bytes
     metadata: Any
     stamp: int
-
-
-@dataclass(frozen=True)
-class FragmentFacts:
-    """What planning keeps of a footer.
-
-    ``variable`` has, for each column whose values differ in width, each row group's
-    encoded and estimated decoded bytes. ``nulls`` is None where the footer is silent.
-    """
-
-    schema: pa.Schema
-    rows: list[int]
-    encoded_bytes: list[int]
-    variable: Mapping[str, tuple[list[int], list[int]]]
-    nulls: Mapping[str, int | None]
 
 
 def read_footer(files: Files, path: str, name: str) -> Footer:

@@ -11,7 +11,8 @@ from typing import Any
 
 from windrow.core.errors import SourceError, WindrowError
 from windrow.io.credentials import safe_cause, source_error
-from windrow.io.filesystems import Connection, Files, Paths, connect, join_path
+from windrow.io.filesystems import Connection, Files, Paths, connect
+from windrow.io.paths import join_path
 from windrow.io.retries import DEFAULT_RETRIES, GaveUpError, Retries
 
 __all__ = ["list_files", "locate_root"]

@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
-from windrow.io.footers import HASH_BYTES
+from windrow.io.fragments import HASH_BYTES
 
 __all__ = ["Manifest", "VariableBytes", "load_manifest", "narrowed", "save_manifest"]
 
@@ -67,6 +67,8 @@ class Manifest:
     stamps
         (fragments,) what changes when a file is written anew, here and now: neither saved
         nor part of the fingerprint. None where nobody has looked.
+    format
+        What the files are.
     """
 
     root: str
@@ -80,6 +82,7 @@ class Manifest:
     variable: Mapping[str, VariableBytes]
     null_counts: Mapping[str, int | None]
     stamps: NDArray[np.uint64] | None = None
+    format: str = "Parquet"
 
     def __repr__(self) -> str:
         return f"Manifest({self.fragments} fragments, {self.row_groups} row groups, {self.root!r})"
@@ -147,6 +150,7 @@ def save_manifest(manifest: Manifest, path: Any) -> None:
         "format": _FORMAT,
         "version": _FORMAT_VERSION,
         "root": manifest.root,
+        "file_format": manifest.format,
         "null_counts": dict(manifest.null_counts),
         "variable": list(manifest.variable),
     }
@@ -214,6 +218,8 @@ def _assemble(head: Mapping[str, Any], arrays: Mapping[str, Any]) -> Manifest:
         paths=paths,
         variable=variable,
         null_counts=head["null_counts"],
+        # the first manifests were all of Parquet, and did not say so
+        format=head.get("file_format", "Parquet"),
         **{name: arrays[name] for name in _ARRAYS},
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,17 +19,35 @@ from windrow.core.source import (
     RowOrigin,
     ScatteringPart,
     SourceIdentity,
+    TracingSource,
 )
 from windrow.io.origins import kept_rows
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-    from windrow.io.source import ParquetSource
-
-__all__ = ["NumberedReader", "NumberedSource"]
+__all__ = ["NumberableSource", "NumberedReader", "NumberedSource"]
 
 _BYTES = 8
+
+
+class NumberableSource(TracingSource, Protocol):
+    """A source that tells how to number the rows of its blocks."""
+
+    @property
+    def row_filter(self) -> pc.Expression | None:
+        """What the reader applies to rows, those that it drops having numbers too; None keeps all."""
+        ...
+
+    @property
+    def whole_reader(self) -> BlockReader:
+        """A reader of all rows and all columns, for those who apply the filter themselves."""
+        ...
+
+    @property
+    def block_numbers(self) -> NDArray[np.int64]:
+        """(blocks,) the number of the first stored row of each."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -106,17 +124,17 @@ def _number(first: int, rows: int) -> pa.Array:
 
 @dataclass(frozen=True, eq=False)
 class NumberedSource:
-    """Parquet files with a column of row numbers.
+    """A source with a column of row numbers.
 
     Attributes
     ----------
     stored
-        The files.
+        The source without it.
     name
         The column's.
     """
 
-    stored: ParquetSource
+    stored: NumberableSource
     name: str
 
     def __post_init__(self) -> None:
@@ -142,7 +160,7 @@ class NumberedSource:
     @property
     def reader(self) -> NumberedReader:
         """The reader for this source's blocks."""
-        row_filter = self.stored.reader.filter
+        row_filter = self.stored.row_filter
         inner = self.stored.reader if row_filter is None else self.stored.whole_reader
         return NumberedReader(inner, self.schema, row_filter)
 

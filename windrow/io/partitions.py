@@ -16,14 +16,17 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from windrow.core.errors import SourceError
+from windrow.core.errors import PlanError, SourceError
+from windrow.io.paths import join_path
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["Partitions", "find_partitions"]
+__all__ = ["PATH_COLUMN", "Partitions", "find_partitions"]
 
 Value = int | str | None
+
+PATH_COLUMN = "path"
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
@@ -31,13 +34,37 @@ _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 
 @dataclass(frozen=True)
 class Partitions:
-    """The partition columns of a dataset and their values in a path."""
+    """The columns that paths tell, and their values for a path.
+
+    Attributes
+    ----------
+    schema
+        The columns.
+    path_column
+        The one of them, the last, that is the path itself; empty where there is none.
+    url
+        What that path begins with.
+    """
 
     schema: pa.Schema
+    path_column: str = ""
+    url: str = ""
+
+    def with_paths(self, url: str, file_columns: Collection[str]) -> Partitions:
+        """The same with a column of paths.
+
+        Raises
+        ------
+        PlanError
+            If there is a column of its name.
+        """
+        if PATH_COLUMN in (*file_columns, *self.schema.names):
+            raise PlanError(f"include_paths=True: there is a column {PATH_COLUMN!r} already; rename it")
+        return Partitions(self.schema.append(pa.field(PATH_COLUMN, pa.string())), PATH_COLUMN, url)
 
     def values(self, path: str) -> tuple[Value, ...]:
-        """The value of each partition column for a relative path."""
-        found = _parse(path)
+        """The value of each column for a relative path."""
+        found: dict[str, str | None] = {**_parse(path), self.path_column: join_path(self.url, path)}
         return tuple(self._value(field, found.get(field.name)) for field in self.schema)
 
     def _value(self, field: pa.Field[Any], text: str | None) -> Value:
@@ -45,9 +72,12 @@ class Partitions:
 
     def table(self, paths: Sequence[str]) -> pa.Table:
         """(paths,) rows of partition values, for deciding which fragments a filter keeps."""
-        directories = [path.rpartition("/")[0] for path in paths]
-        known = {directory: self.values(f"{directory}/") for directory in set(directories)}
-        rows = [known[directory] for directory in directories]
+        if self.path_column:
+            rows = [self.values(path) for path in paths]
+        else:
+            directories = [path.rpartition("/")[0] for path in paths]
+            known = {directory: self.values(f"{directory}/") for directory in set(directories)}
+            rows = [known[directory] for directory in directories]
         columns = [
             pa.array([row[place] for row in rows], field.type) for place, field in enumerate(self.schema)
         ]

@@ -10,6 +10,7 @@ from typing import Any, Union
 from windrow.core.errors import PlanError
 from windrow.io.discovery import build_manifest
 from windrow.io.filesystems import Files, Paths
+from windrow.io.formats.format import Format
 from windrow.io.listing import list_files, locate_root
 from windrow.io.manifest import Manifest, load_manifest
 from windrow.io.retries import Retries
@@ -25,8 +26,9 @@ def resolve_files(
     options: Mapping[str, Any] | None,
     manifest: ManifestOrPath | None,
     retries: Retries,
+    format: Format,
 ) -> tuple[Files, Manifest]:
-    """List files and read their footers; or take a manifest, and find where its files are.
+    """List files and look at them; or take a manifest, and find where its files are.
 
     Raises
     ------
@@ -39,8 +41,10 @@ def resolve_files(
         if paths is None:
             raise PlanError("paths=None: give paths, or the manifest= that knows them")
         files, listed = list_files(paths, filesystem, options, retries)
-        return files, build_manifest(files, listed)
+        return files, build_manifest(files, listed, format)
     known = manifest if isinstance(manifest, Manifest) else load_manifest(manifest)
+    if known.format != format.name:
+        raise PlanError(f"manifest= is of {known.format} files, not of {format.name}: read it as such")
     # another time and maybe another place
     known = replace(known, stamps=None)
     if paths is None:

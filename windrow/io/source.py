@@ -1,4 +1,4 @@
-"""Parquet as a source: a manifest, and what of it is read."""
+"""Files as a source: a manifest, and what of it is read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import pickle
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +16,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
-from windrow.core.source import BlockAddress, BlockTable, RowOrigin, SourceIdentity
+from windrow.core.source import BlockAddress, BlockReader, BlockTable, RowOrigin, SourceIdentity
 from windrow.io.blocks import BlockCuts, cut_blocks, weigh_blocks
 from windrow.io.filesystems import Files, Paths
 from windrow.io.filters import check_filter, kept_fragments
+from windrow.io.formats.format import Format
 from windrow.io.manifest import Manifest, save_manifest
 from windrow.io.numbered import NumberedSource
 from windrow.io.opening import RowGroups
 from windrow.io.origins import count_rows, find_origins, kept_rows, number_blocks
-from windrow.io.parquet import ParquetReader
+from windrow.io.parquet import ParquetFormat
 from windrow.io.partitions import Partitions, find_partitions
 from windrow.io.resolving import ManifestOrPath, resolve_files
 from windrow.io.retries import DEFAULT_RETRIES, Retries
@@ -33,15 +34,15 @@ from windrow.io.selection import select_columns
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["ParquetSource", "open_parquet"]
+__all__ = ["FileSource", "open_files", "open_parquet"]
 
 _STAMP_THREADS = 16
 _DIGEST_DIGITS = 16
 
 
 @dataclass(frozen=True, eq=False)
-class ParquetSource:
-    """Parquet files as a ``windrow.core.source.Source``.
+class FileSource:
+    """Files of one format as a ``windrow.core.source.Source``.
 
     Attributes
     ----------
@@ -58,6 +59,8 @@ class ParquetSource:
         Keeps rows for which it is true; None keeps all.
     target_block_bytes
         Adjacent row groups are joined up to this many encoded bytes.
+    format
+        What the files are.
     """
 
     files: Files
@@ -66,14 +69,15 @@ class ParquetSource:
     partitions: Partitions
     filter: pc.Expression | None
     target_block_bytes: int
+    format: Format
 
     def __repr__(self) -> str:
-        return f"ParquetSource({self.files.url!r}: {self.describe()})"
+        return f"{self.format.name}({self.files.url!r}: {self.describe()})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # what is computed from these is larger than they are, and cheap to compute again
         fields = (self.files, self.manifest, self.schema, self.partitions, self.filter)
-        return ParquetSource, (*fields, self.target_block_bytes)
+        return FileSource, (*fields, self.target_block_bytes, self.format)
 
     @property
     def fingerprint(self) -> str:
@@ -83,7 +87,9 @@ class ParquetSource:
     def identity(self, files: int | None = None) -> SourceIdentity:
         """What the order of rows depends on; as if only the first ``files`` were there, where given."""
         manifest = self.manifest if files is None else self.manifest.head(files)
-        schema = "\n".join(f"{field.name}: {field.type}" for field in self.manifest.schema)
+        schema = (
+            "\n".join(f"{field.name}: {field.type}" for field in self.manifest.schema) + self.format.options
+        )
         return SourceIdentity(
             fingerprint=manifest.fingerprint,
             schema=_digest(schema.encode()),
@@ -110,6 +116,7 @@ class ParquetSource:
         digest = hashlib.sha256()
         for part in (
             self.fingerprint.encode(),
+            self.format.options.encode(),
             stamps,
             self.schema.serialize().to_pybytes(),
             row_filter,
@@ -119,20 +126,27 @@ class ParquetSource:
         return digest.hexdigest()
 
     @property
-    def reader(self) -> ParquetReader:
+    def reader(self) -> BlockReader:
         """The reader for this source's blocks; without the manifest, so small."""
-        row_filter = None if self._fragment_filter is not None else self.filter
-        return ParquetReader(self.files, self.schema, self.manifest.schema, self.partitions, row_filter)
+        return self._reader(self.schema, self.row_filter)
 
     @property
-    def whole_reader(self) -> ParquetReader:
+    def row_filter(self) -> pc.Expression | None:
+        """What is left of the filter for rows, where it does not decide on whole files."""
+        return None if self._fragment_filter is not None else self.filter
+
+    @property
+    def whole_reader(self) -> BlockReader:
         """A reader of all rows and all columns, for those who apply the filter themselves."""
-        schema = pa.schema([*self.manifest.schema, *self.partitions.schema])
-        return replace(self.reader, schema=schema, filter=None)
+        return self._reader(pa.schema([*self.manifest.schema, *self.partitions.schema]), None)
+
+    def _reader(self, schema: pa.Schema, row_filter: pc.Expression | None) -> BlockReader:
+        return self.format.reader(self.files, schema, self.manifest.schema, self.partitions, row_filter)
 
     @cached_property
     def block_numbers(self) -> NDArray[np.int64]:
         """(blocks,) the number of the first stored row of each."""
+        self._check_numbered()
         return number_blocks(self.manifest, self._cuts)
 
     def count_blocks(self) -> NDArray[np.int64]:
@@ -140,29 +154,37 @@ class ParquetSource:
         if self.blocks.rows_known:
             return self.blocks.rows
         # one column, the narrowest: a filter reads its own columns besides
-        narrow = replace(self.reader, schema=pa.schema([min(self.schema, key=_width)]))
+        narrow = self._reader(pa.schema([min(self.schema, key=_width)]), self.row_filter)
         return count_rows(narrow.read, self.addresses(range(len(self.blocks.rows))))
 
     def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """(rows,) the numbers of rows that a block delivers; reads it where a filter may drop some."""
-        row_filter = self.reader.filter
+        row_filter = self.row_filter
         if row_filter is not None:
             rows = kept_rows(self.whole_reader, row_filter, self._address(block))[1][rows]
         return rows + self.block_numbers[block]
 
     def row_origins(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
         """Where the rows of some numbers are stored."""
+        self._check_numbered()
         return find_origins(self.manifest, numbers, self.files.name)
 
     def with_row_id(self, name: str) -> NumberedSource:
         """The same source with a column, the last, of the rows' numbers."""
+        self._check_numbered()
         return NumberedSource(self, name)
 
     @cached_property
     def blocks(self) -> BlockTable:
         """All blocks in stored order."""
-        known = self.filter is None or self._fragment_filter is not None
-        return weigh_blocks(self.manifest, self._cuts, list(self.schema), self.partitions, known)
+        return weigh_blocks(
+            self.manifest,
+            self._cuts,
+            list(self.schema),
+            self.partitions,
+            rows_known=self.format.rows_known and self.row_filter is None,
+            rows_bounded=self.format.rows_known,
+        )
 
     @cached_property
     def null_counts(self) -> Mapping[str, int | None]:
@@ -204,19 +226,46 @@ class ParquetSource:
 
     @cached_property
     def _cuts(self) -> BlockCuts:
-        return cut_blocks(self.manifest, self._kept, self.target_block_bytes)
+        return cut_blocks(
+            self.manifest, self._kept, self.target_block_bytes, joins_files=self.format.joins_files
+        )
+
+    def _check_numbered(self) -> None:
+        if not self.format.rows_known:
+            raise PlanError(
+                f"{self!r} cannot number its rows: {self.format.name} files do not tell how many they have; "
+                "write them as Parquet for that"
+            )
 
     def _address(self, block: int) -> BlockAddress:
-        manifest, cuts = self.manifest, self._cuts
-        fragment = int(cuts.fragments[block])
+        cuts, ends = self._cuts, self.manifest.row_group_ends
+        start, stop = int(cuts.starts[block]), int(cuts.stops[block])
+        first = int(cuts.fragments[block])
+        last = int(np.searchsorted(ends, stop - 1, side="right"))
+        groups = tuple(self._groups(fragment, start, stop) for fragment in range(first, last + 1))
+        return BlockAddress(self._origin(groups), groups)
+
+    def _groups(self, fragment: int, start: int, stop: int) -> RowGroups:
+        """The row groups of a fragment that lie between two of the manifest."""
+        manifest = self.manifest
         before = int(manifest.row_group_ends[fragment - 1]) if fragment else 0
-        start, stop = int(cuts.starts[block]) - before, int(cuts.stops[block]) - before
-        path = manifest.path(fragment)
-        digest = manifest.footer_hashes[fragment].tobytes()
-        groups = f"row group {start}" if stop - start == 1 else f"row groups {start}-{stop - 1}"
-        stamp = 0 if manifest.stamps is None else int(manifest.stamps[fragment])
-        locator = RowGroups(path, int(manifest.file_bytes[fragment]), digest, start, stop, stamp)
-        return BlockAddress(f"{self.files.name(path)}, {groups}", locator)
+        return RowGroups(
+            manifest.path(fragment),
+            int(manifest.file_bytes[fragment]),
+            manifest.footer_hashes[fragment].tobytes(),
+            max(start - before, 0),
+            min(stop, int(manifest.row_group_ends[fragment])) - before,
+            0 if manifest.stamps is None else int(manifest.stamps[fragment]),
+        )
+
+    def _origin(self, groups: Sequence[RowGroups]) -> str:
+        """A block in words."""
+        (first, *_), name = groups, self.files.name(groups[0].path)
+        if len(groups) > 1:
+            return f"{name} to {self.files.name(groups[-1].path)}"
+        if first.stop - first.start > 1:
+            return f"{name}, row groups {first.start}-{first.stop - 1}"
+        return f"{name}, row group {first.start}"
 
     def _partition_nulls(self) -> dict[str, int]:
         if not len(self.partitions.schema):
@@ -248,21 +297,28 @@ def _is_null(column: pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(column.is_null().to_numpy(), np.bool_)
 
 
-def open_parquet(
+def open_parquet(paths: Paths | None, **options: Any) -> FileSource:
+    """Resolve paths to a source of Parquet files; see `open_files`."""
+    return open_files(paths, ParquetFormat(), **options)
+
+
+def open_files(
     paths: Paths | None,
+    format: Format,
     *,
     columns: Sequence[str] | None = None,
     filter: pc.Expression | None = None,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     partitioning: str | None = "hive",
+    include_paths: bool = False,
     manifest: ManifestOrPath | None = None,
     target_block_bytes: int = 64 * 2**20,
     retries: Retries = DEFAULT_RETRIES,
-) -> ParquetSource:
-    """Resolve paths to a source: list the files and read their footers, or use a manifest.
+) -> FileSource:
+    """Resolve paths to a source: list the files and look at them, or use a manifest.
 
-    With ``manifest=`` nothing is listed and no footer is read: ``paths`` (the same as
+    With ``manifest=`` nothing is listed and no file is looked at: ``paths`` (the same as
     when it was made, or where the data has been moved) only says where its files are,
     and None means where they were.
 
@@ -277,11 +333,13 @@ def open_parquet(
         raise PlanError(f"partitioning={partitioning!r}: use 'hive' (key=value directories) or None")
     if target_block_bytes < 1:
         raise PlanError(f"target_block_bytes={target_block_bytes} must be at least 1 byte")
-    files, listing = resolve_files(paths, filesystem, storage_options, manifest, retries)
+    files, listing = resolve_files(paths, filesystem, storage_options, manifest, retries, format)
     found = listing.paths.to_pylist() if partitioning else []
     partitions = find_partitions(found, listing.schema.names)
+    if include_paths:
+        partitions = partitions.with_paths(files.url, listing.schema.names)
     everything = pa.schema([*listing.schema, *partitions.schema])
     schema = select_columns(everything, columns)
     if filter is not None:
         check_filter(filter, everything)
-    return ParquetSource(files, listing, schema, partitions, filter, target_block_bytes)
+    return FileSource(files, listing, schema, partitions, filter, target_block_bytes, format)

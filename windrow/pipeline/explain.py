@@ -43,7 +43,8 @@ class Explanation:
     source
         The files in words.
     rows
-        Rows of an epoch, an upper bound where ``rows_known`` is False.
+        Rows of an epoch, an upper bound where ``rows_known`` is False; an estimate where
+        ``rows_bounded`` is False too.
     rows_known
         Whether the manifest tells the rows.
     decoded_bytes
@@ -108,6 +109,7 @@ class Explanation:
     budget: RunBudget
     look_out: tuple[str, ...] = ()
     cache: str = ""
+    rows_bounded: bool = True
 
     def __str__(self) -> str:
         lines = [
@@ -129,9 +131,9 @@ class Explanation:
         return f"{epochs}, {order}, executor {self.executor}"
 
     def _rows(self) -> str:
-        return (
-            f"{self.rows:,} an epoch" if self.rows_known else f"at most {self.rows:,} an epoch, to be counted"
-        )
+        if self.rows_known:
+            return f"{self.rows:,} an epoch"
+        return f"{'at most' if self.rows_bounded else 'about'} {self.rows:,} an epoch, to be counted"
 
     def _windows(self) -> str:
         if self.windows <= 1:
@@ -206,6 +208,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
         source=job.source.describe(),
         rows=rows,
         rows_known=job.rows_known,
+        rows_bounded=blocks.rows_bounded,
         decoded_bytes=int(blocks.decoded_bytes.sum()),
         bytes_exact=blocks.bytes_exact,
         transforms=(len(job.before), len(job.after)),
