@@ -54,7 +54,7 @@ class Outcome:
     driver_seconds, driver_share
         What the driver's code took on this machine, and how busy the coordinator was.
     crossed_share, least_crossed_share
-        Bytes that crossed nodes over those delivered, and what must.
+        Bytes that crossed nodes over those delivered in the steady time, and what must.
     """
 
     seconds: float
@@ -179,6 +179,7 @@ class _Mark:
     cpu: float
     received: float
     sent: float
+    crossed: float
     coordinator: float
     rows: int
     waited: float
@@ -216,6 +217,7 @@ class _Watch:
             cpu=sum(cpu.used for cpu in nodes.cpus) / (cluster.nodes * cluster.cpus),
             received=sum(card.used for card in nodes.ingress) / (cluster.nodes * cluster.nic_bytes),
             sent=float(nodes.sent_bytes.sum()) / (cluster.nodes * cluster.nic_bytes),
+            crossed=self.nodes.crossed_bytes,
             coordinator=self.coordinator.busy_seconds,
             rows=sum(sum(shard.delivered) for shard in self.shards),
             waited=sum(shard.waiting for shard in self.shards),
@@ -224,7 +226,7 @@ class _Watch:
 
 def _sum_up(program: Program, budget: Budget, watch: _Watch, epochs: int) -> Outcome:
     cluster, nodes, shards, coordinator = watch.cluster, watch.nodes, watch.shards, watch.coordinator
-    end, begin = watch.mark(), watch.steady or _Mark(0, 0, 0, 0, 0, 0, 0)
+    end, begin = watch.mark(), watch.steady or _Mark(0, 0, 0, 0, 0, 0, 0, 0)
     lasted = end.now - begin.now
     windows = program.plan(0).windows
     tasks = [len(program.parts(0, window)) for window in range(windows)]
@@ -245,11 +247,12 @@ def _sum_up(program: Program, budget: Budget, watch: _Watch, epochs: int) -> Out
     }
     if cluster.threads:
         busy = {name: busy[name] for name in ("CPUs", "trainers")}
-    delivered = end.rows * program.row_bytes
+    # since the steady time began: a window that is being fetched ahead at the end was so at its begin
+    delivered = (end.rows - begin.rows) * program.row_bytes
     return Outcome(
         seconds=end.now,
         first_rows_seconds=min(shard.first_rows for shard in shards),
-        bytes_per_second=(end.rows - begin.rows) * program.row_bytes / lasted,
+        bytes_per_second=delivered / lasted,
         first_epoch_seconds=ends[0] if ends else None,
         epoch_seconds=float(np.diff(ends).mean()) if len(ends) > 1 else None,
         idle_share=(end.waited - begin.waited) / lasted / len(shards),
@@ -269,7 +272,7 @@ def _sum_up(program: Program, budget: Budget, watch: _Watch, epochs: int) -> Out
         driver_seconds=coordinator.measured_seconds,
         driver_share=(end.coordinator - begin.coordinator) / lasted,
         driver_calls=coordinator.calls,
-        crossed_share=nodes.crossed_bytes / max(1.0, delivered),
+        crossed_share=(end.crossed - begin.crossed) / max(1.0, delivered),
         least_crossed_share=1 - 1 / cluster.nodes,
         delivered_rows=end.rows,
     )

@@ -57,6 +57,14 @@ def test_workers_are_given_a_task_each() -> None:
     assert size_parts(program, on_cluster(64, workers=1_000)).task_bytes == TASK_BYTES
 
 
+def test_of_many_nodes_objects_are_larger_and_not_every_worker_gets_a_task() -> None:
+    program = spread(make_program([BLOCK] * 4_000, WindowCut()), 100)
+    few, many = (size_parts(program, on_cluster(100, workers=workers)) for workers in (10, 200))
+    assert min(part_bytes(few, 0)[:-1]) >= 2.3 * DESTINATION_BYTES * 100
+    # objects of the size for few nodes would allow one task for each worker
+    assert 100 <= len(many.parts(0, 0)) <= 120
+
+
 def test_larger_tasks_change_no_order() -> None:
     program = spread(make_program([BLOCK] * 64, WindowCut(blocks_per_window=16), seed=5), 16)
     sized = size_parts(program, on_cluster(16))

@@ -18,6 +18,8 @@ __all__ = ["DESTINATION_BYTES", "RUNS_AHEAD", "budget_program", "largest_window_
 # A task puts out one object for each node with shards; smaller ones cost the coordinator more
 # than their bytes cost the network.
 DESTINATION_BYTES = 4 * 2**20
+# The more nodes, the more objects a second of the same size; one coordinator owns them all.
+_DESTINATION_BYTES_A_NODE = 96 * 2**10
 # With a single slice nothing of a window could be let go before its last row.
 _LEAST_SLICES = 2
 # Where memory is short, a window is cut into so many where tasks can be large enough for that.
@@ -37,8 +39,9 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     """The same program with tasks of the size that fits the resources.
 
     Each of as many nodes as there are, and at most one a shard, gets `DESTINATION_BYTES`
-    or more of every task but the last of a window. Smaller tasks are kept where a window
-    would not give every worker one. Where tasks share the limit with windows, and the
+    or more of every task but the last of a window, more where there are over 42 nodes.
+    Smaller tasks are kept where a window would not give every worker one, or, of so many
+    nodes, as large a share of the workers as objects are smaller without. Where tasks share the limit with windows, and the
     largest window would not fit beside them, they are made smaller.
     """
     if resources.limit_covers_all:
@@ -47,13 +50,17 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     if destinations == 1 or not len(sizes):
         return program
     sliced = budget_program(program, resources, 1).slices > 1
-    wanted = DESTINATION_BYTES * destinations * (_WANTED_SLICES if sliced else 1)
+    each = max(DESTINATION_BYTES, _DESTINATION_BYTES_A_NODE * destinations)
+    wanted = each * destinations * (_WANTED_SLICES if sliced else 1)
     if wanted <= TASK_BYTES:
         return program
     # parts are cut at multiples of their size, so that one may lack almost a block of it
     lacking = 0 if int(sizes.min()) >= wanted else int(sizes.max())
     windows = max(1, program.plan(0).windows)
-    most = int(sizes.sum()) // (windows * resources.workers)
+    # so many nodes are bound by their network long before their CPUs
+    least = min(resources.workers, destinations)
+    workers = max(least, resources.workers * DESTINATION_BYTES // each)
+    most = int(sizes.sum()) // (windows * workers)
     return replace(program, part_bytes=max(TASK_BYTES, min(wanted + lacking, most)))
 
 
