@@ -30,7 +30,7 @@ def check_account(actor: Actor, scenario: Scenario) -> None:
     if held != account.held_bytes:
         raise Violation(f"{held} bytes are held and expected, and the account says {account.held_bytes}")
     # to count what lies behind a window must not wait for memory
-    if scenario.dataset.known and held > account.memory_bytes:
+    if scenario.job.rows_known and held > account.memory_bytes:
         raise Violation(f"{held} bytes are held and expected where {account.memory_bytes} may be")
 
 

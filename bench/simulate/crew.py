@@ -52,7 +52,9 @@ class Crew:
 
     def begins(self, epoch: int) -> Cursor:
         """Where this run begins an epoch."""
-        return self.start if epoch == self.start.epoch else Cursor(epoch)
+        if epoch == self.start.epoch:
+            return self.start
+        return Cursor(epoch, damaged=self.law.damaged(self.start, epoch, -1))
 
     def cursor(self, epoch: int, steps: int) -> Cursor:
         """The place after some steps of an epoch in this run."""
@@ -61,10 +63,15 @@ class Crew:
             return begin
         # the first shard has the most steps
         if steps >= len(self.batches(epoch, 0)):
-            return Cursor(epoch + 1)
+            return self.begins(epoch + 1)
         split = self.split
-        found = self.law.cursor(epoch, begin.row + steps * split.shards * split.batch_rows)
-        return replace(found, dealt=(split.shards, split.batch_rows))
+        step_rows = split.shards * split.batch_rows
+        row = begin.row + steps * step_rows
+        # what all trainers have met: the windows up to that in which the last step begins
+        begun = self.law.cursor(epoch, row - step_rows + 1).window
+        damaged = self.law.damaged(self.start, epoch, begun)
+        dealt = (split.shards, split.batch_rows)
+        return replace(self.law.cursor(epoch, row), dealt=dealt, damaged=damaged)
 
     def batches(self, epoch: int, shard: int) -> list[list[int]]:
         """What a shard must get of an epoch in this run."""

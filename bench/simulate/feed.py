@@ -68,7 +68,7 @@ class Feed:
                 self._failed(facts)
                 return
             self._request = request
-            self._ahead = Ahead(facts.epoch, facts.first_window, facts.windows)
+            self._ahead = Ahead(cursor, facts.windows)
             done(facts)
             self._choose()
 
@@ -150,7 +150,7 @@ class Feed:
         except StopIteration as end:
             self._fetching = None
             assert self._ahead is not None, "nothing is fetched for an epoch that has ended"
-            self._ahead.fetched[window] = end.value
+            self._ahead.keep(window, end.value)
             if self._arrived is not None:
                 self._arrived()
             self._choose()
@@ -173,7 +173,8 @@ class Feed:
                 return
             self._go_on(fetching, window, answer)
 
-        question = (self._request, self._ahead.place, window, step.attempt, step.have, step.lost)
+        request = replace(self._request, cursor=self._ahead.cursor)
+        question = (request, self._ahead.place, window, step.attempt, step.have, step.lost)
         self._actor.call(self, "poll", *question, reply=answered)
 
     def _load(self, fetching: Fetching, window: int, step: Load) -> None:

@@ -17,6 +17,7 @@ class Law:
     def __init__(self, job: Job, dataset: Dataset) -> None:
         self._job, self._dataset = job, dataset
         self._orders: dict[int, tuple[list[int], list[int]]] = {}
+        self._windows: dict[int, dict[int, int]] = {}
 
     def order(self, epoch: int) -> list[int]:
         """The rows of an epoch, by number, in their order."""
@@ -41,8 +42,21 @@ class Law:
         if row == 0:
             return Cursor(epoch)
         firsts = self._epoch(epoch)[1]
-        window = max(w for w, first in enumerate(firsts) if first < row + self._dataset.known)
+        window = max(w for w, first in enumerate(firsts) if first < row + self._job.rows_known)
         return Cursor(epoch, row, window, firsts[window])
+
+    def damaged(self, start: Cursor, epoch: int, window: int) -> tuple[int, ...]:
+        """The damaged blocks that a stream begun at ``start`` has met by the end of a window."""
+        self._epoch(epoch)
+        first, now = self._windows[start.epoch], self._windows[epoch]
+        return tuple(
+            block
+            for block in sorted(self._dataset.damaged)
+            if block in start.damaged
+            or (epoch == start.epoch and start.window <= now[block] <= window)
+            or (epoch > start.epoch and (first[block] >= start.window or now[block] <= window))
+            or epoch > start.epoch + 1
+        )
 
     def _epoch(self, epoch: int) -> tuple[list[int], list[int]]:
         if epoch not in self._orders:
@@ -50,8 +64,10 @@ class Law:
             firsts: list[int] = []
             job, dataset = self._job, self._dataset
             plan = plan_epoch(dataset.blocks, cut=job.cut, seed=job.seed, epoch=epoch)
+            windows = self._windows[epoch] = {}
             for window in range(plan.windows):
                 firsts.append(len(order))
+                windows.update(dict.fromkeys(plan.window_blocks(window).tolist(), window))
                 stored = [
                     row
                     for block in plan.window_blocks(window).tolist()

@@ -9,9 +9,10 @@ from typing import Any
 
 from bench.simulate.scenario import Scenario
 from bench.simulate.work import Handle, map_rows
-from bench.simulate.world import World
+from bench.simulate.world import Violation, World
 from windrow.core.errors import SourceError
 from windrow.pipeline.cache.reader import CacheReport
+from windrow.pipeline.damage import Damage
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.program import Program
 from windrow.pipeline.tasks import Task, TaskReport
@@ -19,6 +20,7 @@ from windrow.pipeline.tasks import Task, TaskReport
 __all__ = ["FAILED", "Job", "Machines", "Vanished"]
 
 FAILED = "a block that cannot be read"
+DAMAGED = "a block that cannot be decoded"
 
 # Ray runs a task nine times at most; so often here, and the last time it ends well
 _TRIES = 8
@@ -148,12 +150,13 @@ class Machines:
         kept = [Handle(self._world, {}, size, job.owner, stands) for size in kept_bytes]
         told = CacheReport(len(task.found), len(task.blocks) - len(task.found), kept_bytes)
         rows = tuple(dataset.kept[block] for block in task.blocks)
+        damaged = self._find_damaged(task) if task.reads else ()
         for expected, found in zip(task.rows, rows, strict=True):
             assert expected in (None, found), "a task is told how many rows a block has"
         size = int(self.expected_bytes(task.blocks) * self._scenario.growth)
         if task.ordering is None:
             output: Any = Handle(self._world, {}, size, job.owner, stands)
-            return TaskReport(rows, (size,), None, 0.0, 0.0, told), output, kept
+            return TaskReport(rows, (size,), None, 0.0, 0.0, told, damaged), output, kept
         pieces = map_rows(dataset, task)
         parts = [len(pieces) * len(pieces[0])] * len(pieces)
         output = [
@@ -165,6 +168,16 @@ class Machines:
         ]
         sizes = tuple(sum(handle.size_bytes for handle in of_slice) for of_slice in zip(*output, strict=True))
         return TaskReport(rows, sizes, None, 0.0, 0.0, told), output, kept
+
+    def _find_damaged(self, task: Task) -> tuple[Damage, ...]:
+        """The damaged blocks that a task reads, which may be those alone that are not known as such."""
+        read = [block for at, block in enumerate(task.blocks) if at not in (*task.skips, *task.found)]
+        damaged = [block for block in read if block in self._scenario.dataset.damaged]
+        if damaged and task.ordering is not None:
+            raise Violation(f"damaged blocks {damaged} are read to be placed")
+        for block in damaged:
+            self._world.fault("damaged block", block)
+        return tuple(Damage(block, DAMAGED) for block in damaged)
 
     def expected_bytes(self, blocks: Sequence[int]) -> int:
         """What a task is expected to put out."""

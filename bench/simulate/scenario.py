@@ -13,6 +13,7 @@ import numpy as np
 
 from windrow.core.source import BlockAddress, BlockTable
 from windrow.pipeline.budgeting import largest_window_bytes
+from windrow.pipeline.damaged_blocks import MOST_BLOCKS
 from windrow.pipeline.executors.seam import Resources
 from windrow.pipeline.job import Job, Options
 from windrow.pipeline.program import Program
@@ -22,6 +23,8 @@ from windrow.shuffle.plan import WindowCut
 __all__ = ["Dataset", "Faults", "Scenario", "Split", "draw_scenario", "draw_split"]
 
 MiB = 2**20
+# the share of scenarios with damaged blocks
+_DAMAGED = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +39,8 @@ class Dataset:
         Rows that it really delivers: fewer behind a filter.
     row_bytes
         What a row is said to take.
+    damaged
+        The blocks that cannot be read, and so deliver nothing.
     """
 
     stored: tuple[int, ...]
@@ -43,6 +48,7 @@ class Dataset:
     row_bytes: int
     known: bool
     exact: bool
+    damaged: frozenset[int] = frozenset()
 
     @cached_property
     def blocks(self) -> BlockTable:
@@ -168,7 +174,9 @@ def draw_scenario(chance: random.Random) -> Scenario:
     kept = stored if known else tuple(chance.choice([0, rows, chance.randint(0, rows)]) for rows in stored)
     row_bytes = chance.choice([1024, MiB, 2 * MiB, 2 * MiB, 4 * MiB, 4 * MiB])
     growth = chance.choice([1.0, 1.0, 1.0, 0.8, 1.2])
-    dataset = Dataset(stored, kept, row_bytes, known, exact=growth == 1)
+    damaged = _draw_damaged(stored, row_bytes)
+    kept = tuple(0 if block in damaged else rows for block, rows in enumerate(kept))
+    dataset = Dataset(stored, kept, row_bytes, known, growth == 1, damaged)
     total = max(1, sum(stored)) * row_bytes
     cut = chance.choice(
         [
@@ -184,7 +192,9 @@ def draw_scenario(chance: random.Random) -> Scenario:
         epochs=chance.choice([1, 2, 2, 3]),
         seed=chance.choice([None, 0, chance.getrandbits(32)]),
         options=Options(
-            prefetch_windows=chance.choice([0, 1, 1, 2]), cache=chance.choice([None, None, "memory"])
+            prefetch_windows=chance.choice([0, 1, 1, 2]),
+            cache=chance.choice([None, None, "memory"]),
+            on_error="skip" if damaged else "raise",
         ),
         on_demand=chance.random() < 0.1,
     )
@@ -198,6 +208,15 @@ def draw_scenario(chance: random.Random) -> Scenario:
         room=chance.choice([1.0, 1.0, 1.2, 1.7, 2.5, 10.0]),
         faults=_draw_faults(chance),
     )
+
+
+def _draw_damaged(stored: tuple[int, ...], row_bytes: int) -> frozenset[int]:
+    """Draw blocks that cannot be read, by a chance of their own: what else is drawn stays the same."""
+    chance = random.Random(f"{stored} {row_bytes}")
+    if chance.random() >= _DAMAGED:
+        return frozenset()
+    blocks = range(len(stored))
+    return frozenset(chance.sample(blocks, min(len(blocks), chance.choice([1, 1, 2, 3, MOST_BLOCKS]))))
 
 
 def _draw_faults(chance: random.Random) -> Faults:

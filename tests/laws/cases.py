@@ -14,7 +14,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.laws.reference import Dealt, deal_list, order_epoch
-from windrow.core.source import BlockAddress, BlockTable, SourceIdentity
+from windrow.core.source import BlockAddress, BlockTable, DamagedBlockError, SourceIdentity
 from windrow.pipeline.budgeting import budget_program
 from windrow.pipeline.epoch import Epoch
 from windrow.pipeline.executors.seam import Executor
@@ -39,8 +39,11 @@ class BlocksReader:
     """Makes a block of its address: the numbers of its rows, and more columns made of them."""
 
     keeps: Callable[[int], bool] | None
+    damaged: frozenset[str] = frozenset()
 
     def read(self, address: BlockAddress) -> pa.Table:
+        if address.origin in self.damaged:
+            raise DamagedBlockError(f"{address.origin} is damaged")
         numbers = [x for x in range(*address.locator) if self.keeps is None or self.keeps(x)]
         return make_table(numbers)
 
@@ -55,10 +58,11 @@ def make_table(numbers: Sequence[int]) -> pa.Table:
 
 @dataclass(frozen=True)
 class BlocksSource:
-    """Blocks of so many stored rows, of which a filter may keep only some."""
+    """Blocks of so many stored rows, of which a filter may keep only some, and some may be damaged."""
 
     sizes: tuple[int, ...]
     keeps: Callable[[int], bool] | None = None
+    damaged: frozenset[int] = frozenset()
 
     @property
     def schema(self) -> pa.Schema:
@@ -71,7 +75,7 @@ class BlocksSource:
 
     @property
     def reader(self) -> BlocksReader:
-        return BlocksReader(self.keeps)
+        return BlocksReader(self.keeps, frozenset(f"block {block}" for block in self.damaged))
 
     @property
     def fingerprint(self) -> str:
@@ -136,6 +140,8 @@ class Case:
         Give the least memory that the plan accepts.
     cache, cache_limit
         Where decoded blocks are kept, and how many bytes of them.
+    damaged
+        The blocks that are damaged and left out; None: damage is an error.
     """
 
     sizes: tuple[int, ...]
@@ -151,14 +157,16 @@ class Case:
     prefetch_windows: int = 1
     cache: Literal["memory", "disk"] | None = None
     cache_limit: int | None = None
+    damaged: frozenset[int] | None = None
 
     @property
     def source(self) -> BlocksSource:
-        return BlocksSource(self.sizes, keep_some if self.change == "filtered" else None)
+        keeps = keep_some if self.change == "filtered" else None
+        return BlocksSource(self.sizes, keeps, self.damaged or frozenset())
 
     @property
     def rows_known(self) -> bool:
-        return self.change in ("none", "negated")
+        return self.change in ("none", "negated") and self.damaged is None
 
     def job(self, executor: str | Executor) -> Job:
         functions = {"negated": negate, "dropped": drop_some, "doubled": double}
@@ -179,6 +187,7 @@ class Case:
                 progress=False,
                 cache=self.cache,
                 cache_limit=self.cache_limit if self.cache else None,
+                on_error="raise" if self.damaged is None else "skip",
             ),
         )
         if not self.tight or isinstance(executor, str):
@@ -201,7 +210,8 @@ class Case:
             "dropped": lambda rows: [x for x in rows if keep_some(x)],
             "doubled": lambda rows: [x for x in rows for _ in range(2)],
         }[self.change]
-        return [change(rows) for rows in blocks]
+        damaged = self.damaged or frozenset()
+        return [[] if block in damaged else change(rows) for block, rows in enumerate(blocks)]
 
     def order(self, epoch: int) -> Rows:
         """The values of an epoch in their order."""
@@ -236,6 +246,10 @@ CASES = st.builds(
     cache=st.sampled_from([None, None, "memory", "disk"]),
     # blocks of 25 rows take 325 bytes decoded, and some thousands in a file
     cache_limit=st.none() | st.sampled_from([1, 300, 800, 20_000]),
+    # few enough to be left out
+    damaged=st.sampled_from([False, False, True]).flatmap(
+        lambda any_: st.frozensets(st.integers(0, 8), max_size=4) if any_ else st.none()
+    ),
 )
 
 

@@ -42,6 +42,18 @@ CASES = {
     ),
     "kept on disk": Case((20, 3, 17, 40, 1, 0, 25), BLOCKS, shards=2, batch_rows=7, epochs=4, cache="disk"),
     "negated, kept on disk": Case((20,) * 4, BLOCKS, batch_rows=6, change="negated", epochs=3, cache="disk"),
+    "damaged": Case((20,) * 8, BLOCKS, shards=3, batch_rows=6, epochs=2, damaged=frozenset({0, 5})),
+    "filtered, damaged, kept in memory": Case(
+        (20,) * 8,
+        BLOCKS,
+        shards=2,
+        batch_rows=6,
+        equal="pad",
+        change="filtered",
+        epochs=3,
+        cache="memory",
+        damaged=frozenset({1, 2, 7}),
+    ),
     "nothing prepared ahead": Case(
         (9, 1, 0, 13, 8), BLOCKS, shards=2, batch_rows=3, prefetch_windows=0, epochs=2
     ),

@@ -81,6 +81,19 @@ def test_the_same_global_batches_for_any_number_of_shards(case: Case, shards: in
             assert batch == order[step * 12 : (step + 1) * 12]
 
 
+@examples(100)
+@given(CASES, st.frozensets(st.integers(0, 8), min_size=1, max_size=8), WORKERS, st.integers(0, 2**16))
+def test_damaged_blocks(case: Case, damaged: frozenset[int], workers: int, scramble: int) -> None:
+    case = replace(case, damaged=damaged)
+    readings = read_shards(case, ScrambledThreads(workers, scramble))
+    assert_delivers(case, readings)
+    found = [f"block {block}" for block in sorted(damaged) if block < len(case.sizes)]
+    for reading in readings:
+        state = reading.shard.state_dict()
+        assert [f"block {block}" for block in state.get("damaged", [])] == found
+    assert readings[0].shard.stats().run.damaged_blocks == tuple(found)
+
+
 @examples(30)
 @given(CASES, st.booleans())
 def test_one_shard_after_the_other(case: Case, tight: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from windrow.core.errors import StallError
+from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.executors.seam import WindowData
 from windrow.pipeline.fetching import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
 from windrow.pipeline.held import WindowReply
@@ -21,7 +22,7 @@ def reply(*parts: int, of: int = 2, slices: int = 1) -> WindowReply:
 
 
 def test_the_window_being_consumed_and_the_next_are_fetched() -> None:
-    ahead = Ahead(epoch=3, first_window=2, windows=5)
+    ahead = Ahead(Cursor(epoch=3, window=2), windows=5)
     assert ahead.next() == 2
     ahead.fetched[2] = DATA
     assert ahead.next() == 3
@@ -37,7 +38,7 @@ def test_the_window_being_consumed_and_the_next_are_fetched() -> None:
 
 
 def test_what_is_let_go_is_fetched_when_it_is_asked_for() -> None:
-    ahead = Ahead(epoch=0, first_window=0, windows=5)
+    ahead = Ahead(Cursor(), windows=5)
     ahead.fetched[0] = DATA
     assert ahead.take(0) is DATA
     ahead.fetched[1] = DATA

@@ -21,7 +21,7 @@ from windrow.pipeline.job import Job, Options
         {"prefetch_windows": -1},
         {"prefetch_windows": 1.5},
         {"prefetch_windows": True},
-        {"on_error": "skip"},
+        {"on_error": "ignore"},
         {"progress": "always"},
         {"cache": "gpu"},
         {"cache_limit": "8", "cache": "disk"},

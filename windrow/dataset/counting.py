@@ -13,7 +13,7 @@ __all__ = ["count_rows"]
 def count_rows(chain: Chain) -> int:
     """Rows of one epoch: from the manifest, or by a pass on threads where it does not tell."""
     source = chain.source
-    if chain.job().rows_known:
+    if chain.job().rows_stated:
         return int(source.blocks.rows.sum())
     # transforms up to the last that changes the count are what has to run
     changing = [at for at, stage in enumerate(chain.before) if not stage.preserves_rows]

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from windrow.core.source import RowOrigin
 from windrow.dataset.chain import Chain
+from windrow.dataset.convertible import Convertible
 from windrow.dataset.counting import count_rows
 from windrow.dataset.head import find_schema
 from windrow.dataset.passes import Passes
+from windrow.dataset.writable import Writable
 from windrow.pipeline.delivery import Batches, Deliverable, Delivery
 from windrow.pipeline.job import Job
 from windrow.pipeline.provenance import Provenance
@@ -29,7 +31,7 @@ Self = TypeVar("Self", bound="Readable")
 
 
 @dataclass(frozen=True, repr=False)
-class Readable(Deliverable):
+class Readable(Deliverable, Writable, Convertible):
     """A description of data that can be read by the calling process; it holds nothing else."""
 
     _chain: Chain
@@ -103,7 +105,7 @@ class Readable(Deliverable):
         executor: str | Executor | EllipsisType = ...,
         memory_limit: int | str | EllipsisType | None = ...,
         prefetch_windows: int | EllipsisType = ...,
-        on_error: Literal["raise"] | EllipsisType = ...,
+        on_error: Literal["raise", "skip"] | EllipsisType = ...,
         progress: bool | Literal["auto"] | EllipsisType = ...,
         cache: Literal["memory", "disk"] | EllipsisType | None = ...,
         cache_limit: int | str | EllipsisType | None = ...,
@@ -127,7 +129,13 @@ class Readable(Deliverable):
         prefetch_windows
             Windows prepared beyond the one that is consumed; 1 by default.
         on_error
-            ``"raise"``: the first error ends the run.
+            ``"raise"`` (the default): the first error ends the run. ``"skip"``: a block (one
+            or more row groups of a file) that is damaged, and so cannot be decoded, is left
+            out: it counts as having no rows, from before any row of its window is delivered.
+            A warning names it, ``stats().run.damaged_blocks`` tells all, and saved states name
+            them by number; more than 8 are an error. All other errors end the run: a file
+            that is gone or was changed, a store that does not answer, and a block that was
+            read before and is damaged now. Rows are counted by reading, as with a filter.
         progress
             Whether to show a progress line; ``"auto"`` (the default): where standard
             error is a terminal.

@@ -41,8 +41,9 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     Each of as many nodes as there are, and at most one a shard, gets `DESTINATION_BYTES`
     or more of every task but the last of a window, more where there are over 42 nodes.
     Smaller tasks are kept where a window would not give every worker one, or, of so many
-    nodes, as large a share of the workers as objects are smaller without. Where tasks share the limit with windows, and the
-    largest window would not fit beside them, they are made smaller.
+    nodes, as large a share of the workers as objects are smaller without. Where tasks share
+    the limit with windows, and the largest window would not fit beside them, they are made
+    smaller.
     """
     if resources.limit_covers_all:
         return _make_room(program, resources, batch_rows)

@@ -19,6 +19,7 @@ class WindowCollector:
         self.layout: WindowRuns | None = None
         self.outputs: dict[int, list[Any]] = {}
         self.starts: tuple[tuple[int, int], ...] = ()
+        self.damaged: tuple[int, ...] = ()
 
     def add(self, reply: WindowReply, attempt: object) -> None:
         """Take what a reply brings; parts of an earlier attempt are void."""
@@ -27,6 +28,7 @@ class WindowCollector:
             self._attempt, self.outputs = attempt, {}
         self.layout = reply.layout
         self.starts = reply.starts
+        self.damaged = reply.damaged
         self.outputs.update(reply.outputs)
 
     @property

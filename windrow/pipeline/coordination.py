@@ -233,6 +233,8 @@ class Coordination:
         if request.shard not in self._served:
             # this coordinator, or its driver, began anew since the shard opened its epoch
             self._open(request)
+            # which comes to a window with all those before it
+            self._drive(request.batch_rows).admit(request.cursor, window - 1)
         driver = self._drive(request.batch_rows)
         if place > self._served[request.shard]:
             # what it told a coordinator that is gone since; a call that is made again tells less

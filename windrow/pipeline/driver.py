@@ -16,6 +16,8 @@ from windrow.core.sizes import format_bytes
 from windrow.pipeline.beginnings import Beginnings
 from windrow.pipeline.cache.run_cache import RunCache
 from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.damage import refuse_late
+from windrow.pipeline.damaged_blocks import DamagedBlocks
 from windrow.pipeline.executors.seam import EpochFacts, TaskRunner
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.held import HeldWindow, WindowReply
@@ -91,6 +93,7 @@ class Driver:
         self._held: dict[tuple[int, int], HeldWindow] = {}
         self._running: dict[Work, str] = {}
         self._failure: Failure | None = None
+        self._damaged = DamagedBlocks(program)
         self._beginnings = Beginnings()
         self._schema: Any = None
         self._tasks = 0
@@ -131,6 +134,7 @@ class Driver:
             If another shard reads it from another row, unless whole steps lie between.
         """
         rest = self._program.deal(batch_rows, drop_last=drop_last, start_row=cursor.row)
+        self.admit(cursor, cursor.passed)
         # windows are cut as from the epoch's begin, so that a shard that comes back may be at any step
         deal = rest.whole
         opened = self._scheduler.opened_deal(cursor.epoch)
@@ -167,7 +171,21 @@ class Driver:
         deal = self._scheduler.opened_deal(epoch)
         if self._program.job.rows_known or reply.layout is None or deal is None:
             return reply
-        return replace(reply, starts=self._scheduler.counts(epoch).starts(window, deal))
+        starts = self._scheduler.counts(epoch).starts(window, deal)
+        return replace(reply, starts=starts, damaged=self._damaged.blocks)
+
+    def admit(self, cursor: Cursor, window: int) -> None:
+        """A shard that opened an epoch at a cursor may have rows of a window, and of those before.
+
+        Raises
+        ------
+        SourceError
+            If the blocks that were left out for it contradict what has been read since.
+        """
+        known = cursor.damaged
+        counted = [block for block in known if self._rows[block] > 0]
+        self._damaged.admit(cursor.epoch, window, known, counted=counted)
+        self._rows[list(known)] = 0
 
     def take_look_out(self) -> tuple[str, ...]:
         """What users should know, one line each, and each but once."""
@@ -224,6 +242,8 @@ class Driver:
             cache_hits=self._cache.told.hits,
             cache_misses=self._cache.told.misses,
             cache_bytes=self._cache.held_bytes,
+            damaged_blocks=self._damaged.names,
+            damaged_rows=self._damaged.rows,
         )
 
     # --- what tasks tell
@@ -252,7 +272,7 @@ class Driver:
         held = self._held.get((work.epoch, work.window))
         if held is not None and held.attempt == work.attempt:
             held.take(work.part, output, ordered=task.ordering is not None)
-        self._handle(Finished(work, sum(report.rows), report.slice_bytes))
+        self._handle(Finished(work, int(self._rows[list(task.blocks)].sum()), report.slice_bytes))
         self._note_left_out()
         self._note_growth()
 
@@ -350,6 +370,7 @@ class Driver:
                 slices=self._budget.slices,
             )
         task = self._program.task(work, stage, self._rows, held.layouts)
+        task = replace(task, skips=self._damaged.places(task.blocks))
         task, cached = self._cache.prepare(task)
         self._runner.run(task, held.tables.get(work.part), *cached)
 
@@ -362,14 +383,25 @@ class Driver:
 
     def _learn(self, task: Task, report: TaskReport) -> None:
         if not self._rows_known:
+            self._leave_out(task, report)
             part = self._program.parts(task.work.epoch, task.work.window)[task.work.part]
             self._rows[part] = report.rows
+            # a task that began before another one found damage may have read it whole
+            self._rows[list(self._damaged.blocks)] = 0
             self._rows_known = bool((self._rows != UNKNOWN_ROWS).all())
         if report.schema is None:
             return
         if self._schema is None:
             self._schema = report.schema
         check_schema(self._schema, report.schema, task.addresses[0].origin)
+
+    def _leave_out(self, task: Task, report: TaskReport) -> None:
+        for damage in report.damaged:
+            if self._rows[damage.block] > 0:
+                # counted by another try at its window, meanwhile
+                raise refuse_late(damage.error)
+            if self._rows[damage.block] == UNKNOWN_ROWS:
+                self._look_out.append(self._damaged.add(task.work.epoch, task.work.window, damage))
 
     def _shape(self, epoch: int) -> Any:
         return self._program.shape(epoch, self._rows)

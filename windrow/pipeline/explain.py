@@ -76,6 +76,8 @@ class Explanation:
         What the user should know, a line each.
     cache
         Where decoded blocks are kept, and how many; empty without ``options(cache=...)``.
+    skips_damaged
+        Whether damaged blocks are left out.
 
     Examples
     --------
@@ -110,6 +112,7 @@ class Explanation:
     look_out: tuple[str, ...] = ()
     cache: str = ""
     rows_bounded: bool = True
+    skips_damaged: bool = False
 
     def __str__(self) -> str:
         lines = [
@@ -133,7 +136,10 @@ class Explanation:
     def _rows(self) -> str:
         if self.rows_known:
             return f"{self.rows:,} an epoch"
-        return f"{'at most' if self.rows_bounded else 'about'} {self.rows:,} an epoch, to be counted"
+        left_out = ", damaged blocks left out" if self.skips_damaged else ""
+        return (
+            f"{'at most' if self.rows_bounded else 'about'} {self.rows:,} an epoch, to be counted{left_out}"
+        )
 
     def _windows(self) -> str:
         if self.windows <= 1:
@@ -209,6 +215,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
         rows=rows,
         rows_known=job.rows_known,
         rows_bounded=blocks.rows_bounded,
+        skips_damaged=job.skips_damaged,
         decoded_bytes=int(blocks.decoded_bytes.sum()),
         bytes_exact=blocks.bytes_exact,
         transforms=(len(job.before), len(job.after)),

@@ -101,7 +101,8 @@ class Failure:
 
 
 def _cause(exc: BaseException) -> BaseException | None:
-    return exc.__cause__ or exc.__context__
+    # what was raised "from None" has a context that is not to be told: it may quote credentials
+    return exc.__cause__ if exc.__suppress_context__ else exc.__context__
 
 
 def _pickled(exc: BaseException, dumps: Callable[[BaseException], bytes]) -> bytes | None:

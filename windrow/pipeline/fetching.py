@@ -13,6 +13,7 @@ from typing import Any
 
 from windrow.core.errors import StallError
 from windrow.pipeline.collector import WindowCollector
+from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.executors.seam import WindowData
 from windrow.pipeline.held import WindowReply
 from windrow.pipeline.scheduling.events import Place
@@ -43,9 +44,13 @@ class Ahead:
         Nothing before it is needed any more.
     fetched
         What waits to be taken.
+    cursor
+        Where the shard opened the epoch, and all blocks that it knows by now to be left out as damaged.
     """
 
-    def __init__(self, epoch: int, first_window: int, windows: int) -> None:
+    def __init__(self, cursor: Cursor, windows: int) -> None:
+        epoch, first_window = cursor.epoch, cursor.window
+        self.cursor = cursor
         self.place = Place(epoch, first_window)
         self.fetched: dict[int, WindowData] = {}
         self._epoch = epoch
@@ -57,6 +62,11 @@ class Ahead:
     def want(self, window: int) -> None:
         """The consumer asks for a window."""
         self._wanted, self._paused = window, False
+
+    def keep(self, window: int, data: WindowData) -> None:
+        """A window has been fetched."""
+        self.fetched[window] = data
+        self.cursor = self.cursor.leaving_out(data.damaged)
 
     def take(self, window: int) -> WindowData | None:
         """A window, if it is here."""
@@ -187,4 +197,4 @@ def fetch_window(shard: int, epoch: int, window: int) -> Generator[Ask | Load | 
         else:
             collector.add(loaded, attempt)
     slices = [list(chain.from_iterable(handles)) for handles in collector.slices()]
-    return WindowData(collector.layout, slices, look_out, collector.starts)
+    return WindowData(collector.layout, slices, look_out, collector.starts, collector.damaged)

@@ -31,6 +31,9 @@ class WindowReply:
     starts
         Where rows are counted as they are read: this window and those behind it that hold rows
         of its last step, each with the row of the epoch at which it begins.
+    damaged
+        The blocks that are left out as damaged by now: all of this window and those before, and
+        perhaps more.
     """
 
     attempt: int
@@ -39,6 +42,7 @@ class WindowReply:
     outputs: dict[int, list[Any]]
     look_out: tuple[str, ...] = ()
     starts: tuple[tuple[int, int], ...] = ()
+    damaged: tuple[int, ...] = ()
 
 
 @dataclass

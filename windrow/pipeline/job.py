@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Job", "Options"]
 
 _EXECUTORS = ("auto", "threads", "ray")
+_ON_ERROR = ("raise", "skip")
 _PROGRESS = ("auto", True, False)
 _CACHES = (None, "memory", "disk")
 
@@ -37,7 +38,8 @@ class Options:
     prefetch_windows
         Windows prepared beyond the one being consumed.
     on_error
-        ``"raise"``: the first error ends the run.
+        ``"raise"``: the first error ends the run. ``"skip"``: blocks that are damaged count as
+        having no rows.
     progress
         Show a progress line: ``"auto"`` where standard error is a terminal.
     cache
@@ -57,7 +59,7 @@ class Options:
     executor: str | Executor = "auto"
     memory_limit: int | str | None = None
     prefetch_windows: int = 1
-    on_error: Literal["raise"] = "raise"
+    on_error: Literal["raise", "skip"] = "raise"
     progress: bool | Literal["auto"] = "auto"
     cache: Literal["memory", "disk"] | None = None
     cache_limit: int | str | None = None
@@ -73,8 +75,8 @@ class Options:
         windows = self.prefetch_windows
         if not isinstance(windows, int) or isinstance(windows, bool) or windows < 0:
             raise PlanError(f"prefetch_windows={windows!r} must be an integer of 0 or more")
-        if self.on_error != "raise":
-            raise PlanError(f"on_error={self.on_error!r} must be 'raise'")
+        if self.on_error not in _ON_ERROR:
+            raise PlanError(f"on_error={self.on_error!r} must be 'raise' or 'skip'")
         if self.progress not in _PROGRESS:
             raise PlanError(f"progress={self.progress!r} must be 'auto', True or False")
         self._check_cache()
@@ -156,6 +158,16 @@ class Job:
         return self.options.cache if self.epochs != 1 or self.options.keep_cache else None
 
     @property
+    def skips_damaged(self) -> bool:
+        """Whether blocks that are damaged count as having no rows."""
+        return self.options.on_error == "skip"
+
+    @property
+    def rows_stated(self) -> bool:
+        """Whether the source states the rows that each block delivers, if it can be read."""
+        return self.source.blocks.rows_known and all(stage.preserves_rows for stage in self.before)
+
+    @property
     def rows_known(self) -> bool:
         """Whether row counts are known before anything is read."""
-        return self.source.blocks.rows_known and all(stage.preserves_rows for stage in self.before)
+        return self.rows_stated and not self.skips_damaged

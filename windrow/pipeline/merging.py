@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 from windrow.core.errors import PlanError, StateError
@@ -60,10 +61,22 @@ def merge_state_dicts(
     numbers = range(len(parsed))
     first = min(numbers, key=lambda number: _place(parsed[number]))
     last = max(numbers, key=lambda number: _place(parsed[number]))
+    for earlier, later in pairwise(sorted(parsed, key=_place)):
+        _check_damaged(earlier, later)
     if _place(parsed[first]) == _place(parsed[last]):
         return dict(states[0])
     _tell(parsed, first, last, on_mismatch)
     return dict(states[first if on_mismatch == "repeat" else last])
+
+
+def _check_damaged(earlier: State, later: State) -> None:
+    """What is left out as damaged stays so, and is the same for all shards of a stream."""
+    missing = set(earlier.damaged) - set(later.damaged)
+    if missing or (_place(earlier) == _place(later) and earlier.damaged != later.damaged):
+        raise StateError(
+            f"the states are of different streams: blocks {list(earlier.damaged)} were left out as damaged in one, "
+            f"blocks {list(later.damaged)} in the other; processes that read for themselves must see the same files"
+        )
 
 
 def _place(state: State) -> tuple[int, int]:

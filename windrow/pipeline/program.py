@@ -77,7 +77,8 @@ class Program:
     @property
     def context(self) -> TaskContext:
         """What all tasks share."""
-        return TaskContext(reader=self.job.source.reader, before=self.job.before)
+        job = self.job
+        return TaskContext(reader=job.source.reader, before=job.before, skips_damaged=job.skips_damaged)
 
     @property
     def task_bytes(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ class Provenance:
     ----------
     job
         Whose epochs.
+    damaged
+        The blocks that count as having no rows.
 
     Raises
     ------
@@ -34,11 +36,12 @@ class Provenance:
         If the source cannot tell.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, damaged: Sequence[int] = ()) -> None:
         if not isinstance(job.source, TracingSource):
             raise PlanError(f"{job.source!r} cannot tell where its rows are stored")
         self._source: TracingSource = job.source
         self._program = Program(job, 1, False, (0,))
+        self.damaged = tuple(damaged)
         self._rows: NDArray[np.int64] | None = None
 
     @property
@@ -82,7 +85,8 @@ class Provenance:
                     f"{changing[0]} with preserves_rows=False makes rows that are stored nowhere: take "
                     "options(row_id=...), and keep that column"
                 )
-            self._rows = self._program.stored_rows if job.rows_known else self._source.count_blocks()
+            self._rows = self._source.count_blocks().copy()
+            self._rows[list(self.damaged)] = 0
         return self._rows
 
     def _blocks(

@@ -144,6 +144,22 @@ class RunReader:
         """Rows of the epoch, as far as its windows have told."""
         return self._walk.total
 
+    @property
+    def damaged(self) -> frozenset[int]:
+        """The blocks that are left out as damaged, as far as its windows have told."""
+        return self._walk.damaged
+
+    def has_more(self, rows: int) -> bool:
+        """Whether this shard has rows after its first ``rows``; waits until that is certain.
+
+        True where reading was ended, or failed, before it was.
+        """
+        began, warned = time.monotonic(), False
+        while not self._walk.tells(rows, timeout=_LOOK_SECONDS):
+            self.give_sign()
+            warned = self._check_stall(began, warned)
+        return self._walk.handed_rows > rows or not self._walk.is_whole
+
     def window_before(self, row: int) -> tuple[int, int]:
         """The window that holds the row before a row of the epoch, and the row at which it begins."""
         return max(start for start in tuple(self._walk.starts.items()) if start[1] < row)
@@ -253,7 +269,13 @@ class _Walk:
         self._stopped = threading.Event()
         self.starts: dict[int, int] = {}
         self.total = facts.total
+        self.damaged: frozenset[int] = frozenset()
         self.look_out: deque[str] = deque()
+        # rows of the runs handed out, and whether they are all that the shard gets
+        self.handed_rows = 0
+        self.is_whole = False
+        self._ended = False
+        self._handed = threading.Condition()
         self._stash: list[tuple[int, Future[_PlacedRun | None]]] = []
         self.queue: queue.SimpleQueue[Future[_PlacedRun | None]] = queue.SimpleQueue()
 
@@ -276,11 +298,26 @@ class _Walk:
                     return
             for _, future in sorted(self._stash, key=lambda entry: entry[0]):
                 self.queue.put(future)
+            self.is_whole = True
             end.set_result(None)
         except BaseException as error:
             end.set_exception(error)
         finally:
             self.queue.put(end)
+            with self._handed:
+                self._ended = True
+                self._handed.notify_all()
+
+    def tells(self, rows: int, timeout: float) -> bool:
+        """Wait until more than ``rows`` rows have been handed out, or none follow; returns whether so."""
+        with self._handed:
+            return self._handed.wait_for(lambda: self._ended or self.handed_rows > rows, timeout)
+
+    def _hand(self, future: Future[_PlacedRun | None], rows: int) -> None:
+        self.queue.put(future)
+        with self._handed:
+            self.handed_rows += rows
+            self._handed.notify_all()
 
     def _walk_window(self, window: int) -> bool:
         """Hand out the runs of a window; returns False when reading has been stopped."""
@@ -294,6 +331,7 @@ class _Walk:
                 self._report(window)(0, True)
                 return True
             self.starts.update(data.starts)
+            self.damaged = self.damaged.union(data.damaged)
             self.total = data.layout.total if self.total is None else self.total
             handed = self._hand_out(window, data, data.layout, handed)
             if self._stopped.is_set():
@@ -313,7 +351,7 @@ class _Walk:
                 return number
             if self._stopped.is_set():
                 return None
-            self.queue.put(self._submit(window, data, run, uses))
+            self._hand(self._submit(window, data, run, uses), run.rows - run.skip)
         self._stash.extend((run.place, self._submit(window, data, run, uses)) for run in padding)
         uses.finish()
         return None

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from windrow.pipeline.batches import align_runs
 from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.damaged_blocks import blocks_passed
 from windrow.pipeline.delivery import Check, Delivery
 from windrow.pipeline.executors.seam import EpochFacts, Feed
 from windrow.pipeline.prefetch import Prefetcher
@@ -109,23 +110,49 @@ class Reading:
         if self.steps == 0:
             return self._opened
         if self._has_nothing_left():
-            return Cursor(self.epoch + 1)
+            return self._leave_out(self.facts.windows).next_epoch()
         row = deal.start_row + self.steps * deal.step_rows
+        dealt = (deal.shards, deal.batch_rows)
         if self._program.job.rows_known:
-            cursor = self._program.locate(self.epoch, row)
-        else:
-            # what lies behind that window may not be counted yet
-            cursor = Cursor(self.epoch, row, *self._reader.window_before(row))
-        return replace(cursor, dealt=(deal.shards, deal.batch_rows))
+            return replace(self._program.locate(self.epoch, row), dealt=dealt)
+        # every shard has had the window in which its last step begins; what lies behind that in which
+        # it ends may not be counted yet
+        begun, _ = self._reader.window_before(row - deal.step_rows + 1)
+        window, window_row = self._reader.window_before(row)
+        return Cursor(self.epoch, row, window, window_row, dealt, self._leave_out(begun).damaged)
+
+    def next_epoch(self, *, whole: bool) -> Cursor:
+        """Where the next epoch begins, when this one has been read to its end or was left."""
+        if not self._reader.damaged or not (whole or self.steps):
+            return self._opened.next_epoch()
+        if whole:
+            return self._leave_out(self.facts.windows).next_epoch()
+        at = self.cursor
+        return at if at.epoch > self.epoch else at.next_epoch()
+
+    @property
+    def known(self) -> Cursor:
+        """Where the epoch was opened, with all damaged blocks that are known by now."""
+        return self._opened.leaving_out(self._reader.damaged)
+
+    def _leave_out(self, window: int) -> Cursor:
+        """Where the epoch was opened, with the damaged blocks of its windows up to one that all shards had.
+
+        Those behind are known to some shards and not to others, and states of all are equal.
+        """
+        found = blocks_passed(self._program, self.epoch, window, self._reader.damaged)
+        return self._opened.leaving_out(found)
 
     def _has_nothing_left(self) -> bool:
         deal, total = self.facts.deal, self.facts.total
         if total is not None:
             # the first shard has the most steps
             return self.steps >= deal.steps(total, 0)
-        # where rows are counted on the way, only a short last step tells all shards alike that it is the last
+        # where rows are counted on the way, all shards say alike only what is certain
+        if self._reader.has_more(self.steps * deal.batch_rows):
+            return False
         found = self._reader.total
-        return found is not None and self.steps > deal.full_steps(found)
+        return found is not None and self.steps >= deal.steps(found, 0)
 
     def length(self) -> int:
         """Steps of the whole epoch."""

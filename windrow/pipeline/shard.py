@@ -160,7 +160,8 @@ class Shard(Deliverable):
         if total is None:
             raise PlanError(
                 "how many rows an epoch has is not known before a filter or a row-changing transform has "
-                "run: read an epoch first, or use count() on the dataset, which reads it once"
+                "run, or damaged blocks are left out: read an epoch first, or use count() on the dataset, "
+                "which reads it once where the footers do not tell"
             )
         return self._program.deal(batch_size, drop_last=drop_last).steps(total, self._shard)
 
@@ -169,7 +170,8 @@ class Shard(Deliverable):
 
         It names the place behind the last batch that was handed out, is the same on all
         shards at the same step, holds JSON values only and takes less than 1 KB. An epoch that
-        was left early counts as consumed.
+        was left early counts as consumed. Blocks that ``on_error="skip"`` has left out are named
+        by number, as far as every shard has come to them.
 
         Examples
         --------
@@ -253,16 +255,15 @@ class Shard(Deliverable):
         with self._lock:
             self._check_free()
             rows = self._batch_rows if batch_size is None else batch_size
-            self._go_to(
-                skip_steps(
-                    self._program,
-                    self._at,
-                    count,
-                    batch_rows=rows,
-                    drop_last=drop_last,
-                    total=self._total_rows(),
-                )
+            cursor = skip_steps(
+                self._program,
+                self._at,
+                count,
+                batch_rows=rows,
+                drop_last=drop_last,
+                total=self._total_rows(),
             )
+            self._go_to(cursor.leaving_out(self._at.damaged))
 
     def provenance(self, step: int) -> list[RowOrigin]:
         """Where the rows of this shard's batch of a step are stored, from the plan.
@@ -280,8 +281,8 @@ class Shard(Deliverable):
         """
         if self._latest is None:
             raise PlanError("provenance() tells of the epoch that is read or was read last: read one first")
-        if self._provenance is None:
-            self._provenance = Provenance(self._program.job)
+        if self._provenance is None or self._provenance.damaged != self._damaged:
+            self._provenance = Provenance(self._program.job, self._damaged)
         rows = self._latest.step_of(step, self._shard, self._provenance.total)
         if rows is None:
             raise PlanError(f"shard {self._shard} has no step {step!r} in epoch {self._latest_epoch}")
@@ -372,7 +373,7 @@ class Shard(Deliverable):
         job = self._program.job
         if delivery.check is not None and not job.before and not job.after:
             source = job.source
-            delivery.check(source.schema, source.null_counts if job.rows_known else {})
+            delivery.check(source.schema, source.null_counts if job.rows_stated else {})
 
     def _warn(self, facts: EpochFacts) -> None:
         for line in (*facts.look_out, *find_unequal_steps(facts, self._program.shards)):
@@ -387,6 +388,13 @@ class Shard(Deliverable):
         if self._latest is not None:
             return self._latest.batch_rows
         return None if self._at.dealt is None else self._at.dealt[1]
+
+    @property
+    def _damaged(self) -> tuple[int, ...]:
+        """The blocks that are known by now to be left out as damaged."""
+        iterator = self._iterator()
+        known = self._at if iterator is None else iterator.reading.known
+        return known.damaged
 
     def _go_to(self, cursor: Cursor) -> None:
         self._at = cursor
@@ -405,7 +413,7 @@ class Shard(Deliverable):
         if iterator is not None:
             iterator.close()
         if self._cursor.epoch == epoch:
-            self._at = Cursor(epoch=epoch + 1)
+            self._at = self._at.next_epoch()
 
     # --- what an open epoch tells
 
@@ -431,6 +439,6 @@ class Shard(Deliverable):
         self._open = None
         self._epochs += whole
         # what was not delivered for an error is delivered next
-        self._at = reading.cursor if failed else Cursor(epoch=reading.epoch + 1)
+        self._at = reading.cursor if failed else reading.next_epoch(whole=whole)
         if failed:
             self._line.drop()

@@ -15,8 +15,9 @@ def skip_steps(
 ) -> Cursor:
     """The cursor ``count`` steps behind another, across epochs.
 
-    ``total`` are the rows of an epoch. Where they are not known, the cursor stays in its epoch
-    and keeps its window, from which on rows are counted.
+    ``total`` are the rows of an epoch. Where they are not known, the cursor stays in its epoch.
+    Where those of single blocks are not, it keeps its window, or that of the epoch's begin, from
+    which on rows are counted.
 
     Raises
     ------
@@ -34,11 +35,10 @@ def skip_steps(
     if steps == 0:
         return at
     deal = program.deal(rows, drop_last=drop_last, start_row=at.row)
-    if total is None:
-        return Cursor(at.epoch, at.row + steps * deal.step_rows, at.window, at.window_row)
-    left = deal.steps(total, 0)
-    if steps < left:
-        return program.locate(at.epoch, at.row + steps * deal.step_rows)
+    if total is None or steps < (left := deal.steps(total, 0)):
+        row = at.row + steps * deal.step_rows
+        known = program.job.rows_known
+        return program.locate(at.epoch, row) if known else Cursor(at.epoch, row, at.window, at.window_row)
     whole = program.deal(rows, drop_last=drop_last)
     last, steps_of_epoch = program.job.epochs, whole.steps(total, 0)
     if not steps_of_epoch:
@@ -48,4 +48,5 @@ def skip_steps(
     epoch = at.epoch + 1 + passed
     if last is not None and epoch >= last:
         return Cursor(last)
-    return program.locate(epoch, steps * whole.step_rows)
+    row = steps * whole.step_rows
+    return program.locate(epoch, row) if program.job.rows_known else Cursor(epoch, row)

@@ -36,6 +36,7 @@ _FORMAT_VERSION = 1
 _DIGEST_DIGITS = 16
 
 _TEXTS = ("fingerprint", "schema", "sizes", "filter")
+_DAMAGED = "damaged"
 _COUNTS = ("order", "files", "rows", "block_bytes", "row_changes", "epoch", "row", "window", "window_row")
 _MAYBE = ("blocks_per_window", "bytes_per_window", "seed", "shards", "batch_size")
 
@@ -61,6 +62,8 @@ class State:
         The `Cursor`.
     shards, batch_size
         How the epoch was dealt; None before a batch size was known.
+    damaged
+        The blocks that have been left out as damaged, by number.
     """
 
     order: int
@@ -81,12 +84,13 @@ class State:
     window_row: int = 0
     shards: int | None = None
     batch_size: int | None = None
+    damaged: tuple[int, ...] = ()
 
     @property
     def cursor(self) -> Cursor:
         """How far the stream has been consumed."""
         dealt = None if self.shards is None or self.batch_size is None else (self.shards, self.batch_size)
-        return Cursor(self.epoch, self.row, self.window, self.window_row, dealt)
+        return Cursor(self.epoch, self.row, self.window, self.window_row, dealt, self.damaged)
 
     def at(self, cursor: Cursor, *, shards: int | None, batch_size: int | None) -> State:
         """The state of the same stream at a place."""
@@ -98,11 +102,16 @@ class State:
             window_row=cursor.window_row,
             shards=shards,
             batch_size=batch_size,
+            damaged=cursor.damaged,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """The state in JSON values, under 1 KB."""
         body = {"format": _FORMAT, "version": _FORMAT_VERSION, **vars(self)}
+        # a stream without damage has states that need not be told of it
+        del body[_DAMAGED]
+        if self.damaged:
+            body[_DAMAGED] = list(self.damaged)
         return {**body, "check": _digest(body)}
 
 
@@ -146,7 +155,7 @@ def parse_state(state: object) -> State:
         )
     del body["format"]
     fields = {name: _read(body, name) for name in (*_TEXTS, *_COUNTS, *_MAYBE)}
-    parsed = State(**fields)
+    parsed = State(**fields, damaged=_read_damaged(body))
     if parsed.to_dict() != dict(state):
         raise _damaged("its check sum does not fit, or it has entries that no state has")
     return parsed
@@ -184,6 +193,8 @@ def check_state(state: State, job: Job, *, admit_appended: bool = False) -> Job:
     differences = find_differences(state, here)
     if differences:
         raise StateError(f"the state is not of this stream: {'; '.join(differences)}")
+    if state.damaged:
+        _check_damaged(state.damaged, job)
     return job
 
 
@@ -210,7 +221,9 @@ def check_cursor(cursor: Cursor, program: Program) -> Cursor:
     if not program.job.rows_known:
         return cursor
     found = program.locate(cursor.epoch, cursor.row)
-    if found.epoch == cursor.epoch and found != cursor:
+    # where rows are counted as they are read, a window's end is not yet the begin of the next
+    before = program.locate(cursor.epoch, max(0, cursor.row - 1))
+    if found.epoch == cursor.epoch and cursor not in (found, replace(before, row=cursor.row)):
         raise _damaged(f"row {cursor.row} of epoch {cursor.epoch} lies in another window")
     return replace(found, dealt=cursor.dealt)
 
@@ -329,6 +342,25 @@ def _read(body: Mapping[str, Any], name: str) -> Any:
     if number is None or (number < 0 and name != "seed"):
         raise _damaged(f"{name}={_shorten(value)} is no count")
     return number
+
+
+def _read_damaged(body: Mapping[str, Any]) -> tuple[int, ...]:
+    blocks = body.get(_DAMAGED, [])
+    if not isinstance(blocks, list) or not all(type(block) is int and block >= 0 for block in blocks):
+        raise _damaged(f"{_DAMAGED}={_shorten(blocks)} are no numbers of blocks")
+    return tuple(blocks)
+
+
+def _check_damaged(blocks: tuple[int, ...], job: Job) -> None:
+    """Make sure that a job can leave out what a state has left out."""
+    if max(blocks) >= len(job.source.blocks.rows):
+        raise _damaged(f"there is no block {max(blocks)}")
+    if not job.skips_damaged:
+        names = "; ".join(address.origin for address in job.source.addresses(blocks))
+        raise StateError(
+            f"the state has left out damaged blocks ({names}), and without them rows have other places: go on "
+            "with options(on_error='skip')"
+        )
 
 
 def _damaged(why: str) -> StateError:

@@ -63,6 +63,8 @@ class RunStats:
         Blocks that were kept decoded from before, and that were read from the source.
     cache_bytes
         What decoded blocks take that are kept now; on disk, what this run has written.
+    damaged_blocks, damaged_rows
+        The blocks that ``on_error="skip"`` leaves out, by path and row group, and their rows as stored.
     """
 
     tasks: int = 0
@@ -78,6 +80,8 @@ class RunStats:
     cache_hits: int = 0
     cache_misses: int = 0
     cache_bytes: int = 0
+    damaged_blocks: tuple[str, ...] = ()
+    damaged_rows: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -20,6 +22,7 @@ from windrow.core.memory import BufferPool
 from windrow.core.source import BlockAddress, BlockPart, BlockReader, ScatteringPart
 from windrow.pipeline.cache.disk import DiskCache
 from windrow.pipeline.cache.reader import CacheReport, CachingReader, Tables
+from windrow.pipeline.damage import Damage, find_damage, late_damage
 from windrow.pipeline.scheduling.events import Work
 from windrow.pipeline.transforms import MapBatches, apply_maps, check_schema
 from windrow.shuffle.group import group_rows
@@ -31,6 +34,9 @@ __all__ = ["MapOutput", "Ordering", "Task", "TaskContext", "TaskReport", "run_ta
 
 # [destination][slice] -> pieces, one for each table that was read
 MapOutput = list[list[list[Piece]]]
+
+# of a block that counts as having no rows
+_NOTHING = pa.table({})
 
 
 @dataclass(frozen=True)
@@ -45,11 +51,14 @@ class TaskContext:
         Transforms before the shuffle.
     disk
         Where decoded blocks are kept on disk, or None.
+    skips_damaged
+        Whether a block that is damaged counts as having no rows, where its rows have no places yet.
     """
 
     reader: BlockReader
     before: tuple[MapBatches, ...]
     disk: DiskCache | None = None
+    skips_damaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,6 +102,8 @@ class Task:
         The blocks whose tables are kept and come with the task, by their place in ``blocks``.
     keeps
         The blocks whose tables are to be kept, in the same way.
+    skips
+        The blocks that are known to be damaged and count as having no rows, in the same way.
     """
 
     work: Work
@@ -103,6 +114,7 @@ class Task:
     ordering: Ordering | None
     found: tuple[int, ...] = ()
     keeps: tuple[int, ...] = ()
+    skips: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,6 +133,8 @@ class TaskReport:
         Seconds since the epoch of Unix.
     cache
         What it found and kept of decoded blocks.
+    damaged
+        The blocks that it found damaged, and counted as having no rows.
     """
 
     rows: tuple[int, ...]
@@ -129,6 +143,7 @@ class TaskReport:
     start_time: float
     stop_time: float
     cache: CacheReport = CacheReport()
+    damaged: tuple[Damage, ...] = ()
 
 
 def run_task(
@@ -166,24 +181,26 @@ def run_task(
     kept: list[pa.Table] = []
     layouts = ordering.layouts if ordering else ()
     output: MapOutput = [[[] for _ in range(layout.slices)] for layout in layouts]
-    for at, parts in enumerate(_blocks(context, task, tables, reader)):
-        block_rows = 0
-        for part in parts:
-            seen.add(part, task.addresses[at].origin)
-            if ordering is None:
-                kept.append(part)
-            elif part.num_rows:
-                part = part if between is None else _PausingPart(part, between)
-                _group_part(part, ordering, ordering.offsets[at] + block_rows, output, pool)
-            block_rows += part.num_rows
-        _check_rows(task, at, block_rows)
-        seen.rows.append(block_rows)
+    with late_damage() if context.skips_damaged else nullcontext():
+        for at, parts in enumerate(_blocks(context, task, tables, reader, seen)):
+            block_rows = 0
+            for part in parts:
+                seen.add(part, task.addresses[at].origin)
+                if ordering is None:
+                    kept.append(part)
+                elif part.num_rows:
+                    part = part if between is None else _PausingPart(part, between)
+                    _group_part(part, ordering, ordering.offsets[at] + block_rows, output, pool)
+                block_rows += part.num_rows
+            _check_rows(task, at, block_rows)
+            seen.rows.append(block_rows)
     sizes = (
         (sum(table.nbytes for table in kept),)
         if ordering is None
         else tuple(sum(_slice_bytes(output, i)) for i in range(layouts[0].slices))
     )
-    report = TaskReport(tuple(seen.rows), sizes, seen.schema, start_time, time.time(), reader.report())
+    told = (start_time, time.time(), reader.report(), tuple(seen.damaged))
+    report = TaskReport(tuple(seen.rows), sizes, seen.schema, *told)
     return report, (kept if ordering is None else output), reader.kept
 
 
@@ -216,6 +233,7 @@ class _Seen:
 
     def __init__(self) -> None:
         self.rows: list[int] = []
+        self.damaged: list[Damage] = []
         self.schema: pa.Schema | None = None
 
     def add(self, part: BlockPart, origin: str) -> None:
@@ -227,16 +245,34 @@ class _Seen:
 
 
 def _blocks(
-    context: TaskContext, task: Task, tables: Sequence[pa.Table] | None, reader: CachingReader
+    context: TaskContext,
+    task: Task,
+    tables: Sequence[pa.Table] | None,
+    reader: CachingReader,
+    seen: _Seen,
 ) -> Iterator[Iterable[BlockPart]]:
     """The parts of each block; transforms need a whole block at once."""
-    if tables is not None:
-        yield from ([table] for table in tables)
-    elif context.before or task.ordering is None:
-        for at, address in enumerate(task.addresses):
-            yield [apply_maps(reader.read(at), context.before, address.origin)]
-    else:
-        yield from (reader.parts(at) for at in range(len(task.addresses)))
+    for at, address in enumerate(task.addresses):
+        if at in task.skips:
+            yield [_NOTHING]
+        elif tables is not None:
+            yield [tables[at]]
+        elif context.before or task.ordering is None:
+            table = _read(context, task, reader, at, seen)
+            yield [table if table is _NOTHING else apply_maps(table, context.before, address.origin)]
+        else:
+            yield reader.parts(at)
+
+
+def _read(context: TaskContext, task: Task, reader: CachingReader, at: int, seen: _Seen) -> pa.Table:
+    """Read a block; nothing where it is damaged and may count as having no rows."""
+    if not context.skips_damaged or task.rows[at] is not None:
+        return reader.read(at)
+    found = find_damage(partial(reader.read, at), task.blocks[at])
+    if not isinstance(found, Damage):
+        return found
+    seen.damaged.append(found)
+    return _NOTHING
 
 
 def _check_rows(task: Task, at: int, rows: int) -> None:

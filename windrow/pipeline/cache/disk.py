@@ -8,6 +8,8 @@ import shutil
 import tempfile
 import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,15 @@ class DiskCache:
         if tables is not None:
             self._trusted.add(block)
         return tables
+
+    @contextmanager
+    def reading(self, block: int) -> Iterator[None]:
+        """Be the only one on this machine that reads a block; whoever waited finds it kept, as a rule."""
+        with ExitStack() as alone:
+            # where it cannot be had, the worst is that a block is read twice
+            with suppress(OSError):
+                alone.enter_context(self._open().only_one(block))
+            yield
 
     def keep(self, block: int, tables: list[pa.Table]) -> int:
         """Keep the tables of a block, if they fit; returns the bytes written."""

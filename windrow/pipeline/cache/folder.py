@@ -9,6 +9,8 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import struct
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +20,11 @@ __all__ = ["SharedFolder", "sweep_folders"]
 
 _LEASE = "lease"
 _TAKEN = "taken"
+_READING = "reading"
+# the system's `struct flock`: kind, whence, start, length, process
+_FLOCK = "hhqqi"
+# a store that has not answered for so long is asked once more by somebody else
+_PATIENCE_SECONDS, _LONGEST_WAIT_SECONDS = 60.0, 0.02
 UNFINISHED = ".tmp"
 
 
@@ -47,6 +54,16 @@ class SharedFolder:
             note(taken + size_bytes)
             return True
 
+    @contextmanager
+    def only_one(self, number: int) -> Iterator[None]:
+        """Be the only thread of all processes that has this number, or wait for so long that it is hopeless."""
+        descriptor = os.open(self.path / _READING, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            _lock_byte(descriptor, number)
+            yield
+        finally:
+            os.close(descriptor)
+
     def give_back(self, size_bytes: int) -> None:
         """Give back room that was taken."""
         with _taken_bytes(self.path) as (taken, note):
@@ -67,6 +84,20 @@ def _taken_bytes(path: Path) -> Iterator[tuple[int, Callable[[int], None]]]:
         yield int(os.pread(descriptor, 32, 0) or 0), note
     finally:
         os.close(descriptor)
+
+
+def _lock_byte(descriptor: int, number: int) -> None:
+    """Lock one byte of an open file; the system lets go of it when the file is closed, however that is."""
+    until, wait = time.monotonic() + _PATIENCE_SECONDS, 0.001
+    lock = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
+    while time.monotonic() < until:
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, lock)
+        except BlockingIOError:
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+        else:
+            return
 
 
 def _tidy(path: Path) -> None:

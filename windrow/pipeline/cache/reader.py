@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -122,30 +123,30 @@ class CachingReader:
 
     def read(self, at: int) -> pa.Table:
         """A block as one table."""
-        tables = self._find(at)
-        # what is kept of a block without rows has lost its schema
-        if tables:
-            return pa.concat_tables(tables)
-        table = self._reader.read(self._addresses[at])
-        if self._is_wanted(at):
-            # transforms see what later epochs will see
-            table = _seal(table.combine_chunks())
-            self._keep(at, [table])
-        return table
+        with self._look_up(at) as tables:
+            # what is kept of a block without rows has lost its schema
+            if tables:
+                return pa.concat_tables(tables)
+            table = self._reader.read(self._addresses[at])
+            if self._is_wanted(at):
+                # transforms see what later epochs will see
+                table = _seal(table.combine_chunks())
+                self._keep(at, [table])
+            return table
 
     def parts(self, at: int) -> Iterator[BlockPart]:
         """A block part by part, as `BlockReader.parts` has it."""
-        tables = self._find(at)
-        if tables is not None:
-            yield from (_KeptPart(table, self._share_schema(table.schema)) for table in tables)
-            return
-        parts = self._reader.parts(self._addresses[at])
-        if not self._is_wanted(at):
-            yield from parts
-            return
-        tables = []
-        yield from record_parts(parts, tables)
-        self._keep(at, tables)
+        with self._look_up(at) as tables:
+            if tables is not None:
+                yield from (_KeptPart(table, self._share_schema(table.schema)) for table in tables)
+                return
+            parts = self._reader.parts(self._addresses[at])
+            if not self._is_wanted(at):
+                yield from parts
+                return
+            tables = []
+            yield from record_parts(parts, tables)
+            self._keep(at, tables)
 
     def _share_schema(self, schema: pa.Schema) -> pa.Schema:
         """The same object for equal schemas, as a reader has it: outputs then are as large as its own.
@@ -156,12 +157,24 @@ class CachingReader:
             self._schema = schema
         return self._schema
 
+    @contextmanager
+    def _look_up(self, at: int) -> Iterator[Tables | None]:
+        """What is kept of a block; None where it is to be read, meanwhile by nobody else."""
+        tables = self._find(at)
+        with ExitStack() as alone:
+            if tables is None and self._disk is not None and self._disk.has_room:
+                alone.enter_context(self._disk.reading(self._blocks[at]))
+                tables = self._find(at)
+                if tables is not None:
+                    alone.close()
+            self._hits += tables is not None
+            self._misses += tables is None
+            yield tables
+
     def _find(self, at: int) -> Tables | None:
         tables = self._found.get(at)
         if tables is None and self._disk is not None:
             tables = self._disk.find(self._blocks[at])
-        self._hits += tables is not None
-        self._misses += tables is None
         return tables
 
     def _is_wanted(self, at: int) -> bool:

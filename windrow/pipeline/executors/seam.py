@@ -99,7 +99,7 @@ class WindowData:
         The pieces of each slice; emptied slice by slice as they are used up.
     look_out
         What users should know by now, one line each.
-    starts
+    starts, damaged
         As in `WindowReply`.
     """
 
@@ -107,6 +107,7 @@ class WindowData:
     slices: list[list[Piece]]
     look_out: Sequence[str] = ()
     starts: Sequence[tuple[int, int]] = ()
+    damaged: Sequence[int] = ()
 
 
 class Feed(Protocol):

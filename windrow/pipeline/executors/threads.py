@@ -260,7 +260,7 @@ class _ThreadsFeed:
                 if collector.complete:
                     slices = [list(chain.from_iterable(filter(None, parts))) for parts in collector.slices()]
                     look_out = self._run.driver.take_look_out()
-                    return WindowData(collector.layout, slices, look_out, collector.starts)
+                    return WindowData(collector.layout, slices, look_out, collector.starts, collector.damaged)
                 self._run.changed.wait(_LOOK_SECONDS)
         return None
 

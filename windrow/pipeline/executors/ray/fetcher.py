@@ -31,7 +31,7 @@ class Fetcher:
         self._request = request
         self._stopped = threading.Event()
         self._changed = threading.Condition()
-        self._ahead = Ahead(facts.epoch, facts.first_window, facts.windows)
+        self._ahead = Ahead(request.cursor, facts.windows)
         # set when what is being fetched is no longer to be kept
         self._void = threading.Event()
         self._error: BaseException | None = None
@@ -107,7 +107,7 @@ class Fetcher:
     def _keep(self, window: int, data: WindowData | None) -> None:
         with self._changed:
             if data is not None and not self._void.is_set():
-                self._ahead.fetched[window] = data
+                self._ahead.keep(window, data)
                 self._changed.notify_all()
 
     def _fetch(self, window: int) -> WindowData | None:
@@ -135,7 +135,8 @@ class Fetcher:
             return Lost(error)
 
     def _ask(self, window: int, attempt: str, have: frozenset[int], lost: str) -> Any:
-        ref = self._coordinator.poll.remote(self._request, self._ahead.place, window, attempt, have, lost)
+        request = replace(self._request, cursor=self._ahead.cursor)
+        ref = self._coordinator.poll.remote(request, self._ahead.place, window, attempt, have, lost)
         return ask_until(ref, f"shard {self._request.shard}", self._void)
 
     def _load(self, reply: Any, patience_seconds: float) -> Any:

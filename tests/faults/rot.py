@@ -1,0 +1,52 @@
+"""Files whose row groups rot on the disk, so that nothing tells but what they hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.laws.reference import order_epoch
+from windrow import DatasetPipeline
+from windrow.dataset.chain import Chain
+
+__all__ = ["GROUPS", "ROWS", "expected_order", "rot", "write_files"]
+
+ROWS, GROUPS = 20, 3
+
+
+def write_files(folder: Path, files: int = 4) -> None:
+    """Files of three row groups of 20 rows; the numbers of all rows are consecutive."""
+    for number in range(files):
+        first = number * ROWS * GROUPS
+        table = pa.table({"x": range(first, first + ROWS * GROUPS)})
+        pq.write_table(table, folder / f"{number}.parquet", row_group_size=ROWS)
+
+
+def rot(folder: Path, *blocks: int) -> None:
+    """Overwrite the pages of row groups, counted over all files, and leave no trace of it."""
+    for block in blocks:
+        number, group = divmod(block, GROUPS)
+        path = folder / f"{number}.parquet"
+        column = pq.read_metadata(path).row_group(group).column(0)
+        start = column.dictionary_page_offset or column.data_page_offset
+        stat = path.stat()
+        with path.open("r+b") as file:
+            file.seek(start)
+            file.write(b"\xff" * column.total_compressed_size)
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def expected_order(pipe: DatasetPipeline, epoch: int, damaged: Collection[int]) -> list[int]:
+    """The rows of an epoch in their order, where each row group is a block."""
+    chain: Chain = pipe._chain
+    blocks, cut = chain.source.blocks, chain.cut
+    assert cut is not None
+    values = [
+        [] if block in damaged else list(range(block * ROWS, (block + 1) * ROWS))
+        for block in range(len(blocks.rows))
+    ]
+    return order_epoch(blocks, values, cut=cut, seed=chain.seed, epoch=epoch)

@@ -1,0 +1,381 @@
+"""Damaged row groups: an error by default, or left out, the same by everybody, from before their window."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow.compute as pc
+import pytest
+
+import windrow
+from tests.conftest import REPOSITORY
+from tests.end_to_end.reading import at_once, column
+from tests.faults.rot import GROUPS, ROWS, expected_order, rot, write_files
+from windrow import DatasetPipeline, Shard, SourceError, StateError
+from windrow.shuffle.plan import plan_epoch
+
+LEFT_OUT = "a damaged block is left out"
+expects_damage = pytest.mark.filterwarnings(f"ignore:{LEFT_OUT}:RuntimeWarning")
+EXECUTORS = pytest.mark.parametrize("executor", ["threads", "ray"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    path.mkdir()
+    write_files(path)
+    return path
+
+
+def chain(
+    folder: Path, on_error: Literal["raise", "skip"] = "skip", *, seed: int | None = 5, **given: Any
+) -> DatasetPipeline:
+    ds = windrow.read_parquet(str(folder), target_block_bytes=1, **given)
+    pipe = ds.window(blocks_per_window=3).repeat(2).options(executor="threads", on_error=on_error)
+    return pipe if seed is None else pipe.random_shuffle_each_window(seed=seed)
+
+
+def read_epochs(shard: Shard, batch_size: int = 7) -> list[list[int]]:
+    return [column(list(epoch.iter_batches(batch_size))) for epoch in shard.iter_epochs()]
+
+
+def read_steps(shards: list[Shard], batch_size: int, steps: int) -> tuple[list[int], dict[str, Any]]:
+    """The rows of some steps of an epoch in their order, and the state then."""
+    iterators = [shard.iter_batches(batch_size) for shard in shards]
+    rows = [x for _ in range(steps) for iterator in iterators for x in next(iterator)["x"].tolist()]
+    states = [shard.state_dict() for shard in shards]
+    assert all(state == states[0] for state in states)
+    return rows, states[0]
+
+
+def read_rest(shards: list[Shard], batch_size: int) -> list[int]:
+    """The rest of an epoch in its order, where the deal is that of ``equal=False``."""
+    batches = at_once(shards, lambda shard: [b["x"].tolist() for b in shard.iter_batches(batch_size)])
+    return [
+        x
+        for step in range(max(map(len, batches)))
+        for shard in batches
+        if step < len(shard)
+        for x in shard[step]
+    ]
+
+
+def window_of(pipe: DatasetPipeline, epoch: int, block: int) -> int:
+    blocks, cut, seed = pipe._chain.source.blocks, pipe._chain.cut, pipe._chain.seed
+    assert cut is not None
+    plan = plan_epoch(blocks, cut=cut, seed=seed, epoch=epoch)
+    return next(w for w in range(plan.windows) if block in plan.window_blocks(w))
+
+
+# --- an error by default
+
+
+def test_by_default_the_first_damaged_block_is_an_error_that_names_it_and_the_remedies(folder: Path) -> None:
+    rot(folder, 4)
+    with (
+        chain(folder, "raise").iterator() as shard,
+        pytest.raises(
+            SourceError, match=r"(?s)1\.parquet, row group 1: cannot be read: .*damaged.*on_error='skip'"
+        ) as raised,
+    ):
+        read_epochs(shard)
+    assert isinstance(raised.value.__cause__, OSError)
+
+
+# --- left out
+
+
+@EXECUTORS
+@pytest.mark.parametrize("damaged", [(4,), (0, 1, 2, 3, 11), (0, 1, 2, 3, 4, 5, 6, 7)])
+@expects_damage
+def test_a_damaged_block_counts_as_having_no_rows(
+    ray_local: Any, folder: Path, executor: str, damaged: tuple[int, ...]
+) -> None:
+    rot(folder, *damaged)
+    pipe = chain(folder).options(executor=executor)
+    shards = pipe.split(2)
+    for epoch in range(2):
+        assert read_rest(shards, 7) == expected_order(pipe, epoch, damaged)
+    run = shards[0].stats().run
+    names = [f"/{block // GROUPS}.parquet, row group {block % GROUPS}" for block in damaged]
+    assert [name.removeprefix(str(folder)) for name in run.damaged_blocks] == names
+    assert run.damaged_rows == ROWS * len(damaged)
+    states = [shard.state_dict() for shard in shards]
+    assert states[0] == states[1]
+    assert states[0]["damaged"] == list(damaged)
+    for shard in shards:
+        shard.close()
+
+
+def test_each_damaged_block_is_told_once(folder: Path) -> None:
+    rot(folder, 4, 7)
+    with warnings.catch_warnings(record=True) as told, chain(folder).iterator() as shard:
+        warnings.simplefilter("always")
+        read_epochs(shard)
+    texts = sorted(str(warning.message) for warning in told)
+    assert len(texts) == 2
+    assert re.match(rf"{LEFT_OUT}, 20 rows as stored: .*/1\.parquet, row group 1: cannot be read: ", texts[0])
+    assert "/2.parquet, row group 1: " in texts[1]
+
+
+@expects_damage
+def test_steps_are_known_once_an_epoch_has_been_read(folder: Path) -> None:
+    rot(folder, 4)
+    pipe = chain(folder)
+    assert "to be counted, damaged blocks left out" in str(pipe.explain())
+    with pipe.iterator() as shard:
+        with pytest.raises(windrow.PlanError, match="damaged blocks are left out"):
+            shard.steps_per_epoch(10)
+        column(list(shard.iter_batches(10)))
+        assert shard.steps_per_epoch(10) == (12 - 1) * ROWS // 10
+
+
+@expects_damage
+def test_without_a_shuffle_the_stored_order_lacks_the_block(folder: Path) -> None:
+    rot(folder, 4)
+    with chain(folder, seed=None).iterator() as shard:
+        stored = [x for x in range(12 * ROWS) if x // ROWS != 4]
+        assert read_epochs(shard) == [stored, stored]
+
+
+@expects_damage
+@pytest.mark.parametrize("cache", ["memory", "disk"])
+def test_with_a_filter_a_transform_row_ids_and_a_cache(
+    folder: Path, cache: Literal["memory", "disk"]
+) -> None:
+    rot(folder, 4, 9)
+    pipe = chain(folder, filter=pc.field("x") >= 30).map_batches(lambda batch: {**batch, "x": -batch["x"]})
+    pipe = pipe.options(cache=cache, row_id="id")
+    with pipe.iterator() as shard:
+        for epoch in shard.iter_epochs():
+            rows = list(epoch.iter_rows())
+            assert sorted(row["id"] for row in rows) == [
+                x for x in range(30, 12 * ROWS) if x // ROWS not in (4, 9)
+            ]
+            assert all(row["x"] == -row["id"] for row in rows)
+        assert shard.stats().run.cache_hits >= 9
+
+
+@expects_damage
+def test_provenance_goes_by_what_is_left_out(folder: Path) -> None:
+    rot(folder, 2, 4)
+    with chain(folder).iterator() as shard:
+        for epoch in shard.iter_epochs():
+            batches = [batch["x"].tolist() for batch in epoch.iter_batches(9)]
+            for step, batch in enumerate(batches):
+                found = [
+                    int(Path(path).stem) * ROWS * GROUPS + group * ROWS + row
+                    for path, group, row in shard.provenance(step)
+                ]
+                assert found == batch
+
+
+@expects_damage
+def test_processes_that_read_for_themselves_leave_out_the_same(folder: Path) -> None:
+    rot(folder, 4, 7)
+    pipe = chain(folder)
+    shards = [pipe.shard(rank=rank, world_size=3) for rank in range(3)]
+    assert read_rest(shards, 5) == expected_order(pipe, 0, (4, 7))
+    assert shards[0].state_dict() == shards[1].state_dict() == shards[2].state_dict()
+    for shard in shards:
+        shard.close()
+
+
+# --- what is not left out
+
+
+@EXECUTORS
+@expects_damage
+def test_more_than_eight_are_an_error_that_names_them(ray_local: Any, folder: Path, executor: str) -> None:
+    rot(folder, *range(9))
+    with (
+        chain(folder).options(executor=executor).iterator() as shard,
+        pytest.raises(
+            SourceError,
+            match=r"(?s)9 blocks are damaged, .* leaves out 8 at most: .*/0\.parquet, row group 0; .*",
+        ) as raised,
+    ):
+        read_epochs(shard)
+    assert len(re.findall(r"row group \d[;.]", str(raised.value))) == 9
+
+
+def test_a_file_that_is_gone_or_changed_is_an_error(folder: Path) -> None:
+    pipe = chain(folder)
+    (folder / "1.parquet").unlink()
+    with pipe.iterator() as shard, pytest.raises(SourceError, match="the file is gone"):
+        read_epochs(shard)
+    write_files(folder)
+    with pipe.iterator() as shard, pytest.raises(SourceError, match="has changed since"):
+        read_epochs(shard)
+
+
+def test_a_filter_that_fails_is_an_error(folder: Path) -> None:
+    pipe = chain(folder, filter=pc.divide(pc.scalar(1), pc.field("x") - 90) >= 0)
+    with pipe.iterator() as shard, pytest.raises(SourceError, match="divide by zero"):
+        read_epochs(shard)
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_a_block_that_was_read_before_is_not_left_out(folder: Path, filtered: bool) -> None:
+    pipe = chain(folder, filter=pc.field("x") >= 0 if filtered else None)
+    with pipe.iterator() as shard:
+        column(list(shard.iter_batches(7)))
+        rot(folder, 4)
+        with pytest.raises(SourceError, match=r"(?s)1\.parquet, row group 1: .* cannot be left out any more"):
+            list(shard.iter_batches(7))
+
+
+# --- states
+
+
+@expects_damage
+def test_a_state_with_most_damaged_blocks_is_small_and_refused_where_damage_is_an_error(folder: Path) -> None:
+    rot(folder, *range(8))
+    with chain(folder).iterator() as shard:
+        list(shard.iter_batches(7))
+        state = shard.state_dict()
+    assert len(json.dumps(state)) < 1024
+    with pytest.raises(
+        StateError, match=r"left out damaged blocks \(.*/0\.parquet, row group 0; .*on_error='skip'"
+    ):
+        chain(folder, "raise").iterator(state_dict=state)
+    with pytest.raises(StateError, match=r"is damaged: .*check sum"):
+        chain(folder).iterator(state_dict={**state, "damaged": [1]})
+
+
+@expects_damage
+def test_any_place_goes_on_in_either_mode(folder: Path) -> None:
+    """At the end of a window, too, which is named otherwise where rows are counted."""
+    skipping, raising = chain(folder), chain(folder, "raise")
+    order = expected_order(raising, 0, ())
+    for saver, loader in ((skipping, raising), (raising, skipping)):
+        for steps in (1, 2, 3, 4, 5, 6):
+            with saver.iterator() as shard:
+                rows, state = read_steps([shard], 2 * ROWS, steps)
+            assert rows == order[: 2 * ROWS * steps]
+            with loader.iterator(state_dict=state) as shard:
+                got = column(list(shard.iter_batches(33)))
+            assert got == (order[2 * ROWS * steps :] or expected_order(raising, 1, ()))
+
+
+@expects_damage
+def test_damage_since_the_state_in_its_window_is_an_error_and_behind_it_is_left_out(folder: Path) -> None:
+    pipe = chain(folder)
+    with pipe.iterator() as shard:
+        rows, state = read_steps([shard], 10, 7)
+    within = next(block for block in range(12) if window_of(pipe, 0, block) == state["window"])
+    behind = next(block for block in range(12) if window_of(pipe, 0, block) > state["window"])
+    rot(folder, behind)
+    with pipe.iterator(state_dict=state) as shard:
+        assert rows + column(list(shard.iter_batches(9))) == expected_order(pipe, 0, (behind,))
+    rot(folder, within)
+    with (
+        pipe.iterator(state_dict=state) as shard,
+        pytest.raises(SourceError, match="cannot be left out any more"),
+    ):
+        list(shard.iter_batches(9))
+
+
+@expects_damage
+def test_a_block_left_out_before_that_can_be_read_again_stays_left_out(folder: Path) -> None:
+    rot(folder, 4)
+    pipe = chain(folder)
+    with pipe.iterator() as shard:
+        rows, state = read_steps([shard], 10, 21)
+    expected = [expected_order(pipe, epoch, (4,)) for epoch in range(2)]
+    stat = (folder / "1.parquet").stat()
+    content = (folder / "0.parquet").read_bytes()
+    write_files(folder.parent)
+    content = (folder.parent / "1.parquet").read_bytes()
+    with (folder / "1.parquet").open("r+b") as file:
+        file.write(content)
+    os.utime(folder / "1.parquet", ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    with pipe.iterator(state_dict=state) as shard:
+        assert rows + column(list(shard.iter_batches(9))) == expected[0]
+        assert column(list(shard.iter_batches(9))) == expected[1]
+
+
+@expects_damage
+def test_states_of_shards_that_left_out_different_blocks_are_not_merged(folder: Path) -> None:
+    pipe = chain(folder)
+    with pipe.iterator() as shard:
+        state = shard.state_dict()
+        healthy = read_steps([shard], 10, 2)[1]
+    rot(folder, *(block for block in range(12) if window_of(pipe, 0, block) == 0))
+    with pipe.iterator(state_dict=state) as shard:
+        other = read_steps([shard], 10, 2)[1]
+    with pytest.raises(StateError, match=r"blocks \[\] were left out as damaged in one, blocks \[\d"):
+        windrow.merge_state_dicts([healthy, other])
+
+
+# --- Ray
+
+
+@expects_damage
+def test_a_coordinator_that_is_restarted_leaves_out_the_same(ray_local: Any, folder: Path) -> None:
+    rot(folder, 1, 4, 10)
+    pipe = chain(folder).options(executor="ray")
+    shards: list[Any] = pipe.split(2)
+    for epoch in range(2):
+        iterators = [shard.iter_batches(4) for shard in shards]
+        rows: list[int] = []
+        step = 0
+        while batches := [batch["x"].tolist() for it in iterators if (batch := next(it, None)) is not None]:
+            rows += [x for batch in batches for x in batch]
+            step += 1
+            if step in (2, 12):
+                ray_local.kill(shards[0]._session._coordinator, no_restart=False)
+        assert rows == expected_order(pipe, epoch, (1, 4, 10))
+    for shard in shards:
+        shard.close()
+
+
+_RESUME = """
+import json, sys, warnings
+import ray, windrow
+from tests.end_to_end.reading import at_once
+
+warnings.filterwarnings("ignore", "a damaged block is left out")
+address, path, state = sys.argv[1:]
+ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+ds = windrow.read_parquet(path, target_block_bytes=1)
+pipe = ds.window(blocks_per_window=3).repeat(2).random_shuffle_each_window(seed=5)
+shards = pipe.options(executor="ray", on_error="skip").split(3, state_dict=json.loads(state))
+for _ in range(2):
+    print(json.dumps(at_once(shards, lambda shard: [b["x"].tolist() for b in shard.iter_batches(11)])))
+"""
+
+
+@expects_damage
+def test_a_fresh_process_goes_on_with_another_number_of_shards_and_batch_size(
+    ray_local: Any, folder: Path
+) -> None:
+    rot(folder, 0, 4, 7)
+    pipe = chain(folder).options(executor="ray")
+    shards = pipe.split(2)
+    rows, state = read_steps(shards, 8, 6)
+    for shard in shards:
+        shard.close()
+    address = ray_local.get_runtime_context().gcs_address
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _RESUME, address, str(folder), json.dumps(state)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for epoch, line in enumerate(done.stdout.splitlines()):
+        batches = json.loads(line)
+        steps = max(map(len, batches))
+        rows += [x for step in range(steps) for shard in batches if step < len(shard) for x in shard[step]]
+        assert rows == expected_order(pipe, epoch, (0, 4, 7))
+        rows = []
