@@ -32,13 +32,13 @@ def damage(block: int) -> Damage:
 
 
 def test_what_is_found_is_told_named_and_counted(left_out: DamagedBlocks) -> None:
-    assert left_out.places([3, 4]) == ()
+    assert left_out.places(0, [3, 4]) == ()
     assert left_out.add(0, 3, damage(7)) == "a damaged block is left out, 10 rows as stored: block 7 is torn"
     left_out.add(0, 1, damage(2))
     assert left_out.blocks == (2, 7)
     assert left_out.names == ("block 2", "block 7")
     assert left_out.rows == 20
-    assert left_out.places([6, 7, 2, 3]) == (1, 2)
+    assert left_out.places(0, [6, 7, 2, 3]) == (1, 2)
 
 
 def test_one_too_many(left_out: DamagedBlocks) -> None:
@@ -67,6 +67,18 @@ def test_a_shard_that_has_passed_a_window_knows_of_its_damage(left_out: DamagedB
     with pytest.raises(SourceError, match=r"block 7 is torn\. It cannot be left out any more"):
         left_out.admit(0, 3, [], counted=[])
     left_out.admit(0, 3, [7], counted=[])
+
+
+def test_a_shard_of_an_earlier_epoch_need_not_know_what_was_found_since(left_out: DamagedBlocks) -> None:
+    """It may have begun behind that block; only if its epoch needs it, that epoch had its rows."""
+    left_out.add(1, 3, damage(7))
+    left_out.admit(0, 4, [], counted=[])
+    assert left_out.places(1, [6, 7]) == (1,)
+    assert left_out.places(0, [8, 9]) == ()
+    with pytest.raises(SourceError, match=r"block 7 is torn\. It cannot be left out any more"):
+        left_out.places(0, [6, 7])
+    with pytest.raises(SourceError, match="any more"):
+        left_out.admit(1, 3, [], counted=[])
 
 
 def test_what_was_left_out_for_a_shard_must_not_have_been_counted(left_out: DamagedBlocks) -> None:

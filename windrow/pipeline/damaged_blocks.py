@@ -37,6 +37,10 @@ class DamagedBlocks:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._errors: dict[int, str] = {}
+        # the epoch in which each was found, or that of the first shard that knew of it
+        self._since: dict[int, int] = {}
+        # (epoch, block) where a shard has rows behind a block that it does not know as damaged
+        self._overtaken: set[tuple[int, int]] = set()
         # by epoch, the last window of which rows may have been delivered elsewhere
         self._passed: dict[int, int] = {}
 
@@ -55,9 +59,20 @@ class DamagedBlocks:
         """Rows that they have as stored."""
         return int(self._program.job.source.blocks.rows[list(self.blocks)].sum())
 
-    def places(self, blocks: Sequence[int]) -> tuple[int, ...]:
-        """Which of some blocks are left out, by their place."""
-        return tuple(at for at, block in enumerate(blocks) if block in self._errors) if self._errors else ()
+    def places(self, epoch: int, blocks: Sequence[int]) -> tuple[int, ...]:
+        """Which of some blocks that an epoch needs are left out, by their place.
+
+        Raises
+        ------
+        SourceError
+            If a shard may have had rows of one of them in that epoch.
+        """
+        if not self._errors:
+            return ()
+        for block in blocks:
+            if (epoch, block) in self._overtaken:
+                raise refuse_late(self._told(block))
+        return tuple(at for at, block in enumerate(blocks) if block in self._errors)
 
     def admit(self, epoch: int, window: int, known: Collection[int], *, counted: Collection[int]) -> None:
         """A shard that has passed a window knows of the blocks that are left out up to there.
@@ -82,9 +97,15 @@ class DamagedBlocks:
                 "run has given its rows places. Begin anew from a saved state"
             )
         for block in blocks_passed(self._program, epoch, window, self._errors):
-            if block not in known:
-                raise refuse_late(self._errors[block] or self._name(block))
-        self._errors.update({block: "" for block in known if block not in self._errors})
+            if block in known:
+                continue
+            if self._since[block] <= epoch:
+                raise refuse_late(self._told(block))
+            # found since: that epoch had its rows, or was begun behind it, and may not need it any more
+            self._overtaken.add((epoch, block))
+        for block in known:
+            self._errors.setdefault(block, "")
+            self._since[block] = min(epoch, self._since.get(block, epoch))
         self._passed[epoch] = max(window, self._passed.get(epoch, -1))
 
     def add(self, epoch: int, window: int, damage: Damage) -> str:
@@ -98,6 +119,7 @@ class DamagedBlocks:
         if window <= self._passed.get(epoch, -1):
             raise refuse_late(damage.error)
         self._errors[damage.block] = damage.error
+        self._since[damage.block] = epoch
         if len(self._errors) > MOST_BLOCKS:
             raise SourceError(
                 f"{len(self._errors)} blocks are damaged, and on_error='skip' leaves out {MOST_BLOCKS} at most: "
@@ -106,6 +128,9 @@ class DamagedBlocks:
             )
         rows = int(self._program.job.source.blocks.rows[damage.block])
         return f"a damaged block is left out, {rows:,} rows as stored: {damage.error}"
+
+    def _told(self, block: int) -> str:
+        return self._errors[block] or self._name(block)
 
     def _name(self, block: int) -> str:
         return name_blocks(self._program, (block,))[0]

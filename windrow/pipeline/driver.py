@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from windrow.core.errors import PlanError
+from windrow.core.errors import PlanError, SourceError
 from windrow.core.sizes import format_bytes
 from windrow.pipeline.beginnings import Beginnings
 from windrow.pipeline.cache.run_cache import RunCache
@@ -311,7 +311,10 @@ class Driver:
     def _perform(self, instruction: Instruction) -> None:
         if isinstance(instruction, Run):
             if self._failure is None:
-                self._run(instruction)
+                try:
+                    self._run(instruction)
+                except SourceError as error:
+                    self.task_failed(Failure.capture(error))
         elif isinstance(instruction, Drop):
             self._drop(instruction)
         elif isinstance(instruction, Abort):
@@ -370,7 +373,7 @@ class Driver:
                 slices=self._budget.slices,
             )
         task = self._program.task(work, stage, self._rows, held.layouts)
-        task = replace(task, skips=self._damaged.places(task.blocks))
+        task = replace(task, skips=self._damaged.places(work.epoch, task.blocks))
         task, cached = self._cache.prepare(task)
         self._runner.run(task, held.tables.get(work.part), *cached)
 
