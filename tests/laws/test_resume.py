@@ -120,7 +120,7 @@ class Stream(RuleBasedStateMachine):
             row += self.steps * len(self.shards) * self.batch_rows
             if self.steps and self.steps == max(map(len, self.dealt.batches)):
                 epoch, row = epoch + 1, 0
-        assert all(state == states[0] for state in states)
+        assert all(state == states[0] for state in states), states
         text = json.dumps(states[0])
         assert len(text) < 1024
         state = json.loads(text)

@@ -110,30 +110,31 @@ class Reading:
         if self.steps == 0:
             return self._opened
         if self._has_nothing_left():
-            return self._leave_out(self.facts.windows).next_epoch()
+            return self.next_epoch(whole=False)
         row = deal.start_row + self.steps * deal.step_rows
         dealt = (deal.shards, deal.batch_rows)
         if self._program.job.rows_known:
             return replace(self._program.locate(self.epoch, row), dealt=dealt)
-        # every shard has had the window in which its last step begins; what lies behind that in which
-        # it ends may not be counted yet
-        begun, _ = self._reader.window_before(row - deal.step_rows + 1)
+        # what lies behind that window may not be counted yet
         window, window_row = self._reader.window_before(row)
-        return Cursor(self.epoch, row, window, window_row, dealt, self._leave_out(begun).damaged)
+        return Cursor(self.epoch, row, window, window_row, dealt, self._leave_out(self._begun).damaged)
 
     def next_epoch(self, *, whole: bool) -> Cursor:
         """Where the next epoch begins, when this one has been read to its end or was left."""
         if not self._reader.damaged or not (whole or self.steps):
             return self._opened.next_epoch()
-        if whole:
-            return self._leave_out(self.facts.windows).next_epoch()
-        at = self.cursor
-        return at if at.epoch > self.epoch else at.next_epoch()
+        return self._leave_out(self.facts.windows if whole else self._begun).next_epoch()
 
     @property
     def known(self) -> Cursor:
         """Where the epoch was opened, with all damaged blocks that are known by now."""
         return self._opened.leaving_out(self._reader.damaged)
+
+    @property
+    def _begun(self) -> int:
+        """The window in which the last step begins: every shard has had that one."""
+        deal = self.facts.deal
+        return self._reader.window_before(deal.start_row + (self.steps - 1) * deal.step_rows + 1)[0]
 
     def _leave_out(self, window: int) -> Cursor:
         """Where the epoch was opened, with the damaged blocks of its windows up to one that all shards had.
