@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+
+# of extras that not everybody who runs the tests has installed
+_OPTIONAL = re.compile(r"\b(?:import|from) (deltalake|lance|pyiceberg)\b")
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +17,6 @@ def _doctest_directory(
 ) -> None:
     if isinstance(request.node, pytest.DoctestItem):
         monkeypatch.chdir(tmp_path)
+        for example in request.node.dtest.examples:
+            for module in _OPTIONAL.findall(example.source):
+                pytest.importorskip(module)

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from bench.asked import find_data
 from bench.chaos.command import add_chaos, run_command
+from bench.formats.command import add_formats, run_formats
 from bench.options import add_data, add_memory, add_throughput, read_memory, read_throughput
 from bench.progress import ProgressLine
+from bench.remote.command import add_store, measure_store
 from bench.resume import add_resume, measure_resume
 from bench.rivals.options import add_peers
 from bench.scale.command import add_scale, run_scale
@@ -61,9 +63,19 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     add_simulate(simulation)
     simulation.set_defaults(run=run_simulate)
+    formats = commands.add_parser(
+        "formats", help="each format's epoch beside what the library behind it reads alone"
+    )
+    add_formats(formats)
+    formats.set_defaults(run=run_formats)
     resume = commands.add_parser("resume", help="what it costs to go on from a state, anywhere in an epoch")
     add_resume(resume)
     resume.set_defaults(run=_run_resume)
+    store = commands.add_parser(
+        "store", help="epochs out of an S3 store, near, far away, and behind a narrow line"
+    )
+    add_store(store)
+    store.set_defaults(run=_run_store)
     chaos = commands.add_parser(
         "chaos", help="a real cluster whose processes are killed while trainers read: the same rows?"
     )
@@ -92,6 +104,10 @@ def _make_only(options: argparse.Namespace) -> int:
 
 def _run_resume(options: argparse.Namespace) -> int:
     return measure_resume(options, read_throughput(_make_parser().parse_args(["throughput"])))
+
+
+def _run_store(options: argparse.Namespace) -> int:
+    return measure_store(options, read_throughput(_make_parser().parse_args(["throughput"])))
 
 
 def _run_demo(options: argparse.Namespace) -> int:

@@ -28,6 +28,12 @@ BREACHES = {
     "torch in another file": ("windrow/pipeline/breach.py", LAZY + "import torch", "torch"),
     "torch only for types": ("windrow/dataset/breach.py", GUARDED + "import torch.utils.data", "torch"),
     "fsspec in another file": ("windrow/io/breach.py", LAZY + "import fsspec", "fsspec"),
+    "a table's library in another file": (
+        "windrow/io/formats/breach.py",
+        LAZY + "import deltalake",
+        "tables",
+    ),
+    "a framework by name": ("windrow/dataset/breach.py", LAZY + "import polars", "doors"),
     "bench in the package": ("windrow/pipeline/breach.py", LAZY + "import bench", "shipped"),
 }
 

@@ -13,7 +13,20 @@ import pytest
 
 import windrow
 
-HEAVY = {"matplotlib", "numba", "pandas", "pyspark", "ray", "s3fs", "scipy", "tensorflow", "torch"}
+HEAVY = {
+    "dask",
+    "datasets",
+    "matplotlib",
+    "numba",
+    "pandas",
+    "polars",
+    "pyspark",
+    "ray",
+    "s3fs",
+    "scipy",
+    "tensorflow",
+    "torch",
+}
 
 
 def _public_names() -> list[str]:

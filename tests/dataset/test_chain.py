@@ -110,7 +110,7 @@ def test_without_a_window_a_shuffle_takes_all_and_a_pass_takes_little(chain: Cha
         (lambda c: c.configured(memory_limit="8"), r"memory_limit='8' has no unit"),
         (lambda c: c.configured(memory_limit=0), r"memory_limit=0 must be at least 1 byte"),
         (lambda c: c.configured(prefetch_windows=-1), r"prefetch_windows=-1 must be an integer of 0 or more"),
-        (lambda c: c.configured(on_error="skip"), r"on_error='skip' must be 'raise'"),
+        (lambda c: c.configured(on_error="ignore"), r"on_error='ignore' must be 'raise' or 'skip'"),
         (lambda c: c.configured(progress="yes"), r"progress='yes' must be"),
     ],
 )

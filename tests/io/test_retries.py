@@ -6,6 +6,8 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from windrow.core.errors import PlanError, SourceError
 from windrow.io.remote import RemoteFile, join_ranges, read_ranges
@@ -219,8 +221,21 @@ def test_no_short_answer_is_taken_for_a_whole_one() -> None:
 
 
 def test_ranges_are_joined_where_holes_are_small() -> None:
-    hole = 64 * 1024
+    hole = 32 * 1024
     ranges = [(10, 20), (0, 5), (hole + 20, hole + 30), (3 * hole, 3 * hole + 1), (15, 18)]
     assert join_ranges(ranges, 10**9) == [(0, hole + 30), (3 * hole, 3 * hole + 1)]
     assert join_ranges([(5, 5), (-3, 4), (7, 3), (0, 11), (2, 4)], 10) == [(2, 4)]
     assert join_ranges([(0, 2**24), (2**24, 2**25)], 2**30) == [(0, 2**24), (2**24, 2**25)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 2**22), st.integers(0, 2**18)), max_size=60))
+def test_few_bytes_are_read_that_nobody_needs(sizes: list[tuple[int, int]]) -> None:
+    ranges, at = [], 0
+    for size, hole in sizes:
+        ranges.append((at, at + size))
+        at += size + hole
+    joined = join_ranges(ranges, at)
+    wanted, read = (sum(stop - start for start, stop in spans) for spans in (ranges, joined))
+    assert wanted <= read <= wanted + max(64 * 1024, wanted / 32)
+    assert all(any(start <= first and last <= stop for start, stop in joined) for first, last in ranges)
+    assert all(stop - start <= 2**24 for start, stop in joined)

@@ -22,6 +22,7 @@ __all__ = [
     "BlockReader",
     "BlockTable",
     "DamagedBlockError",
+    "DistantReader",
     "RowOrigin",
     "ScatteringPart",
     "Source",
@@ -190,6 +191,20 @@ class BlockReader(Protocol):
 
         The parts together are what `read` returns. A part must be used before the next
         one is asked for.
+        """
+        ...
+
+
+@runtime_checkable
+class DistantReader(BlockReader, Protocol):
+    """A reader that may have to wait for a store."""
+
+    @property
+    def distant(self) -> bool:
+        """Whether it does, so that `parts` is worth beginning before it is needed.
+
+        `parts` then asks for all bytes of the block before it yields the first part, and may be
+        begun in another thread than the one that goes on with it.
         """
         ...
 

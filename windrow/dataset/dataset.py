@@ -15,7 +15,11 @@ from windrow.dataset.checks import check_count, check_hints
 from windrow.dataset.head import read_head
 from windrow.dataset.pipeline import DatasetPipeline
 from windrow.dataset.readable import Readable
+from windrow.dataset.write_parts import write_parts
+from windrow.dataset.writing import WriteRequest
+from windrow.io.sinks.written import WriteResult
 from windrow.io.source import FileSource
+from windrow.io.spark.folders import delete_folder
 from windrow.pipeline.formats import BatchFormat, check_format, convert, rows
 from windrow.pipeline.job import Job
 from windrow.pipeline.shard import Shard, open_shards
@@ -263,6 +267,29 @@ class Dataset(Readable):
         if not isinstance(source, FileSource):
             raise PlanError(f"{source!r} has no manifest to save: only files have one")
         source.save_manifest(path)
+
+    def delete_staged(self) -> None:
+        """Remove the files that `windrow.from_spark` has staged for this dataset, now and for everybody.
+
+        Raises
+        ------
+        PlanError
+            If it does not read what was staged, or that is gone already.
+        SourceError
+            If the files cannot be removed.
+
+        Examples
+        --------
+        >>> ds = windrow.from_spark(df, cache_dir="s3a://bucket/stages", keep=True)  # doctest: +SKIP
+        >>> ds.delete_staged()  # doctest: +SKIP
+        """
+        source = self._chain.source
+        if not isinstance(source, FileSource):
+            raise PlanError(f"{source!r} reads no files that from_spark() has staged")
+        delete_folder(source.files)
+
+    def _write(self, request: WriteRequest) -> WriteResult:
+        return write_parts(self._chain, request)
 
     def _job(self) -> Job:
         job = self._chain.job()

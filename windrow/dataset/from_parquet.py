@@ -26,6 +26,7 @@ def read_parquet(
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     partitioning: str | None = "hive",
+    include_paths: bool = False,
     manifest: str | os.PathLike[str] | None = None,
     target_block_bytes: int | str = "64MiB",
     retry_seconds: float = 120,
@@ -50,6 +51,8 @@ def read_parquet(
         What fsspec needs to open the URLs.
     partitioning
         ``"hive"``: directories named ``key=value`` become columns; None: they do not.
+    include_paths
+        Whether to add a column ``path``, the last, of the file that each row is from.
     manifest
         What ``Dataset.save_manifest`` wrote: nothing is listed and no footer is read.
         ``paths`` then says where the files are, and None that they have not moved.
@@ -88,6 +91,7 @@ def read_parquet(
         filesystem=filesystem,
         storage_options=storage_options,
         partitioning=partitioning,
+        include_paths=include_paths,
         manifest=manifest,
         target_block_bytes=parse_bytes(target_block_bytes, "target_block_bytes"),
         retries=Retries(seconds=retry_seconds),

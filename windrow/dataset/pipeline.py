@@ -12,6 +12,9 @@ from windrow.dataset.checks import check_count, check_hints
 from windrow.dataset.passes import read_epochs
 from windrow.dataset.readable import Readable
 from windrow.dataset.world import find_place
+from windrow.dataset.write_epochs import write_epochs
+from windrow.dataset.writing import WriteRequest
+from windrow.io.sinks.written import WriteResult
 from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.epoch import Epoch
 from windrow.pipeline.explain import Explanation, explain_job
@@ -264,7 +267,8 @@ class DatasetPipeline(Readable):
         """Tell where rows [start, stop) of an epoch's order are stored, from the plan.
 
         Nothing is read where the manifest tells how many rows there are; with a filter, the
-        columns that it needs are.
+        columns that it needs are. Blocks that ``on_error="skip"`` leaves out are not known here:
+        ``shard.provenance`` goes by them.
 
         Returns
         -------
@@ -340,6 +344,9 @@ class DatasetPipeline(Readable):
         return (
             (job, Cursor()) if state_dict is None else resume(job, state_dict, admit_appended=admit_appended)
         )
+
+    def _write(self, request: WriteRequest) -> WriteResult:
+        return write_epochs(self._chain, request)
 
     def _job(self) -> Job:
         return self._chain.job()

@@ -36,16 +36,16 @@ def cut_blocks(
 
     Sizes are the encoded bytes of all columns, so that blocks, and with them every
     order, are the same whichever columns are selected. A row group larger than the
-    target is a block of its own. ``joins_files`` lets a block go on in the next file;
-    ``fragments`` names its first.
+    target is a block of its own. ``joins_files`` lets a block go on in the next file, if
+    that is kept; ``fragments`` names its first.
     """
     counts = np.diff(manifest.row_group_ends, prepend=0)
     owners = np.repeat(np.arange(manifest.fragments), counts)
     groups = np.flatnonzero(kept[owners])
     owners = owners[groups]
-    starts = _greedy_starts(
-        np.zeros_like(owners) if joins_files else owners, manifest.encoded_bytes[groups], target_bytes
-    )
+    # blocks are ranges of row groups, so none goes on behind one that is left out
+    together = np.cumsum(np.diff(groups, prepend=groups[:1]) > 1, dtype=np.int64) if joins_files else owners
+    starts = _greedy_starts(together, manifest.encoded_bytes[groups], target_bytes)
     stops = np.append(starts[1:], len(groups)) if len(starts) else starts
     return BlockCuts(owners[starts], groups[starts], groups[stops - 1] + 1)
 
@@ -84,7 +84,7 @@ def weigh_blocks(
             estimate = _sum(manifest.variable[field.name].memory, cuts)
             memory += np.maximum(estimate, rows * offset_bytes(field.type))
         else:
-            text = rows * (offset_bytes(field.type) + _text_bytes(manifest, cuts, field, partitions))
+            text = rows * offset_bytes(field.type) + _sum(_text_bytes(manifest, field, partitions), cuts)
             decoded, memory, exact = decoded + text, memory + text, False
     return BlockTable(rows, decoded, memory, rows_known, exact and rows_bounded, rows_bounded)
 
@@ -95,8 +95,9 @@ def _sum(values: NDArray[Any], cuts: BlockCuts) -> Ints:
     return sums
 
 
-def _text_bytes(manifest: Manifest, cuts: BlockCuts, field: pa.Field[Any], partitions: Partitions) -> Ints:
-    """(blocks,) the length of each block's value of a partition column."""
+def _text_bytes(manifest: Manifest, field: pa.Field[Any], partitions: Partitions) -> Ints:
+    """(row groups,) the bytes of a partition column's values."""
     values = partitions.table(manifest.paths.to_pylist()).column(field.name).to_pylist()
     lengths = np.array([len((value or "").encode()) for value in values], np.int64)
-    return lengths[cuts.fragments]
+    lengths = np.repeat(lengths, np.diff(manifest.row_group_ends, prepend=0))
+    return manifest.rows.astype(np.int64) * lengths

@@ -2,49 +2,135 @@
 
 from __future__ import annotations
 
+import json
 import re
+import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
+from urllib.parse import quote, quote_plus, unquote
 
 from windrow.core.errors import SourceError
 
-__all__ = ["find_secrets", "redact", "safe_cause", "source_error", "without_user"]
+__all__ = [
+    "filesystem_secrets",
+    "find_secrets",
+    "redact",
+    "safe_cause",
+    "source_error",
+    "url_secrets",
+    "without_user",
+]
 
-_SECRET_KEY = re.compile(r"key|secret|token|pass|cred|sas|auth|connection|user", re.IGNORECASE)
-_USER_INFO = re.compile(r"(?<=://)[^/@]*@")
+_SECRET_KEY = re.compile(
+    r"key|secret|token|pass|cred|sas|auth|connection|user|signature|external_id", re.IGNORECASE
+)
+_USER_INFO = re.compile(r"(?<=://)[^/@\s]*@")
+# what signed URLs carry: X-Amz-Signature, X-Amz-Credential, X-Amz-Security-Token, sig, access_token ...
+_SIGNED = re.compile(
+    r"(?<=[?&])(?P<name>[\w.-]*(?:sig|signature|token|secret|key|credential|password|auth)[\w.-]*=)(?P<value>[^&#\s'\"]+)",
+    re.IGNORECASE,
+)
+# of filesystems; where they wrap another one
+_INNER = ("fs", "base_fs")
+# what they have seen is no option
+_SEEN = {"dircache"}
 
 
 def without_user(url: str) -> str:
-    """A URL without the user and password it may carry."""
-    return _USER_INFO.sub("", url)
+    """A URL without the user and password that it may carry, and with ``***`` for what signs it.
+
+    Examples
+    --------
+    >>> without_user("https://me:pw@host/x.parquet?part=1&X-Amz-Signature=0f3a")
+    'https://host/x.parquet?part=1&X-Amz-Signature=***'
+    """
+    return _SIGNED.sub(r"\g<name>***", _USER_INFO.sub("", url))
 
 
 def find_secrets(options: Any) -> tuple[str, ...]:
-    """Every text in storage options that may be a credential, for keeping it out of errors."""
+    """Every text in storage options that may be a credential, for keeping it out of errors.
 
-    def search(value: Any, secret: bool) -> Iterator[str]:
-        if isinstance(value, Mapping):
-            for key, inner in value.items():
-                yield from search(inner, secret or _SECRET_KEY.search(str(key)) is not None)
-        elif secret and isinstance(value, str) and value:
+    That is what has a telling name, at any depth, and what URLs carry.
+
+    Examples
+    --------
+    >>> find_secrets({"key": "k", "client_kwargs": {"endpoint_url": "http://me:pw@host", "verify": "no"}})
+    ('k', 'me:pw', 'me', 'pw')
+    """
+    return tuple(dict.fromkeys(_search(options, False)))
+
+
+def _search(value: Any, secret: bool) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _search(inner, secret or _SECRET_KEY.search(str(key)) is not None)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for inner in value:
+            yield from _search(inner, secret)
+    elif isinstance(value, (bytes, bytearray)):
+        yield from _search(bytes(value).decode(errors="replace"), secret)
+    elif isinstance(value, str) and value:
+        if secret:
             yield value
+        yield from url_secrets(value)
 
-    return tuple(search(options, False))
+
+def url_secrets(url: str) -> tuple[str, ...]:
+    """The credentials that a URL carries, as they stand there and as they are meant."""
+    found = []
+    for match in _USER_INFO.finditer(url):
+        whole = match[0][:-1]
+        found += [whole, *whole.split(":", 1)]
+    found += [match["value"] for match in _SIGNED.finditer(url)]
+    plain = [unquote(text) for text in found]
+    return tuple(dict.fromkeys(text for text in (*found, *plain) if text))
+
+
+def filesystem_secrets(filesystem: Any) -> tuple[str, ...]:
+    """The credentials that a filesystem of fsspec or of ``pyarrow.fs`` was given."""
+    if filesystem is None:
+        return ()
+    inner = [secret for name in _INNER for secret in filesystem_secrets(getattr(filesystem, name, None))]
+    return tuple(dict.fromkeys([*find_secrets(_options(filesystem)), *inner]))
+
+
+def _options(filesystem: Any) -> Any:
+    if type(filesystem).__module__.startswith("pyarrow."):
+        try:
+            # pyarrow tells what a filesystem was made of when it is pickled, and nowhere else
+            return filesystem.__reduce__()[1]
+        except (NotImplementedError, TypeError):
+            return {}
+    own = vars(filesystem) if hasattr(filesystem, "__dict__") else {}
+    return {name: value for name, value in own.items() if not name.startswith("_") and name not in _SEEN}
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """A text with ``***`` for every secret."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, "***")
+    """A text with ``***`` for every secret, also where it is quoted or escaped."""
+    forms = {form for secret in secrets for form in _forms(secret)}
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, "***")
     return without_user(text)
 
 
+def _forms(secret: str) -> set[str]:
+    return {
+        secret,
+        quote(secret, safe=""),
+        quote(secret),
+        quote_plus(secret),
+        repr(secret)[1:-1],
+        json.dumps(secret)[1:-1],
+    }
+
+
 def safe_cause(error: BaseException, secrets: Iterable[str]) -> BaseException | None:
-    """The error to raise from; None when its own text holds a secret."""
-    return error if redact(str(error), secrets) == str(error) else None
+    """The error to raise from; None when it, or what it came from, holds a secret."""
+    chain = "".join(traceback.format_exception(error))
+    return error if redact(chain, secrets) == chain else None
 
 
 def source_error(what: str, error: BaseException, remedy: str, secrets: Collection[str]) -> SourceError:
     """A foreign error in windrow's words, with no secret in it."""
     why = redact(str(error) or type(error).__name__, secrets).strip().rstrip(".")
-    return SourceError(f"{what}: {why}; {remedy}")
+    return SourceError(f"{without_user(what)}: {why}; {remedy}")

@@ -1,19 +1,21 @@
-"""From files to a manifest: every file is looked at once, in parallel."""
+"""From files to a manifest: every file is looked at once, in parallel, or not where a listing tells enough."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from windrow.io.filesystems import Files
-from windrow.io.formats.format import Format
-from windrow.io.fragments import Fragment
+from windrow.io.formats.format import Format, SurveyedFormat, UnifyingFormat
+from windrow.io.fragments import HASH_BYTES, Fragment
 from windrow.io.manifest import Manifest, VariableBytes, narrowed
 from windrow.io.schemas import unify_schemas
+from windrow.io.versions import Version, told_by_listing
 from windrow.io.widths import fixed_bits
 
 __all__ = ["build_manifest"]
@@ -22,18 +24,70 @@ _LOOKING_THREADS = 16
 _FILES_AT_ONCE = 1024
 
 
-def build_manifest(files: Files, paths: Sequence[str], format: Format) -> Manifest:
-    """Look at all files.
+def build_manifest(
+    files: Files,
+    paths: Sequence[str],
+    format: Format | SurveyedFormat,
+    infos: Sequence[Mapping[str, Any]] | None = None,
+) -> Manifest:
+    """Look at all files; where the format can do without, only at what fsspec told when it listed them.
 
     Raises
     ------
     SourceError
         If a file cannot be read or is not of this format, or the schemas do not unify.
     """
+    if isinstance(format, SurveyedFormat):
+        return _survey(files, paths, format, _find_versions(files, paths, infos))
     columns = _Columns()
     for name, fragment in _look_at_all(files, paths, format):
         columns.add(name, fragment)
-    return columns.manifest(files.url, paths, format.name)
+    return columns.manifest(files.url, paths, format)
+
+
+def _survey(
+    files: Files, paths: Sequence[str], format: SurveyedFormat, versions: Sequence[Version]
+) -> Manifest:
+    sizes = np.array([version.size_bytes for version in versions], np.int64)
+    told = format.survey(files, paths, sizes)
+    variable = {name: VariableBytes(narrowed(held), narrowed(held)) for name, held in told.variable.items()}
+    return Manifest(
+        root=files.url,
+        schema=told.schema,
+        paths=pa.array(paths, pa.large_string()),
+        file_bytes=sizes,
+        # nobody has seen what is in them
+        footer_hashes=np.zeros((len(paths), HASH_BYTES), np.uint8),
+        row_group_ends=np.arange(1, len(paths) + 1),
+        rows=np.ones(len(paths), np.uint8),
+        encoded_bytes=narrowed(told.encoded_bytes),
+        variable=variable,
+        null_counts=dict.fromkeys(told.schema.names, 0),
+        stamps=np.array([version.stamp for version in versions], np.uint64),
+        format=format.name,
+        options=format.options,
+    )
+
+
+def _find_versions(
+    files: Files, paths: Sequence[str], infos: Sequence[Mapping[str, Any]] | None
+) -> list[Version]:
+    """The version of each file: as it was listed, where that is what a look at the first one tells."""
+
+    def look(path: str) -> Version:
+        try:
+            return files.look(path)
+        except Exception:
+            with files.mapped_errors(files.name(path)):
+                raise
+
+    # a disk is asked directly, since fsspec rounds times
+    if files.local:
+        return [look(path) for path in paths]
+    if infos and look(paths[0]) == told_by_listing(infos[0]):
+        return [told_by_listing(info) for info in infos]
+    with ThreadPoolExecutor(_LOOKING_THREADS, "windrow-looking") as threads:
+        return list(threads.map(look, paths))
 
 
 def _look_at_all(files: Files, paths: Sequence[str], format: Format) -> Iterator[tuple[str, Fragment]]:
@@ -80,8 +134,9 @@ class _Columns:
     def _variable_column(self, column: str) -> tuple[array[int], array[int]]:
         return self._variable.setdefault(column, (array("q"), array("q")))
 
-    def manifest(self, root: str, paths: Sequence[str], format: str) -> Manifest:
-        schema = unify_schemas(list(self._schemas.values()))
+    def manifest(self, root: str, paths: Sequence[str], format: Format) -> Manifest:
+        unify = format.unify if isinstance(format, UnifyingFormat) else unify_schemas
+        schema = unify(list(self._schemas.values()))
         return Manifest(
             root=root,
             schema=schema,
@@ -94,7 +149,8 @@ class _Columns:
             variable={field.name: self._sized(field.name) for field in schema if _varies(field.type)},
             null_counts={field.name: self._nulls[field.name] for field in schema},
             stamps=np.array(self._stamps, np.uint64),
-            format=format,
+            format=format.name,
+            options=format.options,
         )
 
     def _sized(self, column: str) -> VariableBytes:

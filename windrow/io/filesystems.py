@@ -19,13 +19,24 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 
 from windrow.core.errors import PlanError, SourceError
-from windrow.io.credentials import find_secrets, safe_cause, source_error, without_user
+from windrow.io.credentials import (
+    filesystem_secrets,
+    find_secrets,
+    safe_cause,
+    source_error,
+    url_secrets,
+    without_user,
+)
 from windrow.io.paths import join_path
 from windrow.io.remote import RemoteFile, read_ranges
 from windrow.io.retries import GaveUpError, Retries
+from windrow.io.s3 import find_user, is_s3, name_s3fs_options, open_arrow_s3, wants_arrow
 from windrow.io.versions import Version, look_at_arrow, look_at_fsspec, look_at_local
 
 __all__ = ["Connection", "Files", "Paths", "connect"]
+
+# of pyarrow's filesystems, which take paths without them
+_SCHEMES = {"s3": "s3", "gcs": "gs"}
 
 Paths = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 
@@ -46,6 +57,9 @@ class Files:
     machine: str = field(default_factory=platform.node, repr=False, compare=False)
     opening: str = field(default_factory=lambda: os.urandom(8).hex(), repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        return f"Files({self.url!r})"
+
     @property
     def local(self) -> bool:
         """True when the files lie on this machine's disk."""
@@ -54,8 +68,11 @@ class Files:
     @property
     def url(self) -> str:
         """The root as a user would write it, without credentials."""
-        if self.local or isinstance(self.filesystem, pa_fs.FileSystem):
+        if self.local:
             return self.root
+        if isinstance(self.filesystem, pa_fs.FileSystem):
+            scheme = _SCHEMES.get(self.filesystem.type_name)
+            return f"{scheme}://{self.root}" if scheme else self.root
         return without_user(str(self.filesystem.unstrip_protocol(self.root)))
 
     def path(self, relative: str) -> str:
@@ -64,7 +81,7 @@ class Files:
 
     def name(self, relative: str) -> str:
         """The file's path in words, without credentials."""
-        return join_path(self.url, relative)
+        return without_user(join_path(self.url, relative))
 
     @property
     def comparable(self) -> bool:
@@ -142,17 +159,17 @@ class Files:
         return safe_cause(error, self._secrets())
 
     def _secrets(self) -> tuple[str, ...]:
-        return find_secrets(getattr(self.filesystem, "storage_options", None))
+        return (*filesystem_secrets(self.filesystem), *url_secrets(self.root))
 
 
 @dataclass(frozen=True)
 class Connection:
     """What a user's paths and options name: how to list, how to open, and plain paths."""
 
-    lister: Any
-    opener: Any
-    paths: tuple[str, ...]
-    secrets: tuple[str, ...]
+    lister: Any = field(repr=False)
+    opener: Any = field(repr=False)
+    paths: tuple[str, ...] = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
 
 
 def connect(paths: Paths, filesystem: Any, storage_options: Mapping[str, Any] | None) -> Connection:
@@ -175,12 +192,13 @@ def connect(paths: Paths, filesystem: Any, storage_options: Mapping[str, Any] | 
 
 def _path_names(paths: Paths) -> list[str]:
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    shown = without_user(repr(paths))
     try:
         names = [os.fspath(path) for path in given]
     except TypeError as error:
-        raise PlanError(f"paths={paths!r}: give a path, or a list of paths") from error
+        raise PlanError(f"paths={shown}: give a path, or a list of paths") from error
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise PlanError(f"paths={paths!r}: give at least one path, as text, and none empty")
+        raise PlanError(f"paths={shown}: give at least one path, as text, and none empty")
     return names
 
 
@@ -188,9 +206,16 @@ def _connect_urls(names: Sequence[str], options: dict[str, Any]) -> Connection:
     from fsspec.core import url_to_fs
     from fsspec.implementations.local import LocalFileSystem
 
-    secrets = find_secrets(options)
+    secrets = (*find_secrets(options), *(secret for name in names for secret in url_secrets(name)))
     try:
+        if all(map(is_s3, names)):
+            names, options = find_user(names, options)
+            if wants_arrow(options):
+                return _wrap_arrow(names, open_arrow_s3(options), secrets)
+            options = name_s3fs_options(options)
         connected = [url_to_fs(name, **options) for name in names]
+    except PlanError:
+        raise
     except Exception as error:
         remedy = "check the URL's scheme and storage_options=, and that the scheme's package is installed"
         raise source_error(without_user(names[0]), error, remedy, secrets) from safe_cause(error, secrets)
@@ -205,7 +230,6 @@ def _connect_urls(names: Sequence[str], options: dict[str, Any]) -> Connection:
 
 def _connect_given(names: Sequence[str], filesystem: Any) -> Connection:
     from fsspec import AbstractFileSystem
-    from fsspec.implementations.arrow import ArrowFSWrapper
     from fsspec.implementations.local import LocalFileSystem
 
     if isinstance(filesystem, pa_fs.PyFileSystem) and isinstance(filesystem.handler, pa_fs.FSSpecHandler):
@@ -213,10 +237,17 @@ def _connect_given(names: Sequence[str], filesystem: Any) -> Connection:
     if isinstance(filesystem, (pa_fs.LocalFileSystem, LocalFileSystem)):
         return _connect_urls([name if "://" in name else os.path.abspath(name) for name in names], {})
     if isinstance(filesystem, pa_fs.FileSystem):
-        plain = tuple(re.sub(r"^\w+://", "", name).rstrip("/") or name for name in names)
-        return Connection(ArrowFSWrapper(filesystem), filesystem, plain, ())
+        carried = tuple(secret for name in names for secret in url_secrets(name))
+        return _wrap_arrow(names, filesystem, (*filesystem_secrets(filesystem), *carried))
     if isinstance(filesystem, AbstractFileSystem):
         plain = tuple(str(filesystem._strip_protocol(name)) for name in names)
-        return Connection(filesystem, filesystem, plain, find_secrets(filesystem.storage_options))
+        return Connection(filesystem, filesystem, plain, filesystem_secrets(filesystem))
     kind = type(filesystem).__name__
     raise PlanError(f"filesystem= is a {kind}: give an fsspec or a pyarrow.fs filesystem")
+
+
+def _wrap_arrow(names: Sequence[str], filesystem: Any, secrets: tuple[str, ...]) -> Connection:
+    from fsspec.implementations.arrow import ArrowFSWrapper
+
+    plain = tuple(re.sub(r"^\w+://([^/@]*@)?", "", name).rstrip("/") or name for name in names)
+    return Connection(ArrowFSWrapper(filesystem), filesystem, plain, secrets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from windrow.io.versions import Version
 
-__all__ = ["HASH_BYTES", "Fragment", "FragmentFacts", "digest_ends"]
+__all__ = ["END_BYTES", "HASH_BYTES", "Fragment", "FragmentFacts", "digest_ends", "fetch_ends"]
 
 HASH_BYTES = 16
 
-_END_BYTES = 16 * 1024
+END_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,17 @@ class Fragment:
 def digest_ends(read_range: Callable[[int, int], Any], size_bytes: int) -> bytes:
     """A digest of a file's size and of both its ends, for formats without a footer that tells more."""
     digest = hashlib.sha256(size_bytes.to_bytes(8, "little"))
-    if size_bytes <= 2 * _END_BYTES:
-        spans = [(0, size_bytes)] if size_bytes else []
-    else:
-        spans = [(0, _END_BYTES), (size_bytes - _END_BYTES, size_bytes)]
-    for start, stop in spans:
+    for start, stop in _ends(size_bytes):
         digest.update(bytes(read_range(start, stop)))
     return digest.digest()[:HASH_BYTES]
+
+
+def fetch_ends(fetch: Callable[[Sequence[tuple[int, int]]], None], size_bytes: int) -> None:
+    """Fetch ahead what `digest_ends` reads."""
+    fetch(_ends(size_bytes))
+
+
+def _ends(size_bytes: int) -> list[tuple[int, int]]:
+    if size_bytes <= 2 * END_BYTES:
+        return [(0, size_bytes)] if size_bytes else []
+    return [(0, END_BYTES), (size_bytes - END_BYTES, size_bytes)]

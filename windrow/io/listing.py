@@ -15,7 +15,10 @@ from windrow.io.filesystems import Connection, Files, Paths, connect
 from windrow.io.paths import join_path
 from windrow.io.retries import DEFAULT_RETRIES, GaveUpError, Retries
 
-__all__ = ["list_files", "locate_root"]
+__all__ = ["Infos", "list_files", "list_infos", "locate_root"]
+
+# what fsspec tells of each path
+Infos = dict[str, Mapping[str, Any]]
 
 _MAGIC = re.compile(r"[*?\[]")
 _LISTING_THREADS = 16
@@ -41,13 +44,25 @@ def list_files(
     PlanError
         If the arguments name no filesystem, or more than one.
     """
+    files, listed, _ = list_infos(paths, filesystem, storage_options, retries)
+    return files, listed
+
+
+def list_infos(
+    paths: Paths,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    retries: Retries = DEFAULT_RETRIES,
+) -> tuple[Files, list[str], list[Mapping[str, Any]]]:
+    """The same as `list_files`, and what fsspec told of each file on the way."""
     connection = connect(paths, filesystem, storage_options)
     connection.lister.invalidate_cache()
     with ThreadPoolExecutor(_LISTING_THREADS) as threads:
         expanded = list(threads.map(lambda path: _expand(connection, path, retries), connection.paths))
     root = _common_root([root for root, _ in expanded])
-    found = [path for _, some in expanded for path in some]
-    return Files(root, connection.opener, retries), [_relative(path, root) for path in found]
+    found = [pair for _, some in expanded for pair in some.items()]
+    listed = [_relative(path, root) for path, _ in found]
+    return Files(root, connection.opener, retries), listed, [info for _, info in found]
 
 
 def locate_root(
@@ -78,7 +93,7 @@ def _lexical_root(path: str, known: Collection[str]) -> str:
     return path
 
 
-def _expand(connection: Connection, path: str, retries: Retries) -> tuple[str, list[str]]:
+def _expand(connection: Connection, path: str, retries: Retries) -> tuple[str, Infos]:
     """The root and the files of one given path."""
     seconds = 0 if connection.opener is None else min(retries.seconds, _LISTING_SECONDS)
     try:
@@ -98,12 +113,13 @@ def _expand(connection: Connection, path: str, retries: Retries) -> tuple[str, l
         raise source_error(what, error, remedy, connection.secrets) from safe_cause(error, connection.secrets)
 
 
-def _find_files(connection: Connection, path: str) -> tuple[str, list[str]]:
+def _find_files(connection: Connection, path: str) -> tuple[str, Infos]:
     if _MAGIC.search(path):
         found = _glob(connection.lister, path)
         if found:
             return _glob_root(path), found
-    if connection.lister.info(path)["type"] == "directory":
+    info = connection.lister.info(path)
+    if info["type"] == "directory":
         found = _walk(connection.lister, path)
         if not found:
             raise SourceError(
@@ -111,25 +127,29 @@ def _find_files(connection: Connection, path: str) -> tuple[str, list[str]]:
                 f"with '.' or '_' are skipped): check the path"
             )
         return path, found
-    return _above_partitions(posixpath.dirname(path)), [path]
+    return _above_partitions(posixpath.dirname(path)), {path: info}
 
 
-def _glob(lister: Any, pattern: str) -> list[str]:
-    found: list[str] = []
+def _glob(lister: Any, pattern: str) -> Infos:
+    found: Infos = {}
     root = _glob_root(pattern)
     for path, info in sorted(_list_all(lister.glob, pattern, detail=True).items()):
         if info["type"] == "directory":
-            found.extend(_walk(lister, path))
+            found.update(_walk(lister, path))
         else:
-            found.append(path)
+            found[path] = info
     # A glob with ** finds a directory and, once more, what is in it.
-    names = {_relative(path, root) for path in found}
-    return [join_path(root, name) for name in sorted(names) if _visible(name)]
+    return _visible_below(root, found)
 
 
-def _walk(lister: Any, directory: str) -> list[str]:
-    names = (_relative(path, directory) for path in _list_all(lister.find, directory))
-    return [join_path(directory, name) for name in sorted(names) if _visible(name)]
+def _walk(lister: Any, directory: str) -> Infos:
+    return _visible_below(directory, _list_all(lister.find, directory, detail=True))
+
+
+def _visible_below(root: str, found: Infos) -> Infos:
+    """The files that are not hidden, sorted by their names below a root."""
+    names = {_relative(path, root): info for path, info in found.items()}
+    return {join_path(root, name): names[name] for name in sorted(names) if _visible(name)}
 
 
 def _list_all(lists: Callable[..., Any], path: str, **options: Any) -> Any:

@@ -69,6 +69,8 @@ class Manifest:
         nor part of the fingerprint. None where nobody has looked.
     format
         What the files are.
+    options
+        How they were looked at, where that changes what they hold.
     """
 
     root: str
@@ -83,6 +85,7 @@ class Manifest:
     null_counts: Mapping[str, int | None]
     stamps: NDArray[np.uint64] | None = None
     format: str = "Parquet"
+    options: str = ""
 
     def __repr__(self) -> str:
         return f"Manifest({self.fragments} fragments, {self.row_groups} row groups, {self.root!r})"
@@ -151,6 +154,7 @@ def save_manifest(manifest: Manifest, path: Any) -> None:
         "version": _FORMAT_VERSION,
         "root": manifest.root,
         "file_format": manifest.format,
+        "file_options": manifest.options,
         "null_counts": dict(manifest.null_counts),
         "variable": list(manifest.variable),
     }
@@ -220,6 +224,7 @@ def _assemble(head: Mapping[str, Any], arrays: Mapping[str, Any]) -> Manifest:
         null_counts=head["null_counts"],
         # the first manifests were all of Parquet, and did not say so
         format=head.get("file_format", "Parquet"),
+        options=head.get("file_options", ""),
         **{name: arrays[name] for name in _ARRAYS},
     )
 

@@ -16,6 +16,7 @@ from windrow.core.source import (
     BlockPart,
     BlockReader,
     BlockTable,
+    DistantReader,
     RowOrigin,
     ScatteringPart,
     SourceIdentity,
@@ -67,6 +68,11 @@ class NumberedReader:
     inner: BlockReader
     schema: pa.Schema
     filter: pc.Expression | None
+
+    @property
+    def distant(self) -> bool:
+        """Whether the inner reader waits for a store."""
+        return isinstance(self.inner, DistantReader) and self.inner.distant
 
     def read(self, address: BlockAddress) -> pa.Table:
         """Read one block."""

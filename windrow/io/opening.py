@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core.errors import SourceError
+from windrow.core.source import DamagedBlockError
 from windrow.io.decoding import StoredFooter
 from windrow.io.filesystems import Files
 from windrow.io.footer_cache import FooterCache
@@ -29,7 +30,7 @@ from windrow.io.remote import RemoteFile, join_ranges, read_ranges
 from windrow.io.retries import GaveUpError, Retries
 from windrow.io.versions import Version
 
-__all__ = ["BlockFile", "RowGroups", "open_block"]
+__all__ = ["BlockFile", "RowGroups", "changed", "open_block"]
 
 # Blocks of a window are read in stored order by several tasks at once, each in a file of its own.
 # A footer of very many row groups has megabytes, and takes three times as much when parsed.
@@ -93,30 +94,55 @@ class BlockFile:
         return self.known.footer
 
     def fetch(self, ranges: list[tuple[int, int]]) -> None:
-        """Read ranges of a file in a store ahead."""
+        """Begin to read ranges of a file in a store, and to look at it when they have come."""
         if self.remote is not None:
-            self.remote.fetch(join_ranges(ranges, self.groups.size_bytes))
+            joined = join_ranges(ranges, self.groups.size_bytes)
+            self.remote.fetch(joined, then=partial(self.files.look, self.groups.path))
 
     def check(self) -> None:
         """Make sure that all that was read so far is of the file that was listed."""
-        self._compare(self.files.look(self.groups.path))
+        looked = self.remote.after_all() if self.remote is not None else None
+        self._compare(self.files.look(self.groups.path) if looked is None else looked)
 
     def _compare(self, now: Version) -> None:
         if now.stamp != self.known.stamp:
-            raise _changed(self.origin, self.groups, now)
+            raise changed(self.origin, self.groups, now)
 
     @contextmanager
-    def mapped_errors(self) -> Iterator[None]:
-        """Turn what goes wrong while reading into a SourceError that names the block."""
+    def mapped_errors(self, *, filters: bool = False) -> Iterator[None]:
+        """Turn what goes wrong while reading, and perhaps filtering, into a SourceError that names the block."""
         with self.files.mapped_errors(self.origin):
             try:
                 yield
             except (SourceError, GaveUpError):
                 raise
-            except Exception:
+            except Exception as error:
                 # what cannot be decoded may be another file by now
                 self._compare(replace(self.files, retries=_ONCE).look(self.groups.path))
+                if self._is_damage(error, filters):
+                    raise self._damaged(error) from self.files.cause(error)
                 raise
+
+    def _is_damage(self, error: Exception, filters: bool) -> bool:
+        """Whether the bytes were had, and are not what they should be.
+
+        Arrow's decoders say so with an `OSError` that has no number, since no call of the system
+        failed, or that something is invalid, as filters say of healthy values too. Errors of
+        stores look alike, and are known by where they come from.
+        """
+        if self.remote is not None and self.remote.failed:
+            return False
+        if type(error) is pa.ArrowInvalid:
+            return not filters
+        return type(error) is OSError and error.errno is None
+
+    def _damaged(self, error: Exception) -> SourceError:
+        remedy = (
+            "it is damaged: restore the file, write it anew, or go on without this block with "
+            "options(on_error='skip')"
+        )
+        mapped = self.files.error(f"{self.origin}: cannot be read", error, remedy)
+        return DamagedBlockError(str(mapped))
 
 
 @contextmanager
@@ -154,14 +180,15 @@ def _read_footer(files: Files, groups: RowGroups, origin: str) -> _KnownFile:
     footer = read_footer(files, groups.path, origin)
     now = Version(footer.size_bytes, footer.stamp)
     if footer.digest != groups.footer_hash or footer.size_bytes != groups.size_bytes:
-        raise _changed(origin, groups, now, "another footer")
+        raise changed(origin, groups, now, "another footer")
     if groups.stamp and files.comparable and groups.stamp != footer.stamp:
-        raise _changed(origin, groups, now)
+        raise changed(origin, groups, now)
     read_range = None if files.local else read_ranges(files.filesystem, files.path(groups.path))
     return _KnownFile(StoredFooter(footer.metadata), footer.stamp, files.filesystem, read_range)
 
 
-def _changed(origin: str, groups: RowGroups, now: Version, how: str = "written anew since") -> SourceError:
+def changed(origin: str, groups: RowGroups, now: Version, how: str = "written anew since") -> SourceError:
+    """The error for a file that is another by now."""
     if groups.size_bytes != now.size_bytes:
         how = f"{groups.size_bytes} bytes then, {now.size_bytes} now"
     return SourceError(

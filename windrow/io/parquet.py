@@ -12,18 +12,56 @@ from numpy.typing import NDArray
 
 from windrow.core.source import BlockAddress, BlockPart
 from windrow.io import decoding
+from windrow.io.conforming import conform
 from windrow.io.filesystems import Files
 from windrow.io.filters import filter_columns
+from windrow.io.footers import read_footer, summarise
+from windrow.io.fragments import Fragment
 from windrow.io.opening import BlockFile, RowGroups, open_block
 from windrow.io.partitions import Partitions
+from windrow.io.versions import Version
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["ParquetReader", "RowGroups"]
+__all__ = ["ParquetFormat", "ParquetReader"]
 
 # Columns of a part should fit the cache; smaller parts cost more Python per row.
 _PART_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True)
+class ParquetFormat:
+    """Parquet files: footers tell rows and sizes, statistics prune, columns are read alone."""
+
+    name: str = "Parquet"
+    options: str = ""
+    rows_known: bool = True
+    joins_files: bool = False
+
+    def look(self, files: Files, path: str) -> Fragment:
+        """Read a file's footer, as a rule with one read.
+
+        Raises
+        ------
+        SourceError
+            If it cannot be read, or is no Parquet.
+        """
+        name = files.name(path)
+        footer = read_footer(files, path, name)
+        version = Version(footer.size_bytes, footer.stamp)
+        return Fragment(version, footer.digest, summarise(footer.metadata, name))
+
+    def reader(
+        self,
+        files: Files,
+        schema: pa.Schema,
+        stored: pa.Schema,
+        partitions: Partitions,
+        row_filter: pc.Expression | None,
+    ) -> ParquetReader:
+        """A reader of blocks, each of one file."""
+        return ParquetReader(files, schema, stored, partitions, row_filter)
 
 
 @dataclass(frozen=True)
@@ -50,17 +88,24 @@ class ParquetReader:
     partitions: Partitions
     filter: pc.Expression | None
 
+    @property
+    def distant(self) -> bool:
+        """Whether the files are in a store."""
+        return not self.files.local
+
     def read(self, address: BlockAddress) -> pa.Table:
         """Read one block, single-threaded, rows in stored order.
 
         Raises
         ------
+        DamagedBlockError
+            If what is stored cannot be decoded, or does not fit the schema.
         SourceError
-            If the file is gone, changed since it was listed, damaged, or does not
-            fit the schema.
+            If the file is gone, cannot be had, or has changed since it was listed.
         """
-        groups: RowGroups = address.locator
-        with open_block(self.files, groups, address.origin) as block, block.mapped_errors():
+        (groups,) = address.locator
+        filters = self.filter is not None
+        with open_block(self.files, groups, address.origin) as block, block.mapped_errors(filters=filters):
             table = self._read(block) if self.filter is None else self._scan(block)
             block.check()
             return table
@@ -68,14 +113,15 @@ class ParquetReader:
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
         """Read one block part by part: a few row groups, each column when it is asked for.
 
-        Remote files are read in one go, since their ranges are fetched together.
+        Of a file in a store all is asked for at once, and parts are decoded as they come.
         """
-        if self.filter is not None or not self.files.local:
+        if self.filter is not None:
             yield self.read(address)
             return
-        groups: RowGroups = address.locator
+        (groups,) = address.locator
         with open_block(self.files, groups, address.origin) as block:
             with block.mapped_errors():
+                block.fetch(block.footer.ranges(range(groups.start, groups.stop), self._stored_names()))
                 stored = self._parquet(block)
             for some in _join_groups(stored.metadata, groups):
                 yield _StoredPart(self, stored, block, some)
@@ -93,12 +139,11 @@ class ParquetReader:
     def _read(self, block: BlockFile) -> pa.Table:
         groups, names = block.groups, self._stored_names()
         numbers = range(groups.start, groups.stop)
-        if block.remote is not None:
-            block.fetch(block.footer.ranges(numbers, names))
+        block.fetch(block.footer.ranges(numbers, names))
         # A name with dots also names a nested field, so this may read more, never less.
         stored = self._parquet(block)
         table = _read_groups(stored, numbers, names)
-        return self.conform(table, groups.path, self.schema)
+        return conform(table, self.schema, self.partitions, groups.path)
 
     def _scan(self, block: BlockFile) -> pa.Table:
         import pyarrow.compute as pc
@@ -126,22 +171,11 @@ class ParquetReader:
             filter=self.filter,
             use_threads=False,
         )
-        return self.conform(table, groups.path, self.schema)
+        return conform(table, self.schema, self.partitions, groups.path)
 
     def _stored_names(self) -> list[str]:
         partitions = set(self.partitions.schema.names)
         return [name for name in self.schema.names if name not in partitions]
-
-    def conform(self, table: pa.Table, path: str, schema: pa.Schema) -> pa.Table:
-        """Give what a file holds the types of ``schema``, and partition columns their values."""
-        values = dict(zip(self.partitions.schema.names, self.partitions.values(path), strict=True))
-        columns = [
-            _constant(values[wanted.name], wanted.type, table.num_rows)
-            if wanted.name in values
-            else _cast(table.column(wanted.name), wanted)
-            for wanted in schema
-        ]
-        return pa.Table.from_arrays(columns, schema=schema)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +200,7 @@ class _StoredPart:
         names = [name for name in schema.names if name not in self.reader.partitions.schema.names]
         with self.block.mapped_errors():
             table = _read_groups(self.stored, self.numbers, names)
-            return self.reader.conform(table, self.block.groups.path, schema)
+            return conform(table, schema, self.reader.partitions, self.block.groups.path)
 
     def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
         if decoding.LIBRARY is None:
@@ -213,18 +247,3 @@ def _join_groups(metadata: Any, groups: RowGroups) -> Iterator[tuple[int, ...]]:
             joined, joined_bytes = [], 0
     if joined:
         yield tuple(joined)
-
-
-def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.ChunkedArray[Any]:
-    return pa.chunked_array([pa.repeat(pa.scalar(value, kind), rows)])
-
-
-def _cast(column: pa.ChunkedArray[Any], wanted: pa.Field[Any]) -> pa.ChunkedArray[Any]:
-    if column.type == wanted.type:
-        return column
-    if pa.types.is_null(column.type):
-        return pa.chunked_array([pa.nulls(len(column), wanted.type)])
-    try:
-        return column.cast(wanted.type)
-    except pa.ArrowException as error:
-        raise type(error)(f"column {wanted.name!r} from {column.type} to {wanted.type}: {error}") from error

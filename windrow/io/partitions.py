@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -41,14 +41,18 @@ class Partitions:
     schema
         The columns.
     path_column
-        The one of them, the last, that is the path itself; empty where there is none.
+        The one of them that is the path itself; empty where there is none.
     url
         What that path begins with.
+    directory_column
+        The one of them that is the name of the directory that a file lies in, null at the
+        root; empty where there is none.
     """
 
     schema: pa.Schema
     path_column: str = ""
     url: str = ""
+    directory_column: str = ""
 
     def with_paths(self, url: str, file_columns: Collection[str]) -> Partitions:
         """The same with a column of paths.
@@ -60,11 +64,26 @@ class Partitions:
         """
         if PATH_COLUMN in (*file_columns, *self.schema.names):
             raise PlanError(f"include_paths=True: there is a column {PATH_COLUMN!r} already; rename it")
-        return Partitions(self.schema.append(pa.field(PATH_COLUMN, pa.string())), PATH_COLUMN, url)
+        schema = self.schema.append(pa.field(PATH_COLUMN, pa.string()))
+        return replace(self, schema=schema, path_column=PATH_COLUMN, url=url)
+
+    def with_directories(self, name: str, file_columns: Collection[str]) -> Partitions:
+        """The same with a column of directory names.
+
+        Raises
+        ------
+        PlanError
+            If there is a column of its name.
+        """
+        if not isinstance(name, str) or not name or name in (*file_columns, *self.schema.names):
+            raise PlanError(f"directory_column={name!r} must be a name that no other column has")
+        return replace(self, schema=self.schema.append(pa.field(name, pa.string())), directory_column=name)
 
     def values(self, path: str) -> tuple[Value, ...]:
         """The value of each column for a relative path."""
-        found: dict[str, str | None] = {**_parse(path), self.path_column: join_path(self.url, path)}
+        directory = path.rpartition("/")[0].rpartition("/")[2]
+        told = {self.path_column: join_path(self.url, path), self.directory_column: directory or None}
+        found: dict[str, str | None] = {**_parse(path), **told}
         return tuple(self._value(field, found.get(field.name)) for field in self.schema)
 
     def _value(self, field: pa.Field[Any], text: str | None) -> Value:

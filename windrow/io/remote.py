@@ -9,23 +9,15 @@ from __future__ import annotations
 import io
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from windrow.io.retries import Retries, ShortReadError
+from windrow.io.spans import ReadRange, Span, ask_for, join_ranges
 
 __all__ = ["RemoteFile", "join_ranges", "read_ranges"]
-
-# requests for one block at once
-_LANES = 8
-# a request costs as much as some bytes that nobody needs
-_HOLE_BYTES = 64 * 1024
-_JOINED_BYTES = 16 * 2**20
-
-ReadRange = Callable[[int, int], Any]
 
 
 def read_ranges(filesystem: Any, path: str) -> ReadRange:
@@ -89,24 +81,56 @@ class RemoteFile(io.RawIOBase):
         The file's size.
     retries
         How long a range is tried again.
+
+    Attributes
+    ----------
+    failed
+        Whether a range could not be had.
     """
 
     def __init__(self, read: ReadRange, size_bytes: int, retries: Retries) -> None:
         self._read_range, self._size, self._retries = read, size_bytes, retries
         self._at = 0
+        self.failed = False
         self._starts: list[int] = []
-        self._fetched: list[Any] = []
+        self._spans: list[Span] = []
+        self._after: Future[Any] | None = None
 
-    def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Read ranges ahead, several at once; they are sorted and do not overlap."""
-        with ThreadPoolExecutor(max(1, min(_LANES, len(ranges))), "windrow-ranges") as threads:
-            fetched = list(threads.map(lambda span: self.read_range(*span), ranges))
-        self._starts = [start for start, _ in ranges]
-        self._fetched = [pa.py_buffer(data) for data in fetched]
+    def fetch(self, ranges: Sequence[tuple[int, int]], then: Callable[[], Any] | None = None) -> None:
+        """Begin to read ranges, in order and several at once; what reads them waits for them.
+
+        They do not overlap, and what was asked for before is not asked for again. ``then`` is
+        called when all have come; `after_all` waits for what it returns.
+        """
+        asked = [span for span in ranges if self._find(*span) is None]
+        spans, self._after = ask_for(asked, self._bring, then)
+        for span in spans:
+            place = bisect_right(self._starts, span.start)
+            self._starts.insert(place, span.start)
+            self._spans.insert(place, span)
+
+    def after_all(self) -> Any:
+        """What was called when all ranges had come; None where more has been read since."""
+        return None if self._after is None else self._after.result()
+
+    def close(self) -> None:
+        """Ask for nothing more, and let go of what has come."""
+        for span in self._spans:
+            span.cancel()
+        self._starts, self._spans, self._after = [], [], None
+        super().close()
 
     def read_range(self, start: int, stop: int) -> Any:
-        """The bytes of a range, all of them."""
-        return self._retries.read(lambda: self._read_range(start, stop), stop - start)
+        """The bytes of a range, all of them, asked for now."""
+        self._after = None
+        return self._bring(start, stop)
+
+    def _bring(self, start: int, stop: int) -> Any:
+        try:
+            return self._retries.read(lambda: self._read_range(start, stop), stop - start)
+        except Exception:
+            self.failed = True
+            raise
 
     def readable(self) -> bool:
         return True
@@ -128,20 +152,12 @@ class RemoteFile(io.RawIOBase):
         if stop <= start:
             return b""
         self._at = stop
+        span = self._find(start, stop)
+        if span is None:
+            return self.read_range(start, stop)
+        return span.buffer.slice(start - span.start, stop - start)
+
+    def _find(self, start: int, stop: int) -> Span | None:
+        """The span that was asked for and has a range in it."""
         place = bisect_right(self._starts, start) - 1
-        if place >= 0 and stop - self._starts[place] <= self._fetched[place].size:
-            return self._fetched[place].slice(start - self._starts[place], stop - start)
-        return self.read_range(start, stop)
-
-
-def join_ranges(ranges: Sequence[tuple[int, int]], size_bytes: int) -> list[tuple[int, int]]:
-    """Sort the ranges that lie in a file of this size, and join those with small holes between them."""
-    joined: list[tuple[int, int]] = []
-    for start, stop in sorted(span for span in ranges if 0 <= span[0] < span[1] <= size_bytes):
-        if joined and start < joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
-        elif joined and start - joined[-1][1] <= _HOLE_BYTES and stop - joined[-1][0] <= _JOINED_BYTES:
-            joined[-1] = (joined[-1][0], stop)
-        else:
-            joined.append((start, stop))
-    return joined
+        return self._spans[place] if place >= 0 and stop <= self._spans[place].stop else None

@@ -10,8 +10,8 @@ from typing import Any, Union
 from windrow.core.errors import PlanError
 from windrow.io.discovery import build_manifest
 from windrow.io.filesystems import Files, Paths
-from windrow.io.formats.format import Format
-from windrow.io.listing import list_files, locate_root
+from windrow.io.formats.format import Format, SurveyedFormat
+from windrow.io.listing import list_infos, locate_root
 from windrow.io.manifest import Manifest, load_manifest
 from windrow.io.retries import Retries
 
@@ -26,7 +26,7 @@ def resolve_files(
     options: Mapping[str, Any] | None,
     manifest: ManifestOrPath | None,
     retries: Retries,
-    format: Format,
+    format: Format | SurveyedFormat,
 ) -> tuple[Files, Manifest]:
     """List files and look at them; or take a manifest, and find where its files are.
 
@@ -40,11 +40,16 @@ def resolve_files(
     if manifest is None:
         if paths is None:
             raise PlanError("paths=None: give paths, or the manifest= that knows them")
-        files, listed = list_files(paths, filesystem, options, retries)
-        return files, build_manifest(files, listed, format)
+        files, listed, infos = list_infos(paths, filesystem, options, retries)
+        return files, build_manifest(files, listed, format, infos)
     known = manifest if isinstance(manifest, Manifest) else load_manifest(manifest)
     if known.format != format.name:
         raise PlanError(f"manifest= is of {known.format} files, not of {format.name}: read it as such")
+    if known.options != format.options:
+        raise PlanError(
+            f"manifest= was made with {known.options or 'no options'}, and these are "
+            f"{format.options or 'none'}: read with the same options, or make the manifest anew"
+        )
     # another time and maybe another place
     known = replace(known, stamps=None)
     if paths is None:

@@ -18,7 +18,8 @@ dropped: it describes one file. Metadata of fields is the first file's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -32,8 +33,13 @@ _UNITS = ("s", "ms", "us", "ns")
 _SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
-def unify_schemas(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
+def unify_schemas(
+    schemas: Sequence[tuple[str, pa.Schema]],
+    unify: Callable[[pa.DataType, pa.DataType], pa.DataType | None] | None = None,
+) -> pa.Schema:
     """Unify the schemas of files given as (path, schema), the first file's order winning.
+
+    ``unify`` gives the type that holds the values of two, or None; by default `unify_types`.
 
     Raises
     ------
@@ -49,7 +55,7 @@ def unify_schemas(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
         _refuse_missing(first_path, first, path, schema)
         for name, (origin, known) in unified.items():
             found = schema.field(name)
-            kind = unify_types(known.type, found.type)
+            kind = (unify or unify_types)(known.type, found.type)
             if kind is None:
                 raise SourceError(
                     f"column {name!r} is {found.type} in {path} but {known.type} in {origin}: "
@@ -143,7 +149,7 @@ def _unify_fields(left: pa.Field[Any], right: pa.Field[Any], name: str) -> pa.Fi
 
 
 def _refuse_doubles(path: str, schema: pa.Schema) -> None:
-    doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    doubled = sorted(name for name, count in Counter(schema.names).items() if count > 1)
     if doubled:
         raise SourceError(f"{path} has more than one column {doubled[0]!r}: write it with unique names")
 

@@ -20,7 +20,7 @@ from windrow.core.source import BlockAddress, BlockReader, BlockTable, RowOrigin
 from windrow.io.blocks import BlockCuts, cut_blocks, weigh_blocks
 from windrow.io.filesystems import Files, Paths
 from windrow.io.filters import check_filter, kept_fragments
-from windrow.io.formats.format import Format
+from windrow.io.formats.format import FileFormat, Format, SurveyedFormat
 from windrow.io.manifest import Manifest, save_manifest
 from windrow.io.numbered import NumberedSource
 from windrow.io.opening import RowGroups
@@ -69,7 +69,7 @@ class FileSource:
     partitions: Partitions
     filter: pc.Expression | None
     target_block_bytes: int
-    format: Format
+    format: FileFormat
 
     def __repr__(self) -> str:
         return f"{self.format.name}({self.files.url!r}: {self.describe()})"
@@ -242,20 +242,25 @@ class FileSource:
         start, stop = int(cuts.starts[block]), int(cuts.stops[block])
         first = int(cuts.fragments[block])
         last = int(np.searchsorted(ends, stop - 1, side="right"))
-        groups = tuple(self._groups(fragment, start, stop) for fragment in range(first, last + 1))
+        groups = self._groups(first, last + 1, start, stop)
         return BlockAddress(self._origin(groups), groups)
 
-    def _groups(self, fragment: int, start: int, stop: int) -> RowGroups:
-        """The row groups of a fragment that lie between two of the manifest."""
-        manifest = self.manifest
-        before = int(manifest.row_group_ends[fragment - 1]) if fragment else 0
-        return RowGroups(
-            manifest.path(fragment),
-            int(manifest.file_bytes[fragment]),
-            manifest.footer_hashes[fragment].tobytes(),
-            max(start - before, 0),
-            min(stop, int(manifest.row_group_ends[fragment])) - before,
-            0 if manifest.stamps is None else int(manifest.stamps[fragment]),
+    def _groups(self, first: int, last: int, start: int, stop: int) -> tuple[RowGroups, ...]:
+        """The row groups of some fragments that lie between two of the manifest."""
+        manifest, some = self.manifest, slice(first, last)
+        ends = manifest.row_group_ends[some]
+        befores = np.append(manifest.row_group_ends[first - 1] if first else 0, ends[:-1])
+        stamps = np.zeros(last - first, np.uint64) if manifest.stamps is None else manifest.stamps[some]
+        return tuple(
+            map(
+                RowGroups,
+                manifest.paths.slice(first, last - first).to_pylist(),
+                manifest.file_bytes[some].tolist(),
+                map(bytes, manifest.footer_hashes[some]),
+                np.maximum(start - befores, 0).tolist(),
+                (np.minimum(stop, ends) - befores).tolist(),
+                stamps.tolist(),
+            )
         )
 
     def _origin(self, groups: Sequence[RowGroups]) -> str:
@@ -304,7 +309,7 @@ def open_parquet(paths: Paths | None, **options: Any) -> FileSource:
 
 def open_files(
     paths: Paths | None,
-    format: Format,
+    format: Format | SurveyedFormat,
     *,
     columns: Sequence[str] | None = None,
     filter: pc.Expression | None = None,
@@ -312,11 +317,15 @@ def open_files(
     storage_options: Mapping[str, Any] | None = None,
     partitioning: str | None = "hive",
     include_paths: bool = False,
+    directory_column: str | None = None,
     manifest: ManifestOrPath | None = None,
     target_block_bytes: int = 64 * 2**20,
     retries: Retries = DEFAULT_RETRIES,
 ) -> FileSource:
     """Resolve paths to a source: list the files and look at them, or use a manifest.
+
+    ``include_paths`` adds a column of paths, ``directory_column`` one of the names of the
+    directories that files lie in.
 
     With ``manifest=`` nothing is listed and no file is looked at: ``paths`` (the same as
     when it was made, or where the data has been moved) only says where its files are,
@@ -336,6 +345,8 @@ def open_files(
     files, listing = resolve_files(paths, filesystem, storage_options, manifest, retries, format)
     found = listing.paths.to_pylist() if partitioning else []
     partitions = find_partitions(found, listing.schema.names)
+    if directory_column is not None:
+        partitions = partitions.with_directories(directory_column, listing.schema.names)
     if include_paths:
         partitions = partitions.with_paths(files.url, listing.schema.names)
     everything = pa.schema([*listing.schema, *partitions.schema])

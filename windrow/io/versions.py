@@ -7,11 +7,12 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pyarrow.fs as pa_fs
 
-__all__ = ["Version", "look_at_arrow", "look_at_fsspec", "look_at_local"]
+__all__ = ["Version", "look_at_arrow", "look_at_fsspec", "look_at_local", "told_by_listing", "told_by_stat"]
 
 # What stores call it; lower case. Names that also change with access or storage class are left out.
 _TELLING = re.compile(
@@ -37,7 +38,11 @@ class Version:
 
 def look_at_local(path: str) -> Version:
     """Look at a file on a disk of this machine: inode, size and time of its last change."""
-    stat = os.stat(path)
+    return told_by_stat(os.stat(path))
+
+
+def told_by_stat(stat: os.stat_result) -> Version:
+    """What `look_at_local` tells of a file of which this is known."""
     return _version(stat.st_size, f"{stat.st_ino} {stat.st_mtime_ns}")
 
 
@@ -61,13 +66,35 @@ def look_at_fsspec(filesystem: Any, path: str) -> Version:
     info = filesystem.info(path)
     if info["type"] != "file":
         raise FileNotFoundError(path)
+    return told_by_listing(info)
+
+
+def told_by_listing(info: Mapping[str, Any]) -> Version:
+    """What fsspec tells of a file, be it in a listing or of the file alone.
+
+    A listing may tell less: whoever takes it for a look makes sure first that both are the same.
+    """
     telling = {key.lower(): value for key, value in info.items() if value is not None}
-    texts = _texts(telling)
-    return _version(int(info["size"]), " ".join(texts))
+    return _version(int(info["size"]), " ".join(_texts(telling)))
 
 
 def _texts(telling: Mapping[str, Any]) -> list[str]:
-    return [f"{key}={telling[key]}" for key in sorted(telling) if _TELLING.fullmatch(key)]
+    # listings tell some times as numbers
+    found = {
+        key: value.timestamp() if isinstance(value, datetime) else value
+        for key, value in sorted(telling.items())
+        if _TELLING.fullmatch(key)
+    }
+    if found.get("etag"):
+        # It tells enough. S3 lists times to the millisecond where it tells them to the second of
+        # an object alone, lists no versions, and some servers leave the quotes away.
+        found = {
+            key: int(value) if isinstance(value, float) else value
+            for key, value in found.items()
+            if "version" not in key
+        }
+        found["etag"] = str(found["etag"]).strip('"')
+    return [f"{key}={value}" for key, value in found.items()]
 
 
 def _version(size_bytes: int, telling: str) -> Version:

@@ -12,6 +12,7 @@ from bench.simulate.actor import Actor
 from windrow.pipeline.collector import WindowCollector
 from windrow.pipeline.coordination import Coordination
 from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.damaged_blocks import DamagedBlocks
 from windrow.pipeline.driver import Driver
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.held import HeldWindow
@@ -172,6 +173,11 @@ def deal_before_counting(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EpochCounts, "is_ordered", is_ordered)
 
 
+def forget_damage(patch: pytest.MonkeyPatch) -> None:
+    """A block that was left out as damaged is read again, when its rows have places."""
+    patch.setattr(DamagedBlocks, "places", lambda self, blocks: ())
+
+
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     fault.__name__: fault
     for fault in (
@@ -190,5 +196,6 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         forget_what_polls_say,
         serve_incomplete_windows,
         deal_before_counting,
+        forget_damage,
     )
 }

@@ -20,6 +20,7 @@ KINDS = {
     "another number of trainers",
     "call made again",
     "coordinator restarted",
+    "damaged block",
     "kept block lost",
     "late message",
     "node joined",

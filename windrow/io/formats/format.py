@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from windrow.core.source import BlockReader
 from windrow.io.filesystems import Files
@@ -14,11 +18,11 @@ from windrow.io.partitions import Partitions
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["Format"]
+__all__ = ["FileFormat", "Format", "Survey", "SurveyedFormat", "UnifyingFormat"]
 
 
-class Format(Protocol):
-    """How files of one kind are looked at and read: a frozen value with the user's options, picklable."""
+class FileFormat(Protocol):
+    """How files of one kind are read: a frozen value with the user's options, picklable."""
 
     @property
     def name(self) -> str:
@@ -38,16 +42,6 @@ class Format(Protocol):
     @property
     def joins_files(self) -> bool:
         """Whether adjacent files are joined into blocks, as row groups of a file are."""
-        ...
-
-    def look(self, files: Files, path: str) -> Fragment:
-        """Look at a file, reading as little of it as planning needs; called by several threads.
-
-        Raises
-        ------
-        SourceError
-            If it cannot be read, or is not of this format.
-        """
         ...
 
     def reader(
@@ -71,4 +65,61 @@ class Format(Protocol):
         row_filter
             Keeps rows for which it is true; None keeps all.
         """
+        ...
+
+
+class Format(FileFormat, Protocol):
+    """A format whose files are looked at one by one."""
+
+    def look(self, files: Files, path: str) -> Fragment:
+        """Look at a file, reading as little of it as planning needs; called by several threads.
+
+        Raises
+        ------
+        SourceError
+            If it cannot be read, or is not of this format.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What files of one row each hold, as far as their sizes and a look at some of them tell.
+
+    Attributes
+    ----------
+    schema
+        The columns of all files.
+    encoded_bytes
+        (files,) what blocks are cut by.
+    variable
+        For each column whose values differ in width, (files,) its bytes in memory.
+    """
+
+    schema: pa.Schema
+    encoded_bytes: NDArray[np.int64]
+    variable: Mapping[str, NDArray[np.int64]]
+
+
+@runtime_checkable
+class SurveyedFormat(FileFormat, Protocol):
+    """A format of one row a file, and no nulls, of which a listing tells enough: no file need be looked at."""
+
+    def survey(self, files: Files, paths: Sequence[str], file_bytes: NDArray[np.int64]) -> Survey:
+        """Tell what files of these sizes hold; may look at a few of them.
+
+        Raises
+        ------
+        SourceError
+            If one of those cannot be read, or is not of this format.
+        """
+        ...
+
+
+@runtime_checkable
+class UnifyingFormat(Format, Protocol):
+    """A format whose files state no types, so that more of them fit together than Arrow's types do."""
+
+    def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
+        """One schema for files given as (path, schema); see ``windrow.io.schemas.unify_schemas``."""
         ...

@@ -74,6 +74,10 @@ class DiskCache:
         """Whether a block may be kept; once one did not fit, none is taken any more."""
         return not (self._full or self._ended or self.trouble)
 
+    def has(self, block: int) -> bool:
+        """Whether there is a file of a block, whole or not."""
+        return not self._ended and (self.path / f"{block}.arrows").exists()
+
     def find(self, block: int) -> list[pa.Table] | None:
         """The tables of a block, mapped into memory; None where it is not kept."""
         if self._ended:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from windrow.core.source import BlockAddress, BlockPart, BlockReader
+from windrow.pipeline.ahead import BlocksAhead
 from windrow.pipeline.cache.disk import DiskCache
 from windrow.pipeline.cache.recording import record_parts
 from windrow.pipeline.sealing import sealed
@@ -97,10 +98,9 @@ class CachingReader:
         found: Mapping[int, Tables],
         keeps: Sequence[int],
     ) -> None:
-        self._reader = reader
+        self._ahead = BlocksAhead(reader, addresses, self._is_worth_asking_for)
         self._disk = disk
         self._blocks = blocks
-        self._addresses = addresses
         self._found = found
         self._keeps = {at: list[pa.Table]() for at in keeps}
         self._hits = self._misses = self._disk_bytes = 0
@@ -127,7 +127,7 @@ class CachingReader:
             # what is kept of a block without rows has lost its schema
             if tables:
                 return pa.concat_tables(tables)
-            table = self._reader.read(self._addresses[at])
+            table = self._ahead.read(at)
             if self._is_wanted(at):
                 # transforms see what later epochs will see
                 table = _seal(table.combine_chunks())
@@ -140,7 +140,7 @@ class CachingReader:
             if tables is not None:
                 yield from (_KeptPart(table, self._share_schema(table.schema)) for table in tables)
                 return
-            parts = self._reader.parts(self._addresses[at])
+            parts = self._ahead.parts(at)
             if not self._is_wanted(at):
                 yield from parts
                 return
@@ -176,6 +176,11 @@ class CachingReader:
         if tables is None and self._disk is not None:
             tables = self._disk.find(self._blocks[at])
         return tables
+
+    def _is_worth_asking_for(self, at: int) -> bool:
+        """Whether a block will be read here: not from what is kept, nor where others may be about to keep it."""
+        disk = self._disk
+        return at not in self._found and (disk is None or not (disk.has_room or disk.has(self._blocks[at])))
 
     def _is_wanted(self, at: int) -> bool:
         return at in self._keeps or (self._disk is not None and self._disk.has_room)

@@ -1,0 +1,1 @@
+"""Each format's epoch beside what the library behind it reads alone, on the same cores."""

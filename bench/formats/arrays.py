@@ -1,0 +1,106 @@
+"""Arrow IPC and NumPy: mapped, and copied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import windrow
+from bench.formats.case import BATCH_ROWS, Case, on_all_cores
+
+__all__ = ["ARRAYS"]
+
+_FILES = 8
+_COLUMNS = 16
+_BATCH_ROWS = 2**16
+
+
+def _table(rows: int, seed: int) -> pa.Table:
+    bits = np.random.Generator(np.random.PCG64(seed))
+    return pa.table({f"x{number}": bits.random(rows) for number in range(_COLUMNS)})
+
+
+def _make_arrow(folder: Path, size_bytes: int, **options: Any) -> None:
+    for part in range(_FILES):
+        table = _table(size_bytes // (8 * _COLUMNS * _FILES), part)
+        written = pa.ipc.IpcWriteOptions(**options)
+        with pa.ipc.new_file(str(folder / f"{part}.arrow"), table.schema, options=written) as writer:
+            writer.write_table(table, max_chunksize=_BATCH_ROWS)
+
+
+def _make_lz4(folder: Path, size_bytes: int) -> None:
+    _make_arrow(folder, size_bytes, compression="lz4")
+
+
+def _scan_arrow(path: Path) -> int:
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    rows = 0
+    with pa.memory_map(str(path)) as file:
+        stored = pa.ipc.open_file(file, options=options)
+        for number in range(stored.num_record_batches):
+            batch = stored.get_batch(number)
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                some = batch.slice(start, BATCH_ROWS)
+                owned = {name: some[name].to_numpy().copy() for name in some.schema.names}
+                rows += len(next(iter(owned.values())))
+    return rows
+
+
+def _make_npy(folder: Path, size_bytes: int) -> None:
+    for part in range(_FILES):
+        rows = size_bytes // (4 * 256 * _FILES)
+        bits = np.random.Generator(np.random.PCG64(part))
+        np.save(folder / f"{part}.npy", bits.random((rows, 256), np.float32))
+
+
+def _make_npz(folder: Path, size_bytes: int) -> None:
+    for part in range(_FILES):
+        rows = size_bytes // (8 * _COLUMNS * _FILES)
+        columns = _table(rows, part)
+        np.savez(folder / f"{part}.npz", **{name: columns[name].to_numpy() for name in columns.column_names})
+
+
+def _scan_npy(path: Path) -> int:
+    stored = np.load(path, mmap_mode="r")
+    return sum(len(stored[start : start + BATCH_ROWS].copy()) for start in range(0, len(stored), BATCH_ROWS))
+
+
+def _scan_npz(path: Path) -> int:
+    with np.load(path) as stored:
+        columns = {name: stored[name] for name in stored.files}
+    rows = len(next(iter(columns.values())))
+    return sum(
+        max(len(column[start : start + BATCH_ROWS]) for column in columns.values())
+        for start in range(0, rows, BATCH_ROWS)
+    )
+
+
+ARRAYS = (
+    Case(
+        "arrow",
+        _make_arrow,
+        lambda folder: on_all_cores(_scan_arrow, sorted(folder.iterdir())),
+        lambda folder: windrow.read_arrow(str(folder)),
+    ),
+    Case(
+        "arrow-lz4",
+        _make_lz4,
+        lambda folder: on_all_cores(_scan_arrow, sorted(folder.iterdir())),
+        lambda folder: windrow.read_arrow(str(folder)),
+    ),
+    Case(
+        "npy",
+        _make_npy,
+        lambda folder: on_all_cores(_scan_npy, sorted(folder.iterdir())),
+        lambda folder: windrow.read_numpy(str(folder)),
+    ),
+    Case(
+        "npz",
+        _make_npz,
+        lambda folder: on_all_cores(_scan_npz, sorted(folder.iterdir())),
+        lambda folder: windrow.read_numpy(str(folder)),
+    ),
+)

@@ -1,0 +1,322 @@
+"""What each door makes of its input, and what it refuses."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import windrow
+from windrow import PlanError, SourceError, TransformError
+
+
+def test_range() -> None:
+    ds = windrow.range(10, block_rows=4)
+    assert ds.to_numpy()["id"].tolist() == list(range(10))
+    assert ds.num_blocks() == 3
+    assert ds.size_bytes() == 80
+    assert windrow.range(0).count() == 0
+    for bad in (-1, 1.5, True, "3"):
+        with pytest.raises(PlanError, match="integer of 0 or more"):
+            windrow.range(bad)  # type: ignore[arg-type]
+
+
+def test_items_of_arrays_are_tensors_where_shapes_are_equal() -> None:
+    ds = windrow.from_items([{"x": np.full(2, i, np.float32), "y": np.zeros(i)} for i in range(3)])
+    batch = ds.take_batch()
+    assert batch["x"].shape == (3, 2)
+    assert [len(row) for row in batch["y"]] == [0, 1, 2]
+
+
+def test_items_are_refused_by_name() -> None:
+    with pytest.raises(PlanError, match="1 of 2 items are dicts"):
+        windrow.from_items([{"x": 1}, 2])
+    with pytest.raises(PlanError, match="no items"):
+        windrow.from_items([])
+    with pytest.raises(PlanError, match="column 'x' cannot be held"):
+        windrow.from_items([{"x": object()}])
+    with pytest.raises(PlanError, match="a column is named 3"):
+        windrow.from_items([{3: 1}])
+
+
+def test_arrays_are_not_copied_and_what_is_delivered_is() -> None:
+    array = np.arange(1000)
+    ds = windrow.from_numpy(array)
+    (address,) = ds._chain.source.addresses([0])
+    held = ds._chain.source.reader.read(address)["data"].chunk(0)
+    assert held.buffers()[1].address == array.ctypes.data
+    for batch in (*ds.iter_batches(batch_size=100), ds.take_batch(), ds.to_numpy()):
+        batch["data"][:] = -1
+    for tensors in ds.iter_torch_batches(batch_size=100):
+        tensors["data"][:] = -1
+    assert (array == np.arange(1000)).all()
+
+
+def test_numpy_of_every_kind() -> None:
+    columns = {
+        "image": np.arange(24, dtype=np.uint8).reshape(2, 3, 4),
+        "flipped": np.arange(12, dtype=np.float16).reshape(6, 2).T,
+        "big": np.array([1, 2], ">i4"),
+        "text": np.array(["a", "bc"]),
+        "when": np.array(["2020-01-01", "NaT"], "datetime64[us]"),
+        "flag": np.array([True, False]),
+    }
+    back = windrow.from_numpy(columns).to_numpy()
+    for name, array in columns.items():
+        assert back[name].shape == array.shape
+        assert back[name].tolist() == array.tolist()
+    joined = windrow.from_numpy([np.zeros((2, 3)), np.ones((1, 3))]).to_numpy()["data"]
+    assert joined[:, 0].tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "text"),
+    [
+        ({"x": np.zeros(2), "y": np.zeros(3)}, "'x' has 2, 'y' has 3"),
+        (np.float64(3), "single value"),
+        ({"x": np.zeros(2, np.complex128)}, "column 'x' cannot be held"),
+        ({}, "no columns"),
+        ([], "nothing to read"),
+    ],
+)
+def test_arrays_are_refused_by_name(arrays: Any, text: str) -> None:
+    with pytest.raises(PlanError, match=text):
+        windrow.from_numpy(arrays)
+
+
+def test_pandas_types_and_index() -> None:
+    frame = pd.DataFrame(
+        {
+            "nan": [1.0, np.nan],
+            "whole": pd.array([1, None], "Int64"),
+            "text": ["a", None],
+            "kind": pd.Categorical(["u", "v"]),
+            "when": pd.to_datetime(["2020-01-01", None]).tz_localize("UTC"),
+            "matrix": [np.zeros((2, 2)), np.ones((2, 2))],
+        },
+        index=pd.Index([7, 8], name="key"),
+    )
+    ds = windrow.from_pandas(frame)
+    assert ds.columns()[0] == "key"
+    nulls = ds._chain.source.null_counts
+    assert {name: nulls[name] for name in ("nan", "whole", "text", "when")} == {
+        "nan": 0,
+        "whole": 1,
+        "text": 1,
+        "when": 1,
+    }
+    row = ds.take()[1]
+    assert row["key"] == 8
+    assert row["when"] is None
+    assert ds.take()[0]["when"] == datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
+    assert ds.take_batch()["matrix"].shape == (2, 2, 2)
+    assert ds.to_pandas()["whole"].tolist() == [1, pd.NA]
+    shuffled_index = pd.DataFrame({"x": [1, 2]}, index=[1, 0])
+    assert windrow.from_pandas(shuffled_index).columns() == ["index", "x"]
+
+
+def test_frames_are_refused_by_name() -> None:
+    with pytest.raises(PlanError, match="column 'x' cannot be held"):
+        windrow.from_pandas(pd.DataFrame({"x": [1, "a"]}))
+    with pytest.raises(PlanError, match="several columns are named 'x'"):
+        windrow.from_pandas(pd.DataFrame([[1, 2]], columns=["x", "x"]))
+    with pytest.raises(PlanError, match="dict is no pandas DataFrame"):
+        windrow.from_pandas({"x": [1]})
+
+
+def test_arrow_in_every_form() -> None:
+    table = pa.table({"x": range(6)})
+    batch, reader = table.to_batches()[0], table.to_reader()
+    for form in (table, batch, reader, [table.slice(0, 2), batch.slice(2)]):
+        assert windrow.from_arrow(form).to_arrow().equals(table)
+    with pytest.raises(PlanError, match="int is no Table"):
+        windrow.from_arrow([1])
+
+
+def test_torch_in_every_form() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.arange(6, dtype=torch.float32, requires_grad=True)
+    assert windrow.from_torch(x).to_numpy()["item"].tolist() == [0, 1, 2, 3, 4, 5]
+
+    class Pairs(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, i: int) -> Any:
+            return torch.full((2, 2), i), i, list(range(i))
+
+    rows = windrow.from_torch(Pairs(), target_block_bytes=60)
+    assert rows.num_blocks() == 4
+    found = rows.to_numpy()
+    assert found["item_0"].shape == (4, 2, 2)
+    assert found["item_1"].tolist() == [0, 1, 2, 3]
+    assert [len(row) for row in found["item_2"]] == [0, 1, 2, 3]
+    with pytest.raises(PlanError, match="BFloat16"):
+        windrow.from_torch(torch.zeros(2, dtype=torch.bfloat16))
+    with pytest.raises(PlanError, match="from_generator"):
+        windrow.from_torch(iter([1]))
+
+
+def test_items_that_do_not_fit_are_named() -> None:
+    class Odd:
+        def __len__(self) -> int:
+            return 30
+
+        def __getitem__(self, i: int) -> Any:
+            if i == 17:
+                raise ValueError("no such sample")
+            return {"x": np.zeros(3 if i == 5 else 2)}
+
+    ds = windrow.from_torch(Odd(), target_block_bytes=64)
+    with pytest.raises(SourceError, match="items 3-6: column 'x'"):
+        list(ds.iter_rows())
+    with pytest.raises(SourceError, match="item 17: ValueError: no such sample"):
+        ds._chain.source.reader.read(ds._chain.source.addresses([4])[0])
+
+
+def _count(n: int) -> Iterator[dict[str, Any]]:
+    yield from ({"x": i, "text": "t" * (i % 5)} for i in range(n))
+
+
+def test_generator_is_run_once_and_cut_by_rows(tmp_path: Path) -> None:
+    calls = []
+
+    def rows() -> Iterator[dict[str, Any]]:
+        calls.append(1)
+        yield from _count(3000)
+
+    ds = windrow.from_generator(rows, cache_dir=tmp_path, target_block_bytes=5_000)
+    pipe = ds.window(blocks_per_window=2).repeat(2).random_shuffle_each_window(seed=1)
+    for epoch in pipe.options(executor="threads", progress=False).iter_epochs():
+        assert sorted(row["x"] for row in epoch.iter_rows()) == list(range(3000))
+    assert calls == [1]
+    sizes = ds._chain.source.blocks.decoded_bytes
+    assert len(sizes) > 5
+    assert sizes[:-1].max() < 8_000
+
+
+def test_generator_batches_do_not_change_blocks_of_fixed_width(tmp_path: Path) -> None:
+    def batches(size: int) -> Iterator[dict[str, Any]]:
+        for start in range(0, 1000, size):
+            yield {"x": np.arange(start, min(1000, start + size))}
+
+    cuts = [
+        windrow.from_generator(
+            functools.partial(batches, size), batched=True, cache_dir=tmp_path, target_block_bytes=640
+        )
+        for size in (1, 7, 333, 1000)
+    ]
+    rows = [ds._chain.source.blocks.rows.tolist() for ds in cuts]
+    assert rows == [[80] * 12 + [40]] * 4
+    assert len({ds._chain.source.contents for ds in cuts}) == 1
+
+
+@pytest.mark.parametrize("stated", [9, 11])
+def test_generator_rows_are_checked(stated: int, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=f"gave 10 rows.* rows={stated} was stated"):
+        windrow.from_generator(lambda: _count(10), rows=stated, cache_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_generator_schema_and_errors(tmp_path: Path) -> None:
+    schema = pa.schema({"x": pa.float32(), "text": pa.string()})
+    ds = windrow.from_generator(lambda: _count(3), schema=schema, cache_dir=tmp_path)
+    assert ds.schema() == schema
+    assert windrow.from_generator(lambda: iter(()), schema=schema, cache_dir=tmp_path).count() == 0
+    with pytest.raises(SourceError, match="give it a schema="):
+        windrow.from_generator(lambda: iter(()), cache_dir=tmp_path)
+    with pytest.raises(PlanError, match="cannot be called"):
+        windrow.from_generator(_count(3))  # type: ignore[arg-type]
+
+    def broken() -> Iterator[dict[str, int]]:
+        yield {"x": 1}
+        raise KeyError("lost")
+
+    with pytest.raises(TransformError, match=r"broken.*KeyError: 'lost'"):
+        windrow.from_generator(broken, cache_dir=tmp_path)
+    with pytest.raises(SourceError, match="rows 1024-1029: column 'x' is string and not int64"):
+        windrow.from_generator(
+            lambda: ({"x": i if i < 1024 else "a"} for i in range(1030)), cache_dir=tmp_path
+        )
+
+
+def test_staged_rows_that_are_gone_are_told(tmp_path: Path) -> None:
+    ds = windrow.from_generator(lambda: _count(10), cache_dir=tmp_path)
+    (file,) = tmp_path.rglob("*.arrow")
+    file.unlink()
+    with pytest.raises(SourceError, match="cache_dir= that all of them see"):
+        ds.take()
+
+
+def test_polars_types_and_failing_query() -> None:
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame({"x": [1, None], "kind": ["a", "b"], "vector": [[1.0], [2.0, 3.0]]}).with_columns(
+        pl.col("kind").cast(pl.Categorical)
+    )
+    assert windrow.from_polars([frame, frame]).take()[3] == {"x": None, "kind": "b", "vector": [2.0, 3.0]}
+    with pytest.raises(SourceError, match="query failed"):
+        windrow.from_polars(frame.lazy().select(pl.col("kind").cast(pl.String).str.to_integer()))
+    with pytest.raises(PlanError, match="int is no polars"):
+        windrow.from_polars(3)
+
+
+def test_huggingface_refuses_what_has_no_one_order() -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_dict({"x": [1, 2]})
+    with pytest.raises(PlanError, match="from_generator"):
+        windrow.from_huggingface(rows.to_iterable_dataset())
+    with pytest.raises(PlanError, match=r"splits \('train'\)"):
+        windrow.from_huggingface(datasets.DatasetDict(train=rows))
+
+
+def test_huggingface_tensors(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {"a": datasets.Array2D((2, 3), "float32"), "l": datasets.ClassLabel(names=["u"])}
+    )
+    images = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
+    rows = datasets.Dataset.from_dict({"a": list(images), "l": [0] * 4}, features=features)
+    found = windrow.from_huggingface(rows.with_format("torch")).to_numpy()
+    assert (found["a"] == images).all()
+    assert found["l"].tolist() == [0] * 4
+
+
+def test_dask_partitions_that_differ_are_named() -> None:
+    dd = pytest.importorskip("dask.dataframe")
+    frame = dd.from_map(
+        lambda i: pd.DataFrame({"x": [i] if i < 2 else ["a"]}), [0, 1, 2], meta={"x": "int64"}
+    )
+    ds = windrow.from_dask(frame)
+    assert ds.num_blocks() == 3
+    with pytest.raises(SourceError, match="partition 2: column 'x'"):
+        list(ds.iter_rows())
+    with pytest.raises(PlanError, match="each of 3 partitions"):
+        windrow.from_dask(frame, rows=[1])
+    with pytest.raises(PlanError, match="DataFrame is no dask DataFrame"):
+        windrow.from_dask(pd.DataFrame({"x": [1]}))
+
+
+@pytest.mark.parametrize(
+    ("call", "module", "extra"),
+    [
+        (lambda: windrow.from_polars(3), "polars", "polars"),
+        (lambda: windrow.from_dask(3), "dask.dataframe", "dask"),
+        (lambda: windrow.from_huggingface(3), "datasets", "huggingface"),
+        (lambda: windrow.range(3).to_tf(), "tensorflow", "tensorflow"),
+        (lambda: windrow.range(3).to_dask(), "dask.dataframe", "dask"),
+        (lambda: windrow.range(3).to_huggingface(), "datasets", "huggingface"),
+    ],
+)
+def test_missing_extras_are_named(
+    call: Any, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, module, None)
+    with pytest.raises(PlanError, match=rf'pip install "windrow\[{extra}\]"'):
+        call()

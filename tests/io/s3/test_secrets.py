@@ -1,0 +1,272 @@
+"""What users must give to read S3 appears in no text, whatever goes wrong."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import windrow
+from tests.faults.proxy import Fault, Proxy
+from tests.io.files import S3
+from tests.io.s3.chatty import STEPS, ChattyFileSystem
+from tests.io.s3.conftest import BUCKET, STYLES, options_of
+from windrow.pipeline.failures import Failure
+
+pytest.importorskip("s3fs")
+
+# clients' own debug logs quote the headers that they send
+QUIET = ("botocore", "aiobotocore", "s3fs", "fsspec", "asyncio")
+ONCE = {"retries": {"total_max_attempts": 1}, "read_timeout": 1, "connect_timeout": 1}
+
+
+class Texts:
+    """Everything that was said, to be searched for what must not be in it."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def add(self, *values: Any) -> None:
+        for value in values:
+            self.said += [repr(value), str(value)]
+
+    def add_error(self, error: BaseException) -> None:
+        self.said.append("".join(traceback.format_exception(error)))
+        link: BaseException | None = error
+        while link is not None:
+            self.add(link, link.args)
+            link = link.__cause__
+        failure = Failure.capture(error)
+        self.add(failure, failure.message, failure.original_text, failure.traceback_text, failure.original)
+        self.add(pickle.loads(pickle.dumps(failure)))
+
+    def search(self, *secrets: str) -> None:
+        for secret in secrets:
+            forms = {
+                secret,
+                quote(secret, safe=""),
+                quote_plus(secret),
+                repr(secret)[1:-1],
+                json.dumps(secret)[1:-1],
+            }
+            found = [text for text in self.said if any(form in text for form in forms)]
+            assert not found, f"{secret!r} is in {found[0][:2000]}"
+
+
+@contextmanager
+def listening(caplog: pytest.LogCaptureFixture, texts: Texts) -> Iterator[None]:
+    """Take down warnings, log records of every level, and the error that ends it."""
+    caplog.clear()
+    with warnings.catch_warnings(record=True) as warned, caplog.at_level(logging.DEBUG):
+        warnings.simplefilter("always")
+        try:
+            yield
+        except windrow.WindrowError as error:
+            texts.add_error(error)
+    texts.add(*(entry.message for entry in warned))
+    records = [r for r in caplog.records if not (r.name.startswith(QUIET) and r.levelno < logging.INFO)]
+    texts.said += [record.getMessage() + str(record.exc_text) for record in records]
+
+
+def chain(data: str, options: dict[str, Any], texts: Texts, place: Path, executor: Any = "threads") -> None:
+    """Read a whole chain, and ask everything for what it says of itself."""
+    ds = windrow.read_parquet(data, storage_options=options, target_block_bytes=1, retry_seconds=0.3)
+    pipe = ds.window(blocks_per_window=3).repeat(2).random_shuffle_each_window(seed=1)
+    pipe = pipe.options(executor=executor, cache="disk", cache_dir=place, progress=True)
+    source: Any = ds._chain.source
+    texts.add(ds, pipe, source, source.files, source.reader, source.addresses([0]), source.manifest)
+    texts.add(pipe.explain(), ds.schema(), pickle.loads(pickle.dumps(ds)), source.identity(), source.contents)
+    ds.save_manifest(place / "manifest")
+    texts.said.append((place / "manifest").read_bytes().decode(errors="replace"))
+    with pipe.iterator() as shard:
+        texts.add(shard)
+        try:
+            for epoch in shard.iter_epochs():
+                texts.add(epoch)
+                for _ in epoch.iter_batches(20_000):
+                    texts.add(json.dumps(shard.state_dict()), shard.stats())
+        finally:
+            texts.add(shard.stats(), shard)
+
+
+def untouched(s3: S3, proxy: Proxy) -> None:
+    """Nothing goes wrong."""
+
+
+def gone(s3: S3, proxy: Proxy) -> None:
+    proxy.set(Fault("no such key", times=float("inf"), methods=("GET",), path="2.parquet"))
+
+
+def denied(s3: S3, proxy: Proxy) -> None:
+    proxy.set(Fault("denied", times=float("inf"), path="1.parquet"))
+
+
+def throttled(s3: S3, proxy: Proxy) -> None:
+    proxy.set(Fault("slow down", times=float("inf"), methods=("GET",), path="1.parquet"))
+
+
+def broken(s3: S3, proxy: Proxy) -> None:
+    proxy.set(Fault("reset", times=float("inf"), path=".parquet"))
+
+
+def unlisted(s3: S3, proxy: Proxy) -> None:
+    proxy.set(Fault("internal", times=float("inf"), path="list-type"))
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(
+    "wrong", [untouched, gone, denied, throttled, broken, unlisted], ids=lambda f: f.__name__
+)
+def test_nothing_says_a_secret(
+    s3: S3,
+    proxy: Proxy,
+    data: str,
+    style: str,
+    wrong: Callable[[S3, Proxy], None],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    import pyarrow.fs as pa_fs
+
+    options = options_of(style, proxy.endpoint)
+    if style == "arrow":
+        options["retry_strategy"] = pa_fs.AwsStandardS3RetryStrategy(max_attempts=1)
+    else:
+        options["config_kwargs"] = ONCE
+    texts = Texts()
+    proxy.set(None)
+    try:
+        wrong(s3, proxy)
+        with listening(caplog, texts):
+            chain(data, options, texts, tmp_path)
+    finally:
+        proxy.set(None)
+    texts.said += capfd.readouterr()
+    assert texts.said
+    texts.search(s3.key, s3.secret)
+    assert (wrong is untouched) == (not any("SourceError" in text for text in texts.said))
+
+
+# as much as breaks quoting: of URLs, of Python, of JSON, of headers
+ODD = st.text("abcXYZ019/+=%&?#@:'\"\\ \n~", min_size=6, max_size=20).map(lambda text: f"hid{text}den")
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(secrets=st.tuples(ODD, ODD, ODD, ODD), fails=st.sampled_from(STEPS), given_by=st.sampled_from("uf"))
+def test_no_store_is_so_chatty_that_it_tells(
+    secrets: tuple[str, str, str, str],
+    fails: str,
+    given_by: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fsspec.register_implementation("chatty", ChattyFileSystem, clobber=True)
+    key, secret, token, password = secrets
+    options: dict[str, Any] = {
+        "key": key,
+        "client_kwargs": {"aws_secret_access_key": secret, "verify": "no"},
+        "credentials": {"deep": [{"er": token}]},
+        "proxies": [f"http://me:{quote(password, safe='')}@host"],
+    }
+    content = pa.BufferOutputStream()
+    pq.write_table(pa.table({"x": range(100)}), content, row_group_size=10)
+    ChattyFileSystem().pipe_file("/chatty/x.parquet", content.getvalue().to_pybytes())
+    texts = Texts()
+    with listening(caplog, texts):
+        made: dict[str, Any] = {"storage_options": {**options, "fails": fails}}
+        if given_by == "f":
+            filesystem = ChattyFileSystem(fails="", **options)
+            filesystem.fails = fails if fails != "connect" else "look"
+            made = {"filesystem": filesystem}
+        ds = windrow.read_parquet("chatty://chatty", retry_seconds=0, **made)
+        texts.add(ds, ds._chain.source, ds.take(1))
+    assert any("SourceError" in text for text in texts.said)
+    texts.search(key, secret, token, password)
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(style=st.sampled_from(STYLES), secrets=st.tuples(ODD, ODD, ODD, ODD), where=st.integers(0, 4))
+def test_no_secret_is_too_odd_to_be_hidden(
+    s3: S3,
+    data: str,
+    style: str,
+    secrets: tuple[str, str, str, str],
+    where: int,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    key, secret, token, password = secrets
+    options, path = options_of(style, s3.endpoint, key, secret), data
+    options["session_token" if style == "arrow" else "token"] = token
+    address = f"http://user-{quote(key, safe='')}:{quote(password, safe='')}@127.0.0.1:9"
+    if style == "s3fs":
+        options["config_kwargs"] = ONCE
+        nested: dict[str, Any] = {"client_kwargs": {"aws_session_token": password, "nonsense": [password]}}
+        nested["client_kwargs"]["config"] = {"credentials": {"deep": [{"er": token}]}}
+        options |= [{}, nested, {"config_kwargs": {**ONCE, "proxies": {"http": address}}}, {}, {}][where]
+    elif where == 2:
+        options["proxy_options"] = address
+    if where == 3:
+        options["endpoint_override" if style == "arrow" else "endpoint_url"] = address
+    if where == 4:
+        path = data.replace("s3://", f"s3://{quote(key, safe='')}:{quote(password, safe='')}@")
+    texts = Texts()
+    with listening(caplog, texts):
+        ds = windrow.read_parquet(path, storage_options=options, retry_seconds=0)
+        texts.add(ds, ds.take(1))
+    assert any("SourceError" in text or "PlanError" in text for text in texts.said)
+    texts.search(key, secret, token, password)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_filesystems_that_users_made_keep_their_secrets(
+    s3: S3, proxy: Proxy, data: str, style: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    import s3fs
+
+    from windrow.io.filesystems import connect
+
+    proxy.set(None)
+    filesystem = connect(data, None, options_of("arrow", proxy.endpoint, "odd-key", "odd-secret")).opener
+    if style == "s3fs":
+        filesystem = s3fs.S3FileSystem(False, proxy.endpoint, "odd-key", "odd-secret", "odd-token")
+    texts = Texts()
+    with listening(caplog, texts):
+        ds = windrow.read_parquet(f"{BUCKET}/train", filesystem=filesystem, retry_seconds=0)
+        texts.add(ds)
+    assert any("SourceError" in text for text in texts.said)
+    texts.search("odd-key", "odd-secret", "odd-token")
+
+
+def test_no_secret_crosses_to_another_process_in_words(
+    ray_local: Any, s3: S3, proxy: Proxy, data: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    proxy.set(None)
+    texts = Texts()
+    options = {**options_of("s3fs", proxy.endpoint), "config_kwargs": ONCE}
+    try:
+        with listening(caplog, texts):
+            ds = windrow.read_parquet(data, storage_options=options, target_block_bytes=1, retry_seconds=0.1)
+            denied(s3, proxy)
+            pipe = ds.repeat(2).random_shuffle_each_window(seed=1).options(executor="ray")
+            texts.add(pipe.explain())
+            list(pipe.iter_batches(10_000))
+    finally:
+        proxy.set(None)
+    assert any("1.parquet" in text and "SourceError" in text for text in texts.said)
+    texts.search(s3.key, s3.secret)

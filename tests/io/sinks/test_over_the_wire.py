@@ -1,0 +1,44 @@
+"""Writing to a store that speaks S3, through the methods that users call."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import windrow
+from tests.io.files import S3, write
+from windrow.core.errors import SourceError
+
+pytest.importorskip("s3fs")
+
+
+@pytest.mark.parametrize("method", ["parquet", "webdataset"])
+def test_over_the_wire(s3: S3, tmp_path: Path, method: str) -> None:
+    table = pa.table({"x": range(60), "k": [f"k{row % 3}" for row in range(60)]})
+    stored = write(tmp_path / "in.parquet", table, row_group_size=20)
+    names = ["x.cls", "k"] if method == "webdataset" else ["x", "k"]
+    data = windrow.read_parquet(stored, target_block_bytes=1).options(executor="threads")
+    data = data.map_batches(lambda batch: dict(zip(names, batch.values(), strict=True)))
+    put, url = getattr(data, f"write_{method}"), f"s3://sink/{method}"
+    options: dict[str, Any] = {"storage_options": s3.storage_options, "partition_by": "k"}
+    local = put(tmp_path / "out", partition_by="k")
+    for mode in ("error", "overwrite"):
+        written = put(url, mode=mode, **options)
+        assert [file.sha256 for file in written.files] == [file.sha256 for file in local.files]
+    folder = s3.directory / "sink" / method
+    assert len(list(folder.rglob("part-*"))) == len(written.files)
+    for text in (repr(written), (folder / written.manifest).read_text()):
+        assert not any(secret in text for secret in (s3.key, s3.secret))
+    if method == "parquet":
+        # rclone sends the checksum of the whole file with a range of it
+        ranges = {**s3.storage_options, "config_kwargs": {"response_checksum_validation": "when_required"}}
+        found = windrow.read_parquet(url, storage_options=ranges)
+        assert sorted(row["x"] for row in found.take(100)) == list(range(60))
+    with pytest.raises(SourceError, match="create the bucket") as caught:
+        put("s3://missing/deep", **options)
+    text = "".join(traceback.format_exception(caught.value))
+    assert not any(secret in text for secret in (s3.key, s3.secret))

@@ -1,0 +1,210 @@
+"""Where files go: they appear whole or not at all, whatever the filesystem."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import re
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import fsspec
+import pyarrow.fs as pa_fs
+import pytest
+
+from tests.io.files import S3
+from windrow.core.errors import PlanError, SourceError
+from windrow.io.sinks.committing import list_replaced
+from windrow.io.sinks.store import Store, is_temporary
+from windrow.io.sinks.target import find_store, mapped_errors
+
+
+@pytest.fixture(params=["local", "memory", "arrow", "subtree", "s3fs"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """An empty directory of every kind of filesystem."""
+    if request.param == "local":
+        yield find_store(tmp_path / "out", None, None)
+    elif request.param == "memory":
+        yield find_store(f"memory://{tmp_path}/out", None, None)
+        fsspec.filesystem("memory").rm(str(tmp_path), recursive=True)
+    elif request.param in ("arrow", "subtree"):
+        plain = pa_fs.SubTreeFileSystem(str(tmp_path), pa_fs.LocalFileSystem())
+        nested = pa_fs.SubTreeFileSystem("deep", plain)
+        yield find_store("out", plain if request.param == "arrow" else nested, None)
+    else:
+        yield from _s3_store(request.getfixturevalue("s3"), tmp_path.name)
+
+
+def _s3_store(s3: S3, folder: str) -> Iterator[Store]:
+    pytest.importorskip("s3fs")
+    yield find_store(f"s3://written/{folder}/out", None, s3.storage_options)
+
+
+def arrow_s3(s3: S3, secret: str | None = None) -> pa_fs.S3FileSystem:
+    return pa_fs.S3FileSystem(
+        access_key=s3.key,
+        secret_key=secret or s3.secret,
+        endpoint_override=s3.endpoint.removeprefix("http://"),
+        scheme="http",
+        region="us-east-1",
+    )
+
+
+def put(store: Store, relative: str, data: bytes) -> None:
+    def fill(file: BinaryIO) -> None:
+        file.write(data)
+
+    store.put(relative, fill)
+
+
+def read(store: Store, relative: str) -> bytes:
+    if not hasattr(store, "filesystem"):
+        return (Path(store.url) / relative).read_bytes()
+    path = f"{store.root}/{relative}"  # type: ignore[attr-defined]
+    if isinstance(store.filesystem, pa_fs.FileSystem):
+        with store.filesystem.open_input_stream(path) as file:
+            return bytes(file.read())
+    return bytes(store.filesystem.cat_file(path))
+
+
+def test_files_are_put_listed_replaced_and_removed(store: Store) -> None:
+    assert store.list_files() == []
+    put(store, "k=1/b", b"one")
+    put(store, "a", b"")
+    put(store, "k=1/b", b"another")
+    assert store.list_files() == ["a", "k=1/b"]
+    assert (read(store, "k=1/b"), read(store, "a")) == (b"another", b"")
+    copy = pickle.loads(pickle.dumps(store))
+    put(copy, "_c", b"2")
+    assert store.list_files() == ["_c", "a", "k=1/b"]
+    store.remove(["a", "k=1/b", "never"])
+    assert store.list_files() == ["_c"]
+
+
+def test_a_file_that_fails_was_never_there(store: Store) -> None:
+    put(store, "kept", b"before")
+
+    def fill(file: BinaryIO) -> None:
+        file.write(b"x" * 100_000)
+        raise RuntimeError("in the middle")
+
+    for name in ("new", "kept"):
+        with pytest.raises(RuntimeError, match="in the middle"):
+            store.put(name, fill)
+    assert store.list_files() == ["kept"]
+    assert read(store, "kept") == b"before"
+
+
+def test_a_large_file_arrives_whole(store: Store) -> None:
+    data = os.urandom(3_000_000)
+    put(store, "large", data)
+    assert read(store, "large") == data
+
+
+def test_a_local_file_is_hidden_until_it_is_whole(tmp_path: Path) -> None:
+    store = find_store(tmp_path / "out", None, None)
+    seen: list[str] = []
+
+    def fill(file: BinaryIO) -> None:
+        file.write(b"half")
+        seen.extend(store.list_files())
+
+    store.put("name", fill)
+    (hidden,) = seen
+    assert hidden.startswith(".")
+    assert is_temporary(hidden)
+    assert oct((tmp_path / "out" / "name").stat().st_mode & 0o777 & ~0o022) == "0o644"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "the disk is full: make room"),
+        (errno.EACCES, "grant write permission"),
+        (errno.EROFS, "grant write permission"),
+        (errno.EIO, "check the path"),
+    ],
+)
+def test_what_a_disk_refuses_is_one_error_with_a_remedy(
+    number: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("windrow.io.sinks.local_store.os.fsync", refuse)
+    store = find_store(tmp_path / "out", None, None)
+    message = rf"out/name: cannot be written: .*{words}"
+    with pytest.raises(SourceError, match=message) as caught, mapped_errors(store, f"{store.url}/name"):
+        put(store, "name", b"data")
+    assert isinstance(caught.value.__cause__, OSError)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_file_where_a_directory_should_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        store = find_store(path, None, None)
+        with pytest.raises(SourceError, match="something else stands there"), mapped_errors(store, store.url):
+            put(store, "name", b"")
+    with pytest.raises(SourceError, match="something else stands there"):
+        list_replaced(find_store(tmp_path / "file", None, None), "error", ())
+
+
+@pytest.mark.parametrize("client", ["s3fs", "arrow"])
+def test_a_missing_bucket_and_wrong_credentials_are_told_and_not_shown(s3: S3, client: str) -> None:
+    pytest.importorskip("s3fs")
+    wrong = {**s3.storage_options, "key": "wrong-key-not-shown", "secret": "wrong-secret-not-shown"}
+    if client == "s3fs":
+        cases = [
+            (find_store("s3://nobucket/x", None, s3.storage_options), "create the bucket"),
+            (find_store("s3://here/x", None, wrong), "check"),
+        ]
+    else:
+        secret = "wrong-secret-not-shown"
+        cases = [
+            (find_store("nobucket/x", arrow_s3(s3), None), "bucket"),
+            (find_store("here/x", arrow_s3(s3, secret), None), "check"),
+        ]
+    for store, words in cases:
+        with pytest.raises(SourceError, match=words) as caught, mapped_errors(store, f"{store.url}/name"):
+            put(store, "name", b"data")
+        text = "".join(traceback.format_exception(caught.value)) + repr(store)
+        assert not re.search(r"not-shown|that-nobody-shows", text)
+    assert not (s3.directory / "nobucket").exists()
+    assert list((s3.directory / "here").rglob("*")) == []
+
+
+def test_the_top_of_a_filesystem_is_not_replaced(tmp_path: Path) -> None:
+    fsspec.filesystem("memory").pipe("/top/file", b"")
+    for store in (
+        find_store("/", None, None),
+        find_store("memory://", None, None),
+        find_store("s3://bucket", None, {"key": "k", "secret": "s"}),
+        find_store("bucket", pa_fs.S3FileSystem(anonymous=True, region="us-east-1"), None),
+    ):
+        assert store.is_top, store
+    assert not find_store("s3://bucket/x", None, {"key": "k", "secret": "s"}).is_top
+    assert not find_store(tmp_path, None, None).is_top
+    with pytest.raises(PlanError, match="would replace all of memory://"):
+        list_replaced(find_store("memory://", None, None), "overwrite", ())
+    fsspec.filesystem("memory").rm("/top", recursive=True)
+
+
+def test_only_what_readers_see_is_replaced(tmp_path: Path) -> None:
+    names = ["a.csv", "k=1/b", "_other/c", ".git/config", "_manifest-0a.json", ".x.windrow-tmp"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    store = find_store(tmp_path, None, None)
+    replaced = list_replaced(store, "overwrite", ())
+    assert set(replaced) == {"a.csv", "k=1/b", "_manifest-0a.json", ".x.windrow-tmp"}
+    assert list_replaced(store, "append", ()) == ()
+    with pytest.raises(PlanError, match=r"is not empty \(5 files, such as .git/config\)"):
+        list_replaced(store, "error", ())
+    with pytest.raises(PlanError, match="mode='new' must be 'error', 'overwrite' or 'append'"):
+        list_replaced(store, "new", ())  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match=r"would replace what is being read, .*a\.csv"):
+        list_replaced(store, "overwrite", {str(tmp_path / "a.csv")})

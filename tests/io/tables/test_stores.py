@@ -1,0 +1,93 @@
+"""Tables in a store that speaks S3, each through its own library's client.
+
+Delta's is not among them: it refuses how this server answers to ranges.
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import windrow
+from tests.io.files import S3, read_all
+
+DATA = pa.table({"x": range(20), "s": [f"s{row}" for row in range(20)]})
+WRONG = "a-wrong-secret"
+
+
+@pytest.fixture
+def bucket(s3: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    # the server sends the checksum of a whole object with a part of it, if it was given one
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+    (s3.directory / "tables").mkdir()
+    yield "s3://tables"
+    shutil.rmtree(s3.directory / "tables")
+
+
+def iceberg(s3: S3, bucket: str, secret: str) -> windrow.Dataset:
+    pytest.importorskip("pyiceberg")
+    pytest.importorskip("s3fs")
+    from pyiceberg.catalog import load_catalog
+
+    options = {
+        "s3.endpoint": s3.endpoint,
+        "s3.access-key-id": s3.key,
+        "s3.secret-access-key": s3.secret,
+        "s3.region": "us-east-1",
+        # Arrow's client writes in a way that the server does not know
+        "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
+    }
+    uri = f"sqlite:///{s3.directory}/tables/catalog.db"
+    catalog = load_catalog("test", type="sql", uri=uri, warehouse=bucket, **options)
+    try:
+        if not catalog.namespace_exists("db"):
+            catalog.create_namespace("db")
+            catalog.create_table("db.t", schema=DATA.schema).append(DATA)
+        location = catalog.load_table("db.t").metadata_location
+    finally:
+        catalog.close()
+    return windrow.read_iceberg(location, storage_options={**options, "s3.secret-access-key": secret})
+
+
+def lance(s3: S3, bucket: str, secret: str) -> windrow.Dataset:
+    library = pytest.importorskip("lance")
+    options = {
+        "aws_access_key_id": s3.key,
+        "aws_secret_access_key": s3.secret,
+        "aws_endpoint": s3.endpoint,
+        "aws_region": "us-east-1",
+        "allow_http": "true",
+    }
+    if not (s3.directory / "tables" / "lance").exists():
+        library.write_dataset(DATA, f"{bucket}/lance", storage_options=options)
+    return windrow.read_lance(f"{bucket}/lance", storage_options={**options, "aws_secret_access_key": secret})
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("read", [iceberg, lance])
+def test_over_the_wire(s3: S3, bucket: str, read: Callable[[S3, str, str], Any]) -> None:
+    dataset = read(s3, bucket, s3.secret)
+    source = pickle.loads(pickle.dumps(dataset._chain.source))
+    assert read_all(source).equals(DATA)
+    shuffled = dataset.window().random_shuffle_each_window(seed=3)
+    assert sorted(row["x"] for row in shuffled.iter_rows()) == list(range(20))
+    texts = [repr(dataset), repr(source.reader), repr(source.addresses([0])), str(shuffled.explain())]
+    with pytest.raises(windrow.SourceError) as caught:
+        read(s3, bucket, WRONG)
+    texts += traceback.format_exception(caught.value)
+    for path in (s3.directory / "tables").rglob("*.*"):
+        if path.suffix in (".parquet", ".lance"):
+            path.unlink()
+    with pytest.raises(windrow.SourceError, match="read the table anew") as caught:
+        dataset.take()
+    texts += traceback.format_exception(caught.value)
+    for text in texts:
+        assert s3.secret not in text
+        assert WRONG not in text
+        assert s3.key not in text

@@ -1,0 +1,40 @@
+"""A dataset of consecutive numbers."""
+
+from __future__ import annotations
+
+from windrow.core.errors import PlanError
+from windrow.dataset.chain import Chain
+from windrow.dataset.checks import check_count
+from windrow.dataset.dataset import Dataset
+from windrow.io.memory.counted import count_up
+from windrow.pipeline.integers import as_integer
+
+__all__ = ["range"]
+
+
+def range(n: int, *, block_rows: int = 2**20) -> Dataset:
+    """Return the numbers from 0 to ``n`` - 1 as column ``"id"``, int64; made when they are read.
+
+    Parameters
+    ----------
+    n
+        How many.
+    block_rows
+        Rows of a block; the last is short.
+
+    Raises
+    ------
+    PlanError
+        If an argument is no integer, or too small.
+
+    Examples
+    --------
+    >>> import windrow
+    >>> ds = windrow.range(10, block_rows=4)
+    >>> ds.count(), ds.num_blocks(), ds.take(2)
+    (10, 3, [{'id': 0}, {'id': 1}])
+    """
+    number = as_integer(n)
+    if number is None or number < 0:
+        raise PlanError(f"range({n!r}): n must be an integer of 0 or more")
+    return Dataset(Chain(count_up(number, check_count(block_rows, "block_rows"))))

@@ -1,0 +1,50 @@
+"""Extension types of other libraries as what windrow delivers: tensors where shapes are fixed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+__all__ = ["plain_schema", "plain_table"]
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """A schema as blocks have it: arrays of fixed shape as tensors, all else as it is stored."""
+    return pa.schema([pa.field(field.name, _plain_type(field.type)) for field in schema])
+
+
+def plain_table(table: pa.Table) -> pa.Table:
+    """A table as `plain_schema` says."""
+    schema = plain_schema(table.schema)
+    columns = [
+        pa.chunked_array([_plain(chunk, kind) for chunk in column.chunks], kind)
+        for column, kind in zip(table.columns, schema.types, strict=True)
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if not isinstance(kind, pa.BaseExtensionType) or isinstance(kind, pa.FixedShapeTensorType):
+        return kind
+    shape, inner = getattr(kind, "shape", None), kind.storage_type
+    if not shape or not all(isinstance(width, int) for width in shape):
+        return inner
+    while pt.is_list(inner) or pt.is_large_list(inner):
+        inner = inner.value_type
+    return pa.fixed_shape_tensor(inner, shape)
+
+
+def _plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type == kind:
+        return array
+    storage = array.storage
+    if not isinstance(kind, pa.FixedShapeTensorType):
+        return storage
+    if storage.null_count:
+        rows = [None if row is None else np.ravel(row) for row in storage.to_pylist()]
+        return pa.ExtensionArray.from_storage(kind, pa.array(rows, kind.storage_type))
+    while pt.is_list(storage.type) or pt.is_large_list(storage.type):
+        storage = storage.flatten()
+    lists = pa.FixedSizeListArray.from_arrays(storage, type=kind.storage_type)
+    return pa.ExtensionArray.from_storage(kind, lists)

@@ -1,0 +1,122 @@
+"""Compressed files: known by suffix or by name, read as a whole, looked at from their beginning."""
+
+from __future__ import annotations
+
+import lzma
+import zlib
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from windrow.core.errors import PlanError
+
+__all__ = ["INFER", "check_compression", "decompress", "decompress_head", "find_codec"]
+
+INFER = "infer"
+
+_SUFFIXES = {
+    ".bz2": "bz2",
+    ".gz": "gzip",
+    ".gzip": "gzip",
+    ".lz4": "lz4",
+    ".tgz": "gzip",
+    ".xz": "xz",
+    ".zlib": "zlib",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+}
+_CODECS = tuple(sorted(set(_SUFFIXES.values())))
+_STEP_BYTES = 2**20
+_HEAD_STEP_BYTES = 16 * 1024
+
+
+def check_compression(compression: str | None) -> str | None:
+    """A codec's name in lower case, ``"infer"``, or None.
+
+    Raises
+    ------
+    PlanError
+        If there is no such codec.
+    """
+    if compression is None:
+        return None
+    name = compression.lower()
+    if name != INFER and name not in _CODECS:
+        known = ", ".join(map(repr, _CODECS))
+        raise PlanError(f"compression={compression!r}: use {known}, 'infer' (by suffix) or None")
+    return name
+
+
+def find_codec(compression: str | None, path: str) -> str | None:
+    """The codec of a file; None where it is plain.
+
+    Examples
+    --------
+    >>> find_codec("infer", "trips.csv.gz"), find_codec("infer", "trips.csv"), find_codec("zstd", "trips.csv")
+    ('gzip', None, 'zstd')
+    """
+    if compression != INFER:
+        return compression
+    return next((codec for suffix, codec in _SUFFIXES.items() if path.lower().endswith(suffix)), None)
+
+
+def decompress(codec: str | None, data: pa.Buffer) -> pa.Buffer:
+    """All that a file holds.
+
+    Raises
+    ------
+    OSError
+        If it is damaged or truncated.
+    """
+    if codec is None or not data.size:
+        return data
+    if codec in _PYTHON:
+        return pa.py_buffer(_PYTHON[codec](data, True))
+    return _stream(codec, data, whole=True)
+
+
+def decompress_head(codec: str | None, data: pa.Buffer) -> pa.Buffer:
+    """What the beginning of a file holds, as far as it goes; nothing where it is damaged at once."""
+    if codec is None or not data.size:
+        return data
+    if codec in _PYTHON:
+        return pa.py_buffer(_PYTHON[codec](data, False))
+    return _stream(codec, data, whole=False)
+
+
+def _stream(codec: str, data: pa.Buffer, *, whole: bool) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
+        try:
+            while part := stream.read(_STEP_BYTES if whole else _HEAD_STEP_BYTES):
+                sink.write(part)
+        except OSError:
+            # a beginning ends within a frame
+            if whole:
+                raise
+    return sink.getvalue()
+
+
+def _inflate(data: pa.Buffer, whole: bool) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        content = inflater.decompress(data)
+    except zlib.error as error:
+        if whole:
+            raise OSError(str(error)) from error
+        return b""
+    if whole and not inflater.eof:
+        raise OSError("Truncated compressed stream")
+    return content
+
+
+def _unxz(data: pa.Buffer, whole: bool) -> bytes:
+    try:
+        return lzma.decompress(data) if whole else lzma.LZMADecompressor().decompress(data)
+    except (lzma.LZMAError, EOFError) as error:
+        if whole:
+            raise OSError(str(error)) from error
+        return b""
+
+
+_PYTHON: Mapping[str, Callable[[pa.Buffer, bool], bytes]] = {"xz": _unxz, "zlib": _inflate}

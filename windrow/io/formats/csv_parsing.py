@@ -1,0 +1,120 @@
+"""Rows of CSV as tables: ``pyarrow.csv`` with the options of a format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.io.formats.quotes import Quoting
+
+__all__ = ["CsvOptions", "parse_csv"]
+
+# Arrow parses block by block, and a line has to fit into one.
+_BLOCK_BYTES = 2**20
+_LARGEST_BYTES = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """What rows look like; see ``windrow.read_csv``."""
+
+    quoting: Quoting
+    header: bool = True
+    column_names: tuple[str, ...] = ()
+    skip_rows: int = 0
+    dtypes: Mapping[str, pa.DataType] | None = None
+    null_values: tuple[str, ...] | None = None
+    strings_can_be_null: bool = False
+    newlines_in_values: bool = False
+
+    def __str__(self) -> str:
+        types = {name: str(kind) for name, kind in (self.dtypes or {}).items()}
+        return ", ".join(f"{name}={value!r}" for name, value in {**vars(self), "dtypes": types}.items())
+
+    @property
+    def head_lines(self) -> int:
+        """Lines before the first row, at least."""
+        return self.skip_rows + self.header
+
+    def after_skipped(self, text: pa.Buffer) -> pa.Buffer:
+        """A file's beginning without the lines that are skipped."""
+        lines = re.match(rb"(?:[^\n]*\n){%d}" % self.skip_rows, text)
+        return text.slice(lines.end() if lines else 0)
+
+
+def parse_csv(
+    text: pa.Buffer,
+    options: CsvOptions,
+    names: Sequence[str] | None = None,
+    wanted: Mapping[str, pa.DataType] | None = None,
+) -> pa.Table:
+    """Parse rows, single-threaded.
+
+    Parameters
+    ----------
+    text
+        UTF-8, rows as a whole.
+    options
+        What they look like.
+    names
+        The columns; None where the text is a file's beginning, which tells them.
+    wanted
+        The columns that are needed, with their types; None: all, with types inferred from the
+        first megabyte.
+
+    Raises
+    ------
+    ArrowInvalid
+        If rows differ in length, or values do not fit.
+    """
+    try:
+        return _parse(text, options, names, wanted, _BLOCK_BYTES)
+    except pa.ArrowInvalid as error:
+        if "straddling" not in str(error):
+            raise
+        return _parse(text, options, names, wanted, min(text.size, _LARGEST_BYTES))
+
+
+def _parse(
+    text: pa.Buffer,
+    options: CsvOptions,
+    names: Sequence[str] | None,
+    wanted: Mapping[str, pa.DataType] | None,
+    block_bytes: int,
+) -> pa.Table:
+    import pyarrow.csv as csv
+
+    begin = _beginning(options) if names is None else {"column_names": list(names)}
+    quoting = options.quoting
+    return csv.read_csv(
+        pa.BufferReader(text),
+        read_options=csv.ReadOptions(use_threads=False, block_size=block_bytes, **begin),
+        parse_options=csv.ParseOptions(
+            delimiter=quoting.delimiter,
+            quote_char=quoting.quote or False,
+            double_quote=quoting.double,
+            escape_char=quoting.escape or False,
+            newlines_in_values=options.newlines_in_values,
+        ),
+        convert_options=csv.ConvertOptions(
+            column_types=dict((options.dtypes or {}) if wanted is None else wanted),
+            include_columns=None if wanted is None else list(wanted),
+            null_values=None if options.null_values is None else list(options.null_values),
+            strings_can_be_null=options.strings_can_be_null,
+        ),
+    )
+
+
+def _beginning(options: CsvOptions) -> dict[str, Any]:
+    """How Arrow is told of a file's first lines."""
+    named = bool(options.column_names)
+    return {
+        "skip_rows": options.skip_rows,
+        "column_names": list(options.column_names) or None,
+        "skip_rows_after_names": int(options.header and named),
+        "autogenerate_column_names": not options.header and not named,
+    }

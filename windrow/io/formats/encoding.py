@@ -1,0 +1,71 @@
+"""Encodings of text: which can be cut at newlines as bytes, and everything as UTF-8."""
+
+from __future__ import annotations
+
+import codecs
+
+import pyarrow as pa
+
+from windrow.core.errors import PlanError
+
+__all__ = ["check_encoding", "decode_head", "decode_text", "is_cuttable"]
+
+_UTF8 = "utf-8"
+
+
+def check_encoding(encoding: str) -> str:
+    """The canonical name of an encoding.
+
+    Raises
+    ------
+    PlanError
+        If Python knows none of that name.
+
+    Examples
+    --------
+    >>> check_encoding("latin1")
+    'iso8859-1'
+    """
+    try:
+        name = codecs.lookup(encoding).name
+    except LookupError as error:
+        raise PlanError(
+            f"encoding={encoding!r} is unknown: use a name like 'utf-8', 'latin-1' or 'utf-16'"
+        ) from error
+    # a byte order mark is skipped in any case
+    return _UTF8 if name in ("utf-8", "utf-8-sig", "ascii") else name
+
+
+def is_cuttable(encoding: str) -> bool:
+    r"""Whether the byte of a newline is always a newline, and never part of another character.
+
+    Examples
+    --------
+    >>> [is_cuttable(name) for name in ("utf-8", "iso8859-1", "utf-16")]
+    [True, True, False]
+    """
+    return encoding == _UTF8 or len(bytes(range(256)).decode(encoding, "replace")) == 256
+
+
+def decode_text(data: pa.Buffer, encoding: str, *, begins: bool) -> pa.Buffer:
+    """UTF-8 of what is stored, without the byte order mark at a file's beginning.
+
+    Bytes that are no UTF-8 are left for those who parse them.
+
+    Raises
+    ------
+    UnicodeDecodeError
+        If the bytes are not of that encoding, and that is another one than UTF-8.
+    """
+    if encoding != _UTF8:
+        data = pa.py_buffer(bytes(data).decode(encoding).encode())
+    marked = begins and bytes(data[:3]) == codecs.BOM_UTF8
+    return data.slice(3) if marked else data
+
+
+def decode_head(data: pa.Buffer, encoding: str, *, whole: bool) -> pa.Buffer:
+    """UTF-8 of a file's beginning, which may end within a character unless it is ``whole``."""
+    if encoding != _UTF8:
+        decoder = codecs.getincrementaldecoder(encoding)()
+        data = pa.py_buffer(decoder.decode(bytes(data), whole).encode())
+    return decode_text(data, _UTF8, begins=True)

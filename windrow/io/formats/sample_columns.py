@@ -1,0 +1,168 @@
+"""Members of samples as columns, decoded by their extension, to a type that all of them share."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from windrow.core.extras import require
+
+__all__ = ["IMAGES", "DecodeError", "decode_column", "infer_column"]
+
+IMAGES = ("bmp", "gif", "jpeg", "jpg", "png", "ppm", "tif", "tiff", "webp")
+_TEXTS = ("text", "transcript", "txt")
+_INTEGERS = ("cls", "cls2", "id", "index", "inx")
+_JSON = ("json", "jsn")
+_ARRAYS = ("npy",)
+
+Contents = Sequence["pa.Buffer | None"]
+
+
+class DecodeError(ValueError):
+    """A member is not what its extension says, or does not fit its column."""
+
+
+def infer_column(extension: str, contents: Contents, mode: str | None) -> pa.DataType:
+    """The type for members of an extension, of which some samples are given.
+
+    Raises
+    ------
+    DecodeError
+        If a member cannot be decoded, or no type holds all of them.
+    """
+    kind = extension.rpartition(".")[2]
+    if kind in _TEXTS:
+        return pa.string()
+    if kind in _INTEGERS:
+        return pa.int64()
+    if kind in _JSON:
+        return _from_objects(extension, [None if raw is None else _json(raw) for raw in contents], None).type
+    decode = _array_decoder(kind, mode)
+    if decode is None:
+        return pa.binary()
+    arrays = [_decode(decode, extension, raw) for raw in contents if raw is not None]
+    return _array_type(extension, arrays)
+
+
+def decode_column(extension: str, contents: Contents, column_type: pa.DataType, mode: str | None) -> pa.Array:
+    """Members of an extension as a column; None is null.
+
+    Raises
+    ------
+    DecodeError
+        If a member cannot be decoded, or does not fit the type.
+    """
+    kind = extension.rpartition(".")[2]
+    decode = _array_decoder(kind, mode)
+    if _is_bytes(column_type) or (decode is None and kind not in (*_TEXTS, *_INTEGERS, *_JSON)):
+        stored = [None if raw is None else raw.to_pybytes() for raw in contents]
+        return pa.array(stored, pa.binary()).cast(column_type)
+    if decode is not None:
+        arrays = [None if raw is None else _decode(decode, extension, raw) for raw in contents]
+        return _from_arrays(extension, arrays, column_type)
+    if kind in _JSON:
+        values = [None if raw is None else _decode(_json, extension, raw) for raw in contents]
+        return _from_objects(extension, values, column_type)
+    numbers = [None if raw is None else _decode(_integer, extension, raw) for raw in contents]
+    return pa.array(numbers, column_type)
+
+
+def _array_decoder(kind: str, mode: str | None) -> Callable[[Any], Any] | None:
+    if kind in _ARRAYS:
+        return _npy
+    if mode is None or kind not in IMAGES:
+        return None
+    pillow = require("PIL.Image", "images", "decode=")
+    return lambda raw: np.asarray(pillow.open(io.BytesIO(raw)).convert(mode))
+
+
+def _decode(decode: Callable[[Any], Any], extension: str, raw: pa.Buffer) -> Any:
+    try:
+        return decode(raw)
+    except Exception as error:  # Pillow, NumPy and json raise all kinds
+        raise DecodeError(f"a member {extension!r} cannot be decoded: {error}") from error
+
+
+def _json(raw: pa.Buffer) -> Any:
+    return json.loads(bytes(raw))
+
+
+def _integer(raw: pa.Buffer) -> int:
+    return int(bytes(raw))
+
+
+def _npy(raw: pa.Buffer) -> Any:
+    array = np.load(io.BytesIO(raw), allow_pickle=False)
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+
+
+def _array_type(extension: str, arrays: Sequence[Any]) -> pa.DataType:
+    value = pa.from_numpy_dtype(np.result_type(*{array.dtype for array in arrays}))
+    shapes = {array.shape for array in arrays}
+    if shapes == {()}:
+        return value
+    if len(shapes) == 1:
+        return pa.fixed_shape_tensor(value, shapes.pop())
+    if {len(shape) for shape in shapes} == {1}:
+        return pa.list_(value)
+    raise DecodeError(
+        f"members {extension!r} have shapes {sorted(shapes)[0]} and {sorted(shapes)[-1]}, which no column holds: "
+        f"keep their bytes with dtypes={{{extension!r}: pa.binary()}}"
+    )
+
+
+def _from_arrays(extension: str, arrays: Sequence[Any], column_type: pa.DataType) -> pa.Array:
+    if not isinstance(column_type, pa.FixedShapeTensorType):
+        values = [None if array is None else array.tolist() for array in arrays]
+        return pa.array(values, column_type)
+    shape, value = tuple(column_type.shape), column_type.value_type
+    for array in arrays:
+        if array is not None and array.shape != shape:
+            raise DecodeError(f"a member {extension!r} has the shape {array.shape} where others have {shape}")
+    present = [array.ravel() for array in arrays if array is not None]
+    flat = pa.array(np.concatenate(present) if present else np.zeros(0)).cast(value)
+    stored = pa.FixedSizeListArray.from_arrays(flat, type=column_type.storage_type)
+    if len(present) < len(arrays):
+        here = np.array([array is not None for array in arrays])
+        stored = stored.take(pa.array(np.cumsum(here) - 1, mask=~here))
+    return pa.ExtensionArray.from_storage(column_type, stored)
+
+
+def _from_objects(extension: str, values: Sequence[Any], column_type: pa.DataType | None) -> pa.Array:
+    try:
+        array = pa.array(values, column_type)
+    except pa.ArrowException as error:
+        raise DecodeError(
+            f"members {extension!r} do not fit one type: {error}; keep their text with "
+            f"dtypes={{{extension!r}: pa.string()}}"
+        ) from error
+    if column_type is not None:
+        for value in values:
+            _refuse_unknown(extension, value, column_type)
+    return array
+
+
+def _refuse_unknown(extension: str, value: Any, kind: pa.DataType) -> None:
+    """Arrow passes over keys that a struct lacks."""
+    if pt.is_struct(kind) and isinstance(value, dict):
+        fields = {kind.field(at).name: kind.field(at).type for at in range(kind.num_fields)}
+        for key, inner in value.items():
+            if key not in fields:
+                raise DecodeError(
+                    f"a member {extension!r} has the key {key!r}, which no first sample has: give dtypes=, or keep "
+                    f"the text with dtypes={{{extension!r}: pa.string()}}"
+                )
+            _refuse_unknown(extension, inner, fields[key])
+    elif (pt.is_list(kind) or pt.is_large_list(kind)) and isinstance(value, list):
+        for inner in value:
+            _refuse_unknown(extension, inner, kind.value_type)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())

@@ -1,0 +1,216 @@
+"""The features of ``tf.train.Example``, without TensorFlow: protobuf parses them, NumPy decodes them.
+
+The messages are declared here, with one difference from TensorFlow's: the packed numbers of a
+list are declared as bytes, which are the same on the wire. So protobuf hands them over as they are,
+and all numbers of a column are decoded at once instead of one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.extras import require
+
+__all__ = ["KINDS", "Feature", "FeatureError", "gather_features", "load_example"]
+
+KINDS = {"bytes_list": pa.binary(), "float_list": pa.float32(), "int64_list": pa.int64()}
+
+_VARINT_BYTES = 10
+
+
+class FeatureError(ValueError):
+    """A feature is not what its column holds."""
+
+
+@cache
+def load_example() -> Any:
+    """The class that parses an example.
+
+    Raises
+    ------
+    PlanError
+        If protobuf is not installed.
+    """
+    require("google.protobuf", "tfrecords", "TFRecord")
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    field_of = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(
+        name="windrow_example.proto", package="windrow", syntax="proto3"
+    )
+
+    def declare(message: Any, name: str, number: int, kind: int, *, many: bool = False, of: str = "") -> Any:
+        label = field_of.LABEL_REPEATED if many else field_of.LABEL_OPTIONAL
+        return message.field.add(
+            name=name, number=number, type=kind, label=label, type_name=f".windrow.{of}" if of else None
+        )
+
+    declare(file.message_type.add(name="List"), "value", 1, field_of.TYPE_BYTES, many=True)
+    feature = file.message_type.add(name="Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, name in enumerate(KINDS, 1):
+        declare(feature, name, number, field_of.TYPE_MESSAGE, of="List").oneof_index = 0
+    features = file.message_type.add(name="Features")
+    entry = features.nested_type.add(name="FeatureEntry")
+    entry.options.map_entry = True
+    declare(entry, "key", 1, field_of.TYPE_STRING)
+    declare(entry, "value", 2, field_of.TYPE_MESSAGE, of="Feature")
+    declare(features, "feature", 1, field_of.TYPE_MESSAGE, many=True, of="Features.FeatureEntry")
+    declare(file.message_type.add(name="Example"), "features", 1, field_of.TYPE_MESSAGE, of="Features")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("windrow.Example"))
+
+
+@dataclass(eq=False)
+class Feature:
+    """What examples hold of one feature, growing; the only mutable thing here.
+
+    Attributes
+    ----------
+    name
+        The feature's.
+    kind
+        Which list it is; empty as long as no example tells.
+    values
+        (present examples,) the packed numbers of each, or its byte strings.
+    absent
+        The examples that lack it.
+    """
+
+    name: str
+    kind: str = ""
+    values: list[Any] = field(default_factory=list)
+    absent: list[int] = field(default_factory=list)
+
+    def add(self, message: Any) -> None:
+        """Take in the feature of one more example."""
+        kind = message.WhichOneof("kind")
+        if kind is None:
+            self.absent.append(len(self.values))
+            self.values.append(())
+            return
+        if kind != self.kind:
+            if self.kind:
+                raise FeatureError(f"feature {self.name!r} is a {kind} where it is a {self.kind} otherwise")
+            self.kind = kind
+        stored = getattr(message, kind).value
+        if kind == "bytes_list":
+            self.values.append(list(stored))
+        elif len(stored) == 1:
+            self.values.append(stored[0])
+        else:
+            self.values.append(b"".join(stored) or _unpacked(kind, getattr(message, kind)))
+
+    def skip(self) -> None:
+        """Take in that one more example lacks it."""
+        self.absent.append(len(self.values))
+        self.values.append(())
+
+    def decode(self) -> tuple[NDArray[np.int64], pa.Array]:
+        """(examples,) how many values each has, and all of them."""
+        if self.kind == "bytes_list":
+            lengths = np.fromiter(map(len, self.values), np.int64, len(self.values))
+            return lengths, pa.array([value for values in self.values for value in values], pa.binary())
+        packed = [value or b"" for value in self.values]
+        sizes = np.fromiter(map(len, packed), np.int64, len(packed))
+        if self.kind == "int64_list":
+            return _decode_integers(self.name, b"".join(packed), sizes)
+        if (sizes % 4).any():
+            raise FeatureError(f"feature {self.name!r} has floats that are cut off")
+        return sizes // 4, pa.array(np.frombuffer(b"".join(packed), "<f4"))
+
+
+def gather_features(
+    records: Sequence[bytes], kinds: Mapping[str, str] | None, *, complete: bool
+) -> dict[str, Feature]:
+    """The features of some examples.
+
+    Parameters
+    ----------
+    records
+        The examples, serialized.
+    kinds
+        Which features are wanted, and the kind of each; None: all that there are.
+    complete
+        Whether there are no others, so that one is an error.
+
+    Raises
+    ------
+    FeatureError
+        If there is one, one is of another kind, or a record is no example.
+    """
+    from google.protobuf.message import DecodeError
+
+    example = load_example()
+    found = {name: Feature(name, kind) for name, kind in (kinds or {}).items()}
+    wanted = list(found.values())
+    for number, record in enumerate(records):
+        try:
+            features = example.FromString(record).features.feature
+        except DecodeError as error:
+            raise FeatureError(f"record {number} is no example: {error}") from error
+        present = 0
+        for feature in wanted:
+            if feature.name in features:
+                feature.add(features[feature.name])
+                present += 1
+            else:
+                feature.skip()
+        if len(features) == present or not (complete or kinds is None):
+            continue
+        for name in sorted(set(features) - set(found)):
+            if kinds is not None:
+                raise FeatureError(
+                    f"feature {name!r} is one that no file's beginning has: name it in features=, or leave it "
+                    f"out with columns="
+                )
+            found[name] = Feature(name, values=[()] * number, absent=list(range(number)))
+            found[name].add(features[name])
+            wanted.append(found[name])
+    return found
+
+
+def _unpacked(kind: str, message: Any) -> bytes:
+    """The numbers of a list that was written one by one, each with a tag, as if it had been packed."""
+    stored = message.SerializeToString()
+    if kind == "float_list":
+        return b"".join(stored[at + 1 : at + 5] for at in range(0, len(stored), 5))
+    packed, at = bytearray(), 0
+    while at < len(stored):
+        end = at + 1
+        while stored[end] & 0x80:
+            end += 1
+        packed += stored[at + 1 : end + 1]
+        at = end + 1
+    return bytes(packed)
+
+
+def _decode_integers(
+    name: str, packed: bytes, sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], pa.Array]:
+    """Varints: 7 bits a byte, the lowest first, the last byte below 128."""
+    data = np.frombuffer(packed, np.uint8)
+    last = data < 0x80
+    ends = np.cumsum(sizes)
+    if len(data) and not last[ends[sizes > 0] - 1].all():
+        raise FeatureError(f"feature {name!r} has integers that are cut off")
+    places = np.flatnonzero(last)
+    lengths = np.diff(places, prepend=-1)
+    if lengths.max(initial=0) > _VARINT_BYTES:
+        raise FeatureError(f"feature {name!r} has integers of more than 64 bits")
+    begins = places - lengths + 1
+    values = (data[begins] & 0x7F).astype(np.uint64)
+    for byte in range(1, int(lengths.max(initial=0))):
+        longer = np.flatnonzero(lengths > byte)
+        part = (data[begins[longer] + byte] & 0x7F).astype(np.uint64)
+        values[longer] |= part << np.uint64(7 * byte)
+    counts = np.diff(np.searchsorted(places, ends, side="left"), prepend=0) if len(sizes) else sizes
+    return counts, pa.array(values.view(np.int64))

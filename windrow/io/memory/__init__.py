@@ -1,0 +1,1 @@
+"""Data in this process's memory as a source: cut into blocks, digested, and sent where it is read."""

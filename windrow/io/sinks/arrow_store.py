@@ -1,0 +1,93 @@
+"""Any filesystem of ``pyarrow.fs``.
+
+Its object stores (S3, GCS, Azure) show an object when its upload is complete; files are put there
+under their names. Elsewhere a file is put under a hidden name and moved.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+
+from windrow.io.paths import join_path
+from windrow.io.retries import Retries
+from windrow.io.sinks.spooling import spooled
+from windrow.io.sinks.store import Fill, temporary_name
+
+__all__ = ["ArrowStore"]
+
+_OBJECT_STORES = {"s3", "gcs", "abfs"}
+
+
+@dataclass(frozen=True)
+class ArrowStore:
+    """A directory of a filesystem; see ``windrow.io.sinks.store.Store``."""
+
+    root: str
+    filesystem: Any = field(repr=False)
+    retries: Retries = field(default=Retries(), repr=False)
+
+    @property
+    def url(self) -> str:
+        """The directory."""
+        return self.root
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """None that are known: the filesystem keeps its own."""
+        return ()
+
+    @property
+    def is_top(self) -> bool:
+        """Whether it is a whole filesystem or bucket."""
+        root = self.root.strip("/")
+        return not root or (self._is_object_store and "/" not in root)
+
+    def list_files(self) -> list[str]:
+        """Every file below it."""
+        selector = pa_fs.FileSelector(self.root, recursive=True, allow_not_found=True)
+        found = self.retries.call(lambda: self.filesystem.get_file_info(selector))
+        length = len(self.root.rstrip("/")) + 1
+        return sorted(info.path[length:] for info in found if info.type == pa_fs.FileType.File)
+
+    def put(self, relative: str, fill: Fill) -> None:
+        """Write a file."""
+        path = join_path(self.root, relative)
+        with spooled(fill) as local:
+            if self._is_object_store:
+                self.retries.call(lambda: self._upload(local, path))
+                return
+            folder, name = posixpath.split(path)
+            temporary = join_path(folder, temporary_name(name, "0"))
+            self.filesystem.create_dir(folder, recursive=True)
+            self.retries.call(lambda: self._upload(local, temporary))
+            with suppress(FileNotFoundError):
+                # not every filesystem moves onto what is there; it is the same file, of an earlier attempt
+                self.filesystem.delete_file(path)
+            self.filesystem.move(temporary, path)
+
+    def remove(self, relatives: Collection[str]) -> None:
+        """Remove files."""
+        for relative in relatives:
+            with suppress(FileNotFoundError):
+                self.filesystem.delete_file(join_path(self.root, relative))
+
+    @property
+    def _is_object_store(self) -> bool:
+        filesystem = self.filesystem
+        while isinstance(filesystem, pa_fs.SubTreeFileSystem):
+            filesystem = filesystem.base_fs
+        return filesystem.type_name in _OBJECT_STORES
+
+    def _upload(self, local: str, path: str) -> None:
+        with pa.OSFile(local) as file:
+            data = file.read_buffer()
+        # in one call: closing a stream completes what was written of it so far
+        with self.filesystem.open_output_stream(path, compression=None) as stream:
+            stream.write(data)

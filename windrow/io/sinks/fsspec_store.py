@@ -1,0 +1,99 @@
+"""Any filesystem of fsspec.
+
+Object stores show an object when its one PUT, or the request that completes its parts, has
+succeeded; files are put there under their names. Elsewhere (SFTP, SMB, HDFS, memory ...) a file is
+put under a hidden name and moved: as atomic as the move of that filesystem.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.io.credentials import find_secrets, without_user
+from windrow.io.paths import join_path
+from windrow.io.retries import Retries
+from windrow.io.sinks.spooling import spooled
+from windrow.io.sinks.store import Fill, temporary_name
+
+__all__ = ["FsspecStore"]
+
+_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "obs", "cos", "r2"}
+_REMOVING_THREADS = 16
+
+
+@dataclass(frozen=True)
+class FsspecStore:
+    """A directory of a filesystem; see ``windrow.io.sinks.store.Store``."""
+
+    root: str
+    filesystem: Any = field(repr=False)
+    retries: Retries = field(default=Retries(), repr=False)
+
+    @property
+    def url(self) -> str:
+        """The directory, without credentials."""
+        return without_user(str(self.filesystem.unstrip_protocol(self.root)))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The credentials among the filesystem's options."""
+        return find_secrets(self.filesystem.storage_options)
+
+    @property
+    def is_top(self) -> bool:
+        """Whether it is a whole filesystem or bucket."""
+        return not posixpath.dirname(self.root.strip("/")) and (
+            self._is_object_store or not self.root.strip("/")
+        )
+
+    def list_files(self) -> list[str]:
+        """Every file below it."""
+        return sorted(self.retries.call(self._find))
+
+    def put(self, relative: str, fill: Fill) -> None:
+        """Write a file."""
+        with spooled(fill) as local:
+            self.retries.call(lambda: self._send(local, join_path(self.root, relative)))
+
+    def remove(self, relatives: Collection[str]) -> None:
+        """Remove files."""
+        with ThreadPoolExecutor(_REMOVING_THREADS, "windrow-remove") as threads:
+            list(threads.map(self._remove, relatives))
+
+    @property
+    def _is_object_store(self) -> bool:
+        protocol = self.filesystem.protocol
+        return not _OBJECT_STORES.isdisjoint([protocol] if isinstance(protocol, str) else protocol)
+
+    def _find(self) -> list[str]:
+        self.filesystem.invalidate_cache()
+        root = self.root.strip("/")
+        try:
+            found = [str(path).strip("/") for path in self.filesystem.find(self.root)]
+        except FileNotFoundError:
+            return []
+        if found == [root]:
+            raise NotADirectoryError(f"{self.url} is a file")
+        return [path[len(root) :].lstrip("/") for path in found]
+
+    def _send(self, local: str, path: str) -> None:
+        if self._is_object_store:
+            self.filesystem.put_file(local, path)
+            return
+        folder, name = posixpath.split(path)
+        temporary = join_path(folder, temporary_name(name, "0"))
+        self.filesystem.makedirs(folder, exist_ok=True)
+        self.filesystem.put_file(local, temporary)
+        with suppress(FileNotFoundError):
+            # not every filesystem moves onto what is there; it is the same file, of an earlier attempt
+            self.filesystem.rm_file(path)
+        self.filesystem.mv(temporary, path)
+
+    def _remove(self, relative: str) -> None:
+        with suppress(FileNotFoundError):
+            self.retries.call(lambda: self.filesystem.rm_file(join_path(self.root, relative)))

@@ -1,0 +1,185 @@
+"""Which rows go into which file, and what the files are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.errors import PlanError
+
+__all__ = ["Cutter", "FileRows", "Layout"]
+
+# a file may be larger than the target by so much of it
+_SLACK = 4
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+class FileRows(NamedTuple):
+    """The rows of one file.
+
+    Attributes
+    ----------
+    directory
+        Below the directory that is written to: empty, or it ends in ``/``.
+    piece
+        The file's number among those of its directory that come from the same part.
+    tables
+        The rows, without the columns that the directory tells.
+    """
+
+    directory: str
+    piece: int
+    tables: tuple[pa.Table, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How rows are cut into files.
+
+    Attributes
+    ----------
+    partition_by
+        Columns whose values become directories, ``key=value``.
+    target_bytes
+        Decoded bytes of a file, about; None: as many as come together.
+    """
+
+    partition_by: tuple[str, ...]
+    target_bytes: int | None
+
+    def stored(self, schema: pa.Schema) -> pa.Schema:
+        """The columns that stand in the files.
+
+        Raises
+        ------
+        PlanError
+            If a partition column is not there or of a type that no directory name tells, or none is left.
+        """
+        if len(set(self.partition_by)) < len(self.partition_by):
+            raise PlanError(f"partition_by={list(self.partition_by)} names a column twice")
+        for name in self.partition_by:
+            if name not in schema.names:
+                raise PlanError(f"partition_by: there is no column {name!r}, only {', '.join(schema.names)}")
+            _check_key(schema.field(name))
+        left = [field for field in schema if field.name not in self.partition_by]
+        if self.partition_by and not left:
+            raise PlanError("partition_by names every column: leave out one, so that files have rows")
+        for field in left if self.partition_by else ():
+            _check_divisible(field)
+        return pa.schema(left)
+
+    def split(self, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        """The rows of each directory, in their order; directories in order of appearance."""
+        if not self.partition_by:
+            yield "", table
+            return
+        directories, codes = _directories([table.column(name) for name in self.partition_by])
+        order = np.argsort(codes, kind="stable")
+        rows = table.drop_columns(list(self.partition_by)).take(pa.array(order))
+        starts = np.searchsorted(codes[order], np.arange(len(directories) + 1))
+        keys = zip(
+            *(table.column(name).take(pa.array(directories)) for name in self.partition_by), strict=True
+        )
+        for at, values in enumerate(keys):
+            names = [_segment(*pair) for pair in zip(self.partition_by, values, strict=True)]
+            yield "".join(f"{name}/" for name in names), rows.slice(starts[at], starts[at + 1] - starts[at])
+
+
+class Cutter:
+    """Gathers rows until they fill a file; holds at most twice the target, and one table.
+
+    Without a target every table that comes is cut by itself.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._held: dict[str, list[pa.Table]] = {}
+        self._bytes: dict[str, int] = {}
+        self._pieces: dict[str, int] = {}
+
+    def add(self, table: pa.Table) -> Iterator[FileRows]:
+        """Take rows; yields the files that are full."""
+        target = self._layout.target_bytes
+        for directory, rows in self._layout.split(table) if table.num_rows else ():
+            if target is None:
+                yield FileRows(directory, 0, (rows,))
+                continue
+            yield from self._fill(directory, rows, target)
+        while target is not None and sum(self._bytes.values()) > 2 * target:
+            yield self._take(max(self._bytes, key=self._bytes.__getitem__))
+
+    def finish(self) -> Iterator[FileRows]:
+        """The files of the rows that are left."""
+        for directory in list(self._held):
+            yield self._take(directory)
+
+    def _fill(self, directory: str, rows: pa.Table, target: int) -> Iterator[FileRows]:
+        while rows.num_rows:
+            held, fit = self._bytes.get(directory, 0), rows.num_rows
+            # a little too much is no reason for a file of a few rows
+            if held + rows.nbytes > target + target // _SLACK:
+                fit = min(fit, max(0, target - held) * fit // rows.nbytes)
+            if not fit and held:
+                yield self._take(directory)
+                continue
+            fit = max(1, fit)
+            head, rows = rows.slice(0, fit), rows.slice(fit)
+            self._held.setdefault(directory, []).append(head)
+            self._bytes[directory] = held + head.nbytes
+            if rows.num_rows:
+                yield self._take(directory)
+
+    def _take(self, directory: str) -> FileRows:
+        tables = tuple(self._held.pop(directory))
+        del self._bytes[directory]
+        piece = self._pieces.get(directory, 0)
+        self._pieces[directory] = piece + 1
+        return FileRows(directory, piece, tables)
+
+
+def _check_key(field: pa.Field) -> None:
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise PlanError(
+            f"partition_by: column {field.name!r} is {field.type}, and a directory's name tells integers and "
+            "text only: cast it to pa.string() in map_batches"
+        )
+
+
+def _check_divisible(field: pa.Field) -> None:
+    try:
+        pa.array([], field.type).take(pa.array([], pa.int64()))
+    except pa.ArrowNotImplementedError as error:
+        raise PlanError(
+            f"partition_by: column {field.name!r} is {field.type}, whose rows Arrow cannot divide: cast it in "
+            "map_batches (views to pa.large_string())"
+        ) from error
+
+
+def _directories(keys: Sequence[pa.ChunkedArray]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(directories,) a row of each, and (rows,) the directory of each row."""
+    codes: NDArray[np.int64] = np.zeros(len(keys[0]), np.int64)
+    for key in keys:
+        column = key.combine_chunks()
+        # a dictionary that was given may have unused or repeated values
+        plain = column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+        indices = plain.dictionary_encode(null_encoding="encode").indices.to_numpy()
+        _, codes = np.unique(codes * (1 + int(indices.max())) + indices, return_inverse=True)
+    _, firsts = np.unique(codes, return_index=True)
+    ranks = np.argsort(np.argsort(firsts))
+    return np.sort(firsts), ranks[codes]
+
+
+def _segment(key: str, value: Any) -> str:
+    text = value.as_py()
+    if text is None:
+        return f"{quote(key, safe='')}={_NULL}"
+    encoded = quote(str(text), safe="")
+    # text that is the name for null is told from it by its first letter
+    return f"{quote(key, safe='')}={encoded.replace('_', '%5F', 1) if encoded == _NULL else encoded}"

@@ -1,0 +1,91 @@
+"""Local disk: a file is written beside its place, forced to the disk, and renamed, which is atomic."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+
+from windrow.io.paths import join_path
+from windrow.io.sinks.store import Fill, temporary_name
+
+__all__ = ["LocalStore"]
+
+
+@dataclass(frozen=True)
+class LocalStore:
+    """A directory of this machine; see ``windrow.io.sinks.store.Store``."""
+
+    root: str
+
+    @property
+    def url(self) -> str:
+        """The directory."""
+        return self.root
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    @property
+    def is_top(self) -> bool:
+        """Whether it is the root of all."""
+        return os.path.dirname(os.path.realpath(self.root)) == os.path.realpath(self.root)
+
+    def list_files(self) -> list[str]:
+        """Every file below it."""
+        if os.path.lexists(self.root) and not os.path.isdir(self.root):
+            raise NotADirectoryError(f"{self.root} is a file")
+        found = []
+        for folder, _, names in os.walk(self.root, onerror=_refuse):
+            found += [os.path.relpath(os.path.join(folder, name), self.root) for name in names]
+        return sorted(found)
+
+    def put(self, relative: str, fill: Fill) -> None:
+        """Write a file."""
+        path = join_path(self.root, relative)
+        folder, name = os.path.split(path)
+        os.makedirs(folder, exist_ok=True)
+        temporary = os.path.join(folder, temporary_name(name, os.urandom(4).hex()))
+        try:
+            with open(temporary, "xb") as file:
+                fill(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        _sync_folder(folder)
+
+    def remove(self, relatives: Collection[str]) -> None:
+        """Remove files, and the directories that are empty without them."""
+        for relative in relatives:
+            with suppress(FileNotFoundError):
+                os.unlink(join_path(self.root, relative))
+        folders = {os.path.dirname(relative) for relative in relatives}
+        for folder in sorted(folders - {""}, key=len, reverse=True):
+            while folder:
+                try:
+                    os.rmdir(join_path(self.root, folder))
+                except OSError:
+                    break
+                folder = os.path.dirname(folder)
+
+
+def _refuse(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _sync_folder(folder: str) -> None:
+    """Make a rename last; not every filesystem can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,128 @@
+"""A Spark session as windrow uses it: what is one, its settings for a while, and its errors in words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from windrow.core.errors import PlanError, SourceError
+from windrow.core.extras import require
+from windrow.io.credentials import redact, safe_cause
+
+__all__ = ["check_frame", "check_session", "mapped_errors", "runs_on_ray", "settings"]
+
+_STOPPED = "start a SparkSession, and make the DataFrame of it"
+
+
+def check_frame(df: Any) -> None:
+    """Make sure that something is a DataFrame of a plain Spark session.
+
+    Raises
+    ------
+    PlanError
+        If it is none, streams, or PySpark is missing.
+    """
+    sql = require("pyspark.sql", "spark", "from_spark()")
+    if _is_connect(df):
+        raise PlanError(
+            "df is a DataFrame of Spark Connect, which does not show its plan: write it with df.write.parquet, "
+            "and read that with read_parquet"
+        )
+    if not isinstance(df, sql.DataFrame):
+        raise PlanError(f"df is a {type(df).__name__}: give a pyspark.sql.DataFrame")
+    _check_alive(df.sparkSession)
+    if df.isStreaming:
+        raise PlanError(
+            "df streams, so it has no end: write it out, and read what is there with read_parquet"
+        )
+
+
+def check_session(spark: Any) -> None:
+    """Make sure that something is a plain Spark session that runs.
+
+    Raises
+    ------
+    PlanError
+        If it is none, or PySpark is missing.
+    """
+    sql = require("pyspark.sql", "spark", "to_spark()")
+    if _is_connect(spark) or not isinstance(spark, sql.SparkSession):
+        raise PlanError(f"spark is a {type(spark).__module__}.{type(spark).__name__}: give a SparkSession")
+    _check_alive(spark)
+
+
+def runs_on_ray(spark: Any) -> bool:
+    """Whether a session is one of RayDP."""
+    return str(spark.sparkContext.master).startswith("ray://")
+
+
+def _is_connect(value: Any) -> bool:
+    return type(value).__module__.startswith("pyspark.sql.connect")
+
+
+def _check_alive(spark: Any) -> None:
+    if spark.sparkContext._jsc is None or spark.sparkContext._jsc.sc().isStopped():
+        raise PlanError(f"the Spark session has been stopped: {_STOPPED}")
+
+
+@contextmanager
+def settings(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
+    """Set options of a session, and set them back; one caller at a time."""
+    before = {name: spark.conf.get(name, None) for name in values}
+    try:
+        for name, value in values.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
+@contextmanager
+def mapped_errors(what: str, remedy: str, secrets: Collection[str]) -> Iterator[None]:
+    """Turn what Spark raises into a SourceError that tells Spark's own cause.
+
+    Raises
+    ------
+    SourceError
+        From what Spark raised, where no credentials are in it.
+    """
+    from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise SourceError(f"{what}: Spark's Java process is gone ({error}); {_STOPPED}") from error
+    except (PySparkException, Py4JJavaError, Py4JError) as error:
+        why = redact(_cause_text(error), secrets)
+        raise SourceError(f"{what}: {why}; {remedy}") from safe_cause(error, secrets)
+
+
+def _cause_text(error: BaseException) -> str:
+    """What went wrong first, in one line: Spark wraps it several times."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if java is None:
+        # the door that a Java method is not found behind tells nothing in its first line
+        return _last_line(str(error).replace(". Trace:\n", ": "))
+    while java.getCause() is not None:
+        java = java.getCause()
+    name = java.getClass().getSimpleName()
+    line = _last_line(str(java.getMessage() or ""))
+    return line if name in line or name in ("PythonException", "AnalysisException") else f"{name}: {line}"
+
+
+def _last_line(text: str) -> str:
+    """The line that says what happened: the end of a Python traceback, else the first."""
+    before_java = text.split("\n\tat ", 1)[0].split("\nDriver stacktrace", 1)[0]
+    lines = [line.strip() for line in before_java.splitlines()]
+    lines = [line for line in lines if line and not line.startswith("SQLSTATE")]
+    if not lines:
+        return "no message"
+    if "Traceback (most recent call last)" in text:
+        return lines[-1].rstrip(".")
+    return " ".join(lines[:2] if lines[0].endswith(":") else lines[:1]).rstrip(".")

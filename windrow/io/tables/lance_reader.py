@@ -1,0 +1,188 @@
+"""Reads ranges of rows of Lance's fragments."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.errors import SourceError, WindrowError
+from windrow.core.extras import require
+from windrow.core.source import BlockAddress, BlockPart
+from windrow.io.credentials import find_secrets, safe_cause, source_error
+from windrow.io.filters import evaluate_filter
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["LanceReader", "LanceTable", "mapped_errors", "scan_rows"]
+
+# a row that is taken costs as much as about so many that are scanned
+_SCANNED_FOR_ONE_TAKEN = 16
+
+
+@dataclass(frozen=True)
+class LanceTable:
+    """One version of a table: small, picklable, and what a process opens once.
+
+    Attributes
+    ----------
+    uri, version
+        Which; the URI may hold credentials, too.
+    digest
+        Of the names of its files, which are drawn at random: another table may come to be here.
+    options
+        What the store is opened with; may hold credentials, and appears in no text.
+    """
+
+    uri: str = field(repr=False)
+    version: int
+    digest: str
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def open(self) -> Any:
+        """The version as the library has it; kept for the next block.
+
+        Raises
+        ------
+        SourceError
+            If it is gone, or another table has come to be here.
+        """
+        return _open(self)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Texts that must not appear in ours."""
+        return find_secrets(dict(self.options))
+
+    @staticmethod
+    def digest_files(dataset: Any) -> str:
+        """A digest of the names of a version's files, and of how many rows are deleted of each."""
+        digest = hashlib.sha256()
+        for fragment in dataset.get_fragments():
+            known = fragment.metadata
+            names = ",".join(file.path for file in fragment.data_files())
+            digest.update(f"{known.id} {names} {known.physical_rows} {known.num_deletions}\n".encode())
+        return digest.hexdigest()
+
+
+@lru_cache(maxsize=16)
+def _open(table: LanceTable) -> Any:
+    library = require("lance", "lance", "read_lance()")
+    dataset = library.dataset(table.uri, version=table.version, storage_options=dict(table.options) or None)
+    if LanceTable.digest_files(dataset) != table.digest:
+        raise SourceError(
+            f"version {table.version} of the Lance table is another by now: the table has been made anew; read it "
+            "anew"
+        )
+    return dataset
+
+
+@contextmanager
+def mapped_errors(what: str, secrets: Sequence[str]) -> Iterator[None]:
+    """Turn what Lance raises into a SourceError; it tells what is gone by text alone."""
+    try:
+        yield
+    except (WindrowError, MemoryError):
+        raise
+    except Exception as error:
+        remedy = "check the path, the version, the credentials and storage_options="
+        if "not found" in str(error).lower():
+            remedy = (
+                "files of old versions are gone once the table was cleaned up: read the table anew, and keep "
+                "versions for as long as they are read"
+            )
+        raise source_error(what, error, remedy, tuple(secrets)) from safe_cause(error, secrets)
+
+
+def scan_rows(fragment: Any, columns: Sequence[str], start: int, rows: int) -> pa.Table:
+    """Some columns of a range of a fragment's rows that are not deleted, in stored order."""
+    scanner = fragment.scanner(
+        columns=list(columns), offset=start or None, limit=rows, blob_handling="all_binary"
+    )
+    return scanner.to_table()
+
+
+@dataclass(frozen=True)
+class LanceReader:
+    """Reads blocks of a Lance table; the locator of a block is (fragment, first row, rows).
+
+    With a filter, the columns that it needs are read first, and others only where it keeps rows:
+    as a scan, or taken one by one where few are left.
+
+    Attributes
+    ----------
+    table
+        The table.
+    schema
+        The schema of every block.
+    filter
+        Keeps rows for which it is true; None keeps all.
+    needed
+        The columns that the filter needs.
+    taken
+        Whether rows may be taken one by one; blobs may not.
+    """
+
+    table: LanceTable
+    schema: pa.Schema
+    filter: pc.Expression | None = None
+    needed: tuple[str, ...] = ()
+    taken: bool = True
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        """Read one block, rows in stored order.
+
+        Raises
+        ------
+        SourceError
+            If the version or a file of it is gone, or cannot be read.
+        """
+        number, start, rows = address.locator
+        with mapped_errors(f"{address.origin}: cannot be read", self.table.secrets):
+            fragment = self.table.open().get_fragment(number)
+            if fragment is None:
+                raise SourceError(f"{address.origin}: there is no such fragment; read the table anew")
+            if self.filter is None:
+                return self._conform(self._scan(fragment, self.schema.names, start, rows))
+            return self._conform(self._read_kept(fragment, start, rows))
+
+    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
+        """Read one block as one part."""
+        yield self.read(address)
+
+    def _read_kept(self, fragment: Any, start: int, rows: int) -> pa.Table:
+        first = self._scan(fragment, self.needed, start, rows)
+        keeps = evaluate_filter(self.filter, first).fill_null(False).to_numpy()
+        kept = np.flatnonzero(keeps)
+        rest = [name for name in self.schema.names if name not in self.needed]
+        table = first.take(pa.array(kept))
+        if rest and len(kept):
+            few = self.taken and len(kept) * _SCANNED_FOR_ONE_TAKEN < rows
+            others = (
+                fragment.take((kept + start).tolist(), columns=rest)
+                if few
+                else self._scan(fragment, rest, start, rows).take(pa.array(kept))
+            )
+            for name in rest:
+                table = table.append_column(others.schema.field(name), others[name])
+        elif rest:
+            return self.schema.empty_table()
+        return table.select(self.schema.names)
+
+    def _scan(self, fragment: Any, columns: Sequence[str], start: int, rows: int) -> pa.Table:
+        table = scan_rows(fragment, columns, start, rows)
+        if table.num_rows != rows:
+            raise SourceError(f"{table.num_rows:,} rows came where {rows:,} are listed: read the table anew")
+        return table
+
+    def _conform(self, table: pa.Table) -> pa.Table:
+        if table.schema.types == self.schema.types:
+            return pa.Table.from_arrays(table.columns, schema=self.schema)
+        return table.cast(self.schema)
