@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.io.files import write
+from tests.io.files import read_all, write
 from windrow.core.errors import PlanError
-from windrow.io.filters import check_filter
+from windrow.io.filters import check_filter, may_prune
 from windrow.io.source import open_parquet
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.struct([("x", pa.int8())])), ("flag", pa.bool_())])
@@ -62,3 +63,42 @@ def test_fragments_are_kept_by_partitions_alone(
     assert paths == (
         every if kept is None else [path for path, keep in zip(every, kept, strict=True) if keep]
     )
+
+
+F = pc.field("f")
+COMPARISONS = [F == 5, F != 5, F < 5, F <= 5, F > 5, F >= 5, F.isin([5.0])]
+NULLS = [F.is_null(), F.is_valid(), F.is_null(nan_is_null=True), pc.is_nan(F)]
+
+
+@pytest.mark.parametrize("values", [[5.0, math.nan], [math.nan], [5.0, math.nan, None], [1.0, 5.0, math.nan]])
+@pytest.mark.parametrize("narrow", [False, True])
+def test_rows_of_nan_are_kept_as_the_filter_says(tmp_path: Path, values: list[float], narrow: bool) -> None:
+    """Statistics know nothing of NaN, so that no row group may be left out for them."""
+    table = pa.table({"f": pa.array(values, pa.float64()), "i": range(len(values))})
+    path = write(tmp_path / "t.parquet", table)
+    every = [*COMPARISONS, *NULLS]
+    both = [one & other for one in COMPARISONS for other in NULLS]
+    either = [one | other for one in COMPARISONS for other in NULLS]
+    columns = ["i"] if narrow else None
+    for row_filter in [*every, *(~one for one in every), *both, *either]:
+        found = read_all(open_parquet(path, columns=columns, filter=row_filter))
+        expected = table.filter(row_filter)
+        assert found.column("i").to_pylist() == expected.column("i").to_pylist(), row_filter
+
+
+def test_statistics_are_asked_where_they_cannot_mislead() -> None:
+    schema = pa.schema([("f", pa.float64()), ("i", pa.int64())])
+    assert may_prune(F > 5, schema)
+    assert may_prune((F > 5) | (F == 2), schema)
+    assert may_prune(~(pc.field("i") <= 5), schema)
+    assert not may_prune(~(F <= 5), schema)
+    assert not may_prune((pc.field("i") > 1) & (F != 5), schema)
+
+
+@pytest.mark.parametrize("target", [1, 200, 2**20])
+def test_rows_that_are_kept_come_in_stored_order(tmp_path: Path, target: int) -> None:
+    """Whatever row groups a block begins with: Arrow once read them as a set has them."""
+    path = write(tmp_path / "t.parquet", pa.table({"n": range(100)}), row_group_size=1)
+    source = open_parquet(path, filter=pc.field("n") != 50, target_block_bytes=target)
+    found = pa.concat_tables(map(source.reader.read, source.addresses(range(len(source.blocks.rows)))))
+    assert found.column("n").to_pylist() == [n for n in range(100) if n != 50]

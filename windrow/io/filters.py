@@ -17,8 +17,10 @@ from windrow.io.selection import unknown_column
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["check_filter", "evaluate_filter", "kept_fragments"]
+__all__ = ["check_filter", "evaluate_filter", "filter_columns", "kept_fragments", "may_prune"]
 
+# any function, "not" among them; names and texts that look like one only cost pruning
+_MISLED = re.compile(r"\w\(|!=")
 _NO_MATCH = re.compile(r"No match for FieldRef\.\w+\((?P<name>.*?)\) in ", re.DOTALL)
 
 
@@ -59,6 +61,22 @@ def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str] | 
             names.append(unknown["name"])
         else:
             return names
+
+
+def may_prune(expression: pc.Expression, schema: pa.Schema) -> bool:
+    """Whether Arrow may leave out row groups by their statistics.
+
+    Statistics of floats say nothing of NaN, which is unequal to all and neither larger nor smaller;
+    Arrow takes them for bounds of all values, and leaves out NaN that ``f != 5`` keeps, ``~(f <= 5)``,
+    or ``is_nan(f)``. Comparisons that NaN never fulfils, joined by "and" and "or", are safe.
+    """
+    needed = filter_columns(expression, schema)
+    floats = needed is None or any(_holds_floats(schema.field(name).type) for name in needed)
+    return not floats or not _MISLED.search(str(expression))
+
+
+def _holds_floats(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or pa.types.is_nested(kind) or pa.types.is_dictionary(kind)
 
 
 def kept_fragments(

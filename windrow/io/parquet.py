@@ -14,7 +14,7 @@ from windrow.core.source import BlockAddress, BlockPart
 from windrow.io import decoding
 from windrow.io.conforming import conform
 from windrow.io.filesystems import Files
-from windrow.io.filters import filter_columns
+from windrow.io.filters import evaluate_filter, filter_columns, may_prune
 from windrow.io.footers import read_footer, summarise
 from windrow.io.fragments import Fragment
 from windrow.io.opening import BlockFile, RowGroups, open_block
@@ -106,7 +106,12 @@ class ParquetReader:
         (groups,) = address.locator
         filters = self.filter is not None
         with open_block(self.files, groups, address.origin) as block, block.mapped_errors(filters=filters):
-            table = self._read(block) if self.filter is None else self._scan(block)
+            if self.filter is None:
+                table = self._read(block, self.schema)
+            elif may_prune(self.filter, self._everything()):
+                table = self._scan(block)
+            else:
+                table = self._sift(block)
             block.check()
             return table
 
@@ -136,29 +141,40 @@ class ParquetReader:
             block.file, metadata=block.footer.metadata, pre_buffer=False, page_checksum_verification=True
         )
 
-    def _read(self, block: BlockFile) -> pa.Table:
-        groups, names = block.groups, self._stored_names()
+    def _sift(self, block: BlockFile) -> pa.Table:
+        """Apply the filter to all rows of a block, whatever the statistics say."""
+        everything = self._everything()
+        needed = filter_columns(self.filter, everything)
+        names = everything.names if needed is None else [*self.schema.names, *needed]
+        table = self._read(block, pa.schema([everything.field(name) for name in dict.fromkeys(names)]))
+        keeps = evaluate_filter(self.filter, table).fill_null(False).to_numpy()
+        return table.select(self.schema.names).take(pa.array(np.flatnonzero(keeps)))
+
+    def _everything(self) -> pa.Schema:
+        """The columns that a filter sees."""
+        return pa.schema([*self.stored, *self.partitions.schema])
+
+    def _read(self, block: BlockFile, schema: pa.Schema) -> pa.Table:
+        groups, names = block.groups, self._stored_names(schema)
         numbers = range(groups.start, groups.stop)
         block.fetch(block.footer.ranges(numbers, names))
         # A name with dots also names a nested field, so this may read more, never less.
         stored = self._parquet(block)
         table = _read_groups(stored, numbers, names)
-        return conform(table, self.schema, self.partitions, groups.path)
+        return conform(table, schema, self.partitions, groups.path)
 
     def _scan(self, block: BlockFile) -> pa.Table:
         import pyarrow.compute as pc
         import pyarrow.dataset as ds
 
-        groups, schema = block.groups, pa.schema([*self.stored, *self.partitions.schema])
+        groups, schema = block.groups, self._everything()
         fragment = ds.ParquetFileFormat(
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(
                 pre_buffer=False, page_checksum_verification=True
             )
-        ).make_fragment(
-            block.file,
-            partition_expression=self.partitions.expression(groups.path),
-            row_groups=list(range(groups.start, groups.stop)),
-        )
+        ).make_fragment(block.file, partition_expression=self.partitions.expression(groups.path))
+        # Not by make_fragment(row_groups=), which puts the numbers into a set and reads in its order.
+        fragment = fragment.subset(row_group_ids=list(range(groups.start, groups.stop)))
         if block.remote is not None:
             needed = filter_columns(self.filter, schema)
             names = self.stored.names if needed is None else [*self._stored_names(), *needed]
@@ -173,9 +189,9 @@ class ParquetReader:
         )
         return conform(table, self.schema, self.partitions, groups.path)
 
-    def _stored_names(self) -> list[str]:
+    def _stored_names(self, schema: pa.Schema | None = None) -> list[str]:
         partitions = set(self.partitions.schema.names)
-        return [name for name in self.schema.names if name not in partitions]
+        return [name for name in (schema or self.schema).names if name not in partitions]
 
 
 @dataclass(frozen=True, eq=False)
