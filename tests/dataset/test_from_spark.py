@@ -433,6 +433,7 @@ class TestProcesses:
             capture_output=True,
             text=True,
             timeout=500,
+            env=with_windrow(),
         )
         assert "counted 9" in result.stdout, result.stderr
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -136,3 +137,12 @@ def test_samples_come_back_as_what_their_names_say(tmp_path: Path) -> None:
     found = windrow.read_webdataset(tmp_path / "out").take()
     assert [row.pop("__key__").rpartition("/")[2] for row in found] == ["00000000", "00000001", "00000002"]
     assert found == table.to_pylist()
+
+
+def test_tensors_as_parquet(tmp_path: Path) -> None:
+    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(24.0).reshape(4, 2, 3))
+    written = windrow.from_arrow(pa.table({"t": tensors})).write_parquet(tmp_path / "out")
+    assert written.rows == 4
+    found = windrow.read_parquet(tmp_path / "out").take_batch(4)["t"]
+    assert found.shape == (4, 2, 3)
+    assert found[3].tolist() == [[18.0, 19.0, 20.0], [21.0, 22.0, 23.0]]

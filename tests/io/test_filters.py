@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -102,3 +103,13 @@ def test_rows_that_are_kept_come_in_stored_order(tmp_path: Path, target: int) ->
     source = open_parquet(path, filter=pc.field("n") != 50, target_block_bytes=target)
     found = pa.concat_tables(map(source.reader.read, source.addresses(range(len(source.blocks.rows)))))
     assert found.column("n").to_pylist() == [n for n in range(100) if n != 50]
+
+
+def test_a_column_of_tensors_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(24.0).reshape(4, 2, 3))
+    table = pa.table({"i": range(4), "t": tensors})
+    path = write(tmp_path / "t.parquet", table)
+    found = read_all(open_parquet(path, filter=pc.field("i") > 2))
+    assert found.column("t").combine_chunks().to_numpy_ndarray().tolist() == [
+        [[18.0, 19.0, 20.0], [21.0, 22.0, 23.0]]
+    ]

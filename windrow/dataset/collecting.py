@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.empty import empty_table
 from windrow.core.errors import PlanError
 from windrow.core.machine import free_memory_bytes
 from windrow.core.sizes import format_bytes
@@ -47,7 +48,7 @@ def collect(chain: Chain, job: Job, limit: int | None, who: str, *, copies: int 
         rows = check_count(limit, "limit")
         # in stored order, the first rows are read from the blocks that hold them
         tables = [read_head(chain, rows)] if chain.seed is None else list(_first(stream_tables(job), rows))
-    table = pa.concat_tables(tables) if tables else find_schema(chain).empty_table()
+    table = pa.concat_tables(tables) if tables else empty_table(find_schema(chain))
     # taken, not sliced: a slice would keep its whole run in memory
     return table if limit is None else table.take(pa.array(np.arange(table.num_rows)))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.core.empty import empty_table
 from windrow.core.errors import PlanError, TransformError, WindrowError
 from windrow.core.sizes import parse_bytes
 from windrow.dataset.chain import Chain
@@ -103,7 +104,7 @@ def _tables(
     items: Iterator[Any], name: str, *, batched: bool, schema: pa.Schema | None
 ) -> Iterator[pa.Table]:
     if schema is not None:
-        yield schema.empty_table()
+        yield empty_table(schema)
     for item in items:
         table = _table(item, name, batched=batched)
         yield _of_rows([item, *islice(items, _ROWS_AT_ONCE - 1)], name) if table is None else table

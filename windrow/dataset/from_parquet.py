@@ -48,7 +48,9 @@ def read_parquet(
     filesystem
         An fsspec or ``pyarrow.fs`` filesystem that ``paths`` are meant for.
     storage_options
-        What fsspec needs to open the URLs.
+        What fsspec needs to open the URLs. For S3 in the words of s3fs (``key``, ``secret``, ...)
+        or of ``pyarrow.fs.S3FileSystem`` (``access_key``, ...), which chooses the client;
+        ``endpoint_url`` and ``region`` for both.
     partitioning
         ``"hive"``: directories named ``key=value`` become columns; None: they do not.
     include_paths

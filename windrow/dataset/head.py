@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from windrow.core.empty import empty_table
 from windrow.dataset.chain import Chain
 from windrow.pipeline.transforms import apply_maps, check_schema
 
@@ -33,4 +34,4 @@ def read_head(chain: Chain, limit: int) -> pa.Table:
             check_schema(found[0].schema, table.schema, address.origin)
         found.append(table.slice(0, missing))
         missing -= found[-1].num_rows
-    return pa.concat_tables(found) if found else source.schema.empty_table()
+    return pa.concat_tables(found) if found else empty_table(source.schema)

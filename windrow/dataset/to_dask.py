@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.core.empty import empty_table
 from windrow.core.extras import require
 from windrow.core.machine import available_cores
 from windrow.core.source import BlockAddress, BlockReader
@@ -32,7 +33,7 @@ def to_dask(chain: Chain, job: Job) -> Any:
     nullable = frozenset(name for name in schema.names if counts.get(name) != 0)
     read = _ReadFrame(source.reader, chain.maps, nullable)
     addresses = source.addresses(range(len(source.blocks.rows)))
-    meta = _frame(schema.empty_table(), nullable)
+    meta = _frame(empty_table(schema), nullable)
     if not addresses:
         return dask.from_pandas(meta, npartitions=1)
     return dask.from_map(read, addresses, meta=meta, enforce_metadata=False, label="windrow")

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.empty import empty_table
 from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockReader, BlockTable, DamagedBlockError
 from windrow.dataset.chain import Chain
@@ -71,11 +72,11 @@ class PartWriter:
             if not self.skips_damaged:
                 raise
             damaged.append(str(error))
-            return self.job.schema.empty_table()
+            return empty_table(self.job.schema)
         table = apply_maps(table, self.maps, address.origin)
         if not table.num_rows:
             # what has no rows went through no transform
-            return self.job.schema.empty_table()
+            return empty_table(self.job.schema)
         check_schema(self.job.schema, table.schema, address.origin)
         return table
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.empty import empty_table
 from windrow.core.errors import PlanError
 from windrow.io.manifest import Manifest
 from windrow.io.partitions import Partitions
@@ -38,7 +39,7 @@ def check_filter(expression: Any, schema: pa.Schema) -> None:
         kind = type(expression).__name__
         raise PlanError(f"filter= is a {kind}: give a pyarrow expression like pc.field('fare') > 0")
     try:
-        kind = evaluate_filter(expression, schema.empty_table()).type
+        kind = evaluate_filter(expression, empty_table(schema)).type
     except pa.ArrowException as error:
         unknown = _NO_MATCH.search(str(error))
         if unknown is not None and unknown["name"] not in schema.names:
@@ -53,7 +54,7 @@ def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str] | 
     names: list[str] = []
     while True:
         try:
-            evaluate_filter(expression, pa.schema([schema.field(name) for name in names]).empty_table())
+            evaluate_filter(expression, empty_table(pa.schema([schema.field(name) for name in names])))
         except pa.ArrowException as error:
             unknown = _NO_MATCH.search(str(error))
             if unknown is None or unknown["name"] not in schema.names or unknown["name"] in names:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.core.empty import empty_table
 from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.formats import BatchFormat, check_format, convert
 from windrow.pipeline.returned import from_user
@@ -118,7 +119,7 @@ def _apply(table: pa.Table, stage: MapBatches, where: str) -> pa.Table:
         if results:
             check_schema(results[0].schema, result.schema, where)
         results.append(result)
-    return pa.concat_tables(results) if results else result.schema.empty_table()
+    return pa.concat_tables(results) if results else empty_table(result.schema)
 
 
 def _as_batch(table: pa.Table) -> pa.RecordBatch:

@@ -47,6 +47,20 @@ def cut(layout: Layout, given: list[pa.Table]) -> list[FileRows]:
 def test_every_row_is_in_the_file_of_its_directory_in_order(
     given: list[pa.Table], by: tuple[str, ...], target: int | None
 ) -> None:
+    check_files(given, by, target)
+
+
+@pytest.mark.parametrize("by", [("k",), ("k", "n"), ("n", "k")])
+def test_many_rows_of_mixed_directories_stay_in_order(by: tuple[str, ...]) -> None:
+    names = ["b/c", "__HIVE_DEFAULT_PARTITION__", None, "a", ""]
+    rows = range(2000)
+    keys = [names[row * row // 7 % 5] for row in rows]
+    numbers = pa.array([row * 31 // 5 % 4 - 1 for row in rows], pa.int16())
+    table = pa.table({"row": rows, "k": keys, "n": numbers})
+    check_files([table.slice(0, 1500), table.slice(1500)], by, 4000)
+
+
+def check_files(given: list[pa.Table], by: tuple[str, ...], target: int | None) -> None:
     files = cut(Layout(by, target), given)
     seen: dict[str, list[int]] = {}
     pieces: dict[str, list[int]] = {}

@@ -152,7 +152,7 @@ def test_deletion_vectors_of_puffin_files() -> None:
             "length": len(content),
             "properties": {"referenced-data-file": name},
         }
-        for name, offset, content in (("a", 4, first), ("b", 4 + len(first), second))
+        for name, offset, content in (("b", 4 + len(first), second), ("a", 4, first))
     ]
     footer = str({"blobs": blobs, "properties": {}}).replace("'", '"').encode()
     end = struct.pack("<I", len(footer)) + b"\0\0\0\0" + b"PFA1"

@@ -68,6 +68,8 @@ def test_a_filter_reads_what_it_needs_first(path: str, scans: list[tuple[tuple[s
     assert dataset.take() == [{"x": 199, "v": [199.0, 199.5], "s": "s199"}]
     # of two fragments the other columns were not read, of the third one row was taken
     assert scans == [(("x",), 80), (("x",), 80), (("x",), 40)]
+    within = windrow.read_lance(path, filter=pc.field("x") == 150, target_block_bytes=20 * 40)
+    assert within.take() == [{"x": 150, "v": [150.0, 150.5], "s": "s150"}]
     scans.clear()
     most = windrow.read_lance(path, filter=pc.field("x") >= 100, columns=["s"])
     assert [row["s"] for row in most.iter_rows()] == [f"s{row}" for row in range(100, ROWS)]

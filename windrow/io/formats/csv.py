@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from windrow.core.empty import empty_table
 from windrow.core.errors import SourceError
 from windrow.core.source import DamagedBlockError
 from windrow.io.filesystems import Files
@@ -79,7 +80,7 @@ class CsvFormat:
         try:
             text = self.lines.read(file, start, stop)
             if not text.size:
-                return schema.empty_table()
+                return empty_table(schema)
             names = None if begins else self._names(file)
             return self._parse(text, names, self._types(file, schema), where)
         except (pa.ArrowException, UnicodeError) as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from windrow.core.empty import empty_table
 from windrow.core.errors import SourceError
 from windrow.core.source import DamagedBlockError
 from windrow.io.filesystems import Files
@@ -130,7 +131,7 @@ class JsonFormat:
 def _parse(text: pa.Buffer, schema: pa.Schema, unexpected: str) -> pa.Table:
     """Parse lines, single-threaded; keys that the schema lacks are inferred, ignored, or an error."""
     if not text.size:
-        return schema.empty_table()
+        return empty_table(schema)
     try:
         return _parse_blocks(text, schema, unexpected, _BLOCK_BYTES)
     except pa.ArrowInvalid as error:
@@ -148,7 +149,7 @@ def _parse_blocks(text: pa.Buffer, schema: pa.Schema, unexpected: str, block_byt
         parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected),
     )
     # blank lines alone give no columns
-    return table if table.num_rows or len(table.schema) else schema.empty_table()
+    return table if table.num_rows or len(table.schema) else empty_table(schema)
 
 
 def _explain(error: Exception, text: pa.Buffer, schema: pa.Schema) -> str:

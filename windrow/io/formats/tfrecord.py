@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from windrow.core.empty import empty_table
 from windrow.core.errors import SourceError
 from windrow.core.source import DamagedBlockError
 from windrow.io.filesystems import Files
@@ -87,7 +88,7 @@ class TFRecordFormat:
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
         """Read a file as a table; raises a `DamagedBlockError` for what is not as it should be."""
         tables = list(self.tables(file, start, stop, schema))
-        return pa.concat_tables(tables) if tables else schema.empty_table()
+        return pa.concat_tables(tables) if tables else empty_table(schema)
 
     def maps(self, schema: pa.Schema) -> bool:
         """Yes: what is decoded is a copy."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from windrow.core.empty import empty_table
 from windrow.core.errors import SourceError
 from windrow.core.source import DamagedBlockError
 from windrow.io.filesystems import Files
@@ -92,7 +93,7 @@ class WebDatasetFormat:
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
         """Read an archive as a table; raises a `DamagedBlockError` for what is not as it should be."""
         tables = list(self.tables(file, start, stop, schema))
-        return pa.concat_tables(tables) if tables else schema.empty_table()
+        return pa.concat_tables(tables) if tables else empty_table(schema)
 
     def maps(self, schema: pa.Schema) -> bool:
         """Yes: what is decoded is a copy."""

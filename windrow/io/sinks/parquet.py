@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from windrow.core.empty import empty_table
 from windrow.core.errors import PlanError
 from windrow.io.sinks.sink import refuse_types
 
@@ -68,7 +69,7 @@ def _remedy(kind: pa.DataType) -> str | None:
     schema, file = pa.schema([("column", kind)]), io.BytesIO()
     try:
         with pq.ParquetWriter(file, schema) as writer:
-            writer.write_table(schema.empty_table())
+            writer.write_table(empty_table(schema))
         found = pq.read_schema(io.BytesIO(file.getvalue())).field(0).type
     except pa.ArrowException as error:
         return f"{str(error).rstrip('.')}; cast it to another type or leave it out"

@@ -7,6 +7,7 @@ from typing import BinaryIO, cast
 
 import pyarrow as pa
 
+from windrow.core.empty import empty_table
 from windrow.io.sinks.committing import WriteJob
 from windrow.io.sinks.digesting import DigestingStream
 from windrow.io.sinks.layout import Cutter, FileRows, Layout
@@ -38,7 +39,7 @@ def write_rows(
 
 def write_empty(job: WriteJob, layout: Layout, folder: str = "") -> WrittenFile:
     """Write a file without rows, which tells readers the columns."""
-    rows = FileRows("", 0, (layout.stored(job.schema).empty_table(),))
+    rows = FileRows("", 0, (empty_table(layout.stored(job.schema)),))
     return _write_file(job, layout, rows, "00000", folder)
 
 

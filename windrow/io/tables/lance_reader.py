@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from windrow.core.empty import empty_table
 from windrow.core.errors import SourceError, WindrowError
 from windrow.core.extras import require
 from windrow.core.source import BlockAddress, BlockPart
@@ -173,7 +174,7 @@ class LanceReader:
             for name in rest:
                 table = table.append_column(others.schema.field(name), others[name])
         elif rest:
-            return self.schema.empty_table()
+            return empty_table(self.schema)
         return table.select(self.schema.names)
 
     def _scan(self, fragment: Any, columns: Sequence[str], start: int, rows: int) -> pa.Table:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import ray
 
+from windrow.core.empty import empty_table
 from windrow.core.source import BlockAddress, BlockReader, Source
 from windrow.pipeline.transforms import MapBatches, apply_maps
 
@@ -37,7 +38,7 @@ def put_tables(tables: Iterable[pa.Table], schema: pa.Schema) -> Any:
             refs.append(ray.put(_own(held)))
             held, size = [], 0
     if held or not refs:
-        refs.append(ray.put(_own(held) if held else schema.empty_table()))
+        refs.append(ray.put(_own(held) if held else empty_table(schema)))
     return ray.data.from_arrow_refs(refs)
 
 
