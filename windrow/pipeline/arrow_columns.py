@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.strings import whole_strings
 from windrow.pipeline.arrays import fixed_dtype, permutation_of
 
 __all__ = ["to_arrow"]
@@ -105,8 +106,9 @@ def _from_times(array: NDArray[Any], kept: pa.DataType) -> pa.Array:
 def _from_objects(values: Any, kept: pa.DataType | None, nan_is_null: bool) -> pa.Array:
     if isinstance(kept, pa.FixedShapeTensorType):
         return _from_some_tensors(values, kept, nan_is_null)
-    if isinstance(values, np.ndarray) and values.dtype.kind == "T":
-        values = values.astype(object)  # Arrow does not know NumPy's own strings
+    if isinstance(values, np.ndarray):
+        # Arrow does not know NumPy's own strings
+        values = values.astype(object) if values.dtype.kind == "T" else whole_strings(values)
     try:
         plain = pa.array(values, from_pandas=nan_is_null)
     except (pa.ArrowException, TypeError, ValueError):

@@ -22,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.strings import whole_strings
+
 __all__ = ["column_type", "row_memory_bytes", "to_column"]
 
 _UNITS = ("s", "ms", "us", "ns")
@@ -92,7 +94,7 @@ def _remedy(dtype: np.dtype[Any]) -> str:
 def _leaf_column(flat: NDArray[Any]) -> pa.Array:
     kind, dtype = _leaf_type(flat.dtype), flat.dtype
     if dtype.kind in "US":
-        return pa.array(flat, kind)
+        return pa.array(whole_strings(flat), kind)
     if dtype.kind == "b":
         return _plain(kind, np.packbits(flat, bitorder="little"), len(flat))
     if dtype.kind not in "mM":

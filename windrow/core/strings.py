@@ -1,0 +1,30 @@
+"""NumPy's strings of fixed width, for Arrow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["whole_strings"]
+
+
+def whole_strings(array: NDArray[Any]) -> NDArray[Any]:
+    r"""Strings that Arrow takes as they are: it cuts those of ``U`` and ``S`` at their first zero.
+
+    Those with a zero inside become objects; zeros at the end are padding to NumPy too.
+
+    Examples
+    --------
+    >>> whole_strings(np.array(["ab", "c"])).dtype
+    dtype('<U2')
+    >>> whole_strings(np.array(["a\0b", "c"]))
+    array(['a\x00b', 'c'], dtype=object)
+    """
+    if array.dtype.kind not in "US" or not array.size:
+        return array
+    codes = np.ascontiguousarray(array).view(np.uint32 if array.dtype.kind == "U" else np.uint8)
+    codes = codes.reshape(array.size, -1)
+    inside = (codes[:, :-1] == 0) & (codes[:, 1:] != 0)
+    return array.astype(object) if inside.any() else array
