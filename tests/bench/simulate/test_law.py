@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -36,9 +37,12 @@ def test_the_expected_batches_are_those_of_the_laws(seed: int) -> None:
 def test_a_cursor_names_a_window_and_where_it_begins() -> None:
     scenario = draw_scenario(random.Random(1))
     dataset = replace(scenario.dataset, stored=(3, 0, 2), kept=(3, 0, 2))
-    job = replace(scenario.job, cut=replace(scenario.job.cut, blocks_per_window=1, bytes_per_window=None))
+    options = replace(scenario.job.options, on_error="raise")
+    cut = replace(scenario.job.cut, blocks_per_window=1, bytes_per_window=None)
+    job = replace(scenario.job, cut=cut, options=options)
     for known, windows in ((True, [0, 2, 2]), (False, [0, 0, 2])):
-        law = Law(replace(job, seed=None), replace(dataset, known=known))
+        stored: Any = replace(dataset, known=known, damaged=frozenset())
+        law = Law(replace(job, source=stored, seed=None), stored)
         assert law.cursor(2, 0) == Cursor(2)
         assert [law.cursor(2, row).window for row in (1, 3, 4)] == windows
         assert law.cursor(2, 4).window_row == 3

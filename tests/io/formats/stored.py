@@ -22,7 +22,7 @@ def source_of(ds: Dataset) -> Any:
 def read_blocks(ds: Dataset) -> pa.Table:
     """Every block in stored order, each valid, with its rows as told, and with equal parts."""
     source = source_of(ds)
-    tables = [source.schema.empty_table()]
+    tables = []
     for rows, address in zip(
         source.blocks.rows.tolist(), source.addresses(range(ds.num_blocks())), strict=True
     ):
@@ -33,7 +33,7 @@ def read_blocks(ds: Dataset) -> pa.Table:
         parts = [part.select(list(range(len(source.schema)))) for part in source.reader.parts(address)]
         assert equal(pa.concat_tables(parts), table), "parts are not the block"
         tables.append(table)
-    return pa.concat_tables(tables)
+    return pa.concat_tables(tables) if tables else source.schema.empty_table()
 
 
 def equal(left: pa.Table, right: pa.Table) -> bool:

@@ -50,8 +50,12 @@ def arrays(rows: int) -> st.SearchStrategy[NDArray[Any]]:
 
 
 def _elements(dtype: str) -> Any:
+    if dtype.endswith("M8[D]"):
+        return st.integers(1 - 2**31, 2**31 - 1).map(lambda day: np.datetime64(day, "D"))
     # Arrow's text is Unicode that can be encoded
-    return st.text("aé漢", max_size=3) if dtype[0] == "U" else None
+    # and NumPy keeps no zero at the end
+    text = st.text("aé漢\0", max_size=3).map(lambda text: text.rstrip("\0"))
+    return text if dtype[0] == "U" else None
 
 
 def same(found: NDArray[Any], saved: NDArray[Any]) -> None:
@@ -295,3 +299,9 @@ def test_a_file_that_is_replaced_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "y.npy").replace(path)
     with pytest.raises(windrow.SourceError, match="has changed since it was listed"):
         list(parts)
+
+
+def test_a_date_that_no_column_holds(tmp_path: Path) -> None:
+    np.save(tmp_path / "far.npy", np.array([0, 2**31], "M8[D]"))
+    with pytest.raises(windrow.SourceError, match=r"far\.npy.*too far off for date32: .*astype\('M8\[s\]'\)"):
+        windrow.read_numpy(tmp_path / "far.npy").take()

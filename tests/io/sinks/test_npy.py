@@ -33,8 +33,10 @@ def read(data: bytes, schema: pa.Schema) -> pa.Table:
 
 def column(array: np.ndarray[Any, Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_fixed_size_list(kind):
-        return pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1), kind.value_type), kind.list_size)
-    return pa.array(array, from_pandas=False).cast(kind)
+        return pa.FixedSizeListArray.from_arrays(column(array.reshape(-1), kind.value_type), kind.list_size)
+    # Arrow would cut text at a zero
+    values = array.astype(object) if array.dtype.kind in "US" else array
+    return pa.array(values, from_pandas=False).cast(kind)
 
 
 @examples(15)

@@ -102,7 +102,10 @@ def _leaf_column(flat: NDArray[Any]) -> pa.Array:
     missing = np.isnat(flat)
     numbers = flat.view(np.int64)
     if pa.types.is_date32(kind):
-        numbers = np.where(missing, 0, numbers).astype(np.int32)
+        numbers = np.where(missing, 0, numbers)
+        if len(numbers) and not -(2**31) <= numbers.min() <= numbers.max() < 2**31:
+            raise ValueError("a date is too far off for date32: save it with .astype('M8[s]')")
+        numbers = numbers.astype(np.int32)
     return _plain(kind, numbers, len(flat), ~missing if missing.any() else None)
 
 
