@@ -46,6 +46,7 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", type=int, default=4, help="of a run (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=2, help="all settings in turn (default: %(default)s)")
     parser.add_argument("--window", default="150MB", help="bytes of a window (default: %(default)s)")
+    parser.add_argument("--block", default="16MiB", help="join row groups up to this (default: %(default)s)")
     parser.add_argument("--columns", metavar="A,B", help="only these (default: all)")
     parser.add_argument("--cache", choices=("memory", "disk"), help="(default: nowhere)")
 
@@ -89,7 +90,7 @@ def _settings(options: argparse.Namespace) -> list[_Setting]:
 
 def _reading(options: argparse.Namespace, client: str, executor: str) -> Reading:
     columns = tuple(options.columns.split(",")) if options.columns else None
-    return Reading(client, executor, options.epochs, options.window, columns, options.cache)
+    return Reading(client, executor, options.epochs, options.window, columns, options.cache, options.block)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ class Reading:
     window: str | None
     columns: tuple[str, ...] | None
     cache: str | None
+    block: str = "64MiB"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Timed:
 
 def open_pipe(folder: Path, endpoint: str, reading: Reading) -> DatasetPipeline:
     """The chain that is measured; lists the files."""
-    given: dict[str, Any] = {"columns": reading.columns}
+    given: dict[str, Any] = {"columns": reading.columns, "target_block_bytes": reading.block}
     path = f"{folder.parent.name}/{folder.name}"
     if reading.client == "arrow":
         import pyarrow.fs as pa_fs

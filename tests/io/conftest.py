@@ -38,7 +38,8 @@ def serve(directory: Path, keys: str | None, *, kept_seconds: int = 0) -> Iterat
         port = probe.getsockname()[1]
     command = [rclone, "serve", "s3", "--addr", f"127.0.0.1:{port}", *(["--auth-key", keys] if keys else [])]
     # files are written past the server too, which must not serve what it has kept of a directory
-    command += ["--dir-cache-time", f"{kept_seconds}s", "--config", str(directory / "none.conf"), str(directory)]
+    command += ["--dir-cache-time", f"{kept_seconds}s"]
+    command += ["--config", str(directory / "none.conf"), str(directory)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             _wait_for(port, server)

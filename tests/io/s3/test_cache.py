@@ -16,18 +16,22 @@ import pytest
 import windrow
 from tests.conftest import REPOSITORY
 from tests.faults.proxy import Proxy
-from tests.io.s3.conftest import BUCKET, FILES, ROWS, STYLES, options_of
+from tests.io.s3.conftest import FILES, ROWS, STYLES, options_of
 
 pytest.importorskip("s3fs")
 
 BLOCKS = 3 * FILES
 
 
-@pytest.fixture(params=["threads", "ray"])
+@pytest.fixture(params=["threads", pytest.param("ray", marks=pytest.mark.nightly)])
 def executor(request: pytest.FixtureRequest) -> str:
-    if request.param == "ray":
+    return _executor(request, request.param)
+
+
+def _executor(request: pytest.FixtureRequest, name: str) -> str:
+    if name == "ray":
         request.getfixturevalue("ray_local")
-    return str(request.param)
+    return name
 
 
 def chain(data: str, proxy: Proxy, *, style: str = "s3fs", window: int = 4, epochs: int = 3) -> Any:
@@ -45,11 +49,20 @@ def read(shard: Any, proxy: Proxy) -> list[tuple[list[int], int]]:
     return epochs
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("window", [1, BLOCKS])
+# one window at a time, and a window of a whole epoch
+@pytest.mark.parametrize(
+    ("on", "style", "window"),
+    [
+        ("threads", "s3fs", BLOCKS),
+        ("threads", "arrow", 1),
+        ("ray", "s3fs", BLOCKS),
+        pytest.param("ray", "arrow", 1, marks=pytest.mark.nightly),
+    ],
+)
 def test_epoch_two_makes_no_request(
-    data: str, proxy: Proxy, executor: str, style: str, window: int, tmp_path: Path
+    request: pytest.FixtureRequest, data: str, proxy: Proxy, on: str, style: str, window: int, tmp_path: Path
 ) -> None:
+    executor = _executor(request, on)
     pipe = chain(data, proxy, style=style, window=window)
     with pipe.options(executor=executor).iterator() as shard:
         expected = [rows for rows, _ in read(shard, proxy)]
@@ -137,6 +150,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.nightly
 def test_what_a_killed_driver_left_on_a_cluster_goes_with_the_next_run(
     ray_local: Any, data: str, proxy: Proxy, tmp_path: Path
 ) -> None:
@@ -154,4 +168,3 @@ def test_what_a_killed_driver_left_on_a_cluster_goes_with_the_next_run(
         pipe = chain(data, proxy, epochs=2).options(executor="ray", cache="disk", cache_dir=tmp_path)
         assert sorted(row for batch in pipe.iter_batches(10_000) for row in batch["x"].tolist())[-1] > 0
     assert list(tmp_path.iterdir()) == []
-    assert BUCKET in data

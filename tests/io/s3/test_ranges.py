@@ -36,9 +36,7 @@ def stored_bytes(s3: S3, *names: str) -> int:
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize(
-    "names", [("c03",), ("x", "c04", "c11"), ("c00", "c02", "c04", "c06", "c08", "c10")], ids=len
-)
+@pytest.mark.parametrize("names", [("c03",), ("c00", "c02", "c04", "c06", "c08", "c10")], ids=len)
 def test_only_what_is_selected_is_fetched(
     s3: S3, proxy: Proxy, data: str, style: str, names: tuple[str, ...]
 ) -> None:
@@ -46,7 +44,7 @@ def test_only_what_is_selected_is_fetched(
     options, needed = options_of(style, proxy.endpoint), stored_bytes(s3, *names)
     proxy.set(None)
     ds = windrow.read_parquet(data, storage_options=options, columns=list(names), target_block_bytes=1)
-    pipe = ds.window(blocks_per_window=3).repeat(3).random_shuffle_each_window(seed=1)
+    pipe = ds.window(blocks_per_window=3).repeat(2).random_shuffle_each_window(seed=1)
     passed = []
     with pipe.options(executor="threads", prefetch_windows=0).iterator() as shard:
         for epoch in shard.iter_epochs():
@@ -55,7 +53,7 @@ def test_only_what_is_selected_is_fetched(
     # footers are read once to plan and once by the process that reads blocks; then chunks alone
     listing = 8 * 1024
     assert needed <= passed[0] <= needed * 1.04 + 2 * FILES * TAIL_BYTES + listing
-    assert needed <= passed[2] - passed[1] <= needed * 1.04
+    assert needed <= passed[1] - passed[0] <= needed * 1.04
 
 
 @pytest.mark.parametrize("style", STYLES)
