@@ -174,6 +174,7 @@ def test_a_read_that_makes_no_progress_is_read_again() -> None:
     file = RemoteFile(read_ranges(store, "x"), len(store.content), retries)
     try:
         file.fetch([(0, 100), (300, 900)])
+        assert bytes(file.read(20)) == store.content[:20]
         file.seek(310)
         assert bytes(file.read(20)) == store.content[310:330]
         assert len(store.asked) == 6

@@ -8,12 +8,20 @@ import numpy as np
 
 from windrow.core.errors import PlanError
 from windrow.core.sizes import format_bytes
+from windrow.core.source import DistantReader
 from windrow.pipeline.cache.budget import RunBudget, share_memory
 from windrow.pipeline.executors.seam import Resources
 from windrow.pipeline.program import RUN_BYTES, TASK_BYTES, Program
 from windrow.shuffle.budget import MAX_SLICES, Budget, plan_budget
 
-__all__ = ["DESTINATION_BYTES", "RUNS_AHEAD", "budget_program", "largest_window_bytes", "size_parts"]
+__all__ = [
+    "DESTINATION_BYTES",
+    "RUNS_AHEAD",
+    "budget_program",
+    "largest_window_bytes",
+    "overlap_waiting",
+    "size_parts",
+]
 
 # A task puts out one object for each node with shards; smaller ones cost the coordinator more
 # than their bytes cost the network.
@@ -31,8 +39,35 @@ _LEAST_TASK_BYTES = TASK_BYTES // 4
 _WORK_BYTES = 8 * 2**20
 # One being consumed, one ready, one being placed.
 RUNS_AHEAD = 3
+# Tasks on a core whose blocks lie in a store: while one waits for it, another decodes.
+_OVERLAP = 2
 # Epochs whose cut into windows is looked at: blocks are permuted, so sizes differ a little.
 _EPOCHS_LOOKED_AT = 3
+
+
+def overlap_waiting(program: Program, resources: Resources, batch_rows: int = 1) -> Resources:
+    """Resources with several tasks on a core where tasks wait for a store.
+
+    They take memory: where windows would be fewer, or sliced finer, it is one on each core.
+    """
+    reader = program.job.source.reader
+    if not (isinstance(reader, DistantReader) and reader.distant):
+        return resources
+    extra = (_OVERLAP - 1) * resources.workers
+    more = replace(
+        resources,
+        workers=resources.workers + extra,
+        processes_bytes=resources.processes_bytes + extra * resources.worker_bytes,
+        task_cpus=resources.task_cpus / _OVERLAP,
+    )
+    try:
+        plain, roomy = (
+            budget_program(size_parts(program, each, batch_rows), each, batch_rows)
+            for each in (resources, more)
+        )
+    except PlanError:
+        return resources
+    return more if (roomy.windows, roomy.slices) == (plain.windows, plain.slices) else resources
 
 
 def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> Program:

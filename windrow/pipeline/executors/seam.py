@@ -45,6 +45,10 @@ class Resources:
         What the user should know, one line each.
     processes_bytes, shard_bytes
         What processes take for the run beside data: all workers, and each shard's.
+    worker_bytes
+        Of ``processes_bytes``, what one more worker would take.
+    task_cpus
+        The share of a CPU that a task is given.
     """
 
     executor: str
@@ -56,6 +60,8 @@ class Resources:
     processes_bytes: int = 0
     shard_bytes: int = 0
     nodes: int = 1
+    worker_bytes: int = 0
+    task_cpus: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from windrow.core.machine import available_cores, free_memory_bytes
 from windrow.core.memory import BufferPool
-from windrow.pipeline.budgeting import budget_program, size_parts
+from windrow.pipeline.budgeting import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.cache.disk import DiskCache, open_disk
 from windrow.pipeline.cache.reader import Tables
 from windrow.pipeline.collector import WindowCollector
@@ -78,7 +78,7 @@ class ThreadsExecutor:
         PlanError
             If not even one window fits into memory.
         """
-        resources = self.resources()
+        resources = overlap_waiting(program, self.resources())
         budget_program(size_parts(program, resources), resources, 1)
         return ThreadsSession(self, program)
 
@@ -128,7 +128,7 @@ class _Run:
     """The driver, its lock and its threads. Shards hold it; its threads do not."""
 
     def __init__(self, executor: ThreadsExecutor, program: Program, batch_rows: int) -> None:
-        resources = executor.resources()
+        resources = overlap_waiting(program, executor.resources(), batch_rows)
         program = size_parts(program, resources, batch_rows)
         budget = budget_program(program, resources, batch_rows)
         self.memory = BufferPool(

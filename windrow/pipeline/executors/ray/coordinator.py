@@ -48,6 +48,7 @@ class Coordinator:
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._disk = disk
+        self._task_cpus = resources.task_cpus
         self._context = ray.put(replace(program.context, disk=disk))
         self._spread = False
         self._look_around_at = 0.0
@@ -144,7 +145,9 @@ class Coordinator:
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
         """Submit a task, and take its outputs when it is done."""
-        first, output, kept = submit_task(self._context, task, tables, cached, spread=self._spread)
+        first, output, kept = submit_task(
+            self._context, task, tables, cached, spread=self._spread, cpus=self._task_cpus
+        )
         self.spawn(self._take(driver, task, first, output, kept))
 
     async def _take(self, driver: Driver, task: Task, first: Any, output: Any, kept: Sequence[Any]) -> None:

@@ -10,7 +10,7 @@ import ray
 
 from windrow.core.errors import PlanError
 from windrow.core.machine import available_cores, free_memory_bytes
-from windrow.pipeline.budgeting import budget_program, size_parts
+from windrow.pipeline.budgeting import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.executors.ray.client import RaySession
 from windrow.pipeline.executors.ray.coordinator import start_coordinator
 from windrow.pipeline.executors.ray.nodes import find_starving, resolve_hints
@@ -58,6 +58,7 @@ class RayExecutor:
             look_out=find_starving(),
             processes_bytes=(max(1, cpus) + 1) * _WORKER_BYTES,
             shard_bytes=_SHARD_BYTES,
+            worker_bytes=_WORKER_BYTES,
         )
 
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
@@ -67,6 +68,7 @@ class RayExecutor:
         resources = self.resources()
         if resources.memory_bytes == 0:
             raise PlanError("the Ray cluster has no object store memory: start it with object_store_memory")
+        resources = overlap_waiting(program, resources)
         program = size_parts(program, resources)
         # what cannot fit is refused here, before anything runs; batches live outside the store
         budget_program(program, resources, 1)

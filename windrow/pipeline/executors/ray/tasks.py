@@ -26,7 +26,13 @@ _OUTPUTS_KEPT = 2
 
 
 def submit_task(
-    context: ray.ObjectRef[Any], task: Task, tables: Any, cached: Sequence[Any], *, spread: bool
+    context: ray.ObjectRef[Any],
+    task: Task,
+    tables: Any,
+    cached: Sequence[Any],
+    *,
+    spread: bool,
+    cpus: float = 1.0,
 ) -> tuple[Any, Any, list[Any]]:
     """Submit a task.
 
@@ -41,6 +47,8 @@ def submit_task(
     slices = layouts[0].slices if layouts else 1
     stop = 1 + max(1, len(layouts)) * slices
     options: dict[str, Any] = {"num_returns": stop + len(task.keeps), "name": f"windrow:{_describe(task)}"}
+    if cpus != 1:
+        options["num_cpus"] = cpus
     if spread and tables is None and not cached:
         # otherwise Ray chooses the node that has most of what the task takes
         options["scheduling_strategy"] = "SPREAD"
