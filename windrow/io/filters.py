@@ -18,7 +18,7 @@ from windrow.io.selection import unknown_column
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["check_filter", "evaluate_filter", "filter_columns", "kept_fragments", "may_prune"]
+__all__ = ["check_filter", "evaluate_filter", "filter_columns", "kept_fragments", "kept_places", "may_prune"]
 
 # any function, "not" among them; names and texts that look like one only cost pruning
 _MISLED = re.compile(r"\w\(|!=")
@@ -92,6 +92,12 @@ def kept_fragments(
     except pa.ArrowException:
         return None
     return np.array([verdict is True for verdict in verdicts.to_pylist()], np.bool_)
+
+
+def kept_places(expression: pc.Expression, table: pa.Table) -> NDArray[np.int64]:
+    """(kept rows,) which rows of a table a filter keeps: those for which it is true, not null."""
+    keeps: NDArray[Any] = evaluate_filter(expression, table).fill_null(False).to_numpy()
+    return np.flatnonzero(keeps).astype(np.int64)
 
 
 def evaluate_filter(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray[Any]:

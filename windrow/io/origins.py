@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from windrow.core.machine import available_cores
 from windrow.core.source import BlockAddress, BlockReader, RowOrigin
 from windrow.io.blocks import BlockCuts
-from windrow.io.filters import evaluate_filter
+from windrow.io.filters import kept_places
 from windrow.io.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ def kept_rows(
 ) -> tuple[pa.Table, Ints]:
     """A block's rows before a filter, and which of them it keeps."""
     table = everything.read(address)
-    keeps: NDArray[Any] = evaluate_filter(row_filter, table).fill_null(False).to_numpy()
-    return table, np.flatnonzero(keeps).astype(np.int64)
+    return table, kept_places(row_filter, table)
 
 
 def count_rows(read: Callable[[BlockAddress], pa.Table], addresses: Sequence[BlockAddress]) -> Ints:

@@ -14,7 +14,7 @@ from windrow.core.source import BlockAddress, BlockPart
 from windrow.io import decoding
 from windrow.io.conforming import conform
 from windrow.io.filesystems import Files
-from windrow.io.filters import evaluate_filter, filter_columns, may_prune
+from windrow.io.filters import filter_columns, kept_places, may_prune
 from windrow.io.footers import read_footer, summarise
 from windrow.io.fragments import Fragment
 from windrow.io.opening import BlockFile, RowGroups, open_block
@@ -126,7 +126,9 @@ class ParquetReader:
         (groups,) = address.locator
         with open_block(self.files, groups, address.origin) as block:
             with block.mapped_errors():
-                block.fetch(block.footer.ranges(range(groups.start, groups.stop), self._stored_names()))
+                block.fetch(
+                    block.footer.ranges(range(groups.start, groups.stop), self._stored_names(self.schema))
+                )
                 stored = self._parquet(block)
             for some in _join_groups(stored.metadata, groups):
                 yield _StoredPart(self, stored, block, some)
@@ -147,8 +149,7 @@ class ParquetReader:
         needed = filter_columns(self.filter, everything)
         names = everything.names if needed is None else [*self.schema.names, *needed]
         table = self._read(block, pa.schema([everything.field(name) for name in dict.fromkeys(names)]))
-        keeps = evaluate_filter(self.filter, table).fill_null(False).to_numpy()
-        return table.select(self.schema.names).take(pa.array(np.flatnonzero(keeps)))
+        return table.select(self.schema.names).take(pa.array(kept_places(self.filter, table)))
 
     def _everything(self) -> pa.Schema:
         """The columns that a filter sees."""
@@ -177,21 +178,21 @@ class ParquetReader:
         fragment = fragment.subset(row_group_ids=list(range(groups.start, groups.stop)))
         if block.remote is not None:
             needed = filter_columns(self.filter, schema)
-            names = self.stored.names if needed is None else [*self._stored_names(), *needed]
+            names = self.stored.names if needed is None else [*self._stored_names(self.schema), *needed]
             # those whose statistics say that they hold nothing are not asked for
             kept = [group.id for group in fragment.subset(self.filter, schema=schema).row_groups]
             block.fetch(block.footer.ranges(kept, names))
         table = fragment.to_table(
             schema=schema,
-            columns={name: pc.field(name) for name in self._stored_names()},
+            columns={name: pc.field(name) for name in self._stored_names(self.schema)},
             filter=self.filter,
             use_threads=False,
         )
         return conform(table, self.schema, self.partitions, groups.path)
 
-    def _stored_names(self, schema: pa.Schema | None = None) -> list[str]:
+    def _stored_names(self, schema: pa.Schema) -> list[str]:
         partitions = set(self.partitions.schema.names)
-        return [name for name in (schema or self.schema).names if name not in partitions]
+        return [name for name in schema.names if name not in partitions]
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,13 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-import numpy as np
 import pyarrow as pa
 
 from windrow.core.source import BlockAddress, BlockPart
 from windrow.io.conforming import conform
 from windrow.io.filesystems import Files
-from windrow.io.filters import evaluate_filter, filter_columns
+from windrow.io.filters import filter_columns, kept_places
 from windrow.io.formats.opening import OpenFile, open_file
 from windrow.io.opening import RowGroups
 from windrow.io.partitions import Partitions
@@ -140,8 +139,7 @@ def wanted_columns(
 def keep_rows(table: pa.Table, row_filter: pc.Expression | None, schema: pa.Schema) -> pa.Table:
     """The columns of ``schema`` of those rows that a filter keeps."""
     if row_filter is not None:
-        keeps = evaluate_filter(row_filter, table).fill_null(False).to_numpy()
-        table = table.take(pa.array(np.flatnonzero(keeps)))
+        table = table.take(pa.array(kept_places(row_filter, table)))
     return table.select(schema.names)
 
 
