@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from windrow.core.empty import empty_table
@@ -17,7 +16,7 @@ from windrow.core.errors import SourceError, WindrowError
 from windrow.core.extras import require
 from windrow.core.source import BlockAddress, BlockPart
 from windrow.io.credentials import find_secrets, safe_cause, source_error
-from windrow.io.filters import evaluate_filter
+from windrow.io.filters import kept_places
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -160,8 +159,7 @@ class LanceReader:
 
     def _read_kept(self, fragment: Any, start: int, rows: int) -> pa.Table:
         first = self._scan(fragment, self.needed, start, rows)
-        keeps = evaluate_filter(self.filter, first).fill_null(False).to_numpy()
-        kept = np.flatnonzero(keeps)
+        kept = kept_places(self.filter, first)
         rest = [name for name in self.schema.names if name not in self.needed]
         table = first.take(pa.array(kept))
         if rest and len(kept):

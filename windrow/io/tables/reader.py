@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.source import BlockAddress, BlockPart, ScatteringPart
-from windrow.io.filters import evaluate_filter
+from windrow.io.filters import kept_places
 from windrow.io.parquet import ParquetReader
 from windrow.io.partitions import Partitions
 from windrow.io.tables.files import TableFiles
@@ -130,8 +130,7 @@ class TableFilesReader:
             if groups.deleted:
                 table = table.take(pa.array(groups.live_rows()))
             if self.filter is not None:
-                keeps = evaluate_filter(self.filter, table).fill_null(False).to_numpy()
-                table = table.take(pa.array(np.flatnonzero(keeps)))
+                table = table.take(pa.array(kept_places(self.filter, table)))
         return table.select(self.schema.names)
 
     def _wanted(self) -> pa.Schema:
