@@ -11,7 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["DAMAGE", "KINDS", "ROWS", "Damage", "Kind", "Whole", "flip_in_checked_page", "whole"]
+__all__ = [
+    "DAMAGE",
+    "GROUP_ROWS",
+    "KINDS",
+    "ROWS",
+    "Damage",
+    "Kind",
+    "Whole",
+    "flip_in_checked_page",
+    "move_chunk",
+    "whole",
+]
 
 ROWS, GROUP_ROWS = 200, 50
 
@@ -196,7 +207,20 @@ def lie(content: bytearray, file: Whole, rng: np.random.Generator) -> bytes:
                 int(rng.integers(9_999)),
             ]
             footer = footer[:at] + _varint(lies[rng.integers(len(lies))]) + footer[at + len(true) :]
-    return bytes(content[: file.footer]) + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    return _with_footer(file, footer)
+
+
+def move_chunk(file: Whole, group: int, column: int, offset: int) -> bytes:
+    """Say that the pages of a column chunk begin elsewhere."""
+    metadata = pq.read_metadata(pa.BufferReader(file.content))
+    true = _varint(metadata.row_group(group).column(column).data_page_offset)
+    footer = file.content[file.footer : -8]
+    assert footer.count(true) in (1, 2), "the offset, perhaps that of the row group too"
+    return _with_footer(file, footer.replace(true, _varint(offset)))
+
+
+def _with_footer(file: Whole, footer: bytes) -> bytes:
+    return file.content[: file.footer] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
 
 
 def lie_in_page_header(content: bytearray, file: Whole, rng: np.random.Generator) -> bytes:

@@ -24,11 +24,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow.parquet as pq
 import pytest
 
-from tests.io.damage import DAMAGE, KINDS, flip_in_checked_page, whole
+import windrow
+from tests.io.damage import DAMAGE, GROUP_ROWS, KINDS, ROWS, flip_in_checked_page, move_chunk, whole
 from tests.io.fuzzing import Case, judge
+from windrow.core.source import DamagedBlockError
 
 
 def run_cases(first: int, count: int, seconds: int) -> None:
@@ -63,6 +66,24 @@ def test_every_kind_of_file_and_of_damage_is_drawn() -> None:
     assert {case.damage for case in cases} == set(DAMAGE)
     assert sum(case.checked for case in cases) > 3
     assert {case.listed for case in cases} == {False, True}
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("offset", [-(2**40), -1, 0])
+@pytest.mark.parametrize("kind", ["plain", "dictionary"])
+def test_a_chunk_that_cannot_begin_there_is_damage_at_once(
+    kind: str, offset: int, stored: bool, tmp_path: Path
+) -> None:
+    """Not asked of a store, which would count from the file's end, and be asked again for minutes."""
+    path = f"memory:/{tmp_path}/moved.parquet" if stored else str(tmp_path / "moved.parquet")
+    with fsspec.open(path, "wb") as file:
+        file.write(move_chunk(whole(kind), 2, 1, offset))
+    ds = windrow.read_parquet(path, target_block_bytes=1, columns=["few"])
+    with pytest.raises(DamagedBlockError, match="row group 2"):
+        list(ds.iter_batches())
+    kept = ds.repeat(1).options(on_error="skip", executor="threads", progress=False)
+    with pytest.warns(RuntimeWarning, match="a damaged block is left out"):
+        assert sum(len(batch["few"]) for batch in kept.iter_batches()) == ROWS - GROUP_ROWS
 
 
 def test_values_changed_under_a_checksum_would_be_noticed(

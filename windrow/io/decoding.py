@@ -120,8 +120,11 @@ class StoredFooter:
             return None
         if not column.num_values or column.num_values != row_group.num_rows or _has_nulls(column):
             return None
+        start = _start(column)
+        if start <= 0:
+            return None
         return Chunk(
-            start=_start(column),
+            start=start,
             size_bytes=column.total_compressed_size,
             rows=row_group.num_rows,
             width=width,
@@ -131,8 +134,9 @@ class StoredFooter:
 
 
 def _start(column: Any) -> int:
-    offsets = (column.dictionary_page_offset, column.data_page_offset)
-    return min((offset for offset in offsets if offset), default=0)
+    """Where Arrow begins to read, in a damaged footer too."""
+    data, dictionary = int(column.data_page_offset), int(column.dictionary_page_offset or 0)
+    return dictionary if 0 < dictionary < data else data
 
 
 def _is_plain(kind: pa.DataType) -> bool:

@@ -142,8 +142,12 @@ class RemoteFile(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
+        at = offset + (0, self._at, self._size)[whence]
+        if at < 0:
+            # stores take that for bytes from the end
+            raise OSError(f"a read at byte {at:,}, before the file's first")
+        self._at = at
+        return at
 
     def read(self, size: int | None = -1) -> Any:
         """The bytes from here on, out of memory where they were fetched ahead."""
