@@ -15,6 +15,14 @@ import pytest
 
 from tests.io.files import S3
 
+# so that the server ends with tests that are killed: the kernel then sends it a signal
+_TIED = """
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
@@ -36,7 +44,8 @@ def serve(directory: Path, keys: str | None, *, kept_seconds: int = 0) -> Iterat
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [rclone, "serve", "s3", "--addr", f"127.0.0.1:{port}", *(["--auth-key", keys] if keys else [])]
+    command = [sys.executable, "-S", "-c", _TIED, rclone, "serve", "s3", "--addr", f"127.0.0.1:{port}"]
+    command += ["--auth-key", keys] if keys else []
     # files are written past the server too, which must not serve what it has kept of a directory
     command += ["--dir-cache-time", f"{kept_seconds}s"]
     command += ["--config", str(directory / "none.conf"), str(directory)]

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import fsspec
 import pyarrow.fs as pa_fs
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
 
 from tests.io.files import S3
 from windrow.core.errors import PlanError, SourceError
@@ -175,6 +176,27 @@ def test_a_missing_bucket_and_wrong_credentials_are_told_and_not_shown(s3: S3, c
         assert not re.search(r"not-shown|that-nobody-shows", text)
     assert not (s3.directory / "nobucket").exists()
     assert list((s3.directory / "here").rglob("*")) == []
+
+
+@pytest.mark.parametrize("client", ["options", "dirfs", "arrow"])
+def test_what_a_client_quotes_of_its_credentials_is_not_told(client: str) -> None:
+    if client == "arrow":
+        filesystem: Any = pa_fs.S3FileSystem(access_key="k-of-it", secret_key="not-shown", region="us-east-1")
+    else:
+        pytest.importorskip("s3fs")
+        filesystem = fsspec.filesystem("s3", key="k-of-it", secret="not-shown")
+        filesystem = DirFileSystem("here", filesystem) if client == "dirfs" else filesystem
+    store = find_store("here/x", filesystem, None)
+    with pytest.raises(SourceError, match="refused for") as caught, mapped_errors(store, "x"):
+        raise OSError("refused for k-of-it:not-shown")
+    assert not re.search("k-of-it|not-shown", "".join([*_told(caught.value), repr(store), store.url]))
+
+
+def _told(error: BaseException | None) -> Iterator[str]:
+    """What a traceback shows, without the lines of code, which here hold the secret."""
+    if error is not None:
+        yield from traceback.format_exception_only(error)
+        yield from _told(error.__cause__ if error.__suppress_context__ else error.__context__)
 
 
 def test_the_top_of_a_filesystem_is_not_replaced(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 
+from windrow.io.credentials import filesystem_secrets
 from windrow.io.paths import join_path
 from windrow.io.retries import Retries
 from windrow.io.sinks.spooling import spooled
@@ -40,8 +41,8 @@ class ArrowStore:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """None that are known: the filesystem keeps its own."""
-        return ()
+        """The credentials that the filesystem was given."""
+        return filesystem_secrets(self.filesystem)
 
     @property
     def is_top(self) -> bool:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.io.credentials import find_secrets, without_user
+from windrow.io.credentials import filesystem_secrets, without_user
 from windrow.io.paths import join_path
 from windrow.io.retries import Retries
 from windrow.io.sinks.spooling import spooled
@@ -41,8 +41,8 @@ class FsspecStore:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The credentials among the filesystem's options."""
-        return find_secrets(self.filesystem.storage_options)
+        """The credentials that the filesystem was given."""
+        return filesystem_secrets(self.filesystem)
 
     @property
     def is_top(self) -> bool:
