@@ -328,6 +328,15 @@ def test_the_padding_of_the_last_group_may_be_missing_but_no_value() -> None:
 
 
 @needs_library
+@pytest.mark.parametrize("groups", [3, 4, 2**20])
+def test_a_run_of_more_groups_than_there_are_is_declined(groups: int) -> None:
+    body = indices(packed(0, 1, 2, 0, 1, 2, 0, 1, 2))
+    claimed = body.replace(varint(2 << 1 | 1), varint(groups << 1 | 1))
+    assert claimed != body
+    assert decode_pages(THREE, page(DATA, 9, BY_DICTIONARY, claimed), rows=9) is None
+
+
+@needs_library
 @pytest.mark.parametrize("run", [packed, lambda number: repeated(number, 1)])
 def test_an_index_beyond_the_dictionary_is_declined(run: Any) -> None:
     body = indices(repeated(1, 2), run(2))

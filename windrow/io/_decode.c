@@ -252,7 +252,8 @@ static inline uint64_t load_tail(const uint8_t *from, int64_t bytes, int64_t bit
             if (many == 0) return DECLINED;                                          \
             if (head & 1) {                                                          \
                 int64_t bytes = (int64_t)(head >> 1) * (width), left = r->end - r->at; \
-                /* a writer may cut off the padding of the last group */             \
+                /* a writer may cut off the padding of the last group, but no more */ \
+                if (bytes > left && bytes - left >= (width)) return DECLINED;        \
                 if (bytes > left) bytes = left;                                      \
                 if (many > (count) - i) many = (count) - i;                          \
                 if ((bytes * 8) < many * (width)) return DECLINED;                   \
