@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.pipeline.columns import ALL_TYPES, NUMBER_TYPES, SHAPED_TYPES, arrays, batch_of, make_array
 from windrow.core.errors import PlanError
 from windrow.pipeline.arrays import column_to_numpy, fixed_dtype
-from windrow.pipeline.formats import convert, rows, to_numpy, to_pandas
+from windrow.pipeline.formats import convert, rows, to_numpy, to_numpy_batches, to_pandas
 
 
 def _is_same(got: Any, value: Any, arrow_type: pa.DataType) -> bool:
@@ -162,6 +162,32 @@ def test_columns_that_share_memory_part_when_writable() -> None:
     got = to_numpy(batch_of(a=shared, b=shared), writable=True)
     got["a"] += 10
     assert got["b"].tolist() == [1, 2, 3]
+
+
+@given(arrays(), arrays(types=SHAPED_TYPES), st.booleans(), st.integers(1, 20))
+def test_batches_of_a_span_are_those_of_its_slices(
+    first: pa.Array, second: pa.Array, mutable: bool, batch_rows: int
+) -> None:
+    rows = min(len(first), len(second))
+    numbers = np.arange(rows)
+    numbers.flags.writeable = mutable
+    columns = {"a": first[:rows], "b": second[:rows], "c": pa.array(numbers), "d": pa.array(numbers)}
+    span = pa.RecordBatch.from_pydict(columns)
+    before = [batch.to_pylist() for batch in (span["a"], span["b"])]
+    batches = list(to_numpy_batches(span, batch_rows))
+    starts = range(0, rows, batch_rows) if rows else [0]
+    assert len(batches) == len(starts)
+    for start, batch in zip(starts, batches, strict=True):
+        assert list(batch) == list("abcd")
+        for name, alone in to_numpy(span.slice(start, batch_rows), writable=False).items():
+            assert batch[name].flags.writeable
+            assert (batch[name].dtype, batch[name].shape) == (alone.dtype, alone.shape)
+            assert repr(batch[name].tolist()) == repr(alone.tolist())
+    for batch in batches:
+        batch["c"][:] = -1
+        # nobody else's
+        assert (batch["d"] >= 0).all()
+    assert [batch.to_pylist() for batch in (span["a"], span["b"])] == before
 
 
 def test_memory_outlives_the_batch() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ __all__ = [
     "Source",
     "SourceIdentity",
     "TracingSource",
+    "can_scatter",
 ]
 
 
@@ -157,7 +158,6 @@ class BlockPart(Protocol):
         ...
 
 
-@runtime_checkable
 class ScatteringPart(BlockPart, Protocol):
     """Rows of a block that can be decoded straight to where they go."""
 
@@ -171,6 +171,11 @@ class ScatteringPart(BlockPart, Protocol):
             then, and ``out`` may hold anything.
         """
         ...
+
+
+def can_scatter(part: BlockPart) -> TypeGuard[ScatteringPart]:
+    """Whether a part is a `ScatteringPart`: asked for each column, where ``isinstance`` would take 12 µs."""
+    return hasattr(part, "scatter")
 
 
 class BlockReader(Protocol):

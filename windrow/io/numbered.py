@@ -18,9 +18,9 @@ from windrow.core.source import (
     BlockTable,
     DistantReader,
     RowOrigin,
-    ScatteringPart,
     SourceIdentity,
     TracingSource,
+    can_scatter,
 )
 from windrow.io.origins import kept_rows
 
@@ -120,8 +120,9 @@ class _NumberedPart:
         )
 
     def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
-        inner = column < len(self.schema) - 1 and isinstance(self.part, ScatteringPart)
-        return inner and self.part.scatter(column, targets, out)  # type: ignore[attr-defined]
+        if column == len(self.schema) - 1 or not can_scatter(self.part):
+            return False
+        return self.part.scatter(column, targets, out)
 
 
 def _number(first: int, rows: int) -> pa.Array:

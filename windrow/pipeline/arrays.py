@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["column_to_numpy", "fixed_dtype", "permutation_of"]
+__all__ = ["column_to_numpy", "fixed_dtype", "permutation_of", "writable_view"]
 
 _NUMBERS: dict[pa.DataType, np.dtype[Any]] = {
     pa.int8(): np.dtype(np.int8),
@@ -78,6 +78,22 @@ def column_to_numpy(array: pa.Array, *, writable: bool) -> NDArray[Any]:
         result = result.copy() if writable else result.view()
         result.flags.writeable = writable
     return result
+
+
+def writable_view(array: pa.Array) -> NDArray[Any] | None:
+    """The column in its own memory, writable; None where converting it takes more than a look."""
+    kind = array.type
+    if isinstance(kind, pa.FixedShapeTensorType):
+        whole = not array.storage.null_count and writable_view(_children(array.storage)) is not None
+        return _tensors(array, True) if whole else None
+    if pa.types.is_fixed_size_list(kind):
+        whole = not array.null_count and writable_view(_children(array)) is not None
+        return _fixed_lists(array, True) if whole else None
+    dtype = fixed_dtype(kind)
+    if dtype is None or dtype.kind == "b" or array.null_count or array.type.bit_width != 8 * dtype.itemsize:
+        return None
+    values = _raw(array, dtype)
+    return values if values.flags.writeable else None
 
 
 def _convert(array: pa.Array, writable: bool) -> NDArray[Any]:
@@ -156,21 +172,23 @@ def _decoded(array: pa.DictionaryArray) -> NDArray[Any]:
     return np.asarray(result)
 
 
+def _children(array: pa.FixedSizeListArray) -> pa.Array:
+    """The values of all lists, those of null ones too."""
+    width = array.type.list_size
+    return array.values.slice(array.offset * width, len(array) * width)
+
+
 def _fixed_lists(array: pa.FixedSizeListArray, writable: bool) -> NDArray[Any]:
-    rows, width = len(array), array.type.list_size
-    children = array.values.slice(array.offset * width, rows * width)
-    values = column_to_numpy(children, writable=writable)
-    values = values.reshape(rows, width, *values.shape[1:])
+    values = column_to_numpy(_children(array), writable=writable)
+    values = values.reshape(len(array), array.type.list_size, *values.shape[1:])
     return _with_missing(array, values)
 
 
 def _tensors(array: pa.FixedShapeTensorArray, writable: bool) -> NDArray[Any]:
-    storage = array.storage
-    rows, width = len(storage), storage.type.list_size
-    children = storage.values.slice(storage.offset * width, rows * width)
-    values = column_to_numpy(children, writable=writable).reshape(rows, *array.type.shape)
+    values = column_to_numpy(_children(array.storage), writable=writable)
+    values = values.reshape(len(array), *array.type.shape)
     values = values.transpose(0, *(1 + dimension for dimension in permutation_of(array.type)))
-    return _with_missing(storage, values)
+    return _with_missing(array.storage, values)
 
 
 def _with_missing(array: pa.Array, values: NDArray[Any]) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.formats import BatchFormat, check_format, convert, rows
+from windrow.pipeline.formats import BatchFormat, check_format, convert, rows, to_numpy_batches
 from windrow.pipeline.integers import as_integer
 
 if TYPE_CHECKING:
@@ -130,6 +130,9 @@ class Deliverable(ABC):
         batch_size = _check_number("batch_size", batch_size, 1)
 
         def split(span: pa.RecordBatch) -> Iterator[Any]:
+            if batch_format == "numpy":
+                yield from to_numpy_batches(span, batch_size)
+                return
             for start in range(0, span.num_rows, batch_size):
                 yield convert(span.slice(start, batch_size), batch_format, writable=True)
 

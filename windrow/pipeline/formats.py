@@ -17,12 +17,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.arrays import column_to_numpy
+from windrow.pipeline.arrays import column_to_numpy, writable_view
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BatchFormat", "check_format", "convert", "rows", "to_numpy", "to_pandas"]
+__all__ = ["BatchFormat", "check_format", "convert", "rows", "to_numpy", "to_numpy_batches", "to_pandas"]
 
 BatchFormat = Literal["numpy", "pandas", "pyarrow"]
 _ROWS_AT_ONCE = 1024
@@ -52,6 +52,23 @@ def to_numpy(batch: pa.RecordBatch, *, writable: bool) -> dict[str, NDArray[Any]
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     }
     return separate(arrays) if writable else arrays
+
+
+def to_numpy_batches(span: pa.RecordBatch, batch_rows: int) -> Iterator[dict[str, NDArray[Any]]]:
+    """Convert batches of so many rows, writable, what is plain memory once for all of them."""
+    if span.num_rows <= batch_rows:
+        yield to_numpy(span, writable=True)
+        return
+    names = span.schema.names
+    views = {name: writable_view(column) for name, column in zip(names, span.columns, strict=True)}
+    plain = separate({name: view for name, view in views.items() if view is not None})
+    others = [name for name in names if name not in plain]
+    for start in range(0, span.num_rows, batch_rows):
+        arrays = {name: values[start : start + batch_rows] for name, values in plain.items()}
+        if others:
+            arrays |= to_numpy(span.select(others).slice(start, batch_rows), writable=True)
+            arrays = {name: arrays[name] for name in names}
+        yield arrays
 
 
 def separate(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

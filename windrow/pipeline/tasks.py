@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
 from windrow.core.memory import BufferPool
-from windrow.core.source import BlockAddress, BlockPart, BlockReader, ScatteringPart
+from windrow.core.source import BlockAddress, BlockPart, BlockReader, can_scatter
 from windrow.pipeline.cache.disk import DiskCache
 from windrow.pipeline.cache.reader import CacheReport, CachingReader, Tables
 from windrow.pipeline.damage import Damage, find_damage, late_damage
@@ -225,7 +225,7 @@ class _PausingPart:
 
     def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
         self.between()
-        return isinstance(self.part, ScatteringPart) and self.part.scatter(column, targets, out)
+        return can_scatter(self.part) and self.part.scatter(column, targets, out)
 
 
 class _Seen:

@@ -81,16 +81,18 @@ EXPORT int64_t windrow_check_places(int64_t parts, const int64_t *places, const 
  *
  * Column c of part p begins at bases[p] + c * strides[p]. Rows are scattered into `scratch`,
  * which stays in the cache, and copied out in order: fresh lines are then written once.
+ * Without `scratch`, for rows that are whole lines themselves, they go there at once.
  */
 EXPORT void windrow_place(int64_t parts, const int64_t *bases, const int64_t *strides, const int64_t *places,
                           const int64_t *counts, int64_t columns, int64_t width, int64_t rows, char *scratch,
                           const int64_t *outs) {
     for (int64_t column = 0; column < columns; column++) {
+        char *out = (char *)(intptr_t)outs[column], *to = scratch ? scratch : out;
         for (int64_t part = 0; part < parts; part++) {
             const char *source = (const char *)(intptr_t)bases[part] + column * strides[part];
-            windrow_scatter(width, counts[part], source, (const uint32_t *)(intptr_t)places[part], scratch);
+            windrow_scatter(width, counts[part], source, (const uint32_t *)(intptr_t)places[part], to);
         }
-        memcpy((char *)(intptr_t)outs[column], scratch, width * rows);
+        if (scratch) memcpy(out, scratch, width * rows);
     }
 }
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import WindrowError
 from windrow.core.memory import ALIGNMENT_BYTES, BufferPool
-from windrow.core.source import BlockPart, ScatteringPart
+from windrow.core.source import BlockPart, can_scatter
 from windrow.shuffle import kernels
 from windrow.shuffle.columns import join, move_column
 from windrow.shuffle.piece import Piece, other_columns, stack_columns
@@ -202,7 +202,7 @@ class _Grouping:
 
     def decode(self, part: BlockPart, column: int, outs: Sequence[PlainRows], pool: BufferPool) -> bool:
         """Decode a column straight to each piece; False where the part cannot."""
-        if self.targets is None or not self._is_compiled or not isinstance(part, ScatteringPart):
+        if self.targets is None or not self._is_compiled or not can_scatter(part):
             return False
         scratch = pool.take(row_bytes(outs[0]) * len(self.targets))
         if not part.scatter(column, self.targets, scratch):

@@ -79,7 +79,7 @@ def place(
     strides: NDArray[np.int64],
     places: NDArray[np.int64],
     counts: NDArray[np.int64],
-    scratch: NDArray[np.uint8],
+    scratch: NDArray[np.uint8] | None,
     outs: Sequence[NDArray[Any]],
 ) -> None:
     """Put the rows of all parts in their places, column by column.
@@ -92,7 +92,7 @@ def place(
     places, counts
         (parts,) the address of the places of its rows, and how many there are.
     scratch
-        Memory for one column.
+        Memory for one column; None to write each row where it goes at once.
     outs
         Where each column goes.
     """
@@ -107,7 +107,7 @@ def place(
         len(outs),
         outs[0].nbytes // max(1, rows),
         rows,
-        address_of(scratch),
+        None if scratch is None else address_of(scratch),
         address_of(addresses),
     )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.shuffle.plain import PlainRows, word_bytes, wrap_words
+from windrow.shuffle.plain import PlainRows, list_rows_of, word_bytes, wrap_words
 
 __all__ = ["Piece", "other_columns", "stack_columns"]
 
@@ -57,6 +58,11 @@ class Piece:
         """Bytes of memory that the piece holds."""
         arrays: list[PlainRows] = [self.run_starts, self.places, *self.stacks, *self.validity.values()]
         return int(self.others.nbytes) + sum(array.nbytes for array in arrays)
+
+    @cached_property
+    def lists(self) -> tuple[PlainRows | None, ...]:
+        """For each column of ``others`` its rows, where they are lists in plain memory; else None."""
+        return tuple(list_rows_of(column, copies=False) for column in self.others.columns)
 
     @property
     def rows(self) -> pa.RecordBatch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,21 @@ from windrow.core.native import address_of
 from windrow.shuffle import kernels
 from windrow.shuffle.columns import join, move_column
 from windrow.shuffle.piece import Piece, other_columns, stack_columns
-from windrow.shuffle.plain import PlainRows, row_bytes, rows_view, stack_view, wrap_words
+from windrow.shuffle.plain import (
+    PlainRows,
+    row_bytes,
+    rows_view,
+    stack_view,
+    wrap_list_rows,
+    wrap_words,
+)
 from windrow.shuffle.text import can_move_text, move_text
 
 __all__ = ["place_rows"]
 
 _SCRATCH_BYTES = 4 << 20
+# of the cache: rows of a line and more are written whole wherever they go
+_LINE_BYTES = 64
 
 
 def place_rows(
@@ -127,20 +136,22 @@ class _Places:
         else:
             firsts = zip(stacks, self._spans, strict=True)
             bases = [address_of(stack) + span.start * width for stack, span in firsts]
-            strides = [stack.strides[0] for stack in stacks]
-            scratch = pool.take(width * self._row_count)
-            kernels.place(
-                np.array(bases, np.int64),
-                np.array(strides, np.int64),
-                self._addresses,
-                self._counts,
-                scratch,
-                outs,
-            )
+            self._place(bases, [stack.strides[0] for stack in stacks], outs, width, pool)
         return outs
+
+    def _place(
+        self, bases: list[int], strides: list[int], outs: list[PlainRows], width: int, pool: BufferPool
+    ) -> None:
+        """Let the kernel place the columns of a width, part by part."""
+        scratch = pool.take(width * self._row_count) if width < _LINE_BYTES else None
+        first, step = np.array(bases, np.int64), np.array(strides, np.int64)
+        kernels.place(first, step, self._addresses, self._counts, scratch, outs)
 
     def place_other(self, at: int, name: str, pool: BufferPool) -> pa.Array:
         """A column that is no plain memory, in place order."""
+        rows = [span.piece.lists[at] for span in self._spans]
+        if kernels.LIBRARY is not None and all(part is not None for part in rows):
+            return self._place_lists(rows, self._spans[0].piece.others.schema.field(at).type, pool)
         batches = [span.piece.others.slice(span.start, span.stop - span.start) for span in self._spans]
         arrays = [batch.column(at) for batch in batches]
         if can_move_text(arrays[0].type):
@@ -149,6 +160,14 @@ class _Places:
                 return moved
         joined = join(pa.Table.from_batches(batches).select([at]))
         return move_column(joined, self.sources, name, pool)
+
+    def _place_lists(self, parts: list[Any], kind: pa.DataType, pool: BufferPool) -> pa.Array:
+        width = row_bytes(parts[0])
+        memory = pool.take(width * self._row_count)
+        firsts = zip(parts, self._spans, strict=True)
+        bases = [address_of(part) + span.start * width for part, span in firsts]
+        self._place(bases, [0] * len(bases), [rows_view(memory, width)], width, pool)
+        return wrap_list_rows(memory, kind, self._row_count)
 
 
 def _take_stack(

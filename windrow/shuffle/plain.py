@@ -94,8 +94,11 @@ def wrap_words(values: PlainRows, kind: pa.DataType, valid: NDArray[np.uint8] | 
     return pa.Array.from_buffers(kind, len(values), [mask, data], null_count=nulls)
 
 
-def list_rows_of(array: pa.Array) -> PlainRows | None:
-    """See a column of fixed-size lists as rows, without a copy; None where it is not that."""
+def list_rows_of(array: pa.Array, *, copies: bool = True) -> PlainRows | None:
+    """See a column of fixed-size lists as rows; None where it is not that.
+
+    Booleans are unpacked to bytes, or not seen where ``copies`` is False.
+    """
     rows = len(array)
     while not word_bytes(array.type):
         if isinstance(array, pa.ExtensionArray):
@@ -105,7 +108,7 @@ def list_rows_of(array: pa.Array) -> PlainRows | None:
         else:
             size = array.type.list_size
             array = array.values.slice(array.offset * size, len(array) * size)
-    if array.null_count or rows == 0:
+    if array.null_count or rows == 0 or (pa.types.is_boolean(array.type) and not copies):
         return None
     memory = words_of(array).view(np.uint8)
     return rows_view(memory.reshape(-1), memory.size // rows)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.source import BlockAddress, BlockPart, ScatteringPart
+from windrow.core.source import BlockAddress, BlockPart, can_scatter
 from windrow.io.filters import kept_places
 from windrow.io.parquet import ParquetReader
 from windrow.io.partitions import Partitions
@@ -156,4 +156,4 @@ class _RenamedPart:
         return pa.Table.from_arrays(table.columns, schema=schema)
 
     def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
-        return isinstance(self.part, ScatteringPart) and self.part.scatter(column, targets, out)
+        return can_scatter(self.part) and self.part.scatter(column, targets, out)
