@@ -1,7 +1,8 @@
-"""Arrow IPC and NumPy: mapped, and copied."""
+"""Arrow IPC and NumPy: read, or mapped and copied."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +12,22 @@ import pyarrow as pa
 import windrow
 from bench.formats.case import BATCH_ROWS, Case, on_all_cores
 
-__all__ = ["ARRAYS"]
+__all__ = ["ARRAYS", "make_table"]
 
 _FILES = 8
 _COLUMNS = 16
 _BATCH_ROWS = 2**16
 
 
-def _table(rows: int, seed: int) -> pa.Table:
+def make_table(rows: int, seed: int) -> pa.Table:
+    """Columns of random doubles."""
     bits = np.random.Generator(np.random.PCG64(seed))
     return pa.table({f"x{number}": bits.random(rows) for number in range(_COLUMNS)})
 
 
 def _make_arrow(folder: Path, size_bytes: int, **options: Any) -> None:
     for part in range(_FILES):
-        table = _table(size_bytes // (8 * _COLUMNS * _FILES), part)
+        table = make_table(size_bytes // (8 * _COLUMNS * _FILES), part)
         written = pa.ipc.IpcWriteOptions(**options)
         with pa.ipc.new_file(str(folder / f"{part}.arrow"), table.schema, options=written) as writer:
             writer.write_table(table, max_chunksize=_BATCH_ROWS)
@@ -35,7 +37,17 @@ def _make_lz4(folder: Path, size_bytes: int) -> None:
     _make_arrow(folder, size_bytes, compression="lz4")
 
 
-def _scan_arrow(path: Path) -> int:
+def _read_arrow(path: Path) -> int:
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    with pa.OSFile(str(path)) as file:
+        table = pa.ipc.open_file(file, options=options).read_all()
+    return sum(
+        max(len(batch[name].to_numpy()) for name in batch.schema.names)
+        for batch in table.to_batches(BATCH_ROWS)
+    )
+
+
+def _map_arrow(path: Path) -> int:
     options = pa.ipc.IpcReadOptions(use_threads=False)
     rows = 0
     with pa.memory_map(str(path)) as file:
@@ -59,16 +71,21 @@ def _make_npy(folder: Path, size_bytes: int) -> None:
 def _make_npz(folder: Path, size_bytes: int) -> None:
     for part in range(_FILES):
         rows = size_bytes // (8 * _COLUMNS * _FILES)
-        columns = _table(rows, part)
+        columns = make_table(rows, part)
         np.savez(folder / f"{part}.npz", **{name: columns[name].to_numpy() for name in columns.column_names})
 
 
-def _scan_npy(path: Path) -> int:
+def _read_npy(path: Path) -> int:
+    stored = np.load(path)
+    return sum(len(stored[start : start + BATCH_ROWS]) for start in range(0, len(stored), BATCH_ROWS))
+
+
+def _map_npy(path: Path) -> int:
     stored = np.load(path, mmap_mode="r")
     return sum(len(stored[start : start + BATCH_ROWS].copy()) for start in range(0, len(stored), BATCH_ROWS))
 
 
-def _scan_npz(path: Path) -> int:
+def _read_npz(path: Path) -> int:
     with np.load(path) as stored:
         columns = {name: stored[name] for name in stored.files}
     rows = len(next(iter(columns.values())))
@@ -78,29 +95,24 @@ def _scan_npz(path: Path) -> int:
     )
 
 
+def _case(
+    name: str,
+    make: Callable[[Path, int], None],
+    scan: Callable[[Path], int],
+    read: Callable[[str], windrow.Dataset],
+    mapped: Callable[[Path], int] | None = None,
+) -> Case:
+    def scans(scan: Callable[[Path], int]) -> Callable[[Path], int]:
+        return lambda folder: on_all_cores(scan, sorted(folder.iterdir()))
+
+    return Case(
+        name, make, scans(scan), lambda folder: read(str(folder)), None if mapped is None else scans(mapped)
+    )
+
+
 ARRAYS = (
-    Case(
-        "arrow",
-        _make_arrow,
-        lambda folder: on_all_cores(_scan_arrow, sorted(folder.iterdir())),
-        lambda folder: windrow.read_arrow(str(folder)),
-    ),
-    Case(
-        "arrow-lz4",
-        _make_lz4,
-        lambda folder: on_all_cores(_scan_arrow, sorted(folder.iterdir())),
-        lambda folder: windrow.read_arrow(str(folder)),
-    ),
-    Case(
-        "npy",
-        _make_npy,
-        lambda folder: on_all_cores(_scan_npy, sorted(folder.iterdir())),
-        lambda folder: windrow.read_numpy(str(folder)),
-    ),
-    Case(
-        "npz",
-        _make_npz,
-        lambda folder: on_all_cores(_scan_npz, sorted(folder.iterdir())),
-        lambda folder: windrow.read_numpy(str(folder)),
-    ),
+    _case("arrow", _make_arrow, _read_arrow, windrow.read_arrow, _map_arrow),
+    _case("arrow-lz4", _make_lz4, _read_arrow, windrow.read_arrow, _map_arrow),
+    _case("npy", _make_npy, _read_npy, windrow.read_numpy, _map_npy),
+    _case("npz", _make_npz, _read_npz, windrow.read_numpy),
 )

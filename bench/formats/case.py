@@ -29,16 +29,20 @@ class Case:
     make
         Writes about so many bytes of data into a folder.
     alone
-        Reads that folder once with the library alone, on all cores, into memory that it keeps;
-        returns rows.
+        Reads that folder once with the library alone, on all cores, into memory, as the library
+        does where nothing else is asked for; returns rows.
     read
         The same as a Dataset.
+    mapped
+        The same as ``alone`` by mapping files and copying batch by batch, for libraries that do
+        so where they are asked.
     """
 
     name: str
     make: Callable[[Path, int], None]
     alone: Callable[[Path], int]
     read: Callable[[Path], Any]
+    mapped: Callable[[Path], int] | None = None
 
 
 def on_all_cores(work: Callable[[T], int], items: Sequence[T]) -> int:

@@ -6,6 +6,7 @@ import argparse
 import shutil
 import statistics
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,27 @@ from bench.formats.arrays import ARRAYS
 from bench.formats.case import BATCH_ROWS, Case
 from bench.formats.records import RECORDS
 from bench.formats.rows import ROWS
+from bench.formats.tables import TABLES
 from bench.sizes import read_size
 
 __all__ = ["CASES", "add_formats", "run_formats"]
 
-CASES: tuple[Case, ...] = (*ARRAYS, *ROWS, *RECORDS)
+CASES: tuple[Case, ...] = (*ARRAYS, *ROWS, *RECORDS, *TABLES)
 # A pass touches memory for the first time, and is left out.
 _EPOCHS = 4
+_TITLES = {
+    "format": 14,
+    "rows": 12,
+    "alone s": 10,
+    "mapped s": 10,
+    "in order s": 12,
+    "shuffled s": 12,
+    "ratio": 8,
+    "by CPU": 8,
+}
+
+# seconds of the clock, and of the processor
+Taken = tuple[float, float]
 
 
 def add_formats(parser: argparse.ArgumentParser) -> None:
@@ -39,18 +54,27 @@ def run_formats(options: argparse.Namespace) -> int:
     if unknown:
         raise ValueError(f"--formats: {unknown[0]!r} is none of {', '.join(known)}")
     size_bytes = read_size(options.size, "--size")
-    print(f"{'format':<14}{'rows':>12}{'alone s':>10}{'windrow s':>11}{'ratio':>8}{'by CPU':>8}")
+    print("".join(f"{title:>{width}}" for title, width in _TITLES.items()))
     for name in asked:
         folder = options.folder / f"{name}-{size_bytes}"
         _make(known[name], folder, size_bytes)
         rows = known[name].alone(folder)
         rounds = [_measure(known[name], folder, rows) for _ in range(options.rounds)]
-        alone, alone_cpu, ours, ours_cpu = (statistics.median(taken) for taken in zip(*rounds, strict=True))
+        taken = {what: _median(each[what] for each in rounds) for what in rounds[0]}
+        (alone, alone_cpu), (ours, ours_cpu) = taken["alone"], taken["shuffled"]
+        mapped = f"{taken['mapped'][0]:.3f}" if "mapped" in taken else ""
+        cells = [name, f"{rows:,}", f"{alone:.3f}", mapped, f"{taken['in order'][0]:.3f}", f"{ours:.3f}"]
+        cells += [f"{alone / ours:.2f}", f"{alone_cpu / ours_cpu:.2f}"]
         print(
-            f"{name:<14}{rows:>12,}{alone:>10.3f}{ours:>11.3f}{alone / ours:>8.2f}{alone_cpu / ours_cpu:>8.2f}",
+            "".join(f"{cell:>{width}}" for cell, width in zip(cells, _TITLES.values(), strict=True)),
             flush=True,
         )
     return 0
+
+
+def _median(taken: Iterable[Taken]) -> Taken:
+    seconds, cpu = zip(*taken, strict=True)
+    return statistics.median(seconds), statistics.median(cpu)
 
 
 def _make(case: Case, folder: Path, size_bytes: int) -> None:
@@ -64,21 +88,38 @@ def _make(case: Case, folder: Path, size_bytes: int) -> None:
     unfinished.rename(folder)
 
 
-def _measure(case: Case, folder: Path, rows: int) -> tuple[float, float, float, float]:
-    """Seconds of the clock and of the processor: of a pass by the library alone, and of a shuffled epoch."""
+def _measure(case: Case, folder: Path, rows: int) -> dict[str, Taken]:
+    """What a pass takes by the library alone, and by windrow in order and shuffled, in turn."""
+    taken = {"alone": _time(lambda: case.alone(folder))}
+    if case.mapped is not None:
+        mapped = case.mapped
+        taken["mapped"] = _time(lambda: mapped(folder))
+    stored = case.read(folder).window().repeat(_EPOCHS)
+    taken["in order"] = _measure_epochs(case, stored, rows)
+    taken["shuffled"] = _measure_epochs(case, stored.random_shuffle_each_window(seed=1), rows)
+    return taken
+
+
+def _time(work: Callable[[], object]) -> Taken:
     begin, begin_cpu = time.perf_counter(), time.process_time()
-    case.alone(folder)
-    alone = (time.perf_counter() - begin, time.process_time() - begin_cpu)
-    pipe = case.read(folder).window().repeat(_EPOCHS).random_shuffle_each_window(seed=1)
+    work()
+    return time.perf_counter() - begin, time.process_time() - begin_cpu
+
+
+def _measure_epochs(case: Case, pipe: Any, rows: int) -> Taken:
+    """What an epoch takes after the first."""
+
+    def read(epochs: Iterable[Any]) -> None:
+        for epoch in epochs:
+            found = _count(epoch)
+            if found != rows:
+                raise ValueError(f"{case.name}: {found} rows where the library reads {rows}")
+
     with pipe.options(executor="threads", progress=False).iterator() as shard:
-        for epoch in shard.iter_epochs():
-            read = _count(epoch)
-            if read != rows:
-                raise ValueError(f"{case.name}: {read} rows where the library reads {rows}")
-            if epoch.number == 0:
-                begin, begin_cpu = time.perf_counter(), time.process_time()
-        ours = (time.perf_counter() - begin, time.process_time() - begin_cpu)
-    return *alone, ours[0] / (_EPOCHS - 1), ours[1] / (_EPOCHS - 1)
+        epochs = iter(shard.iter_epochs())
+        read([next(epochs)])
+        seconds, cpu = _time(lambda: read(epochs))
+    return seconds / (_EPOCHS - 1), cpu / (_EPOCHS - 1)
 
 
 def _count(epoch: Any) -> int:

@@ -1,0 +1,71 @@
+"""Tables: Lance and Delta Lake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import windrow
+from bench.formats.arrays import make_table
+from bench.formats.case import BATCH_ROWS, Case
+
+__all__ = ["TABLES"]
+
+_FILES = 8
+_ROW_BYTES = 8 * 16
+
+
+def _parts(size_bytes: int) -> list[Any]:
+    return [make_table(size_bytes // (_ROW_BYTES * _FILES), part) for part in range(_FILES)]
+
+
+def _make_lance(folder: Path, size_bytes: int) -> None:
+    import lance
+
+    for part in _parts(size_bytes):
+        lance.write_dataset(
+            part, folder / "table", mode="append" if (folder / "table").exists() else "create"
+        )
+
+
+def _read_lance(folder: Path) -> int:
+    import lance
+
+    return _count(lance.dataset(folder / "table").to_table())
+
+
+def _make_delta(folder: Path, size_bytes: int) -> None:
+    import deltalake
+
+    for part in _parts(size_bytes):
+        deltalake.write_deltalake(folder / "table", part, mode="append")
+
+
+def _read_delta(folder: Path) -> int:
+    import deltalake
+
+    return _count(deltalake.DeltaTable(folder / "table").to_pyarrow_table())
+
+
+def _count(table: Any) -> int:
+    """Rows of a table, seen as NumPy arrays batch by batch."""
+    return sum(
+        max(len(batch[name].to_numpy()) for name in batch.schema.names)
+        for batch in table.to_batches(BATCH_ROWS)
+    )
+
+
+TABLES = (
+    Case(
+        "lance",
+        _make_lance,
+        _read_lance,
+        lambda folder: windrow.read_lance(str(folder / "table")),
+    ),
+    Case(
+        "delta",
+        _make_delta,
+        _read_delta,
+        lambda folder: windrow.read_delta(str(folder / "table")),
+    ),
+)
