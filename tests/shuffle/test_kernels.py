@@ -36,11 +36,12 @@ class GuardedPool(BufferPool):
         super().__init__(0)
         self._lent: list[NDArray[np.uint8]] = []
 
-    def take(self, nbytes: int) -> NDArray[np.uint8]:
-        whole = super().take(nbytes + 2 * ALIGNMENT_BYTES)
-        whole[:] = 0xAB
-        self._lent.append(whole)
-        return whole[ALIGNMENT_BYTES:-ALIGNMENT_BYTES]
+    def take_each(self, nbytes: int, count: int) -> list[NDArray[np.uint8]]:
+        lent = super().take_each(nbytes + 2 * ALIGNMENT_BYTES, count)
+        for whole in lent:
+            whole[:] = 0xAB
+        self._lent += lent
+        return [whole[ALIGNMENT_BYTES:-ALIGNMENT_BYTES] for whole in lent]
 
     def assert_guarded(self) -> None:
         for whole in self._lent:
@@ -91,6 +92,8 @@ def test_grouping_and_placing(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     rows = data.draw(st.integers(0, 60))
     kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), max_size=4))
+    # several of a width are moved together
+    kinds += [data.draw(st.sampled_from(["int32", "int64", "float64"]))] * data.draw(st.integers(0, 9))
     table = make_table(kinds, rows, rng, [bool(rng.integers(2)) for _ in kinds])
     run_count = data.draw(st.integers(1, 5))
     beyond = data.draw(st.integers(0, 2))

@@ -82,16 +82,27 @@ class BufferPool:
             (nbytes,) uint8, writable, starting at a multiple of 64 bytes. The memory
             is lent until this array and everything that views it are collected.
         """
+        return self.take_each(nbytes, 1)[0]
+
+    def take_each(self, nbytes: int, count: int) -> list[NDArray[np.uint8]]:
+        """`take` as much so many times, each to be given back by itself."""
         if nbytes == 0:
-            return np.empty(0, np.uint8)
+            return [np.empty(0, np.uint8) for _ in range(count)]
         size = _class_bytes(nbytes)
         with self._locked():
-            self._in_use_bytes += size
-            block = self._pop_idle(size)
+            self._in_use_bytes += size * count
+            blocks = [self._pop_idle(size) for _ in range(count)]
             self._evict()
-        if block is None:
-            block = self._allocate(size)
-        return np.asarray(_Lease(self, block, nbytes))
+        lent: list[NDArray[np.uint8]] = []
+        try:
+            for block in blocks:
+                owned = _Lease(self, _allocate(size) if block is None else block, nbytes)
+                lent.append(np.asarray(owned))
+        except (MemoryError, OSError) as error:
+            with self._locked():
+                self._in_use_bytes -= size * (count - len(lent))
+            raise MemoryError(f"no memory for a buffer of {size:,} bytes: {error}") from error
+        return lent
 
     @property
     def idle_bytes(self) -> int:
@@ -117,18 +128,6 @@ class BufferPool:
             return None
         self._idle_bytes -= size
         return idle.pop()[1]
-
-    def _allocate(self, size: int) -> NDArray[np.uint8]:
-        try:
-            if size >= _MAPPED_BYTES:
-                return _map(size)
-            raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
-        except (MemoryError, OSError) as error:
-            with self._locked():
-                self._in_use_bytes -= size
-            raise MemoryError(f"no memory for a buffer of {size:,} bytes: {error}") from error
-        start = -int(raw.ctypes.data) % ALIGNMENT_BYTES
-        return raw[start : start + size]
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -165,6 +164,14 @@ class BufferPool:
             size, idle = min(((s, d) for s, d in self._idle.items() if d), key=lambda entry: entry[1][0][0])
             idle.popleft()
             self._idle_bytes -= size
+
+
+def _allocate(size: int) -> NDArray[np.uint8]:
+    if size >= _MAPPED_BYTES:
+        return _map(size)
+    raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
+    start = -int(raw.ctypes.data) % ALIGNMENT_BYTES
+    return raw[start : start + size]
 
 
 def _map(size: int) -> NDArray[np.uint8]:

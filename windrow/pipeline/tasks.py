@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
 from windrow.core.memory import BufferPool
-from windrow.core.source import BlockAddress, BlockPart, BlockReader, can_scatter
+from windrow.core.source import BlockAddress, BlockPart, BlockReader
 from windrow.pipeline.cache.disk import DiskCache
 from windrow.pipeline.cache.reader import CacheReport, CachingReader, Tables
 from windrow.pipeline.damage import Damage, find_damage, late_damage
@@ -152,7 +150,7 @@ def run_task(
     tables: Sequence[pa.Table] | None,
     pool: BufferPool,
     cached: Sequence[Tables] = (),
-    between: Callable[[], None] | None = None,
+    between: Callable[[], None] = lambda: None,
 ) -> tuple[TaskReport, list[pa.Table] | MapOutput, list[Tables]]:
     """Run one task.
 
@@ -189,8 +187,7 @@ def run_task(
                 if ordering is None:
                     kept.append(part)
                 elif part.num_rows:
-                    part = part if between is None else _PausingPart(part, between)
-                    _group_part(part, ordering, ordering.offsets[at] + block_rows, output, pool)
+                    _group_part(part, ordering, ordering.offsets[at] + block_rows, output, pool, between)
                 block_rows += part.num_rows
             _check_rows(task, at, block_rows)
             seen.rows.append(block_rows)
@@ -202,30 +199,6 @@ def run_task(
     told = (start_time, time.time(), reader.report(), tuple(seen.damaged))
     report = TaskReport(tuple(seen.rows), sizes, seen.schema, *told)
     return report, (kept if ordering is None else output), reader.kept
-
-
-@dataclass(frozen=True)
-class _PausingPart:
-    """Rows that call before each column."""
-
-    part: BlockPart
-    between: Callable[[], None]
-
-    @property
-    def num_rows(self) -> int:
-        return self.part.num_rows
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.part.schema
-
-    def select(self, columns: list[int]) -> pa.Table:
-        self.between()
-        return self.part.select(columns)
-
-    def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
-        self.between()
-        return can_scatter(self.part) and self.part.scatter(column, targets, out)
 
 
 class _Seen:
@@ -285,10 +258,17 @@ def _check_rows(task: Task, at: int, rows: int) -> None:
         )
 
 
-def _group_part(part: BlockPart, ordering: Ordering, first: int, output: MapOutput, pool: BufferPool) -> None:
+def _group_part(
+    part: BlockPart,
+    ordering: Ordering,
+    first: int,
+    output: MapOutput,
+    pool: BufferPool,
+    between: Callable[[], None],
+) -> None:
     epoch_rows = ordering.order.epoch_rows(first, first + part.num_rows)
     sources, runs, places, slice_starts = assign_all(ordering.layouts, epoch_rows)
-    pieces = group_rows(part, sources, runs, places, slice_starts, pool)
+    pieces = group_rows(part, sources, runs, places, slice_starts, pool, between)
     for pieces_of_slice, piece in zip(chain.from_iterable(output), pieces, strict=True):
         if piece.num_rows:
             pieces_of_slice.append(piece)

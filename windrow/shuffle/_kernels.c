@@ -20,7 +20,7 @@ typedef struct {
     } while (0)
 
 /* Put row i of `source` at row targets[i] of `out`; rows have `width` bytes. */
-EXPORT void windrow_scatter(int64_t width, int64_t count, const char *source, const uint32_t *targets, char *out) {
+static void scatter(int64_t width, int64_t count, const char *source, const uint32_t *targets, char *out) {
     switch (width) {
     case 1: SCATTER(uint8_t); break;
     case 2: SCATTER(uint16_t); break;
@@ -30,6 +30,47 @@ EXPORT void windrow_scatter(int64_t width, int64_t count, const char *source, co
     default:
         for (int64_t i = 0; i < count; i++) memcpy(out + targets[i] * width, source + i * width, width);
     }
+}
+
+/* Four columns of a width go side by side: a line of the cache then takes two or four of their values at once. */
+enum { ABREAST = 4 };
+
+#define SCATTER_ABREAST(WORD)                                                     \
+    do {                                                                          \
+        typedef struct { WORD a, b, c, d; } row;                                  \
+        const WORD *a = (const WORD *)sources[0], *b = (const WORD *)sources[1];  \
+        const WORD *c = (const WORD *)sources[2], *d = (const WORD *)sources[3];  \
+        row *to = (row *)out;                                                     \
+        for (int64_t i = 0; i < count; i++) to[targets[i]] = (row){a[i], b[i], c[i], d[i]}; \
+    } while (0)
+
+static void scatter_abreast(int64_t width, int64_t count, const char *const *sources, const uint32_t *targets, char *out) {
+    if (width == 4)
+        SCATTER_ABREAST(uint32_t);
+    else
+        SCATTER_ABREAST(uint64_t);
+}
+
+#define PART(WORD)                                                                \
+    do {                                                                          \
+        typedef struct { WORD a, b, c, d; } row;                                  \
+        WORD *a = (WORD *)outs[0], *b = (WORD *)outs[1], *c = (WORD *)outs[2], *d = (WORD *)outs[3]; \
+        const row *from = (const row *)source;                                    \
+        for (int64_t i = 0; i < count; i++) {                                     \
+            row values = from[i];                                                 \
+            a[i] = values.a;                                                      \
+            b[i] = values.b;                                                      \
+            c[i] = values.c;                                                      \
+            d[i] = values.d;                                                      \
+        }                                                                         \
+    } while (0)
+
+/* Give four columns that lie side by side their values. */
+static void part(int64_t width, int64_t count, const char *source, char *const *outs) {
+    if (width == 4)
+        PART(uint32_t);
+    else
+        PART(uint64_t);
 }
 
 #define COUNT(WORD)                                                              \
@@ -58,6 +99,37 @@ EXPORT void windrow_group(int64_t width, int64_t count, const void *runs, int64_
     if (width == 2) PLACE(uint16_t) else PLACE(uint32_t)
 }
 
+/* Put row i of each column at row targets[i] of its pieces laid end to end.
+ *
+ * outs has the pieces' addresses, those of the first column first. Rows go by way of `scratch`,
+ * which stays in the cache: each of the pieces' pages is then written once, in order. With
+ * `abreast` it has room for four columns, of 4 or 8 bytes.
+ */
+EXPORT void windrow_group_columns(int64_t columns, int64_t width, int64_t count, const int64_t *sources,
+                                  const uint32_t *targets, char *scratch, int64_t abreast, int64_t pieces,
+                                  const int64_t *rows, const int64_t *outs) {
+    int64_t column = 0;
+    for (; abreast && column + ABREAST <= columns; column += ABREAST) {
+        const char *from = scratch, *each[ABREAST];
+        for (int k = 0; k < ABREAST; k++) each[k] = (const char *)(intptr_t)sources[column + k];
+        scatter_abreast(width, count, each, targets, scratch);
+        for (int64_t piece = 0; piece < pieces; piece++) {
+            char *to[ABREAST];
+            for (int k = 0; k < ABREAST; k++) to[k] = (char *)(intptr_t)outs[(column + k) * pieces + piece];
+            part(width, rows[piece], from, to);
+            from += ABREAST * width * rows[piece];
+        }
+    }
+    for (; column < columns; column++) {
+        const char *from = scratch;
+        scatter(width, count, (const char *)(intptr_t)sources[column], targets, scratch);
+        for (int64_t piece = 0; piece < pieces; piece++) {
+            memcpy((char *)(intptr_t)outs[column * pieces + piece], from, width * rows[piece]);
+            from += width * rows[piece];
+        }
+    }
+}
+
 /* How many places of [0, rows) are named exactly once; `seen` has a byte for each row.
  *
  * Returns -1 when a place is named twice or lies outside.
@@ -80,17 +152,30 @@ EXPORT int64_t windrow_check_places(int64_t parts, const int64_t *places, const 
 /* Put the rows of all parts in their places, column by column.
  *
  * Column c of part p begins at bases[p] + c * strides[p]. Rows are scattered into `scratch`,
- * which stays in the cache, and copied out in order: fresh lines are then written once.
- * Without `scratch`, for rows that are whole lines themselves, they go there at once.
+ * which stays in the cache, and copied out in order: fresh lines are then written once. With
+ * `abreast` it has room for four columns, of 4 or 8 bytes. Without `scratch`, for rows that are
+ * whole lines themselves, they go there at once.
  */
 EXPORT void windrow_place(int64_t parts, const int64_t *bases, const int64_t *strides, const int64_t *places,
                           const int64_t *counts, int64_t columns, int64_t width, int64_t rows, char *scratch,
-                          const int64_t *outs) {
-    for (int64_t column = 0; column < columns; column++) {
+                          int64_t abreast, const int64_t *outs) {
+    int64_t column = 0;
+    for (; abreast && column + ABREAST <= columns; column += ABREAST) {
+        const char *each[ABREAST];
+        char *to[ABREAST];
+        for (int64_t p = 0; p < parts; p++) {
+            for (int k = 0; k < ABREAST; k++)
+                each[k] = (const char *)(intptr_t)bases[p] + (column + k) * strides[p];
+            scatter_abreast(width, counts[p], each, (const uint32_t *)(intptr_t)places[p], scratch);
+        }
+        for (int k = 0; k < ABREAST; k++) to[k] = (char *)(intptr_t)outs[column + k];
+        part(width, rows, scratch, to);
+    }
+    for (; column < columns; column++) {
         char *out = (char *)(intptr_t)outs[column], *to = scratch ? scratch : out;
-        for (int64_t part = 0; part < parts; part++) {
-            const char *source = (const char *)(intptr_t)bases[part] + column * strides[part];
-            windrow_scatter(width, counts[part], source, (const uint32_t *)(intptr_t)places[part], to);
+        for (int64_t p = 0; p < parts; p++) {
+            const char *source = (const char *)(intptr_t)bases[p] + column * strides[p];
+            scatter(width, counts[p], source, (const uint32_t *)(intptr_t)places[p], to);
         }
         if (scratch) memcpy(out, scratch, width * rows);
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -34,6 +34,8 @@ __all__ = ["group_rows"]
 # Scattering reads in order and writes one stream a run, which beats gathering for
 # words of this size and more; below it the 8-byte row numbers are most of the traffic.
 _SCATTER_WIDTHS = (8, 16)
+# about a millisecond's work
+_TOGETHER_BYTES = 4 << 20
 
 RunIds = NDArray[np.uint16 | np.uint32]
 
@@ -45,6 +47,7 @@ def group_rows(
     places: NDArray[np.uint32],
     slice_starts: NDArray[np.int64],
     pool: BufferPool,
+    pause: Callable[[], None] = lambda: None,
 ) -> list[Piece]:
     """Group entries by run, in their given order within a run, into one piece a slice.
 
@@ -65,6 +68,8 @@ def group_rows(
     pool
         Where memory comes from: one buffer for a piece's plain columns and places,
         and one for the null flags of each column that holds nulls.
+    pause
+        Called every few milliseconds, between columns.
 
     Raises
     ------
@@ -77,25 +82,18 @@ def group_rows(
     grouping = _group_entries(runs, slice_starts)
     moving = grouping if rows is None else grouping.through(rows, table.num_rows)
     arenas = [_Arena.of(table.schema, rows_of_piece, pool) for rows_of_piece in grouping.piece_rows]
-    grouping.move(places, [arena.places for arena in arenas], pool)
+    grouping.move([places], [[arena.places for arena in arenas]], pool)
     others: list[dict[int, pa.Array]] = [{} for _ in arenas]
-    stacked = {
-        number: (at, place)
-        for at, numbers in enumerate(stack_columns(table.schema))
-        for place, number in enumerate(numbers)
-    }
+    stacks = _Stacks(table, moving, arenas, pool, pause)
     for number, name in enumerate(table.schema.names):
-        if number in stacked and moving.decode(table, number, _rows_of(arenas, stacked[number]), pool):
+        if number in stacks.places:
+            stacks.add(number)
             continue
+        pause()
         column = join(table.select([number]))
-        if number not in stacked:
-            for moved, array in zip(others, moving.move_other(column, name, pool), strict=True):
-                moved[number] = array
-            continue
-        valid = validity_of(column)
-        if valid is not None:
-            moving.move(valid, [arena.take_validity(number, pool) for arena in arenas], pool)
-        moving.move(words_of(column), _rows_of(arenas, stacked[number]), pool)
+        for moved, array in zip(others, moving.move_other(column, name, pool), strict=True):
+            moved[number] = array
+    stacks.finish()
     return [
         Piece(
             schema=table.schema,
@@ -109,10 +107,67 @@ def group_rows(
     ]
 
 
-def _rows_of(arenas: Sequence[_Arena], column: tuple[int, int]) -> list[PlainRows]:
-    """Where each piece has the rows of a column, given its stack and place there."""
-    at, place = column
-    return [arena.stacks[at][place] for arena in arenas]
+class _Stacks:
+    """Moves the columns that are stacked.
+
+    What a part decodes is moved column by column, while it is in the cache. What lies in memory
+    is moved together, so that the interpreter's lock is given up once for many columns.
+    """
+
+    def __init__(
+        self,
+        part: BlockPart,
+        moving: _Grouping,
+        arenas: Sequence[_Arena],
+        pool: BufferPool,
+        pause: Callable[[], None],
+    ) -> None:
+        self._part, self._moving, self._arenas, self._pool, self._pause = part, moving, arenas, pool, pause
+        self._decodes = can_scatter(part)
+        self._waiting: dict[int, list[int]] = {}
+        self.places = {
+            number: (stack, place)
+            for stack, numbers in enumerate(stack_columns(part.schema))
+            for place, number in enumerate(numbers)
+        }
+
+    def add(self, number: int) -> None:
+        """Move a column, now or with others of its stack."""
+        if self._decodes:
+            self._pause()
+            if self._moving.decode(self._part, number, self._outs(number), self._pool):
+                return
+        stack, _ = self.places[number]
+        waiting = self._waiting.setdefault(stack, [])
+        waiting.append(number)
+        column_bytes = row_bytes(self._outs(number)[0]) * self._part.num_rows
+        if self._decodes or len(waiting) * column_bytes >= _TOGETHER_BYTES:
+            self._move(self._waiting.pop(stack))
+
+    def finish(self) -> None:
+        """Move what has waited for others."""
+        for numbers in self._waiting.values():
+            self._move(numbers)
+
+    def _outs(self, number: int) -> list[PlainRows]:
+        """Where each piece has the rows of a column."""
+        stack, place = self.places[number]
+        return [arena.stacks[stack][place] for arena in self._arenas]
+
+    def _move(self, numbers: list[int]) -> None:
+        self._pause()
+        table = self._part.select(numbers)
+        columns = [
+            column.chunk(0) if column.num_chunks == 1 else join(table.select([at]))
+            for at, column in enumerate(table.columns)
+        ]
+        for number, column in zip(numbers, columns, strict=True):
+            valid = validity_of(column)
+            if valid is not None:
+                flags = [arena.take_validity(number, self._pool) for arena in self._arenas]
+                self._moving.move([valid], [flags], self._pool)
+        outs = [self._outs(number) for number in numbers]
+        self._moving.move([words_of(column) for column in columns], outs, self._pool)
 
 
 def _batch_of(schema: pa.Schema, columns: dict[int, pa.Array]) -> pa.RecordBatch:
@@ -210,17 +265,23 @@ class _Grouping:
         _copy_out(rows_view(scratch, row_bytes(outs[0])), outs)
         return True
 
-    def move(self, values: PlainRows, outs: Sequence[PlainRows], pool: BufferPool) -> None:
-        """Write a column's rows to each piece, the faster way."""
-        if self.targets is None or not (self._is_compiled or _scatters(values)):
-            self.gather(values, outs)
+    def move(
+        self, columns: Sequence[PlainRows], outs: Sequence[Sequence[PlainRows]], pool: BufferPool
+    ) -> None:
+        """Write columns of one width to each piece, the faster way; ``outs`` has the pieces of each."""
+        if self.targets is not None and self._is_compiled:
+            scratch = pool.take(kernels.scratch_bytes(row_bytes(columns[0]), len(columns[0]), len(columns)))
+            kernels.group_columns(
+                [np.ascontiguousarray(values) for values in columns], self.targets, scratch, outs
+            )
             return
-        scratch = pool.take(values.nbytes).view(values.dtype).reshape(values.shape)
-        if self._is_compiled:
-            kernels.scatter(np.ascontiguousarray(values), self.targets, scratch)
-        else:
+        for values, out in zip(columns, outs, strict=True):
+            if self.targets is None or not _scatters(values):
+                self.gather(values, out)
+                continue
+            scratch = pool.take(values.nbytes).view(values.dtype).reshape(values.shape)
             scratch[self.targets] = values
-        _copy_out(scratch, outs)
+            _copy_out(scratch, out)
 
     def move_other(self, column: pa.Array, name: str, pool: BufferPool) -> Iterator[pa.Array]:
         """Make each piece's rows of a column that is no plain memory."""

@@ -15,17 +15,20 @@ from numpy.typing import NDArray
 
 from windrow.core.native import address_of, load_library
 
-__all__ = ["LIBRARY", "MOST_ROWS", "check_places", "group", "place", "scatter", "walk"]
+__all__ = ["LIBRARY", "MOST_ROWS", "check_places", "group", "group_columns", "place", "scratch_bytes", "walk"]
 
 # Rows of one call are numbered with 32 bits.
 MOST_ROWS = 2**32 - 1
 
+# Columns that are moved side by side, their widths, and the memory that does not leave the cache.
+_ABREAST, _ABREAST_WIDTHS, _ABREAST_BYTES = 4, (4, 8), 4 * 2**20
+
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
-    "windrow_scatter": ([_INT, _INT, *[_POINTER] * 3], None),
+    "windrow_group_columns": ([*[_INT] * 3, *[_POINTER] * 3, *[_INT] * 2, *[_POINTER] * 2], None),
     "windrow_group": ([_INT, _INT, _POINTER, _INT, _INT, *[_POINTER] * 3], None),
     "windrow_check_places": ([_INT, _POINTER, _POINTER, _INT, _POINTER], _INT),
-    "windrow_place": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _POINTER, _POINTER], None),
+    "windrow_place": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _POINTER, _INT, _POINTER], None),
     "windrow_text_offsets": ([_INT, _INT, *[_POINTER] * 3, _INT, _INT, _POINTER], _INT),
     "windrow_text": ([_INT, _INT, *[_POINTER] * 4, _INT, _INT, _POINTER, _POINTER], None),
     "windrow_walk": ([_INT, _INT, _POINTER, _POINTER, ctypes.c_uint64, _INT, _INT, _POINTER], None),
@@ -33,10 +36,48 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
 LIBRARY: Any = load_library("windrow.shuffle._kernels", _FUNCTIONS)
 
 
-def scatter(values: NDArray[Any], targets: NDArray[np.uint32], out: NDArray[Any]) -> None:
-    """Put row i of ``values`` at row ``targets[i]`` of ``out``; both are contiguous."""
-    width = values.nbytes // max(1, len(values))
-    LIBRARY.windrow_scatter(width, len(values), address_of(values), address_of(targets), address_of(out))
+def scratch_bytes(width: int, rows: int, columns: int) -> int:
+    """The memory by way of which columns go: for four at once, where that stays in the cache."""
+    abreast = _ABREAST * width * rows
+    together = width in _ABREAST_WIDTHS and columns >= _ABREAST and abreast <= _ABREAST_BYTES
+    return abreast if together else width * rows
+
+
+def group_columns(
+    columns: Sequence[NDArray[Any]],
+    targets: NDArray[np.uint32],
+    scratch: NDArray[np.uint8],
+    outs: Sequence[Sequence[NDArray[Any]]],
+) -> None:
+    """Put row i of each column at row ``targets[i]`` of its pieces laid end to end.
+
+    Parameters
+    ----------
+    columns
+        Contiguous, of equal shape.
+    targets
+        (rows,) ranks.
+    scratch
+        Memory as `scratch_bytes` says.
+    outs
+        The pieces of each column, all of them contiguous.
+    """
+    count = len(targets)
+    rows = np.array([len(piece) for piece in outs[0]], np.int64)
+    sources = np.array([address_of(column) for column in columns], np.int64)
+    addresses = np.array([address_of(piece) for pieces in outs for piece in pieces], np.int64)
+    LIBRARY.windrow_group_columns(
+        len(columns),
+        columns[0].nbytes // max(1, count),
+        count,
+        address_of(sources),
+        address_of(targets),
+        address_of(scratch),
+        scratch.nbytes > columns[0].nbytes,
+        len(rows),
+        address_of(rows),
+        address_of(addresses),
+    )
 
 
 def group(
@@ -92,7 +133,7 @@ def place(
     places, counts
         (parts,) the address of the places of its rows, and how many there are.
     scratch
-        Memory for one column; None to write each row where it goes at once.
+        Memory as `scratch_bytes` says; None to write each row where it goes at once.
     outs
         Where each column goes.
     """
@@ -108,6 +149,7 @@ def place(
         outs[0].nbytes // max(1, rows),
         rows,
         None if scratch is None else address_of(scratch),
+        scratch is not None and scratch.nbytes > outs[0].nbytes,
         address_of(addresses),
     )
 

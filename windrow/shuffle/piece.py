@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.native import address_of
 from windrow.shuffle.plain import PlainRows, list_rows_of, word_bytes, wrap_words
 
 __all__ = ["Piece", "other_columns", "stack_columns"]
@@ -58,6 +60,15 @@ class Piece:
         """Bytes of memory that the piece holds."""
         arrays: list[PlainRows] = [self.run_starts, self.places, *self.stacks, *self.validity.values()]
         return int(self.others.nbytes) + sum(array.nbytes for array in arrays)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # what is kept beside the fields are addresses and views, which do not travel
+        return Piece, tuple(getattr(self, each.name) for each in fields(self))
+
+    @cached_property
+    def addresses(self) -> tuple[int, tuple[int, ...]]:
+        """Where its places and each of its stacks begin."""
+        return address_of(self.places), tuple(address_of(stack) for stack in self.stacks)
 
     @cached_property
     def lists(self) -> tuple[PlainRows | None, ...]:

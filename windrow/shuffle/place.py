@@ -114,7 +114,8 @@ class _Places:
 
     @cached_property
     def _addresses(self) -> NDArray[np.int64]:
-        return np.array([address_of(given) for given in self._given], np.int64)
+        width = np.dtype(np.uint32).itemsize
+        return np.array([span.piece.addresses[0] + width * span.start for span in self._spans], np.int64)
 
     @cached_property
     def sources(self) -> NDArray[np.int64]:
@@ -129,13 +130,14 @@ class _Places:
         """Each column of a stack in place order, in a buffer of its own."""
         stacks = [span.piece.stacks[at] for span in self._spans]
         width = row_bytes(stacks[0][0])
-        outs = [rows_view(pool.take(width * self._row_count), width) for _ in stacks[0]]
+        outs = [
+            rows_view(memory, width) for memory in pool.take_each(width * self._row_count, len(stacks[0]))
+        ]
         if kernels.LIBRARY is None:
             parts = [stack[:, span.rows] for stack, span in zip(stacks, self._spans, strict=True)]
             _take_stack(parts, self.sources, outs, pool)
         else:
-            firsts = zip(stacks, self._spans, strict=True)
-            bases = [address_of(stack) + span.start * width for stack, span in firsts]
+            bases = [span.piece.addresses[1][at] + span.start * width for span in self._spans]
             self._place(bases, [stack.strides[0] for stack in stacks], outs, width, pool)
         return outs
 
@@ -143,7 +145,8 @@ class _Places:
         self, bases: list[int], strides: list[int], outs: list[PlainRows], width: int, pool: BufferPool
     ) -> None:
         """Let the kernel place the columns of a width, part by part."""
-        scratch = pool.take(width * self._row_count) if width < _LINE_BYTES else None
+        scratch_bytes = kernels.scratch_bytes(width, self._row_count, len(outs))
+        scratch = pool.take(scratch_bytes) if width < _LINE_BYTES else None
         first, step = np.array(bases, np.int64), np.array(strides, np.int64)
         kernels.place(first, step, self._addresses, self._counts, scratch, outs)
 
