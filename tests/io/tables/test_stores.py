@@ -1,6 +1,6 @@
 """Tables in a store that speaks S3, each through its own library's client.
 
-Delta's is not among them: it refuses how this server answers to ranges.
+Delta's refuses how rclone answers to ranges, and has another server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import windrow
-from tests.io.files import S3, read_all
+from tests.io.files import S3, make_bucket, read_all
 
 DATA = pa.table({"x": range(20), "s": [f"s{row}" for row in range(20)]})
 WRONG = "a-wrong-secret"
@@ -91,3 +91,30 @@ def test_over_the_wire(s3: S3, bucket: str, read: Callable[[S3, str, str], Any])
         assert s3.secret not in text
         assert WRONG not in text
         assert s3.key not in text
+
+
+def test_delta_in_a_store(memory_s3: str) -> None:
+    """Through deltalake's own client, log and files."""
+    library = pytest.importorskip("deltalake")
+    options = {
+        "aws_access_key_id": S3.key,
+        "aws_secret_access_key": S3.secret,
+        "aws_endpoint_url": memory_s3,
+        "aws_region": "us-east-1",
+        "aws_allow_http": "true",
+        "aws_s3_allow_unsafe_rename": "true",
+    }
+    make_bucket(memory_s3, "delta")
+    for part in (DATA.slice(0, 12), DATA.slice(12)):
+        library.write_deltalake("s3://delta/t", part, mode="append", storage_options=options)
+    ds = windrow.read_delta("s3://delta/t", storage_options=options)
+    assert sorted(ds.to_numpy()["x"].tolist()) == list(range(20))
+    pipe = ds.repeat(1).random_shuffle_each_window(seed=1).options(executor="threads", progress=False)
+    assert sorted(x for batch in pipe.iter_batches() for x in batch["x"].tolist()) == list(range(20))
+    assert windrow.read_delta("s3://delta/t", storage_options=options, version=0).count() == 12
+    assert not any(secret in repr(ds) + str(pickle.dumps(ds.schema())) for secret in (S3.key, S3.secret))
+    with pytest.raises(windrow.SourceError) as caught:
+        windrow.read_delta("s3://delta/none", storage_options=options)
+    assert not any(
+        secret in "".join(traceback.format_exception(caught.value)) for secret in (S3.key, S3.secret)
+    )
