@@ -164,6 +164,20 @@ def test_columns_that_share_memory_part_when_writable() -> None:
     assert got["b"].tolist() == [1, 2, 3]
 
 
+class _Unhashable(pa.ExtensionType):  # type: ignore[misc]
+    """As users write them: with equality, so without a hash."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), "windrow.test.unhashable")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> _Unhashable:
+        return cls()
+
+
 @given(arrays(), arrays(types=SHAPED_TYPES), st.booleans(), st.integers(1, 20))
 def test_batches_of_a_span_are_those_of_its_slices(
     first: pa.Array, second: pa.Array, mutable: bool, batch_rows: int
@@ -172,13 +186,14 @@ def test_batches_of_a_span_are_those_of_its_slices(
     numbers = np.arange(rows)
     numbers.flags.writeable = mutable
     columns = {"a": first[:rows], "b": second[:rows], "c": pa.array(numbers), "d": pa.array(numbers)}
+    columns["e"] = _Unhashable().wrap_array(columns["c"])
     span = pa.RecordBatch.from_pydict(columns)
     before = [batch.to_pylist() for batch in (span["a"], span["b"])]
     batches = list(to_numpy_batches(span, batch_rows))
-    starts = range(0, rows, batch_rows) if rows else [0]
+    starts = range(0, rows, batch_rows)
     assert len(batches) == len(starts)
     for start, batch in zip(starts, batches, strict=True):
-        assert list(batch) == list("abcd")
+        assert list(batch) == list("abcde")
         for name, alone in to_numpy(span.slice(start, batch_rows), writable=False).items():
             assert batch[name].flags.writeable
             assert (batch[name].dtype, batch[name].shape) == (alone.dtype, alone.shape)
@@ -187,6 +202,7 @@ def test_batches_of_a_span_are_those_of_its_slices(
         batch["c"][:] = -1
         # nobody else's
         assert (batch["d"] >= 0).all()
+        assert (batch["e"] >= 0).all()
     assert [batch.to_pylist() for batch in (span["a"], span["b"])] == before
 
 

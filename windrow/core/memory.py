@@ -93,16 +93,17 @@ class BufferPool:
             self._in_use_bytes += size * count
             blocks = [self._pop_idle(size) for _ in range(count)]
             self._evict()
-        lent: list[NDArray[np.uint8]] = []
+        leases: list[_Lease] = []
         try:
-            for block in blocks:
-                owned = _Lease(self, _allocate(size) if block is None else block, nbytes)
-                lent.append(np.asarray(owned))
+            leases.extend(
+                _Lease(self, _allocate(size) if block is None else block, nbytes) for block in blocks
+            )
         except (MemoryError, OSError) as error:
             with self._locked():
-                self._in_use_bytes -= size * (count - len(lent))
+                # those that were made give theirs back themselves
+                self._in_use_bytes -= size * (count - len(leases))
             raise MemoryError(f"no memory for a buffer of {size:,} bytes: {error}") from error
-        return lent
+        return [np.asarray(lease) for lease in leases]
 
     @property
     def idle_bytes(self) -> int:

@@ -21,10 +21,18 @@ from windrow.pipeline.transforms import MapBatches, apply_maps
 
 __all__ = ["to_dask"]
 
+_CONVERT = "dataframe.convert-string"
+
 
 def to_dask(chain: Chain, job: Job) -> Any:
     """A block a partition, read when it is computed; shuffled rows, from memory."""
     dask = require("dask.dataframe", "dask", "to_dask()")
+    # dask would write every object as text: arrays, dates and bytes, too
+    with require("dask", "dask", "to_dask()").config.set({_CONVERT: False}):
+        return _to_dask(dask, chain, job)
+
+
+def _to_dask(dask: Any, chain: Chain, job: Job) -> Any:
     if chain.seed is not None:
         frame = collect_frame(chain, job, None, "to_dask()")
         return dask.from_pandas(frame, npartitions=available_cores(), sort=False)

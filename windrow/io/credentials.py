@@ -31,7 +31,7 @@ _SIGNED = re.compile(
     re.IGNORECASE,
 )
 # of filesystems; where they wrap another one
-_INNER = ("fs", "base_fs")
+_INNER = ("fs", "base_fs", "handler")
 # what they have seen is no option
 _SEEN = {"dircache"}
 

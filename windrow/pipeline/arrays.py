@@ -54,6 +54,9 @@ _NUMBERS: dict[pa.DataType, np.dtype[Any]] = {
 
 def fixed_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
     """Return the NumPy type of a fixed-width column without nulls; None for others."""
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        # one that is written in Python has no hash
+        return None
     if pa.types.is_timestamp(arrow_type):
         return np.dtype(f"datetime64[{arrow_type.unit}]")
     if pa.types.is_duration(arrow_type) or pa.types.is_time(arrow_type):
@@ -89,6 +92,8 @@ def writable_view(array: pa.Array) -> NDArray[Any] | None:
     if pa.types.is_fixed_size_list(kind):
         whole = not array.null_count and writable_view(_children(array)) is not None
         return _fixed_lists(array, True) if whole else None
+    if isinstance(kind, pa.BaseExtensionType):
+        return writable_view(array.storage)
     dtype = fixed_dtype(kind)
     if dtype is None or dtype.kind == "b" or array.null_count or array.type.bit_width != 8 * dtype.itemsize:
         return None

@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
+from windrow.core.extras import require
 from windrow.pipeline.arrays import column_to_numpy, writable_view
 
 if TYPE_CHECKING:
@@ -29,10 +30,12 @@ _ROWS_AT_ONCE = 1024
 
 
 def check_format(batch_format: str) -> None:
-    """Raise PlanError for a format that does not exist."""
+    """Raise PlanError for a format that does not exist, or lacks its library."""
     if batch_format not in get_args(BatchFormat):
         known = ", ".join(repr(name) for name in get_args(BatchFormat))
         raise PlanError(f"batch_format={batch_format!r} is unknown: use one of {known}")
+    if batch_format == "pandas":
+        require("pandas", "pandas", 'batch_format="pandas"')
 
 
 def convert(batch: pa.RecordBatch, batch_format: BatchFormat, *, writable: bool) -> Any:
@@ -57,7 +60,8 @@ def to_numpy(batch: pa.RecordBatch, *, writable: bool) -> dict[str, NDArray[Any]
 def to_numpy_batches(span: pa.RecordBatch, batch_rows: int) -> Iterator[dict[str, NDArray[Any]]]:
     """Convert batches of so many rows, writable, what is plain memory once for all of them."""
     if span.num_rows <= batch_rows:
-        yield to_numpy(span, writable=True)
+        if span.num_rows:
+            yield to_numpy(span, writable=True)
         return
     names = span.schema.names
     views = {name: writable_view(column) for name, column in zip(names, span.columns, strict=True)}
@@ -66,8 +70,8 @@ def to_numpy_batches(span: pa.RecordBatch, batch_rows: int) -> Iterator[dict[str
     for start in range(0, span.num_rows, batch_rows):
         arrays = {name: values[start : start + batch_rows] for name, values in plain.items()}
         if others:
-            arrays |= to_numpy(span.select(others).slice(start, batch_rows), writable=True)
-            arrays = {name: arrays[name] for name in names}
+            converted = to_numpy(span.select(others).slice(start, batch_rows), writable=True)
+            arrays = separate({name: arrays[name] if name in arrays else converted[name] for name in names})
         yield arrays
 
 

@@ -8,9 +8,25 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* What Arrow hands over may begin at any byte, and be of any type. */
+#define LOOSE __attribute__((aligned(1), may_alias))
+
+typedef uint16_t LOOSE loose2;
+typedef uint32_t LOOSE loose4;
+typedef uint64_t LOOSE loose8;
 typedef struct {
     uint64_t low, high;
-} word16;
+} LOOSE loose16;
+typedef int32_t LOOSE offset4;
+typedef int64_t LOOSE offset8;
+
+/* Four columns side by side. */
+typedef struct {
+    uint32_t a, b, c, d;
+} row4;
+typedef struct {
+    uint64_t a, b, c, d;
+} row8;
 
 #define SCATTER(WORD)                                              \
     do {                                                           \
@@ -23,10 +39,10 @@ typedef struct {
 static void scatter(int64_t width, int64_t count, const char *source, const uint32_t *targets, char *out) {
     switch (width) {
     case 1: SCATTER(uint8_t); break;
-    case 2: SCATTER(uint16_t); break;
-    case 4: SCATTER(uint32_t); break;
-    case 8: SCATTER(uint64_t); break;
-    case 16: SCATTER(word16); break;
+    case 2: SCATTER(loose2); break;
+    case 4: SCATTER(loose4); break;
+    case 8: SCATTER(loose8); break;
+    case 16: SCATTER(loose16); break;
     default:
         for (int64_t i = 0; i < count; i++) memcpy(out + targets[i] * width, source + i * width, width);
     }
@@ -35,29 +51,27 @@ static void scatter(int64_t width, int64_t count, const char *source, const uint
 /* Four columns of a width go side by side: a line of the cache then takes two or four of their values at once. */
 enum { ABREAST = 4 };
 
-#define SCATTER_ABREAST(WORD)                                                     \
+#define SCATTER_ABREAST(WORD, ROW)                                                \
     do {                                                                          \
-        typedef struct { WORD a, b, c, d; } row;                                  \
         const WORD *a = (const WORD *)sources[0], *b = (const WORD *)sources[1];  \
         const WORD *c = (const WORD *)sources[2], *d = (const WORD *)sources[3];  \
-        row *to = (row *)out;                                                     \
-        for (int64_t i = 0; i < count; i++) to[targets[i]] = (row){a[i], b[i], c[i], d[i]}; \
+        ROW *to = (ROW *)out;                                                     \
+        for (int64_t i = 0; i < count; i++) to[targets[i]] = (ROW){a[i], b[i], c[i], d[i]}; \
     } while (0)
 
 static void scatter_abreast(int64_t width, int64_t count, const char *const *sources, const uint32_t *targets, char *out) {
     if (width == 4)
-        SCATTER_ABREAST(uint32_t);
+        SCATTER_ABREAST(loose4, row4);
     else
-        SCATTER_ABREAST(uint64_t);
+        SCATTER_ABREAST(loose8, row8);
 }
 
-#define PART(WORD)                                                                \
+#define PART(WORD, ROW)                                                           \
     do {                                                                          \
-        typedef struct { WORD a, b, c, d; } row;                                  \
         WORD *a = (WORD *)outs[0], *b = (WORD *)outs[1], *c = (WORD *)outs[2], *d = (WORD *)outs[3]; \
-        const row *from = (const row *)source;                                    \
+        const ROW *from = (const ROW *)source;                                    \
         for (int64_t i = 0; i < count; i++) {                                     \
-            row values = from[i];                                                 \
+            ROW values = from[i];                                                 \
             a[i] = values.a;                                                      \
             b[i] = values.b;                                                      \
             c[i] = values.c;                                                      \
@@ -68,9 +82,9 @@ static void scatter_abreast(int64_t width, int64_t count, const char *const *sou
 /* Give four columns that lie side by side their values. */
 static void part(int64_t width, int64_t count, const char *source, char *const *outs) {
     if (width == 4)
-        PART(uint32_t);
+        PART(loose4, row4);
     else
-        PART(uint64_t);
+        PART(loose8, row8);
 }
 
 #define COUNT(WORD)                                                              \
@@ -215,13 +229,13 @@ EXPORT int64_t windrow_text_offsets(int64_t width, int64_t parts, const int64_t 
     int64_t total = 0;
     memset(out_offsets, 0, (rows + 1) * width);
     if (width == 4) {
-        LENGTHS(int32_t)
+        LENGTHS(offset4)
         for (int64_t k = 1; k <= rows; k++) {
             total += ((int32_t *)out_offsets)[k];
             ((int32_t *)out_offsets)[k] = (int32_t)total;
         }
     } else {
-        LENGTHS(int64_t)
+        LENGTHS(offset8)
         for (int64_t k = 1; k <= rows; k++) {
             total += ((int64_t *)out_offsets)[k];
             ((int64_t *)out_offsets)[k] = total;
@@ -246,7 +260,7 @@ EXPORT int64_t windrow_text_offsets(int64_t width, int64_t parts, const int64_t 
 EXPORT void windrow_text(int64_t width, int64_t parts, const int64_t *offsets, const int64_t *texts,
                          const int64_t *targets, const int64_t *counts, int64_t first, int64_t rows,
                          const void *out_offsets, char *out) {
-    if (width == 4) COPY_TEXT(int32_t) else COPY_TEXT(int64_t)
+    if (width == 4) COPY_TEXT(offset4) else COPY_TEXT(offset8)
 }
 
 /* --- positions -------------------------------------------------------------------------- */

@@ -34,8 +34,8 @@ __all__ = ["group_rows"]
 # Scattering reads in order and writes one stream a run, which beats gathering for
 # words of this size and more; below it the 8-byte row numbers are most of the traffic.
 _SCATTER_WIDTHS = (8, 16)
-# about a millisecond's work
-_TOGETHER_BYTES = 4 << 20
+# about a millisecond's work, of C or of Python
+_TOGETHER_BYTES, _TOGETHER_COPIES = 4 << 20, 128
 
 RunIds = NDArray[np.uint16 | np.uint32]
 
@@ -140,8 +140,9 @@ class _Stacks:
         stack, _ = self.places[number]
         waiting = self._waiting.setdefault(stack, [])
         waiting.append(number)
-        column_bytes = row_bytes(self._outs(number)[0]) * self._part.num_rows
-        if self._decodes or len(waiting) * column_bytes >= _TOGETHER_BYTES:
+        size_bytes = len(waiting) * self._part.num_rows * word_bytes(self._part.schema.field(number).type)
+        copies = len(waiting) * len(self._arenas)
+        if self._decodes or size_bytes >= _TOGETHER_BYTES or copies >= _TOGETHER_COPIES:
             self._move(self._waiting.pop(stack))
 
     def finish(self) -> None:

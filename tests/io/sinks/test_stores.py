@@ -179,14 +179,18 @@ def test_a_missing_bucket_and_wrong_credentials_are_told_and_not_shown(s3: S3, c
     assert list((s3.directory / "here").rglob("*")) == []
 
 
-@pytest.mark.parametrize("client", ["options", "dirfs", "arrow"])
+@pytest.mark.parametrize("client", ["options", "dirfs", "arrow", "handler"])
 def test_what_a_client_quotes_of_its_credentials_is_not_told(client: str) -> None:
     if client == "arrow":
         filesystem: Any = pa_fs.S3FileSystem(access_key="k-of-it", secret_key="not-shown", region="us-east-1")
     else:
         pytest.importorskip("s3fs")
         filesystem = fsspec.filesystem("s3", key="k-of-it", secret="not-shown")
-        filesystem = DirFileSystem("here", filesystem) if client == "dirfs" else filesystem
+        if client == "dirfs":
+            filesystem = DirFileSystem("here", filesystem)
+        elif client == "handler":
+            handled = pa_fs.PyFileSystem(pa_fs.FSSpecHandler(filesystem))
+            filesystem = pa_fs.SubTreeFileSystem("below", handled)
     store = find_store("here/x", filesystem, None)
     with pytest.raises(SourceError, match="refused for") as caught, mapped_errors(store, "x"):
         raise OSError("refused for k-of-it:not-shown")

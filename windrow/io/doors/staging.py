@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -81,7 +82,13 @@ def stage_tables(
     SourceError
         If there are no tables, other rows than stated, or a table that does not fit the first.
     """
-    folder = LeasedFolder(cache_dir)
+    try:
+        folder = LeasedFolder(cache_dir)
+    except OSError as error:
+        raise SourceError(
+            f"{name}: its rows cannot be staged in cache_dir={os.fspath(cache_dir or tempfile.gettempdir())!r} "
+            f"({error}); give a folder that can be written to"
+        ) from error
     written: list[_Written] = []
     for block in _cut(_conformed(_counted(tables, name, rows), name), target_block_bytes):
         written.append(_write(block, folder.path, len(written), name))

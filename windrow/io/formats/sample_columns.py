@@ -99,7 +99,7 @@ def _integer(raw: pa.Buffer) -> int:
 
 def _npy(raw: pa.Buffer) -> Any:
     array = np.load(io.BytesIO(raw), allow_pickle=False)
-    return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    return np.asarray(array, array.dtype.newbyteorder("="), order="C")
 
 
 def _array_type(extension: str, arrays: Sequence[Any]) -> pa.DataType:

@@ -2,7 +2,8 @@
 
 As readers go by the end of a member's name, so does what is written: ``npy`` is an array, ``json``
 JSON, ``cls`` and the like a number in digits, ``txt`` and the like text. Bytes and text may be called
-anything; text comes back as UTF-8 bytes under other names. A member that is null is left out.
+anything; text comes back as UTF-8 bytes under other names. A member that is null is left out; a row of
+nulls alone would be no sample, and is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import tarfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -77,7 +79,7 @@ class WebDatasetSink:
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
         """Write one file; rows without a ``__key__`` have the file's label and their number in it."""
-        first = 0
+        first, last_key = 0, None
         with (
             compressed(stream, self.compression) as inner,
             tarfile.open(fileobj=inner, mode="w|", format=tarfile.PAX_FORMAT) as archive,
@@ -85,7 +87,10 @@ class WebDatasetSink:
             for table in tables:
                 for start in range(0, table.num_rows, _BATCH_ROWS):
                     rows = table.slice(start, _BATCH_ROWS)
-                    _add_rows(archive, rows, _keys(rows, label, first + start))
+                    keys = _keys(rows, label, first + start)
+                    _refuse_repeated([last_key, *keys])
+                    _add_rows(archive, rows, keys)
+                    last_key = keys[-1]
                 first += table.num_rows
 
 
@@ -101,10 +106,25 @@ def _keys(table: pa.Table, label: str, first: int) -> list[str]:
     return keys
 
 
+def _refuse_repeated(keys: list[str | None]) -> None:
+    """Readers join members of equal keys that follow each other into one sample."""
+    for before, key in pairwise(keys):
+        if before == key:
+            raise PlanError(
+                f"column {KEY!r} has {key!r} in two rows that follow each other, which readers would take for one: "
+                f"make keys unique, or leave the column out"
+            )
+
+
 def _add_rows(archive: tarfile.TarFile, table: pa.Table, keys: list[str]) -> None:
     names = [name for name in table.schema.names if name != KEY]
     members = [_encode(name, table.column(name).combine_chunks()) for name in names]
     for row, key in enumerate(keys):
+        if all(values[row] is None for values in members):
+            raise PlanError(
+                f"row {key!r} has nulls only, and a sample without members is none: filter such rows out, "
+                "or fill their nulls"
+            )
         for name, values in zip(names, members, strict=True):
             data = values[row]
             if data is not None:

@@ -107,7 +107,12 @@ class DiskCache:
         if not tables or not self.has_room:
             return 0
         try:
-            return self._write(self._open(), block, tables)
+            folder = self._open()
+        except OSError as error:
+            self.trouble = f"decoded blocks are not kept, as {self.path} cannot be made: {error}"
+            return 0
+        try:
+            return self._write(folder, block, tables)
         except FileNotFoundError:
             # the run has ended elsewhere, and this is a late task of it
             self._folder = None

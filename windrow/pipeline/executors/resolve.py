@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from windrow.core.extras import require
 from windrow.pipeline.executors.seam import Executor
 from windrow.pipeline.executors.threads import ThreadsExecutor
 
@@ -15,6 +16,7 @@ def resolve_executor(executor: str | Executor) -> Executor:
     if not isinstance(executor, str):
         return executor
     if executor == "ray" or (executor == "auto" and ray_is_initialized()):
+        require("ray", "ray", 'executor="ray"')
         from windrow.pipeline.executors.ray.executor import RayExecutor
 
         return RayExecutor()
