@@ -100,6 +100,24 @@ def test_a_failed_allocation_is_not_counted() -> None:
     assert pool.in_use_bytes == 0
 
 
+def test_where_one_of_several_fails_those_that_were_made_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = BufferPool(1 << 20)
+    warm = pool.take(5000)
+    del warm
+    left = iter([np.empty(5120, np.uint8)])
+
+    def allocate(size: int) -> np.ndarray:
+        try:
+            return next(left)
+        except StopIteration:
+            raise MemoryError from None
+
+    monkeypatch.setattr("windrow.core.memory._allocate", allocate)
+    with pytest.raises(MemoryError, match="5,120 bytes"):
+        pool.take_each(5000, 4)
+    assert pool.in_use_bytes == 0
+
+
 def test_a_buffer_outlives_its_pool() -> None:
     pool = BufferPool(1 << 20)
     buffer = pool.take(1000)

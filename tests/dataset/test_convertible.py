@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,17 @@ def test_dask_has_a_partition_a_block_and_types_of_all() -> None:
     assert shuffled.to_dask().compute(scheduler="synchronous")["x"].tolist() == expected
     doubled = rows.map_batches(lambda b: {"x": b["x"] * 2}).to_dask()
     assert int(doubled["x"].sum().compute(scheduler="synchronous")) == 90
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_dask_keeps_arrays_dates_and_bytes(shuffled: bool) -> None:
+    pytest.importorskip("dask.dataframe")
+    row = {"x": np.ones((2, 2)), "day": datetime.date(2020, 1, 1), "raw": b"\xff", "text": "t"}
+    ds = windrow.from_items([row] * 4, target_block_bytes=60)
+    frame = (ds.repeat(1).random_shuffle_each_window(seed=1) if shuffled else ds).to_dask()
+    for found in frame.compute().to_dict("records"):
+        assert found["x"].tolist() == [[1, 1], [1, 1]]
+        assert (found["day"], found["raw"], found["text"]) == (row["day"], b"\xff", "t")
 
 
 def test_huggingface_round_trip(dataset: windrow.Dataset) -> None:

@@ -26,6 +26,9 @@ def test_range() -> None:
     for bad in (-1, 1.5, True, "3"):
         with pytest.raises(PlanError, match="integer of 0 or more"):
             windrow.range(bad)  # type: ignore[arg-type]
+    for rows, block_rows, text in ((2**70, 2**20, "2\\^62"), (2**62, 1, "make blocks larger")):
+        with pytest.raises(PlanError, match=text):
+            windrow.range(rows, block_rows=block_rows)
 
 
 def test_items_of_arrays_are_tensors_where_shapes_are_equal() -> None:
@@ -36,6 +39,8 @@ def test_items_of_arrays_are_tensors_where_shapes_are_equal() -> None:
 
 
 def test_items_are_refused_by_name() -> None:
+    with pytest.raises(PlanError, match="NoneType gives no items"):
+        windrow.from_items(None)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="1 of 2 items are dicts"):
         windrow.from_items([{"x": 1}, 2])
     with pytest.raises(PlanError, match="no items"):
@@ -234,6 +239,15 @@ def test_generator_schema_and_errors(tmp_path: Path) -> None:
         windrow.from_generator(lambda: iter(()), cache_dir=tmp_path)
     with pytest.raises(PlanError, match="cannot be called"):
         windrow.from_generator(_count(3))  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match=r"must be a pyarrow\.Schema"):
+        windrow.from_generator(lambda: _count(3), schema={"x": "wrong"})
+    taken = windrow.from_generator(
+        lambda: _count(3), schema={"x": pa.int8(), "y": pa.int8(), "text": pa.string()}, cache_dir=tmp_path
+    )
+    assert taken.take()[0] == {"x": 0, "y": None, "text": ""}
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SourceError, match=r"cache_dir='.*file'"):
+        windrow.from_generator(lambda: _count(3), cache_dir=tmp_path / "file")
 
     def broken() -> Iterator[dict[str, int]]:
         yield {"x": 1}
@@ -245,6 +259,17 @@ def test_generator_schema_and_errors(tmp_path: Path) -> None:
         windrow.from_generator(
             lambda: ({"x": i if i < 1024 else "a"} for i in range(1030)), cache_dir=tmp_path
         )
+
+
+@pytest.mark.parametrize("rows", [1023, 1024, 1025])
+def test_a_key_that_later_rows_lack_is_null(rows: int, tmp_path: Path) -> None:
+    items = [*({"a": i, "b": i} for i in range(rows)), {"a": -1}]
+    ds = windrow.from_generator(lambda: iter(items), cache_dir=tmp_path)
+    assert ds.to_arrow().to_pylist() == windrow.from_items(items).to_arrow().to_pylist()
+    items.append({"a": 0, "c": 0})
+    if rows >= 1024:
+        with pytest.raises(SourceError, match="leave others out"):
+            windrow.from_generator(lambda: iter(items), cache_dir=tmp_path)
 
 
 def test_staged_rows_that_are_gone_are_told(tmp_path: Path) -> None:
@@ -311,6 +336,9 @@ def test_dask_partitions_that_differ_are_named() -> None:
         (lambda: windrow.from_huggingface(3), "datasets", "huggingface"),
         (lambda: windrow.range(3).to_tf(), "tensorflow", "tensorflow"),
         (lambda: windrow.range(3).to_dask(), "dask.dataframe", "dask"),
+        (lambda: windrow.range(3).to_pandas(), "pandas", "pandas"),
+        (lambda: windrow.range(3).iter_batches(batch_format="pandas"), "pandas", "pandas"),
+        (lambda: windrow.range(3).repeat(1).options(executor="ray").iterator(), "ray", "ray"),
         (lambda: windrow.range(3).to_huggingface(), "datasets", "huggingface"),
     ],
 )

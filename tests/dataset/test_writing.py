@@ -232,6 +232,59 @@ def test_what_is_there_is_refused_added_to_or_replaced(numbers: Path, tmp_path: 
     assert rows_of(out) == list(range(60))
 
 
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("out", "link"), ("link", "out"), ("out", "../{}/out"), ("out/a", "inner"), ("out", "link/../out")],
+)
+def test_what_is_read_is_not_replaced_under_another_name(tmp_path: Path, source: str, target: str) -> None:
+    write(tmp_path / "out" / "a" / "0.parquet", pa.table({"x": [1, 2]}))
+    (tmp_path / "link").symlink_to("out")
+    (tmp_path / "inner").symlink_to("out/a")
+    data = windrow.read_parquet(tmp_path / source).options(executor="threads")
+    with pytest.raises(PlanError, match=r"would replace what is being read, .*0\.parquet"):
+        data.write_parquet(f"{tmp_path}/{target.format(tmp_path.name)}", mode="overwrite")
+    assert rows_of(tmp_path / "out") == [1, 2]
+
+
+def test_a_table_is_not_replaced_where_the_filter_leaves_none_of_its_files(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    deltalake.write_deltalake(tmp_path / "t", pa.table({"x": [1, 2]}))
+    data = windrow.read_delta(tmp_path / "t", filter=pc.field("x") > 9).options(executor="threads")
+    with pytest.raises(PlanError, match=r"would replace what is being read, .*\.parquet"):
+        data.write_parquet(tmp_path / "t", mode="overwrite")
+    assert windrow.read_delta(tmp_path / "t").count() == 2
+
+
+def test_mapped_files_are_not_replaced(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_dict({"x": [1, 2]}).save_to_disk(tmp_path / "hf")
+    data = windrow.from_huggingface(datasets.load_from_disk(tmp_path / "hf")).options(executor="threads")
+    with pytest.raises(PlanError, match=r"would replace what is being read, .*\.arrow"):
+        data.write_parquet(tmp_path / "hf", mode="overwrite")
+    assert data.count() == 2
+    data.write_parquet(tmp_path / "out")
+    assert data.write_parquet(tmp_path / "out", mode="overwrite").rows == 2
+
+
+@pytest.mark.parametrize("partition_by", [(), "k"])
+def test_what_is_refused_leaves_no_folders_that_were_not_there(tmp_path: Path, partition_by: Any) -> None:
+    data = windrow.from_items([{"x": 1, "k": 1}, {"x": None, "k": 1}]).options(executor="threads")
+    for folder in ("made/a/b", "there/a"):
+        (tmp_path / "there").mkdir(exist_ok=True)
+        with pytest.raises(PlanError, match="nulls"):
+            data.write_numpy(tmp_path / folder, partition_by=partition_by)
+        assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["there"]
+    with pytest.raises(PlanError, match="nulls"):
+        data.write_numpy(tmp_path / "there", partition_by=partition_by)
+    assert (tmp_path / "there").exists()
+
+
+def test_what_parquet_cannot_hold_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    data = windrow.from_arrow(pa.table({"r": pa.nulls(1, pa.decimal128(5, -2))}))
+    with pytest.raises(PlanError, match=r"column 'r' is decimal128\(5, -2\): .*cast it to another type"):
+        data.write_parquet(tmp_path / "out")
+
+
 def test_what_fails_leaves_nothing_and_replaces_nothing(numbers: Path, tmp_path: Path) -> None:
     data, out = dataset(numbers), tmp_path / "out"
     before = data.write_parquet(out)

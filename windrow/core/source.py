@@ -29,6 +29,7 @@ __all__ = [
     "SourceIdentity",
     "TracingSource",
     "can_scatter",
+    "maps_files",
 ]
 
 
@@ -176,6 +177,14 @@ class ScatteringPart(BlockPart, Protocol):
 def can_scatter(part: BlockPart) -> TypeGuard[ScatteringPart]:
     """Whether a part is a `ScatteringPart`: asked for each column, where ``isinstance`` would take 12 µs."""
     return hasattr(part, "scatter")
+
+
+def maps_files(reader: BlockReader) -> bool:
+    """Whether what `BlockReader.parts` gives may be views of mapped files, which others can write to later.
+
+    What `BlockReader.read` gives never is.
+    """
+    return bool(getattr(reader, "maps_files", False))
 
 
 class BlockReader(Protocol):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from windrow.core.empty import empty_table
 from windrow.core.errors import PlanError
+from windrow.core.extras import require
 from windrow.core.machine import free_memory_bytes
 from windrow.core.sizes import format_bytes
 from windrow.dataset.chain import Chain
@@ -81,6 +82,7 @@ def refuse_large(chain: Chain, who: str, copies: int = 1, room_bytes: int | None
 
 def collect_frame(chain: Chain, job: Job, limit: int | None, who: str) -> Any:
     """The same as a DataFrame."""
+    require("pandas", "pandas", who)
     return to_pandas(_one_batch(collect(chain, job, limit, who, copies=2)))
 
 

@@ -62,7 +62,10 @@ def table_of_items(items: Iterable[Any], who: str, column: str = "item") -> pa.T
     PlanError
         For rows of both kinds, none at all, or values that make no column.
     """
-    rows = list(items)
+    try:
+        rows = list(items)
+    except TypeError as error:
+        raise PlanError(f"{who}: {type(items).__qualname__} gives no items; give a list of rows") from error
     if not rows:
         raise PlanError(f"{who}: there are no items, so nothing tells the columns; give at least one")
     dicts = sum(isinstance(row, Mapping) for row in rows)

@@ -146,6 +146,11 @@ def read_csv(
 
 
 def _check_character(name: str, character: str) -> str:
-    if len(character) != 1 or not character.isascii() or character in "\r\n":
+    if (
+        not isinstance(character, str)
+        or len(character) != 1
+        or not character.isascii()
+        or character in "\r\n"
+    ):
         raise PlanError(f"{name}={character!r}: give one character of ASCII that ends no line")
     return character

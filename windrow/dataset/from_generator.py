@@ -29,7 +29,7 @@ def from_generator(
     *,
     rows: int | None = None,
     batched: bool = False,
-    schema: pa.Schema | None = None,
+    schema: pa.Schema | Mapping[str, pa.DataType] | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
     target_block_bytes: int | str = "64MiB",
 ) -> Dataset:
@@ -86,6 +86,13 @@ def from_generator(
     stated = None if rows is None else as_integer(rows)
     if rows is not None and (stated is None or stated < 0):
         raise PlanError(f"rows={rows!r} must be an integer of 0 or more, or None")
+    if schema is not None and not isinstance(schema, pa.Schema):
+        try:
+            schema = pa.schema(schema)
+        except (TypeError, ValueError) as error:
+            raise PlanError(
+                f"schema={schema!r} must be a pyarrow.Schema, or a dict of types by column"
+            ) from error
     size = parse_bytes(target_block_bytes, "target_block_bytes")
     name = f"from_generator({function_name(fn)})"
     tables = _tables(_called(fn, name), name, batched=batched, schema=schema)
@@ -107,7 +114,18 @@ def _tables(
         yield empty_table(schema)
     for item in items:
         table = _table(item, name, batched=batched)
-        yield _of_rows([item, *islice(items, _ROWS_AT_ONCE - 1)], name) if table is None else table
+        if table is None:
+            # as within the first rows, a key that a row lacks is null there
+            table = _filled(_of_rows([item, *islice(items, _ROWS_AT_ONCE - 1)], name), schema)
+        schema = table.schema if schema is None else schema
+        yield table
+
+
+def _filled(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
+    for field in schema or ():
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table
 
 
 def _table(item: Any, name: str, *, batched: bool) -> pa.Table | None:

@@ -11,6 +11,8 @@ from windrow.pipeline.integers import as_integer
 
 __all__ = ["range"]
 
+_MOST, _MOST_BLOCKS = 2**62, 10**7
+
 
 def range(n: int, *, block_rows: int = 2**20) -> Dataset:
     """Return the numbers from 0 to ``n`` - 1 as column ``"id"``, int64; made when they are read.
@@ -35,6 +37,12 @@ def range(n: int, *, block_rows: int = 2**20) -> Dataset:
     (10, 3, [{'id': 0}, {'id': 1}])
     """
     number = as_integer(n)
-    if number is None or number < 0:
-        raise PlanError(f"range({n!r}): n must be an integer of 0 or more")
-    return Dataset(Chain(count_up(number, check_count(block_rows, "block_rows"))))
+    if number is None or not 0 <= number <= _MOST:
+        raise PlanError(f"range({n!r}): n must be an integer of 0 or more, and at most 2^62")
+    size = check_count(block_rows, "block_rows")
+    if number // size > _MOST_BLOCKS:
+        raise PlanError(
+            f"range({n!r}) has {number // size:,} blocks of block_rows={size:,}, each of which is listed: "
+            "make blocks larger"
+        )
+    return Dataset(Chain(count_up(number, size)))

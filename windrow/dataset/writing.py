@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.core.errors import PlanError
 from windrow.core.sizes import parse_bytes
+from windrow.core.source import Source
 from windrow.dataset.chain import Chain
 from windrow.dataset.head import find_schema
+from windrow.io.listed import ListedSource
 from windrow.io.sinks.committing import Mode, WriteJob, abandon, begin, commit, list_replaced
 from windrow.io.sinks.layout import Layout
 from windrow.io.sinks.sink import Sink
@@ -19,6 +21,7 @@ from windrow.io.sinks.target import find_store
 from windrow.io.sinks.writing import write_empty
 from windrow.io.sinks.written import WriteResult, WrittenFile
 from windrow.io.source import FileSource
+from windrow.io.tables.source import TableSource
 
 __all__ = ["WriteRequest", "write"]
 
@@ -90,23 +93,23 @@ def write(
     schema = find_schema(chain)
     request.sink.check(layout.stored(schema))
     store = find_store(request.path, request.filesystem, request.storage_options)
-    replaced = list_replaced(store, request.mode, _sources(chain))
+    replaced = list_replaced(store, request.mode, _find_read(chain.source))
     job = WriteJob(os.urandom(_NAME_BYTES).hex(), store, request.sink, schema, layout.partition_by)
-    begin(store, replaced)
+    made = begin(store, replaced)
     try:
         # a directory without files is none to readers
         files = write_files(job) or [write_empty(job, layout)]
         return commit(job, files, replaced)
     except BaseException:
         with suppress(Exception):
-            abandon(job)
+            abandon(job, made)
         raise
 
 
-def _sources(chain: Chain) -> set[str]:
-    """The paths of the files that are read."""
-    source = chain.source
-    if not isinstance(source, FileSource):
-        return set()
-    manifest = source.manifest
-    return {source.files.name(manifest.path(at)) for at in range(manifest.fragments)}
+def _find_read(source: Source) -> Collection[str]:
+    """The paths of the files and folders that are read."""
+    found = set(source.reads) if isinstance(source, (ListedSource, TableSource)) else set()
+    if isinstance(source, FileSource):
+        manifest = source.manifest
+        found.update(source.files.name(manifest.path(at)) for at in range(manifest.fragments))
+    return found

@@ -47,6 +47,8 @@ class ListedSource:
         What blocks are cut from: files, record batches, objects.
     filter_digest
         A digest of the filter that the reader applies; empty without one.
+    reads
+        The files and folders that the reader needs, which no write may replace.
     """
 
     name: str
@@ -59,6 +61,7 @@ class ListedSource:
     block_bytes: int
     fragments: int
     filter_digest: str = ""
+    reads: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.describe()}"

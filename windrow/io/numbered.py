@@ -21,6 +21,7 @@ from windrow.core.source import (
     SourceIdentity,
     TracingSource,
     can_scatter,
+    maps_files,
 )
 from windrow.io.origins import kept_rows
 
@@ -73,6 +74,11 @@ class NumberedReader:
     def distant(self) -> bool:
         """Whether the inner reader waits for a store."""
         return isinstance(self.inner, DistantReader) and self.inner.distant
+
+    @property
+    def maps_files(self) -> bool:
+        """Whether the inner reader's parts are views of files."""
+        return maps_files(self.inner)
 
     def read(self, address: BlockAddress) -> pa.Table:
         """Read one block."""

@@ -149,8 +149,11 @@ def test_newlines_behind_the_beginning(tmp_path: Path, lead: int, monkeypatch: p
     text = "s\n" + "x\n" * 20 + "y" * lead + '\n"one\ntwo"\n' + "z\n" * 9
     write_files(tmp_path, {"a.csv": text.encode()})
     ds = windrow.read_csv(tmp_path, target_block_bytes=1)
-    with pytest.raises(DamagedBlockError, match="newlines_in_values=True"):
+    with pytest.raises(windrow.SourceError, match="newlines_in_values=True"):
         all_rows(ds)
+    skipping = ds.repeat(1).options(on_error="skip", executor="threads", progress=False)
+    with pytest.raises(windrow.SourceError, match="newlines_in_values=True"):
+        list(skipping.iter_rows())
 
 
 @pytest.mark.usefixtures("small_ranges")
@@ -187,7 +190,12 @@ def test_encodings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write_files(tmp_path, {"a.csv": text.encode(encoding)})
         assert all_rows(windrow.read_csv(tmp_path, encoding=encoding)) == rows, encoding
     write_files(tmp_path, {"a.csv": text.encode("latin-1")})
-    assert windrow.read_csv(tmp_path).schema().field("name").type == pa.binary(), "as pyarrow does"
+    with pytest.raises(
+        windrow.SourceError, match=r"a\.csv, column 'name'.*encoding=.*'name': pa\.binary\(\)"
+    ):
+        windrow.read_csv(tmp_path)
+    stored = windrow.read_csv(tmp_path, dtypes={"name": pa.binary()})
+    assert all_rows(stored) == [{**row, "name": str(row["name"]).encode("latin-1")} for row in rows]
     with pytest.raises(windrow.SourceError, match=r"a\.csv.*'name'.*UTF8"):
         windrow.read_csv(tmp_path, dtypes={"name": pa.string()})
     with pytest.raises(windrow.PlanError, match="encoding='klingon'"):

@@ -185,3 +185,12 @@ def test_empty_files(tmp_path: Path) -> None:
         windrow.read_json(tmp_path)
     ds = windrow.read_json(tmp_path, dtypes={"x": pa.int8()})
     assert (ds.columns(), ds.count(), ds.take()) == (["x"], 0, [])
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.float64(), 2), pa.struct([("a", pa.list_(pa.list_(pa.float64(), 2)))])]
+)
+def test_lists_of_a_fixed_size_are_refused(tmp_path: Path, kind: pa.DataType) -> None:
+    write_files(tmp_path, {"a.jsonl": b'{"v": [1, 2]}\n'})
+    with pytest.raises(windrow.PlanError, match=r"for 'v'.*give pa.list_ of double.*cast after reading"):
+        windrow.read_json(tmp_path, dtypes={"v": kind})

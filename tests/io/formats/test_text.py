@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.io.formats.lines_of import COMPRESS, all_rows, write_files
 from tests.laws.examples import examples
-from windrow.io.formats import lines, text
+from windrow.io.formats import compression, lines, text
 
 
 @examples(60)
@@ -76,6 +76,51 @@ def test_encodings(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.txt": b"x\n\x00"})
     with pytest.raises(windrow.SourceError, match=r"a\.txt.*truncated data"):
         windrow.read_text(tmp_path, encoding="utf-16").take()
+
+
+def test_ebcdic_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the byte of a newline is a character, and a newline another byte."""
+    monkeypatch.setattr(lines, "RANGE_BYTES", 16)
+    values = [f"{at} a\x8eb" for at in range(20)]
+    assert b"\n" in values[0].encode("cp037")
+    write_files(tmp_path, {"a.txt": "\n".join(values).encode("cp037")})
+    ds = windrow.read_text(tmp_path, encoding="cp037", target_block_bytes=1)
+    assert [row["text"] for row in all_rows(ds)] == values
+    assert ds.num_blocks() == 1
+
+
+@pytest.mark.parametrize("step_bytes", [5, 2**20])
+@pytest.mark.parametrize("suffix", [".xz", ".zlib"])
+def test_joined_streams(
+    tmp_path: Path, suffix: str, step_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compression, "_STEP_BYTES", step_bytes)
+    values = [f"{at} {at * 7919 % 1009}" for at in range(400)]
+    first, second = (
+        COMPRESS[suffix]("".join(f"{value}\n" for value in some).encode())
+        for some in (values[:200], values[200:])
+    )
+    write_files(tmp_path, {f"whole.txt{suffix}": first + second})
+    assert [row["text"] for row in all_rows(windrow.read_text(tmp_path))] == values
+    middle = len(second) // 2
+    broken = {
+        "damaged": second[:middle] + bytes([second[middle] ^ 255]) + second[middle + 1 :],
+        "cut": second[:-1],
+        "barely-begun": second[:1],
+        "garbage": b"garbage garbage garbage",
+        "padding-of-3": bytes(3),
+        "padding-of-7": bytes(7) + second,
+    }
+    for name, content in broken.items():
+        write_files(tmp_path, {f"{name}.txt{suffix}": first + content})
+        with pytest.raises(windrow.SourceError, match=rf"{name}\.txt.*cannot be read"):
+            all_rows(windrow.read_text(tmp_path / f"{name}.txt{suffix}"))
+
+
+def test_padding_of_xz(tmp_path: Path) -> None:
+    pack = COMPRESS[".xz"]
+    write_files(tmp_path, {"a.txt.xz": pack(b"one\n") + bytes(8) + pack(b"two\n") + bytes(4)})
+    assert all_rows(windrow.read_text(tmp_path)) == [{"text": "one"}, {"text": "two"}]
 
 
 def test_filters_and_paths(tmp_path: Path) -> None:

@@ -183,6 +183,20 @@ def test_extensions_that_some_archives_lack(tmp_path: Path) -> None:
     assert all_rows(windrow.read_webdataset(tmp_path, columns=["cls"])) == [{"cls": None}, {"cls": 5}]
 
 
+def test_sparse_members(tmp_path: Path) -> None:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo("0.bin")
+        # one piece of three bytes, at six of nine
+        content = b"1\n6\n3\n".ljust(512, b"\0") + b"abc"
+        sparse = {"major": "1", "minor": "0", "name": "0.bin", "realsize": "9"}
+        info.size, info.pax_headers = len(content), {f"GNU.sparse.{name}": sparse[name] for name in sparse}
+        archive.addfile(info, io.BytesIO(content))
+    write_files(tmp_path, {"a.tar": sink.getvalue()})
+    with pytest.raises(windrow.SourceError, match=r"a\.tar.*'0\.bin' is a sparse member.*without -S"):
+        all_rows(windrow.read_webdataset(tmp_path))
+
+
 @pytest.mark.parametrize("damage", ["cut", "cut at a member", "header", "two", "compressed", "empty"])
 def test_damaged_archives(tmp_path: Path, damage: str) -> None:
     whole = _tar([(f"{at:03}.txt", b"x" * 600) for at in range(300)])
@@ -199,3 +213,21 @@ def test_damaged_archives(tmp_path: Path, damage: str) -> None:
     write_files(tmp_path, {name: content})
     with pytest.raises(windrow.SourceError, match=r"a\.tar"):
         all_rows(windrow.read_webdataset(tmp_path))
+
+
+def test_scalars_and_text_of_json_are_what_they_are(tmp_path: Path) -> None:
+    rows = [{"npy": 1.0, "json": "x"}, {"npy": 2.0, "json": "y"}]
+    windrow.from_items(rows).write_webdataset(tmp_path)
+    found = windrow.read_webdataset(tmp_path)
+    assert found.to_numpy()["npy"].shape == (2,)
+    assert [row["json"] for row in found.take()] == ["x", "y"]
+    as_stored = windrow.read_webdataset(tmp_path, dtypes={"json": pa.string()})
+    assert [row["json"] for row in as_stored.take()] == ['"x"', '"y"']
+
+
+def test_an_archive_without_samples_has_the_columns_of_dtypes(tmp_path: Path) -> None:
+    tarfile.open(tmp_path / "empty.tar", "w").close()
+    with pytest.raises(windrow.SourceError, match="give dtypes="):
+        windrow.read_webdataset(tmp_path)
+    ds = windrow.read_webdataset(tmp_path, dtypes={"cls": pa.int64()})
+    assert (ds.count(), ds.schema().field("cls").type) == (0, pa.int64())

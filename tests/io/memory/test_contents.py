@@ -62,3 +62,16 @@ def test_names_types_and_columns_count() -> None:
     x = pa.array([1, 2])
     tables = [{"x": x}, {"y": x}, {"x": x.cast(pa.int32())}, {"x": x, "y": x}, {"y": x, "x": x}]
     assert len({digest_table(pa.table(table)) for table in tables}) == len(tables)
+
+
+def test_runs_count_by_their_values() -> None:
+    runs = pa.RunEndEncodedArray.from_arrays
+    arrays = [
+        runs([2, 3], [1, None]),
+        runs([1, 2, 3], [1, 1, None]),
+        runs([2, 3, 4], [1, None, 5]).slice(0, 3),
+    ]
+    digests = {digest_table(pa.table({"x": array})) for array in arrays}
+    other = digest_table(pa.table({"x": runs([1, 3], [1, None])}))
+    assert len(digests) == 1
+    assert other not in digests

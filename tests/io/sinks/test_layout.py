@@ -112,12 +112,15 @@ def test_many_directories_hold_no_more_than_twice_the_target() -> None:
     [
         (("nope",), "there is no column 'nope', only x, t, k"),
         (("x", "x"), "names a column twice"),
+        (("",), "a column has the empty name ''.*rename it"),
         (("t",), r"column 't' is timestamp\[s\].*cast it to pa.string\(\)"),
         (("x", "k"), None),
     ],
 )
 def test_what_no_directory_tells_is_refused(by: tuple[str, ...], error: str | None) -> None:
     schema = pa.schema([("x", pa.int64()), ("t", pa.timestamp("s")), ("k", pa.string())])
+    if by == ("",):
+        schema = schema.append(pa.field("", pa.int64()))
     if error is None:
         assert Layout(by, None).stored(schema).names == ["t"]
         with pytest.raises(PlanError, match="names every column"):

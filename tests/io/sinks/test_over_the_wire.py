@@ -11,7 +11,7 @@ import pytest
 
 import windrow
 from tests.io.files import S3, make_bucket, write
-from windrow.core.errors import SourceError
+from windrow.core.errors import PlanError, SourceError
 
 pytest.importorskip("s3fs")
 
@@ -60,6 +60,8 @@ def test_by_arrows_own_client(memory_s3: str, tmp_path: Path, given: str) -> Non
     local = ds.write_parquet(tmp_path / "out")
     assert [file.sha256 for file in written.files] == [file.sha256 for file in local.files]
     found = windrow.read_parquet(url, **where)
+    with pytest.raises(PlanError, match="would replace what is being read"):
+        found.write_parquet(url, mode="overwrite", **where)
     assert found.to_numpy()["id"].tolist() == list(range(500))
     assert not any(secret in repr(written) + repr(found) for secret in (S3.key, S3.secret))
     with pytest.raises(SourceError, match="bucket") as caught:

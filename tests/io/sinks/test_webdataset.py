@@ -110,3 +110,13 @@ def test_files_are_the_same_each_time_and_may_be_compressed() -> None:
     assert len(packed) < len(plain) / 10
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
         assert len(archive.getnames()) == 1000
+
+
+@pytest.mark.parametrize("rows", [1, 256, 300])
+def test_rows_that_readers_would_lose_are_refused(rows: int) -> None:
+    keys = [f"k{row}" for row in range(rows)]
+    sink, labels = WebDatasetSink(), pa.array(range(rows))
+    write_bytes(sink, pa.table({"__key__": keys, "cls": labels}))
+    for lost in ({"__key__": [*keys, keys[-1]], "cls": [*range(rows), 0]}, {"cls": [*range(rows), None]}):
+        with pytest.raises(PlanError, match=r"follow each other|has nulls only"):
+            write_bytes(sink, pa.table(lost))

@@ -138,3 +138,13 @@ def test_what_is_wrong_is_told(path: str, tmp_path: Path) -> None:
         windrow.read_lance(path, version=True)
     text = repr(windrow.read_lance(path, storage_options={"secret": "HUSH"})._chain.source.reader)
     assert "HUSH" not in text
+
+
+@pytest.mark.parametrize("target", ["t", "t/data", "", "link"])
+def test_a_table_that_is_read_is_not_replaced(path: str, target: str) -> None:
+    folder = Path(path).parent
+    (folder / "link").symlink_to("t")
+    data = windrow.read_lance(path).options(executor="threads")
+    with pytest.raises(windrow.PlanError, match=r"would replace what is being read, .*\.lance"):
+        data.write_parquet(folder / target, mode="overwrite")
+    assert windrow.read_lance(path).count() == ROWS

@@ -43,6 +43,13 @@ def test_what_could_not_be_written_takes_no_room_and_leaves_no_file(tmp_path: Pa
     assert second.keep(0, [TABLE]) > 0
 
 
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    disk = make(tmp_path / "file")
+    assert disk.keep(0, [TABLE]) == 0
+    assert "cannot be made" in disk.trouble
+
+
 def test_nothing_is_kept_once_a_block_did_not_fit(tmp_path: Path) -> None:
     disk = make(tmp_path, estimate_bytes([TABLE]) - 1)
     assert disk.keep(0, [TABLE]) == 0

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+import windrow
 from tests.dataset.sources import make_source
 from windrow.pipeline.cache.disk import DiskCache
 from windrow.pipeline.cache.reader import CachingReader
@@ -81,3 +83,16 @@ def test_files_serve_every_reader_of_the_machine(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     assert make([0], disk).read(0) == SOURCE.reader.tables[0]
     assert list(tmp_path.iterdir()) == [], "a late task makes nothing anew"
+
+
+def test_what_is_kept_of_a_mapped_file_is_no_view_of_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(1_000))
+    source: Any = windrow.read_numpy(tmp_path / "x.npy")._chain.source
+    addresses = source.addresses([0])
+    reader = CachingReader(source.reader, None, [0], addresses, found={}, keeps=(0,))
+    read_parts(reader, 0)
+    content = (tmp_path / "x.npy").read_bytes()
+    with (tmp_path / "x.npy").open("r+b") as file:
+        file.write(content[:-8_000] + bytes(8_000))
+    (kept,) = reader.kept
+    assert pa.concat_tables(kept).column(0).to_pylist() == list(range(1_000))

@@ -84,6 +84,7 @@ def list_rows(dataset: Any, name: str, target_block_bytes: int) -> ListedSource:
         null_counts=dict.fromkeys(schema.names),
         block_bytes=target_block_bytes,
         fragments=max(1, len(dataset.cache_files)),
+        reads=tuple(file["filename"] for file in dataset.cache_files),
     )
 
 

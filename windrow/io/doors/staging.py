@@ -25,6 +25,8 @@ from windrow.io.widths import fixed_bits
 
 __all__ = ["StagedReader", "stage_tables"]
 
+_REMEDY = "give schema= with all columns and the types that hold every value, or leave others out"
+
 
 @dataclass(frozen=True, eq=False)
 class StagedReader:
@@ -147,6 +149,7 @@ def _source(
         null_counts={field: sum(block.nulls[field] for block in written) for field in schema.names},
         block_bytes=target_bytes,
         fragments=max(1, len(written)),
+        reads=(folder.path,),
     )
 
 
@@ -168,7 +171,7 @@ def _conformed(tables: Iterable[pa.Table], name: str) -> Iterator[pa.Table]:
         if schema is None:
             schema = table.schema.remove_metadata()
         origin = f"{name}, rows {seen}-{seen + table.num_rows - 1}"
-        conformed = conform_table(table.replace_schema_metadata(None), schema, origin, "give schema=")
+        conformed = conform_table(table.replace_schema_metadata(None), schema, origin, _REMEDY)
         seen += table.num_rows
         yield conformed
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 import zlib
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -28,6 +29,9 @@ _SUFFIXES = {
 _CODECS = tuple(sorted(set(_SUFFIXES.values())))
 _STEP_BYTES = 2**20
 _HEAD_STEP_BYTES = 16 * 1024
+_XZ_PADDING = bytes(4)
+# those that Arrow has not
+_PYTHON: Mapping[str, Callable[[], Any]] = {"xz": lzma.LZMADecompressor, "zlib": zlib.decompressobj}
 
 
 def check_compression(compression: str | None) -> str | None:
@@ -70,18 +74,14 @@ def decompress(codec: str | None, data: pa.Buffer) -> pa.Buffer:
     """
     if codec is None or not data.size:
         return data
-    if codec in _PYTHON:
-        return pa.py_buffer(_PYTHON[codec](data, True))
-    return _stream(codec, data, whole=True)
+    return (_join_streams if codec in _PYTHON else _stream)(codec, data, whole=True)
 
 
 def decompress_head(codec: str | None, data: pa.Buffer) -> pa.Buffer:
     """What the beginning of a file holds, as far as it goes; nothing where it is damaged at once."""
     if codec is None or not data.size:
         return data
-    if codec in _PYTHON:
-        return pa.py_buffer(_PYTHON[codec](data, False))
-    return _stream(codec, data, whole=False)
+    return (_join_streams if codec in _PYTHON else _stream)(codec, data, whole=False)
 
 
 def _stream(codec: str, data: pa.Buffer, *, whole: bool) -> pa.Buffer:
@@ -97,26 +97,28 @@ def _stream(codec: str, data: pa.Buffer, *, whole: bool) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _inflate(data: pa.Buffer, whole: bool) -> bytes:
-    inflater = zlib.decompressobj()
+def _join_streams(codec: str, data: pa.Buffer, *, whole: bool) -> pa.Buffer:
+    """What streams hold that follow each other: nothing else may stand between or behind them."""
+    sink = pa.BufferOutputStream()
+    view, at = memoryview(data), 0
+    stream = _PYTHON[codec]()
     try:
-        content = inflater.decompress(data)
-    except zlib.error as error:
+        while at < len(view):
+            step = view[at : at + (_STEP_BYTES if whole else _HEAD_STEP_BYTES)]
+            sink.write(stream.decompress(step))
+            at += len(step) - len(stream.unused_data)
+            if stream.eof:
+                at = _skip_padding(view, at) if codec == "xz" else at
+                stream = stream if at == len(view) else _PYTHON[codec]()
+        if whole and not stream.eof:
+            raise OSError("Truncated compressed stream")
+    except (zlib.error, lzma.LZMAError, EOFError) as error:
         if whole:
-            raise OSError(str(error)) from error
-        return b""
-    if whole and not inflater.eof:
-        raise OSError("Truncated compressed stream")
-    return content
+            raise OSError(f"from byte {at:,} on: {error}") from error
+    return sink.getvalue()
 
 
-def _unxz(data: pa.Buffer, whole: bool) -> bytes:
-    try:
-        return lzma.decompress(data) if whole else lzma.LZMADecompressor().decompress(data)
-    except (lzma.LZMAError, EOFError) as error:
-        if whole:
-            raise OSError(str(error)) from error
-        return b""
-
-
-_PYTHON: Mapping[str, Callable[[pa.Buffer, bool], bytes]] = {"xz": _unxz, "zlib": _inflate}
+def _skip_padding(view: memoryview, at: int) -> int:
+    while view[at : at + len(_XZ_PADDING)] == _XZ_PADDING:
+        at += len(_XZ_PADDING)
+    return at

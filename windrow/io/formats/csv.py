@@ -59,7 +59,7 @@ class CsvFormat:
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
         """One type for each column of all files."""
-        return unify_inferred(schemas, widen_text, fill=False)
+        return unify_inferred(schemas, widen_text, fill=False, remedy="give column_names=")
 
     def reader(
         self,
@@ -150,6 +150,7 @@ class CsvFormat:
                 raise SourceError(
                     f"{file.name} has no column {name!r}, which dtypes= names: it has {sample.schema.names}"
                 )
+        self._refuse_inferred_binary(sample.schema, file)
         return estimate_facts(sample, text.size, self.lines.group_bytes(file, head))
 
     def _names(self, file: OpenFile) -> Sequence[str]:
@@ -159,6 +160,15 @@ class CsvFormat:
         _, text = next(self._heads(file))
         return _sample(text, replace(self.rows, dtypes=None)).column_names
 
+    def _refuse_inferred_binary(self, schema: pa.Schema, file: OpenFile) -> None:
+        """Arrow reads text of another encoding as bytes without a word."""
+        for field in schema:
+            if pa.types.is_binary(field.type) and field.name not in (self.rows.dtypes or {}):
+                raise SourceError(
+                    f"{file.name}, column {field.name!r}: values are no UTF-8; give encoding= (such as "
+                    f"'latin-1'), or dtypes={{{field.name!r}: pa.binary()}} to read them as bytes"
+                )
+
     def _refuse_open_quotes(self, text: pa.Buffer, where: str, *, begins: bool) -> None:
         if self.rows.newlines_in_values or not self.rows.quoting.quote:
             return
@@ -166,7 +176,8 @@ class CsvFormat:
         opens = self.rows.quoting.open_line(text)
         if opens is not None:
             line = bytes(text[opens : opens + _SHOWN_BYTES]).decode(errors="replace").splitlines()[0]
-            raise DamagedBlockError(
+            # not a damaged block: were it skipped, the next range would begin within the value
+            raise SourceError(
                 f"{where}: a quoted value goes on beyond the end of its line ({line!r}): read it with "
                 f"newlines_in_values=True, which reads each file as a whole, or repair the file"
             )

@@ -28,7 +28,9 @@ def check_encoding(encoding: str) -> str:
     """
     try:
         name = codecs.lookup(encoding).name
-    except LookupError as error:
+        # codecs of Python's that are no encodings of text, such as base64, are not found so
+        "".encode(encoding)
+    except (LookupError, TypeError) as error:
         raise PlanError(
             f"encoding={encoding!r} is unknown: use a name like 'utf-8', 'latin-1' or 'utf-16'"
         ) from error
@@ -41,10 +43,14 @@ def is_cuttable(encoding: str) -> bool:
 
     Examples
     --------
-    >>> [is_cuttable(name) for name in ("utf-8", "iso8859-1", "utf-16")]
-    [True, True, False]
+    >>> [is_cuttable(name) for name in ("utf-8", "iso8859-1", "utf-16", "cp037")]
+    [True, True, False, False]
     """
-    return encoding == _UTF8 or len(bytes(range(256)).decode(encoding, "replace")) == 256
+    if encoding == _UTF8:
+        return True
+    one_byte = len(bytes(range(256)).decode(encoding, "replace")) == 256
+    # EBCDIC has other bytes for newlines
+    return one_byte and b"\n".decode(encoding) == "\n" and "\n".encode(encoding) == b"\n"
 
 
 def decode_text(data: pa.Buffer, encoding: str, *, begins: bool) -> pa.Buffer:

@@ -71,7 +71,7 @@ class JsonFormat:
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
         """One type for each column of all files, which may be missing in some."""
-        return unify_inferred(schemas, widen_json, fill=True)
+        return unify_inferred(schemas, widen_json, fill=True, remedy="give dtypes=")
 
     def reader(
         self,

@@ -93,10 +93,17 @@ def find_arrays(file: OpenFile) -> list[StoredArray]:
     if magic[:4] not in _ZIP:
         raise ValueError("is no .npy or .npz file: it begins otherwise")
     file.fetch([(max(0, file.size_bytes - _ZIP_TAIL_BYTES), file.size_bytes)])
-    with zipfile.ZipFile(file.file) as archive:
+    with _archive(file) as archive:
         begins = [info.header_offset for info in archive.infolist()]
         file.fetch([(begin, min(begin + _MEMBER_BYTES, file.size_bytes)) for begin in begins])
         return [_member(file, archive, info) for info in archive.infolist()]
+
+
+def _archive(file: OpenFile) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(file.file)
+    except (zipfile.BadZipFile, ValueError, OverflowError) as error:
+        raise zipfile.BadZipFile(f"no whole .npz: {error}") from error
 
 
 def read_rows(file: OpenFile, array: StoredArray, first: int, last: int) -> NDArray[Any]:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NumpyFormat"]
 
+_REMEDY = "restore it, write it anew, or leave it out"
+
 _DAMAGE = (ValueError, KeyError, EOFError, NotImplementedError, struct.error, zipfile.BadZipFile, zlib.error)
 
 
@@ -71,7 +73,9 @@ class NumpyFormat:
             try:
                 facts = self._facts(find_arrays(file))
             except _DAMAGE as error:
-                raise SourceError(f"{name} {error}") from files.cause(error)
+                # those of this package go on from the file's name
+                why = str(error) if type(error) is ValueError else f"is truncated or damaged ({error})"
+                raise SourceError(f"{name} {why}; {_REMEDY}") from files.cause(error)
         return Fragment(version, digest, facts)
 
     def reader(

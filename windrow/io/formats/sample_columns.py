@@ -50,8 +50,12 @@ def infer_column(extension: str, contents: Contents, mode: str | None) -> pa.Dat
     return _array_type(extension, arrays)
 
 
-def decode_column(extension: str, contents: Contents, column_type: pa.DataType, mode: str | None) -> pa.Array:
+def decode_column(
+    extension: str, contents: Contents, column_type: pa.DataType, mode: str | None, *, stated: bool
+) -> pa.Array:
     """Members of an extension as a column; None is null.
+
+    ``stated``: the type was asked for, so that text or bytes are the member as it is.
 
     Raises
     ------
@@ -60,7 +64,8 @@ def decode_column(extension: str, contents: Contents, column_type: pa.DataType, 
     """
     kind = extension.rpartition(".")[2]
     decode = _array_decoder(kind, mode)
-    if _is_bytes(column_type) or (decode is None and kind not in (*_TEXTS, *_INTEGERS, *_JSON)):
+    as_stored = _is_bytes(column_type) and (stated or kind not in _JSON)
+    if as_stored or (decode is None and kind not in (*_TEXTS, *_INTEGERS, *_JSON)):
         stored = [None if raw is None else raw.to_pybytes() for raw in contents]
         return pa.array(stored, pa.binary()).cast(column_type)
     if decode is not None:

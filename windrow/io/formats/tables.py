@@ -81,6 +81,16 @@ class TableReader:
         """
         return _joined(self._read_all(address.locator, address))
 
+    @property
+    def maps_files(self) -> bool:
+        """Whether parts may be views of mapped files."""
+        wanted = wanted_columns(self.schema, self.stored, self.partitions, self.filter)
+        return (
+            self.files.local
+            and isinstance(self.format, PartedFormat)
+            and self.format.maps(self._stored_of(wanted))
+        )
+
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
         """Read one block part by part: of a large file, what its format makes a part; of small ones, several."""
         for some in _gather(address.locator):

@@ -48,11 +48,16 @@ def iter_members(data: pa.Buffer, *, whole: bool = True) -> Iterator[Member]:
     Raises
     ------
     TarError
-        If it is damaged or truncated, as far as tar tells: headers have checksums, contents none.
+        If it is damaged or truncated, as far as tar tells: headers have checksums, contents none;
+        or if a member is sparse.
     """
     try:
         with tarfile.open(fileobj=pa.BufferReader(data), mode="r:") as archive:
             for info in archive:
+                if info.issparse():
+                    raise TarError(
+                        f"{info.name!r} is a sparse member, which is not read: write the archive without -S"
+                    )
                 end = info.offset_data + info.size
                 if end > data.size:
                     raise TarError(f"{info.name!r} is truncated")

@@ -71,7 +71,7 @@ class TFRecordFormat:
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
         """One type for each column of all files, which may be missing in some."""
-        return unify_inferred(schemas, widen_features, fill=True)
+        return unify_inferred(schemas, widen_features, fill=True, remedy="give features=")
 
     def reader(
         self,

@@ -76,7 +76,7 @@ class WebDatasetFormat:
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
         """One type for each extension of all archives, which may be missing in some."""
-        return unify_inferred(schemas, widen_json, fill=True)
+        return unify_inferred(schemas, widen_json, fill=True, remedy="give dtypes=")
 
     def reader(
         self,
@@ -127,7 +127,8 @@ class WebDatasetFormat:
         if field.name == KEY_COLUMN:
             return pa.array([sample.key for sample in samples], pa.string())
         contents = [sample.members.get(field.name) for sample in samples]
-        return decode_column(field.name, contents, field.type, self.decode)
+        stated = field.name in (self.dtypes or {})
+        return decode_column(field.name, contents, field.type, self.decode, stated=stated)
 
     def _summarise(self, file: OpenFile) -> FragmentFacts:
         for head in read_heads(file, find_codec(self.compression, file.name)):
@@ -145,12 +146,12 @@ class WebDatasetFormat:
 
     def _describe(self, samples: Sequence[Sample], content_bytes: int) -> FragmentFacts:
         given = self.dtypes or {}
-        types = {KEY_COLUMN: pa.string()} if samples else {}
+        types = {KEY_COLUMN: pa.string()} if samples or given else {}
         for extension in dict.fromkeys([*(name for sample in samples for name in sample.members), *given]):
             contents = [sample.members.get(extension) for sample in samples]
             types[extension] = given.get(extension) or infer_column(extension, contents, self.decode)
         schema = pa.schema(list(types.items()))
-        sample = replace(self, complete=False)._decode(samples, schema) if samples else pa.table({})
+        sample = replace(self, complete=False)._decode(samples, schema) if samples else empty_table(schema)
         return estimate_facts(sample, samples[-1].end if samples else 0, [content_bytes])
 
 

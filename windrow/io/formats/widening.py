@@ -25,10 +25,13 @@ __all__ = ["unify_inferred", "widen_features", "widen_json", "widen_text"]
 Widen = Callable[[pa.DataType, pa.DataType], "pa.DataType | None"]
 
 
-def unify_inferred(schemas: Sequence[tuple[str, pa.Schema]], widen: Widen, *, fill: bool) -> pa.Schema:
+def unify_inferred(
+    schemas: Sequence[tuple[str, pa.Schema]], widen: Widen, *, fill: bool, remedy: str
+) -> pa.Schema:
     """One schema for files given as (path, inferred schema); those without columns are empty.
 
-    ``fill``: a column may be missing in some files, and is null there.
+    ``fill``: a column may be missing in some files, and is null there. ``remedy``: how a user names
+    the columns of files that are empty.
 
     Raises
     ------
@@ -39,7 +42,7 @@ def unify_inferred(schemas: Sequence[tuple[str, pa.Schema]], widen: Widen, *, fi
     if not told:
         raise SourceError(
             f"{schemas[0][0]} is empty, as all files are: nothing tells what columns there are; "
-            "leave them out, or say what columns there are"
+            f"leave them out, or {remedy}"
         )
     if fill:
         everything = {field.name: field for _, schema in told for field in schema}

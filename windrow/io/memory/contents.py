@@ -82,6 +82,10 @@ def _values(array: pa.Array, missing: Any) -> Iterator[tuple[str, Any]]:
         return
     if pt.is_dictionary(kind):
         yield "=", array.dictionary_decode()
+    elif pt.is_run_end_encoded(kind):
+        import pyarrow.compute as pc
+
+        yield "=", pc.run_end_decode(array)
     elif pt.is_struct(kind):
         yield from ((f".{place}", child) for place, child in enumerate(array.flatten()))
     elif pt.is_fixed_size_list(kind):

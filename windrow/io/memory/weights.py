@@ -50,6 +50,11 @@ def count_nulls(table: pa.Table) -> dict[str, int]:
 def _nulls(array: pa.Array) -> int:
     if isinstance(array.type, pa.BaseExtensionType):
         return _nulls(array.storage)
+    if pt.is_run_end_encoded(array.type):
+        # which has no nulls of its own, to Arrow
+        import pyarrow.compute as pc
+
+        return int(pc.run_end_decode(array).null_count)
     if pt.is_fixed_size_list(array.type):
         return int(array.null_count) + _nulls(array.values.slice(*child_range(array)))
     return int(array.null_count)

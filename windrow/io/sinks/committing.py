@@ -7,14 +7,20 @@ there, so that a write that fails loses nothing. ``"append"`` adds a manifest of
 
 from __future__ import annotations
 
+import os
+import posixpath
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, get_args
 
 import pyarrow as pa
 
 from windrow.core.errors import PlanError, SourceError
+from windrow.io.filesystems import Files
+from windrow.io.paths import join_path
+from windrow.io.sinks.arrow_store import ArrowStore
+from windrow.io.sinks.local_store import LocalStore
 from windrow.io.sinks.sink import Sink
 from windrow.io.sinks.store import Store, is_temporary
 from windrow.io.sinks.target import mapped_errors
@@ -62,7 +68,7 @@ def list_replaced(store: Store, mode: Mode, sources: Collection[str]) -> tuple[s
     Parameters
     ----------
     sources
-        The paths of files that are being read.
+        The paths of the files and folders that are being read, in words.
 
     Raises
     ------
@@ -88,16 +94,18 @@ def list_replaced(store: Store, mode: Mode, sources: Collection[str]) -> tuple[s
     if there and store.is_top:
         raise PlanError(f"mode='overwrite' would replace all of {store.url}: give a directory in it")
     replaced = tuple(path for path in listed if _is_ours(path) or _is_visible(path))
-    read = {f"{store.url.rstrip('/')}/{path}" for path in replaced}.intersection(sources)
-    if read:
-        raise PlanError(f"mode='overwrite' would replace what is being read, {min(read)}: write elsewhere")
+    if read := _find_read(store, replaced, sources):
+        raise PlanError(
+            f"mode='overwrite' would replace what is being read, {join_path(store.url, min(read))}: write elsewhere"
+        )
     return replaced
 
 
-def begin(store: Store, replaced: Sequence[str]) -> None:
-    """Take away what says that a write is complete, before it is not any more."""
+def begin(store: Store, replaced: Sequence[str]) -> tuple[str, ...]:
+    """Take away what says that a write is complete; returns the folders that the write will make."""
     with mapped_errors(store, store.url):
         store.remove([path for path in replaced if _MANIFEST.fullmatch(path)])
+        return store.missing_folders() if isinstance(store, LocalStore) else ()
 
 
 def commit(job: WriteJob, files: Sequence[WrittenFile], replaced: Collection[str]) -> WriteResult:
@@ -120,9 +128,38 @@ def commit(job: WriteJob, files: Sequence[WrittenFile], replaced: Collection[str
     return WriteResult(job.store.url, tuple(files), rows, size, manifest)
 
 
-def abandon(job: WriteJob) -> None:
-    """Remove what a write that failed has written."""
+def abandon(job: WriteJob, made: Sequence[str]) -> None:
+    """Remove what a write that failed has written, and the folders that it has made and left empty."""
     job.store.remove([path for path in job.store.list_files() if job.name in path])
+    if isinstance(job.store, LocalStore):
+        job.store.remove_empty(made)
+
+
+def _find_read(store: Store, relatives: Collection[str], sources: Collection[str]) -> list[str]:
+    """Those of a store's files that are sources, or lie in one, whatever links and names lead there."""
+    if not relatives or not sources:
+        return []
+    # as sources are named, which is with the scheme
+    root = Files(store.root, store.filesystem).url if isinstance(store, ArrowStore) else store.url
+    read = {_place(source) for source in sources}
+    places = ((relative, _place(join_path(root, relative))) for relative in relatives)
+    return [path for path, place in places if not read.isdisjoint(_above(place))]
+
+
+def _place(path: str) -> str:
+    """The one name of a file: where it is on local disk, and no more than tidied elsewhere."""
+    scheme, _, rest = path.rpartition("://")
+    if scheme in ("", "file", "local"):
+        return os.path.realpath(rest)
+    return f"{scheme}://{posixpath.normpath(rest.strip('/'))}"
+
+
+def _above(place: str) -> Iterator[str]:
+    """A place and the folders that it is in."""
+    while place:
+        yield place
+        above = place.rpartition("/")[0]
+        place = "" if above.endswith("/") else above
 
 
 def _write_all(stream: BinaryIO, data: bytes) -> None:

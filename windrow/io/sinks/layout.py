@@ -144,6 +144,11 @@ class Cutter:
 
 
 def _check_key(field: pa.Field) -> None:
+    if not field.name:
+        raise PlanError(
+            "partition_by: a column has the empty name '', and readers take no column from the directory "
+            "'=value': rename it in map_batches"
+        )
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise PlanError(

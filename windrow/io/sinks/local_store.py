@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -74,6 +74,22 @@ class LocalStore:
                 except OSError:
                     break
                 folder = os.path.dirname(folder)
+
+    def missing_folders(self) -> tuple[str, ...]:
+        """The folders that a first file will make, innermost first."""
+        missing = []
+        folder = os.path.realpath(self.root)
+        while not os.path.lexists(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        return tuple(missing)
+
+    def remove_empty(self, folders: Sequence[str]) -> None:
+        """Remove folders, innermost first, and those in the first, as far as they hold no files."""
+        within = [folder for folder, _, _ in os.walk(folders[0], topdown=False)] if folders else []
+        for folder in [*within, *folders[1:]]:
+            with suppress(OSError):
+                os.rmdir(folder)
 
 
 def _refuse(error: OSError) -> None:

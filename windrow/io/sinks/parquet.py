@@ -71,7 +71,8 @@ def _remedy(kind: pa.DataType) -> str | None:
         with pq.ParquetWriter(file, schema) as writer:
             writer.write_table(empty_table(schema))
         found = pq.read_schema(io.BytesIO(file.getvalue())).field(0).type
-    except pa.ArrowException as error:
+    # Parquet's own errors, such as that of a negative scale, come as plain OSErrors
+    except (pa.ArrowException, OSError) as error:
         return f"{str(error).rstrip('.')}; cast it to another type or leave it out"
     return None if _holds(found, kind) else f"it would come back as {found}; cast it to that, or another type"
 

@@ -102,6 +102,7 @@ def open_lance(
         block_bytes=target_block_bytes,
         fragments=len(fragments),
         filter_digest="" if filter is None else _digest_filter(filter),
+        reads=(path,),
     )
 
 

@@ -153,6 +153,11 @@ class TableSource(FileSource):
         pruned = f", {self.pruned_files:,} files left out by the filter" if self.pruned_files else ""
         return f"{self.snapshot.words}{pruned}; {super().describe()}"
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The table's folder, which no write may replace, whatever files of it the filter leaves."""
+        return (self.files.url,) if self.files.url.strip("/") else ()
+
     def save_manifest(self, path: str | os.PathLike[str]) -> None:
         """Refuse: the table's log is its manifest."""
         raise PlanError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from windrow.core.source import BlockAddress, BlockPart, BlockReader
+from windrow.core.source import BlockAddress, BlockPart, BlockReader, maps_files
 from windrow.pipeline.ahead import BlocksAhead
 from windrow.pipeline.cache.disk import DiskCache
 from windrow.pipeline.cache.recording import record_parts
@@ -99,6 +99,7 @@ class CachingReader:
         keeps: Sequence[int],
     ) -> None:
         self._ahead = BlocksAhead(reader, addresses, self._is_worth_asking_for)
+        self._maps = bool(keeps) and maps_files(reader)
         self._disk = disk
         self._blocks = blocks
         self._found = found
@@ -136,6 +137,10 @@ class CachingReader:
 
     def parts(self, at: int) -> Iterator[BlockPart]:
         """A block part by part, as `BlockReader.parts` has it."""
+        if self._maps and at in self._keeps:
+            # what is kept must not be a view of a file that may be written to in place
+            yield self.read(at)
+            return
         with self._look_up(at) as tables:
             if tables is not None:
                 yield from (_KeptPart(table, self._share_schema(table.schema)) for table in tables)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -199,7 +200,10 @@ class _Host:
 
     def is_restarted(self) -> bool:
         """Whether Ray has restarted the actor."""
-        return bool(ray.get_runtime_context().was_current_actor_reconstructed)
+        with warnings.catch_warnings():
+            # Ray's own use of what it calls deprecated
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
     def look_out(self) -> tuple[str, ...]:
         """Whether any CPU is left for data tasks."""
