@@ -100,7 +100,9 @@ def table_of_frame(frame: Any, who: str) -> pa.Table:
         Naming the column, for what Arrow cannot hold.
     """
     if not is_frame(frame) or not hasattr(frame, "columns"):
-        raise PlanError(f"{who}: {type(frame).__qualname__} is no pandas DataFrame")
+        raise PlanError(
+            f"{who}: {type(frame).__qualname__} is no pandas DataFrame; give one, or a list of them"
+        )
     levels = _index_levels(frame.index)
     _check_names([*levels, *frame.columns], who)
     series = {**levels, **{name: frame[name] for name in frame.columns}}

@@ -56,7 +56,10 @@ def _to_table(value: Any) -> pa.Table:
     elif not isinstance(value, pa.Table) and hasattr(value, "__arrow_c_stream__"):
         value = pa.RecordBatchReader.from_stream(value).read_all()
     if not isinstance(value, pa.Table):
-        raise PlanError(f"from_arrow: {type(value).__qualname__} is no Table, RecordBatch or reader of these")
+        raise PlanError(
+            f"from_arrow: {type(value).__qualname__} is no Table, RecordBatch or reader of these; "
+            "give one, or a list of them"
+        )
     if not value.num_columns:
         raise PlanError("from_arrow: a table has no columns; give at least one")
     return value

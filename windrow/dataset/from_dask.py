@@ -56,7 +56,7 @@ def from_dask(frame: Any, *, rows: Sequence[int] | None = None, schema: pa.Schem
     """
     dask = require("dask.dataframe", "dask", "from_dask()")
     if not isinstance(frame, dask.DataFrame):
-        raise PlanError(f"from_dask: {type(frame).__qualname__} is no dask DataFrame")
+        raise PlanError(f"from_dask: {type(frame).__qualname__} is no dask DataFrame; give one")
     counts = None if rows is None else _check_rows(rows, frame.npartitions)
     return Dataset(Chain(list_partitions(frame, _table_of_partition, "from_dask", counts, schema)))
 

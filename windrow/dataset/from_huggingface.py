@@ -61,7 +61,7 @@ def from_huggingface(dataset: Any, *, target_block_bytes: int | str = "64MiB") -
             f"from_huggingface: a {type(dataset).__name__} has splits ({splits}): give one of them"
         )
     if not isinstance(dataset, library.Dataset):
-        raise PlanError(f"from_huggingface: {type(dataset).__qualname__} is no datasets.Dataset")
+        raise PlanError(f"from_huggingface: {type(dataset).__qualname__} is no datasets.Dataset; give one")
     if not dataset.column_names:
         raise PlanError("from_huggingface: the dataset has no columns; give at least one")
     size = parse_bytes(target_block_bytes, "target_block_bytes")

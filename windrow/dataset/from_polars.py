@@ -61,7 +61,9 @@ def from_polars(
     parts = frames if isinstance(frames, (list, tuple)) else [frames]
     for part in parts:
         if not isinstance(part, polars.DataFrame):
-            raise PlanError(f"from_polars: {type(part).__qualname__} is no polars DataFrame or LazyFrame")
+            raise PlanError(
+                f"from_polars: {type(part).__qualname__} is no polars DataFrame or LazyFrame; give one"
+            )
     return dataset_of_tables([_to_arrow(part) for part in parts], "from_polars", target_block_bytes)
 
 

@@ -42,7 +42,7 @@ def from_ray(dataset: Any, *, target_block_bytes: int | str = "64MiB") -> Datase
     """
     require("ray", "ray", "from_ray()")
     if not hasattr(dataset, "to_arrow_refs"):
-        raise PlanError(f"from_ray: {type(dataset).__qualname__} is no ray.data.Dataset")
+        raise PlanError(f"from_ray: {type(dataset).__qualname__} is no ray.data.Dataset; give one")
     from windrow.pipeline.executors.ray.blocks import list_blocks
 
     size = parse_bytes(target_block_bytes, "target_block_bytes")

@@ -59,7 +59,7 @@ def unify_schemas(
             if kind is None:
                 raise SourceError(
                     f"column {name!r} is {found.type} in {path} but {known.type} in {origin}: "
-                    f"write the files with one type, or read them separately"
+                    f"make them of one type, or read them separately"
                 )
             widened = known.with_type(kind).with_nullable(known.nullable or found.nullable)
             unified[name] = (origin if kind == known.type else path, widened)
@@ -151,7 +151,7 @@ def _unify_fields(left: pa.Field[Any], right: pa.Field[Any], name: str) -> pa.Fi
 def _refuse_doubles(path: str, schema: pa.Schema) -> None:
     doubled = sorted(name for name, count in Counter(schema.names).items() if count > 1)
     if doubled:
-        raise SourceError(f"{path} has more than one column {doubled[0]!r}: write it with unique names")
+        raise SourceError(f"{path} has more than one column {doubled[0]!r}: make names unique")
 
 
 def _refuse_missing(first_path: str, first: pa.Schema, path: str, schema: pa.Schema) -> None:
@@ -161,5 +161,5 @@ def _refuse_missing(first_path: str, first: pa.Schema, path: str, schema: pa.Sch
             if field.name not in names:
                 raise SourceError(
                     f"column {field.name!r} is missing in {where} but {field.type} in {other}: "
-                    f"write the files with the same columns, or read them separately"
+                    f"give all of them the same columns, or read them separately"
                 )

@@ -186,7 +186,10 @@ class CsvFormat:
         """An error of Arrow's with the column's name for its number, and what to do."""
         found = _COLUMN.search(str(error))
         if found is None:
-            return f"{error}; repair the file, or see whether delimiter=, quote_char= and encoding= are right"
+            return (
+                f"{error}; repair the file, or see whether column_names=, skip_rows=, delimiter=, quote_char= and "
+                "encoding= are right"
+            )
         name = self._names(file)[int(found[1])]
         why = str(error).replace(found[0], "")
         return (
