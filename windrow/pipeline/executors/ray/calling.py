@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -70,6 +73,7 @@ def _take_one(
 
 
 def _end(running: list[Any]) -> None:
+    """Have those that were not begun forgotten, and the others end."""
     for task in running:
         ray.cancel(task)
     if running:
@@ -93,10 +97,28 @@ def _explain(what: str, error: ray.exceptions.RayError) -> WindrowError:
 
 
 def _call(holder: list[Any], argument: Any) -> Any:
+    with _uninterrupted():
+        try:
+            return _load(holder[0])(argument)
+        except Exception as error:
+            return Failure.capture(error, cloudpickle.dumps)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Finish what was begun.
+
+    Ray cancels a running task by an interrupt. In the middle of an import that leaves a module that
+    is broken for whatever runs in this worker later; pandas then has no ``core``.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        return _load(holder[0])(argument)
-    except Exception as error:
-        return Failure.capture(error, cloudpickle.dumps)
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
 
 
 _call_remote: Any = ray.remote(num_cpus=1, max_retries=8)(_call)
