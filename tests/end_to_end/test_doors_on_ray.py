@@ -15,6 +15,8 @@ from tests.dataset.doors import DOORS, make_rows
 from tests.end_to_end.reading import at_once
 
 _ROWS, _BLOCK_ROWS = 90, 12
+# the others have a reader of one of these kinds
+_ALWAYS = ("numpy", "torch items", "generator", "huggingface on disk", "dask")
 
 
 def _rows() -> windrow.Dataset:
@@ -91,7 +93,9 @@ def test_a_format_has_the_order_of_threads(ray_local: Any, name: str, tmp_path: 
     assert order == _order(dataset, "threads")
 
 
-@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in _ALWAYS else pytest.mark.nightly) for name in DOORS]
+)
 def test_a_door_has_the_order_of_threads(ray_local: Any, name: str, tmp_path: Path) -> None:
     dataset = DOORS[name](make_rows(_ROWS), 300, tmp_path)
     assert dataset.num_blocks() > 4
