@@ -6,31 +6,33 @@ Delta's refuses how rclone answers to ranges, and has another server.
 from __future__ import annotations
 
 import pickle
-import shutil
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyarrow.fs import FileSelector
 
 import windrow
-from tests.io.files import S3, make_bucket, read_all
+from tests.io.conftest import serve
+from tests.io.files import S3, arrow_s3, make_bucket, read_all
 
 DATA = pa.table({"x": range(20), "s": [f"s{row}" for row in range(20)]})
 WRONG = "a-wrong-secret"
 
 
 @pytest.fixture
-def bucket(s3: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+    """A server of its own: all is written and deleted through it, so that it may remember."""
     # the server sends the checksum of a whole object with a part of it, if it was given one
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
-    (s3.directory / "tables").mkdir()
-    yield "s3://tables"
-    shutil.rmtree(s3.directory / "tables")
+    (tmp_path / "tables").mkdir()
+    with serve(tmp_path, f"{S3.key},{S3.secret}", kept_seconds=3600) as endpoint:
+        yield S3(endpoint, tmp_path)
 
 
-def iceberg(s3: S3, bucket: str, secret: str) -> windrow.Dataset:
+def iceberg(s3: S3, secret: str) -> windrow.Dataset:
     pytest.importorskip("pyiceberg")
     pytest.importorskip("s3fs")
     from pyiceberg.catalog import load_catalog
@@ -43,8 +45,8 @@ def iceberg(s3: S3, bucket: str, secret: str) -> windrow.Dataset:
         # Arrow's client writes in a way that the server does not know
         "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
     }
-    uri = f"sqlite:///{s3.directory}/tables/catalog.db"
-    catalog = load_catalog("test", type="sql", uri=uri, warehouse=bucket, **options)
+    uri = f"sqlite:///{s3.directory}/catalog.db"
+    catalog = load_catalog("test", type="sql", uri=uri, warehouse="s3://tables", **options)
     try:
         if not catalog.namespace_exists("db"):
             catalog.create_namespace("db")
@@ -55,7 +57,7 @@ def iceberg(s3: S3, bucket: str, secret: str) -> windrow.Dataset:
     return windrow.read_iceberg(location, storage_options={**options, "s3.secret-access-key": secret})
 
 
-def lance(s3: S3, bucket: str, secret: str) -> windrow.Dataset:
+def lance(s3: S3, secret: str) -> windrow.Dataset:
     library = pytest.importorskip("lance")
     options = {
         "aws_access_key_id": s3.key,
@@ -65,32 +67,33 @@ def lance(s3: S3, bucket: str, secret: str) -> windrow.Dataset:
         "allow_http": "true",
     }
     if not (s3.directory / "tables" / "lance").exists():
-        library.write_dataset(DATA, f"{bucket}/lance", storage_options=options)
-    return windrow.read_lance(f"{bucket}/lance", storage_options={**options, "aws_secret_access_key": secret})
+        library.write_dataset(DATA, "s3://tables/lance", storage_options=options)
+    return windrow.read_lance("s3://tables/lance", storage_options={**options, "aws_secret_access_key": secret})
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("read", [iceberg, lance])
-def test_over_the_wire(s3: S3, bucket: str, read: Callable[[S3, str, str], Any]) -> None:
-    dataset = read(s3, bucket, s3.secret)
+def test_over_the_wire(store: S3, read: Callable[[S3, str], windrow.Dataset]) -> None:
+    dataset = read(store, store.secret)
     source = pickle.loads(pickle.dumps(dataset._chain.source))
     assert read_all(source).equals(DATA)
     shuffled = dataset.window().random_shuffle_each_window(seed=3)
     assert sorted(row["x"] for row in shuffled.iter_rows()) == list(range(20))
     texts = [repr(dataset), repr(source.reader), repr(source.addresses([0])), str(shuffled.explain())]
     with pytest.raises(windrow.SourceError) as caught:
-        read(s3, bucket, WRONG)
+        read(store, WRONG)
     texts += traceback.format_exception(caught.value)
-    for path in (s3.directory / "tables").rglob("*.*"):
-        if path.suffix in (".parquet", ".lance"):
-            path.unlink()
+    filesystem = arrow_s3(store.endpoint)
+    for found in filesystem.get_file_info(FileSelector("tables", recursive=True)):
+        if found.extension in ("parquet", "lance"):
+            filesystem.delete_file(found.path)
     with pytest.raises(windrow.SourceError, match="read the table anew") as caught:
         dataset.take()
     texts += traceback.format_exception(caught.value)
     for text in texts:
-        assert s3.secret not in text
+        assert store.secret not in text
         assert WRONG not in text
-        assert s3.key not in text
+        assert store.key not in text
 
 
 def test_delta_in_a_store(memory_s3: str) -> None:
