@@ -12,7 +12,7 @@ from windrow.dataset.dataset import Dataset
 from windrow.dataset.from_files import read_files
 from windrow.io.formats.compression import check_compression
 from windrow.io.formats.csv import CsvFormat
-from windrow.io.formats.csv_parsing import CsvOptions
+from windrow.io.formats.csv_parsing import CsvOptions, parse_no_csv
 from windrow.io.formats.encoding import check_encoding
 from windrow.io.formats.lines import LineFiles
 from windrow.io.formats.quotes import Quoting
@@ -124,7 +124,7 @@ def read_csv(
         header=column_names is None if header is None else header,
         column_names=tuple(column_names or ()),
         skip_rows=0 if skip_rows == 0 else check_count(skip_rows, "skip_rows"),
-        dtypes=check_dtypes(dtypes),
+        dtypes=check_dtypes(dtypes, parse=parse_no_csv),
         null_values=None if null_values is None else tuple(null_values),
         strings_can_be_null=strings_can_be_null,
         newlines_in_values=newlines_in_values,

@@ -6,14 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.types as pt
-
-from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.from_files import read_files
 from windrow.io.formats.compression import check_compression
 from windrow.io.formats.encoding import check_encoding
-from windrow.io.formats.json import JsonFormat
+from windrow.io.formats.json import JsonFormat, parse_no_json
 from windrow.io.formats.lines import LineFiles
 from windrow.io.formats.stated import check_dtypes
 
@@ -86,7 +83,8 @@ def read_json(
     return read_files(
         paths,
         JsonFormat(
-            LineFiles(check_compression(compression), check_encoding(encoding)), _check_dtypes(dtypes)
+            LineFiles(check_compression(compression), check_encoding(encoding)),
+            check_dtypes(dtypes, parse=parse_no_json),
         ),
         columns=columns,
         filter=filter,
@@ -98,23 +96,3 @@ def read_json(
         target_block_bytes=target_block_bytes,
         retry_seconds=retry_seconds,
     )
-
-
-def _check_dtypes(dtypes: Any) -> dict[str, pa.DataType] | None:
-    """The types, none of which is or holds a list of a fixed size."""
-    known = check_dtypes(dtypes)
-    for name, kind in (known or {}).items():
-        if (fixed := _find_fixed_list(kind)) is not None:
-            raise PlanError(
-                f"dtypes= gives {kind} for {name!r}, and JSON is not read as lists of a fixed size: give "
-                f"pa.list_ of {fixed.value_type} without a size, and cast after reading, in map_batches"
-            )
-    return known
-
-
-def _find_fixed_list(kind: pa.DataType) -> Any:
-    """A list of a fixed size that a type is or holds; None where there is none."""
-    if pt.is_fixed_size_list(kind):
-        return kind
-    children = (kind.field(place).type for place in range(kind.num_fields))
-    return next((found for child in children if (found := _find_fixed_list(child)) is not None), None)

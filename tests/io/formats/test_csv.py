@@ -244,6 +244,7 @@ def test_columns_of_paths(tmp_path: Path) -> None:
     [
         (b"a,b\n1,2\n3\n", r"a\.csv.*Row #3: Expected 2 columns, got 1"),
         (b"a,a\n1,2\n", r"a\.csv has more than one column 'a'"),
+        (b"a,b\xff\n1,2\n", r"a\.csv: .* can't decode byte 0xff .* encoding= are right"),
     ],
 )
 def test_no_csv(tmp_path: Path, content: bytes, message: str) -> None:
@@ -261,6 +262,9 @@ def test_no_csv(tmp_path: Path, content: bytes, message: str) -> None:
         ({"skip_rows": -1}, "skip_rows=-1"),
         ({"dtypes": ["x"]}, "dtypes= is a list"),
         ({"dtypes": {"x": "number"}}, "dtypes= gives 'number' for 'x'"),
+        ({"dtypes": {"x": pa.list_(pa.int8())}}, "for 'x': CSV conversion to .* cast after reading"),
+        ({"encoding": "idna"}, "encoding='idna' is unknown"),
+        ({"encoding": "base64"}, "encoding='base64' is unknown"),
         ({"columns": ["z"]}, "no column 'z'"),
     ],
 )

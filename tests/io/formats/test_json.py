@@ -188,9 +188,28 @@ def test_empty_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.list_(pa.float64(), 2), pa.struct([("a", pa.list_(pa.list_(pa.float64(), 2)))])]
+    "kind",
+    [
+        pa.list_(pa.float64(), 2),
+        pa.struct([("a", pa.list_(pa.list_(pa.float64(), 2)))]),
+        pa.large_list(pa.float64()),
+        pa.map_(pa.string(), pa.int8()),
+        pa.float16(),
+    ],
 )
-def test_lists_of_a_fixed_size_are_refused(tmp_path: Path, kind: pa.DataType) -> None:
+def test_types_that_arrow_does_not_parse(tmp_path: Path, kind: pa.DataType) -> None:
     write_files(tmp_path, {"a.jsonl": b'{"v": [1, 2]}\n'})
-    with pytest.raises(windrow.PlanError, match=r"for 'v'.*give pa.list_ of double.*cast after reading"):
+    with pytest.raises(windrow.PlanError, match=r"for 'v': JSON conversion to .* give .*cast after reading"):
         windrow.read_json(tmp_path, dtypes={"v": kind})
+
+
+@pytest.mark.parametrize("content", [b'{"x": "\xff"}\n', b'{"\xff": 1}\n'])
+def test_no_utf8(tmp_path: Path, content: bytes) -> None:
+    """Arrow gives text that is none."""
+    write_files(tmp_path, {"a.jsonl": content})
+    with pytest.raises(windrow.SourceError, match=r"a\.jsonl: .* 0xff in position .* encoding= is right"):
+        windrow.read_json(tmp_path)
+    write_files(tmp_path, {"a.jsonl": b'{"x": "a"}\n' * 30_000 + content})
+    dataset = windrow.read_json(tmp_path)
+    with pytest.raises(DamagedBlockError, match=r"a\.jsonl, lines .* 0xff in position .* encoding= is right"):
+        all_rows(dataset)

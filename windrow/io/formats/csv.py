@@ -143,13 +143,12 @@ class CsvFormat:
             )
         try:
             sample = _sample(text, self.rows)
+            names = sample.schema.names
         except (pa.ArrowException, UnicodeError) as error:
             raise SourceError(f"{file.name}: {self._explain(error, file)}") from error
         for name in self.rows.dtypes or {}:
-            if name not in sample.schema.names:
-                raise SourceError(
-                    f"{file.name} has no column {name!r}, which dtypes= names: it has {sample.schema.names}"
-                )
+            if name not in names:
+                raise SourceError(f"{file.name} has no column {name!r}, which dtypes= names: it has {names}")
         self._refuse_inferred_binary(sample.schema, file)
         return estimate_facts(sample, text.size, self.lines.group_bytes(file, head))
 

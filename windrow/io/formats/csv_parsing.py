@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from windrow.io.formats.quotes import Quoting
 
-__all__ = ["CsvOptions", "parse_csv"]
+__all__ = ["CsvOptions", "parse_csv", "parse_no_csv"]
 
 # Arrow parses block by block, and a line has to fit into one.
 _BLOCK_BYTES = 2**20
@@ -106,6 +106,17 @@ def _parse(
             null_values=None if options.null_values is None else list(options.null_values),
             strings_can_be_null=options.strings_can_be_null,
         ),
+    )
+
+
+def parse_no_csv(kind: pa.DataType) -> None:
+    """Parse no rows with a column of a type; raises an ``ArrowNotImplementedError`` if CSV has none."""
+    import pyarrow.csv as csv
+
+    csv.read_csv(
+        pa.BufferReader(b"x\n"),
+        read_options=csv.ReadOptions(use_threads=False),
+        convert_options=csv.ConvertOptions(column_types={"x": kind}),
     )
 
 

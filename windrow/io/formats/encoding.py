@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import codecs
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
 
-__all__ = ["check_encoding", "decode_head", "decode_text", "is_cuttable"]
+__all__ = ["check_encoding", "check_utf8", "decode_head", "decode_text", "is_cuttable"]
 
 _UTF8 = "utf-8"
 
@@ -28,9 +29,10 @@ def check_encoding(encoding: str) -> str:
     """
     try:
         name = codecs.lookup(encoding).name
-        # codecs of Python's that are no encodings of text, such as base64, are not found so
-        "".encode(encoding)
-    except (LookupError, TypeError) as error:
+        # codecs of Python's that are no encodings of text are not found so, such as base64, or fail,
+        # such as idna
+        bytes(range(256)).decode(encoding, "replace")
+    except (LookupError, TypeError, UnicodeError) as error:
         raise PlanError(
             f"encoding={encoding!r} is unknown: use a name like 'utf-8', 'latin-1' or 'utf-16'"
         ) from error
@@ -51,6 +53,16 @@ def is_cuttable(encoding: str) -> bool:
     one_byte = len(bytes(range(256)).decode(encoding, "replace")) == 256
     # EBCDIC has other bytes for newlines
     return one_byte and b"\n".decode(encoding) == "\n" and "\n".encode(encoding) == b"\n"
+
+
+def check_utf8(text: pa.Buffer) -> None:
+    """Raise a ``UnicodeDecodeError`` for text that is no UTF-8."""
+    ends = pa.py_buffer(np.array([0, text.size], np.int64))
+    try:
+        pa.Array.from_buffers(pa.large_string(), 1, [None, ends, text]).validate(full=True)
+    except pa.ArrowInvalid:
+        # slower, and tells the place
+        bytes(text).decode()
 
 
 def decode_text(data: pa.Buffer, encoding: str, *, begins: bool) -> pa.Buffer:

@@ -13,6 +13,7 @@ from windrow.core.empty import empty_table
 from windrow.core.errors import SourceError
 from windrow.core.source import DamagedBlockError
 from windrow.io.filesystems import Files
+from windrow.io.formats.encoding import check_utf8
 from windrow.io.formats.estimating import estimate_facts
 from windrow.io.formats.lines import LineFiles, cut_lines
 from windrow.io.formats.looking import Head, look_at
@@ -25,7 +26,7 @@ from windrow.io.partitions import Partitions
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["JsonFormat"]
+__all__ = ["JsonFormat", "parse_no_json"]
 
 # Arrow parses block by block, and a line has to fit into one.
 _BLOCK_BYTES = 2**20
@@ -121,6 +122,8 @@ class JsonFormat:
         given = pa.schema(list((self.dtypes or {}).items()))
         try:
             sample = _parse(text, given, "infer")
+        except UnicodeError as error:
+            raise SourceError(f"{file.name}: {error}; see whether encoding= is right") from error
         except pa.ArrowException as error:
             raise SourceError(f"{file.name} holds no JSON lines: {_explain(error, text, given)}") from error
         if sample.num_rows and not sample.num_columns:
@@ -128,10 +131,22 @@ class JsonFormat:
         return estimate_facts(sample, text.size, self.lines.group_bytes(file, head))
 
 
+def parse_no_json(kind: pa.DataType) -> None:
+    """Parse an empty object as a type; raises an ``ArrowNotImplementedError`` if JSON has none."""
+    _parse_blocks(pa.py_buffer(b"{}\n"), pa.schema({"x": kind}), "ignore", _BLOCK_BYTES)
+
+
 def _parse(text: pa.Buffer, schema: pa.Schema, unexpected: str) -> pa.Table:
-    """Parse lines, single-threaded; keys that the schema lacks are inferred, ignored, or an error."""
+    """Parse lines, single-threaded; keys that the schema lacks are inferred, ignored, or an error.
+
+    Raises
+    ------
+    UnicodeDecodeError
+        If they are no UTF-8, which Arrow's parser does not look at.
+    """
     if not text.size:
         return empty_table(schema)
+    check_utf8(text)
     try:
         return _parse_blocks(text, schema, unexpected, _BLOCK_BYTES)
     except pa.ArrowInvalid as error:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.io.formats.compression import decompress, find_codec
+from windrow.core.errors import SourceError
 from windrow.io.formats.encoding import decode_head, decode_text, is_cuttable
 from windrow.io.formats.looking import HEAD_BYTES, Head, read_heads
 from windrow.io.formats.opening import OpenFile
@@ -65,9 +66,19 @@ class LineFiles:
         return [min(RANGE_BYTES, file.size_bytes - start) for start in starts]
 
     def heads(self, file: OpenFile) -> Iterator[tuple[Head, pa.Buffer]]:
-        """The beginning of a file, longer each time, and the same as UTF-8."""
+        """The beginning of a file, longer each time, and the same as UTF-8.
+
+        Raises
+        ------
+        SourceError
+            If it is not of the encoding.
+        """
         for head in read_heads(file, find_codec(self.compression, file.name)):
-            yield head, decode_head(head.data, self.encoding, whole=head.whole)
+            try:
+                text = decode_head(head.data, self.encoding, whole=head.whole)
+            except UnicodeError as error:
+                raise SourceError(f"{file.name}: {error}; see whether encoding= is right") from error
+            yield head, text
 
     def where(self, file: OpenFile, start: int, stop: int) -> str:
         """Row groups in words, for errors."""

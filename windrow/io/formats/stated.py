@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,25 @@ from windrow.core.errors import PlanError
 __all__ = ["check_dtypes"]
 
 
-def check_dtypes(dtypes: Any, argument: str = "dtypes") -> dict[str, pa.DataType] | None:
+def check_dtypes(
+    dtypes: Any, argument: str = "dtypes", parse: Callable[[pa.DataType], object] | None = None
+) -> dict[str, pa.DataType] | None:
     """Types by column, of a mapping or an Arrow schema.
+
+    Parameters
+    ----------
+    dtypes
+        What a user gave.
+    argument
+        Its name.
+    parse
+        Parses nothing, or next to nothing, as a type; raises an ``ArrowNotImplementedError`` where
+        the format has no values of that type.
 
     Raises
     ------
     PlanError
-        If it is neither, or one of the types is none.
+        If it is neither, or one of the types is none, or none that can be parsed.
 
     Examples
     --------
@@ -35,7 +47,16 @@ def check_dtypes(dtypes: Any, argument: str = "dtypes") -> dict[str, pa.DataType
         raise PlanError(
             f"{argument}= is a {type(dtypes).__name__}: give a dict of types by column, or a schema"
         )
-    return {name: _as_type(name, kind, argument) for name, kind in dtypes.items()}
+    types = {name: _as_type(name, kind, argument) for name, kind in dtypes.items()}
+    for name, kind in types.items() if parse else ():
+        try:
+            parse(kind)
+        except pa.ArrowNotImplementedError as error:
+            raise PlanError(
+                f"{argument}= gives {kind} for {name!r}: {error}; give one that is (text as pa.string(), "
+                "lists of JSON as pa.list_ without a size), and cast after reading, in map_batches"
+            ) from error
+    return types
 
 
 def _as_type(name: str, kind: Any, argument: str) -> pa.DataType:
