@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +98,17 @@ def test_what_is_kept_of_a_mapped_file_is_no_view_of_it(tmp_path: Path) -> None:
         file.write(content[:-8_000] + bytes(8_000))
     (kept,) = reader.kept
     assert pa.concat_tables(kept).column(0).to_pylist() == list(range(1_000))
+
+
+def test_what_is_kept_goes_with_its_last_user() -> None:
+    """Not with a collection of cycles, of which a worker may see none for many tasks."""
+    gc.disable()
+    try:
+        reader = make([0, 1], keeps=(0, 1))
+        for at in range(2):
+            read_parts(reader, at)
+        gone = weakref.ref(reader)
+        del reader
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -71,6 +72,13 @@ class _KeptPart:
         return self.table.select(columns)
 
 
+def _is_worth_asking_for(
+    disk: DiskCache | None, blocks: Sequence[int], found: Mapping[int, Tables], at: int
+) -> bool:
+    """Whether a block will be read here: not from what is kept, nor where others may be about to keep it."""
+    return at not in found and (disk is None or not (disk.has_room or disk.has(blocks[at])))
+
+
 class CachingReader:
     """The blocks of one task.
 
@@ -98,7 +106,9 @@ class CachingReader:
         found: Mapping[int, Tables],
         keeps: Sequence[int],
     ) -> None:
-        self._ahead = BlocksAhead(reader, addresses, self._is_worth_asking_for)
+        # no method of this object: the two would keep each other, and all blocks, until a collection
+        is_wanted = partial(_is_worth_asking_for, disk, blocks, found)
+        self._ahead = BlocksAhead(reader, addresses, is_wanted)
         self._maps = bool(keeps) and maps_files(reader)
         self._disk = disk
         self._blocks = blocks
@@ -181,11 +191,6 @@ class CachingReader:
         if tables is None and self._disk is not None:
             tables = self._disk.find(self._blocks[at])
         return tables
-
-    def _is_worth_asking_for(self, at: int) -> bool:
-        """Whether a block will be read here: not from what is kept, nor where others may be about to keep it."""
-        disk = self._disk
-        return at not in self._found and (disk is None or not (disk.has_room or disk.has(self._blocks[at])))
 
     def _is_wanted(self, at: int) -> bool:
         return at in self._keeps or (self._disk is not None and self._disk.has_room)
