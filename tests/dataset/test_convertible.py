@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,7 @@ import pytest
 
 import windrow
 from tests.dataset.doors import make_rows
-from windrow import PlanError, TransformError
+from windrow import PlanError
 from windrow.dataset import collecting
 
 ROWS = make_rows(50)
@@ -99,35 +98,3 @@ def test_huggingface_round_trip(dataset: windrow.Dataset) -> None:
     back = windrow.from_huggingface(found)
     assert back.to_numpy()["vector"].tolist() == dataset.to_numpy()["vector"].tolist()
     assert _pipe(dataset).to_huggingface(limit=4)["x"][:] == _pipe(dataset).to_numpy()["x"][:4].tolist()
-
-
-@pytest.mark.nightly
-def test_tf_has_a_spec_and_every_row(dataset: windrow.Dataset) -> None:
-    tf = pytest.importorskip("tensorflow")
-    found = dataset.to_tf(label_column="flag", batch_size=8)
-    features, label = found.element_spec
-    assert features["vector"].shape.as_list() == [None, 3]
-    assert (features["x"].dtype, label.dtype) == (tf.int64, tf.uint8)
-    for _ in range(2):  # each iteration is a pass
-        batches = list(found)
-        assert [len(labels) for _, labels in batches] == [8] * 6 + [2]
-        assert np.concatenate([b["x"].numpy() for b, _ in batches]).tolist() == list(range(50))
-    text = windrow.from_items([{"t": "a", "x": 1}, {"t": "ü", "x": 2}]).to_tf(feature_columns=["t"])
-    assert [v.decode() for v in next(iter(text))["t"].numpy()] == ["a", "ü"]
-    epochs = list(_pipe(dataset).to_tf(feature_columns=["x"], batch_size=50, drop_last=True))
-    assert len(epochs) == 3
-    model_input: Any = epochs[0]["x"]
-    assert sorted(model_input.numpy().tolist()) == list(range(50))
-
-
-@pytest.mark.nightly
-def test_tf_refuses_what_tensors_do_not_hold() -> None:
-    pytest.importorskip("tensorflow")
-    gaps = windrow.from_items([{"x": 1, "t": "a"}, {"x": None, "t": None}])
-    with pytest.raises(PlanError, match="1 null"):
-        gaps.to_tf(feature_columns=["x"])
-    with pytest.raises(PlanError, match="do not exist"):
-        gaps.to_tf(label_column="y")
-    with pytest.raises(Exception, match="column 't' has nulls"):
-        list(gaps.to_tf(feature_columns=["t"]))
-    assert issubclass(TransformError, windrow.WindrowError)

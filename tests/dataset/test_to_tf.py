@@ -1,0 +1,69 @@
+"""Rows as a ``tf.data.Dataset``, in processes of their own.
+
+TensorFlow and the other reader of records that tests compare with describe the same messages to
+the one protobuf of a process, which refuses the second.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+import windrow
+from tests.dataset.doors import make_rows
+from windrow import PlanError
+
+
+def _alone(check: Callable[[], None]) -> None:
+    if find_spec("tensorflow") is None:
+        pytest.skip("TensorFlow is not installed")
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
+        processes.submit(check).result(timeout=300)
+
+
+@pytest.mark.nightly
+def test_a_spec_and_every_row() -> None:
+    _alone(_check_rows)
+
+
+@pytest.mark.nightly
+def test_what_tensors_do_not_hold_is_refused() -> None:
+    _alone(_check_refusals)
+
+
+def _check_rows() -> None:
+    import tensorflow as tf
+
+    dataset = windrow.from_arrow(make_rows(50), target_block_bytes=300)
+    found = dataset.to_tf(label_column="flag", batch_size=8)
+    features, label = found.element_spec
+    assert features["vector"].shape.as_list() == [None, 3]
+    assert (features["x"].dtype, label.dtype) == (tf.int64, tf.uint8)
+    for _ in range(2):  # each iteration is a pass
+        batches = list(found)
+        assert [len(labels) for _, labels in batches] == [8] * 6 + [2]
+        assert np.concatenate([b["x"].numpy() for b, _ in batches]).tolist() == list(range(50))
+    text = windrow.from_items([{"t": "a", "x": 1}, {"t": "ü", "x": 2}]).to_tf(feature_columns=["t"])
+    assert [v.decode() for v in next(iter(text))["t"].numpy()] == ["a", "ü"]
+    pipe = dataset.window(blocks_per_window=2).repeat(3).random_shuffle_each_window(seed=3)
+    pipe = pipe.options(executor="threads", progress=False)
+    epochs = list(pipe.to_tf(feature_columns=["x"], batch_size=50, drop_last=True))
+    assert len(epochs) == 3
+    model_input: Any = epochs[0]["x"]
+    assert sorted(model_input.numpy().tolist()) == list(range(50))
+
+
+def _check_refusals() -> None:
+    gaps = windrow.from_items([{"x": 1, "t": "a"}, {"x": None, "t": None}])
+    with pytest.raises(PlanError, match="1 null"):
+        gaps.to_tf(feature_columns=["x"])
+    with pytest.raises(PlanError, match="do not exist"):
+        gaps.to_tf(label_column="y")
+    with pytest.raises(Exception, match="column 't' has nulls"):
+        list(gaps.to_tf(feature_columns=["t"]))
