@@ -93,6 +93,7 @@ class RunReader:
         self._pace = pace
         self._walk = _Walk(feed, facts, shard, after, convert, depth, pace, spans)
         self._run: _PlacedRun | None = None
+        self._latest: _PlacedRun | None = None
         self._waiting = waiting
         self._feed = feed
         self._shard = shard
@@ -109,7 +110,9 @@ class RunReader:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while (run := self._next()) is not None:
             self._pace.end_run()
-            self._walk.taken()
+            latest, self._latest = self._latest, run
+            self._walk.taken(latest)
+            del latest
             self.rows += run.rows.num_rows
             self.size_bytes += self._size_of(run.rows)
             self.window = run.window
@@ -181,6 +184,8 @@ class RunReader:
             try:
                 if future is None:
                     future = self._walk.queue.get(timeout=_LOOK_SECONDS)
+                if not future.done():
+                    self._walk.drop()
                 return future.result(timeout=_LOOK_SECONDS)
             except CancelledError:
                 self.raise_closed()
@@ -278,10 +283,21 @@ class _Walk:
         self._handed = threading.Condition()
         self._stash: list[tuple[int, Future[_PlacedRun | None]]] = []
         self.queue: queue.SimpleQueue[Future[_PlacedRun | None]] = queue.SimpleQueue()
+        self._before: deque[_PlacedRun | None] = deque()
 
-    def taken(self) -> None:
-        """The consumer has taken a run."""
+    def taken(self, before: _PlacedRun | None) -> None:
+        """The consumer has taken a run, and is done with the one before."""
+        self._before.append(before)
         self._room.release()
+
+    def drop(self) -> None:
+        """Let go of runs that the consumer is done with.
+
+        Who lets go last of a run that was converted where it was placed frees its tensors, and
+        torch gives up the interpreter's lock for each: a trainer would have to get it back from busy
+        workers again and again, a millisecond for 21 columns.
+        """
+        self._before.clear()
 
     def stop(self) -> None:
         """End the walk at the next step."""
@@ -351,6 +367,7 @@ class _Walk:
                 return number
             if self._stopped.is_set():
                 return None
+            self.drop()
             self._hand(self._submit(window, data, run, uses), run.rows - run.skip)
         self._stash.extend((run.place, self._submit(window, data, run, uses)) for run in padding)
         uses.finish()
