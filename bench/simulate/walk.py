@@ -1,4 +1,4 @@
-"""Walks the windows of an epoch and places runs a little ahead, as the thread of `windrow.pipeline.reader`."""
+"""Walks the windows of an epoch and places runs a little ahead, as the thread of `windrow.pipeline.walk`."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -38,8 +39,7 @@ def test_what_tensors_do_not_hold_is_refused() -> None:
 
 
 def _check_rows() -> None:
-    import tensorflow as tf
-
+    tf: Any = import_module("tensorflow")
     dataset = windrow.from_arrow(make_rows(50), target_block_bytes=300)
     found = dataset.to_tf(label_column="flag", batch_size=8)
     features, label = found.element_spec

@@ -11,7 +11,7 @@ import pytest
 
 import windrow
 from windrow.pipeline.batches import align_runs
-from windrow.pipeline.reader import Pace
+from windrow.pipeline.pace import Pace
 
 
 def note(pace: Pace, *, worked: float, waited: float) -> None:

@@ -18,10 +18,11 @@ from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.damaged_blocks import blocks_passed
 from windrow.pipeline.delivery import Check, Delivery
 from windrow.pipeline.executors.seam import EpochFacts, Feed
+from windrow.pipeline.pace import Pace
 from windrow.pipeline.prefetch import Prefetcher
 from windrow.pipeline.program import Program
 from windrow.pipeline.progress import ProgressLine, is_shown
-from windrow.pipeline.reader import Pace, RunReader
+from windrow.pipeline.reader import RunReader
 from windrow.pipeline.stats import Span
 from windrow.pipeline.waiting import Waiting
 

@@ -21,9 +21,9 @@ from windrow.pipeline.executors.resolve import resolve_executor
 from windrow.pipeline.executors.seam import EpochFacts, Session
 from windrow.pipeline.finalizing import in_background
 from windrow.pipeline.job import Job
+from windrow.pipeline.pace import Pace
 from windrow.pipeline.program import Program
 from windrow.pipeline.provenance import Provenance
-from windrow.pipeline.reader import Pace
 from windrow.pipeline.reading import Reading, start_reading
 from windrow.pipeline.skipping import skip_steps
 from windrow.pipeline.state import State, describe_stream, resume

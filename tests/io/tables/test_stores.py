@@ -68,7 +68,9 @@ def lance(s3: S3, secret: str) -> windrow.Dataset:
     }
     if not (s3.directory / "tables" / "lance").exists():
         library.write_dataset(DATA, "s3://tables/lance", storage_options=options)
-    return windrow.read_lance("s3://tables/lance", storage_options={**options, "aws_secret_access_key": secret})
+    return windrow.read_lance(
+        "s3://tables/lance", storage_options={**options, "aws_secret_access_key": secret}
+    )
 
 
 @pytest.mark.nightly

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.io.formats.compression import decompress, find_codec
 from windrow.core.errors import SourceError
+from windrow.io.formats.compression import decompress, find_codec
 from windrow.io.formats.encoding import decode_head, decode_text, is_cuttable
 from windrow.io.formats.looking import HEAD_BYTES, Head, read_heads
 from windrow.io.formats.opening import OpenFile

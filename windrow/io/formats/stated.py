@@ -48,15 +48,22 @@ def check_dtypes(
             f"{argument}= is a {type(dtypes).__name__}: give a dict of types by column, or a schema"
         )
     types = {name: _as_type(name, kind, argument) for name, kind in dtypes.items()}
-    for name, kind in types.items() if parse else ():
-        try:
-            parse(kind)
-        except pa.ArrowNotImplementedError as error:
-            raise PlanError(
-                f"{argument}= gives {kind} for {name!r}: {error}; give one that is (text as pa.string(), "
-                "lists of JSON as pa.list_ without a size), and cast after reading, in map_batches"
-            ) from error
+    if parse is not None:
+        for name, kind in types.items():
+            _check_parsed(name, kind, argument, parse)
     return types
+
+
+def _check_parsed(
+    name: str, kind: pa.DataType, argument: str, parse: Callable[[pa.DataType], object]
+) -> None:
+    try:
+        parse(kind)
+    except pa.ArrowNotImplementedError as error:
+        raise PlanError(
+            f"{argument}= gives {kind} for {name!r}: {error}; give one that is (text as pa.string(), lists of "
+            "JSON as pa.list_ without a size), and cast after reading, in map_batches"
+        ) from error
 
 
 def _as_type(name: str, kind: Any, argument: str) -> pa.DataType:
