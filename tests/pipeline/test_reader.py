@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -78,3 +81,18 @@ def test_what_cannot_become_a_tensor_is_refused_wherever_batches_are_made(tmp_pa
     )
     with pytest.raises(windrow.PlanError, match="no tensor holds 'x'"):
         list(pipe.map_batches(lambda batch: {"x": batch["x"].astype(str)}).iter_torch_batches(10))
+
+
+def test_what_a_trainer_is_done_with_is_freed_by_another_thread(tmp_path: Path) -> None:
+    """torch gives up the interpreter's lock for each tensor that is freed; a trainer would wait for it."""
+    wide = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(64 * 100_000)), 64)
+    pq.write_table(pa.table({"x": wide}), tmp_path / "x.parquet")
+    freed: list[str] = []
+    pipe = windrow.read_parquet(tmp_path).window().options(executor="threads", progress=False)
+    for batch in pipe.iter_batches(batch_size=10_000):
+        weakref.finalize(batch["x"], lambda: freed.append(threading.current_thread().name))
+        time.sleep(0.01)
+    del batch
+    assert len(freed) == 10
+    # of the last runs there is none after that would be taken
+    assert freed.count(threading.main_thread().name) <= 5, freed
