@@ -79,13 +79,14 @@ def _median(taken: Iterable[Taken]) -> Taken:
 
 def _make(case: Case, folder: Path, size_bytes: int) -> None:
     """Make the data, and nothing where that was done before."""
-    if folder.exists():
+    # beside the folder, which stays where it was made: Iceberg's paths are absolute
+    made = folder.with_name(folder.name + ".made")
+    if made.exists():
         return
-    unfinished = folder.with_name(folder.name + ".part")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    case.make(unfinished, size_bytes)
-    unfinished.rename(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    case.make(folder.absolute(), size_bytes)
+    made.touch()
 
 
 def _measure(case: Case, folder: Path, rows: int) -> dict[str, Taken]:

@@ -1,4 +1,4 @@
-"""Tables: Lance and Delta Lake."""
+"""Tables: Lance, Delta Lake and Iceberg."""
 
 from __future__ import annotations
 
@@ -47,6 +47,28 @@ def _read_delta(folder: Path) -> int:
     return _count(deltalake.DeltaTable(folder / "table").to_pyarrow_table())
 
 
+def _make_iceberg(folder: Path, size_bytes: int) -> None:
+    from pyiceberg.catalog import load_catalog
+
+    parts = _parts(size_bytes)
+    uri = f"sqlite:///{folder}/catalog.db"
+    catalog = load_catalog("bench", type="sql", uri=uri, warehouse=f"file://{folder}/warehouse")
+    try:
+        catalog.create_namespace("bench")
+        table = catalog.create_table("bench.table", schema=parts[0].schema)
+        for part in parts:
+            table.append(part)
+        (folder / "location").write_text(table.metadata_location)
+    finally:
+        catalog.close()
+
+
+def _read_iceberg(folder: Path) -> int:
+    from pyiceberg.table import StaticTable
+
+    return _count(StaticTable.from_metadata((folder / "location").read_text()).scan().to_arrow())
+
+
 def _count(table: Any) -> int:
     """Rows of a table, seen as NumPy arrays batch by batch."""
     return sum(
@@ -67,5 +89,11 @@ TABLES = (
         _make_delta,
         _read_delta,
         lambda folder: windrow.read_delta(str(folder / "table")),
+    ),
+    Case(
+        "iceberg",
+        _make_iceberg,
+        _read_iceberg,
+        lambda folder: windrow.read_iceberg((folder / "location").read_text()),
     ),
 )

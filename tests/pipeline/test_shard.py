@@ -16,7 +16,7 @@ import pytest
 from tests.end_to_end.reading import eventually
 from tests.laws.cases import Case
 from windrow.core.errors import PlanError, StallError, TransformError
-from windrow.pipeline import budgeting, program, reader
+from windrow.pipeline import budgeting, program, reader, walk
 from windrow.pipeline.driver import Driver
 from windrow.pipeline.executors.seam import WindowData
 from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsFeed
@@ -181,7 +181,7 @@ def test_another_thread_closes_while_a_batch_is_awaited(batch_format: Any) -> No
 
 
 def test_a_consumer_that_pauses_holds_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_LET_GO_SECONDS", 0.05)
+    monkeypatch.setattr(walk, "_LET_GO_SECONDS", 0.05)
     calls = _count_calls(monkeypatch, _ThreadsFeed, "let_go")
     (shard,) = _open(before=())
     with shard:
