@@ -55,9 +55,10 @@ imports: $(STAMP)
 doctests: $(STAMP)
 	$(BIN)/python -m pytest --quiet --doctest-modules windrow
 
+# Most of their time tests wait for processes, so two go at once; a file's tests share fixtures.
 # Several raylets and the shared local Ray do not live in one process.
 tests: $(STAMP) ## the tests alone
-	$(BIN)/python -m pytest --quiet
+	$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m pytest --quiet -m "cluster and not nightly"
 
 nightly: $(STAMP) ## long: the laws on many more examples, and what is marked nightly

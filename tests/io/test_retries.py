@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -101,11 +100,26 @@ def test_what_does_not_pass(error: BaseException) -> None:
     assert caught.value is error
 
 
-def test_a_spent_budget_tells_the_first_and_the_last_attempts() -> None:
+class Clock:
+    """Time that passes only by waiting."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_spent_budget_tells_the_first_and_the_last_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("windrow.io.retries.time", clock)
     calls = []
 
     def call() -> None:
-        calls.append(time.monotonic())
+        calls.append(clock.now)
         raise TimeoutError(f"number {len(calls)}")
 
     with pytest.raises(

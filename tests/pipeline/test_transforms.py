@@ -302,7 +302,6 @@ def test_an_exception_names_function_block_and_original() -> None:
         (pa.Table.from_arrays([[1], [2]], names=["x", "x"]), "returned two columns named 'x'"),
         ({"x": [1, 2]}, "returned 2 rows for 3; return one row for each, or give preserves_rows=False"),
     ],
-    ids=str,
 )
 def test_wrong_results(result: Any, match: str) -> None:
     def wrong(batch: Any) -> Any:
