@@ -157,6 +157,8 @@ class RunReader:
     def close(self) -> None:
         """Stop, and let go of everything."""
         self._walk.stop()
+        self._latest = None
+        self._walk.drop()
         if self._thread.ident != threading.get_ident():
             self._thread.join(_LOOK_SECONDS)
 
