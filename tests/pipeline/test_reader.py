@@ -96,3 +96,13 @@ def test_what_a_trainer_is_done_with_is_freed_by_another_thread(tmp_path: Path) 
     assert len(freed) == 10
     # of the last runs there is none after that would be taken
     assert freed.count(threading.main_thread().name) <= 5, freed
+
+
+def test_a_reader_that_is_closed_holds_no_run(tmp_path: Path) -> None:
+    wide = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(64 * 100_000)), 64)
+    pq.write_table(pa.table({"x": wide}), tmp_path / "x.parquet")
+    pipe = windrow.read_parquet(tmp_path).window().options(executor="threads", progress=False)
+    batches = pipe.iter_batches(batch_size=10_000)
+    gone = weakref.ref(next(batches)["x"])
+    batches.close()
+    assert gone() is None
