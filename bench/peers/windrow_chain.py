@@ -8,13 +8,14 @@ from importlib import import_module
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
+
 import windrow
 from bench.promise import Promise, read_promise
 from bench.request import Request
 from bench.spans import Span
-from bench.tensors import TableToTensors
 
-__all__ = ["ShardEpochs", "build_chain", "convert_spans", "import_all", "promise_memory"]
+__all__ = ["KeepTensorColumns", "ShardEpochs", "build_chain", "convert_spans", "import_all", "promise_memory"]
 
 
 def build_chain(request: Request, executor: str) -> Any:
@@ -31,12 +32,31 @@ def build_chain(request: Request, executor: str) -> Any:
     elif request.window is not None:
         chain = dataset.window(bytes_per_window=request.window)
     chain = chain.repeat(request.epochs + 1).random_shuffle_each_window(seed=request.seed)
+    if not request.only_tensors:
+        # a run at a time, on the workers; a collate_fn would do it for every batch
+        chain = chain.map_batches(KeepTensorColumns(request.tensor_columns), batch_format="pyarrow")
     return chain.options(
         executor=executor,
         memory_limit=request.memory_limit,
         cache=request.cache,
         cache_limit=request.cache_limit,
     )
+
+
+class KeepTensorColumns:
+    """Leaves out what no tensor holds; timestamps become their int64 counts."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = list(columns)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Keep the columns of one table; nothing is copied."""
+        kept = table.select(self._columns)
+        fields = [
+            field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field
+            for field in kept.schema
+        ]
+        return kept.cast(pa.schema(fields))
 
 
 def import_all() -> None:
@@ -59,17 +79,13 @@ class ShardEpochs:
     def __init__(self, shard: Any, request: Request, *, tells_run: bool) -> None:
         self._shard = shard
         self._batch_size = request.batch_size
-        self._tensor_columns = None if request.only_tensors else request.tensor_columns
         self._epochs = request.epochs
         self._tells_run = tells_run
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over epochs, each an iterable of batches."""
-        options: dict[str, Any] = {}
-        if self._tensor_columns is not None:
-            options = {"batch_format": "pyarrow", "collate_fn": TableToTensors(self._tensor_columns)}
         for epoch in islice(self._shard.iter_epochs(), self._epochs):
-            yield epoch.iter_torch_batches(batch_size=self._batch_size, **options)
+            yield epoch.iter_torch_batches(batch_size=self._batch_size)
 
     def spans(self) -> Sequence[Span]:
         """What the shard's statistics tell of reading and placing; closes the shard."""

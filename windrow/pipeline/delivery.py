@@ -174,7 +174,8 @@ class Deliverable(ABC):
             Where the tensors go, such as ``"cuda"``; None: main memory.
         collate_fn
             Makes the batch of what ``batch_format`` says; tensors it returns go to the
-            device. Excludes ``dtypes``.
+            device. Excludes ``dtypes``. For small batches, what can be done to many rows at once
+            is cheaper in ``map_batches`` after the shuffle.
         pin_memory
             Whether copies to the device go through pinned memory; None: for CUDA.
 

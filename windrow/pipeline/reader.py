@@ -6,8 +6,7 @@ import queue
 import threading
 import time
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NoReturn
@@ -18,8 +17,7 @@ from windrow.core.errors import StallError
 from windrow.pipeline.executors.seam import EpochFacts, Feed
 from windrow.pipeline.pace import Pace
 from windrow.pipeline.scheduling.events import Place
-from windrow.pipeline.stats import Span
-from windrow.pipeline.transforms import MapBatches, check_schema
+from windrow.pipeline.transforms import check_schema
 from windrow.pipeline.waiting import Waiting
 from windrow.pipeline.walk import PlacedRun, Walk
 
@@ -32,25 +30,16 @@ _SIGN_SECONDS = 1.0
 class RunReader:
     """The runs of one shard in one epoch, in order, as record batches.
 
-    A thread walks the windows and hands runs to the feed's workers; at most
-    ``depth`` placed runs wait for the consumer.
-
     Parameters
     ----------
+    walk
+        What walks the windows, in a thread that begins now.
     feed, facts, shard
         The line to the run, the epoch, and the shard.
-    after
-        Transforms after the shuffle.
-    convert
-        Makes a run's batches where it is placed; None: they are made when they are asked for.
-    depth
-        Runs placed ahead.
     waiting
         The bounds of waiting.
     pace
         The consumer's, over all epochs.
-    spans
-        Takes what was done and when.
 
     Attributes
     ----------
@@ -61,20 +50,10 @@ class RunReader:
     """
 
     def __init__(
-        self,
-        feed: Feed,
-        facts: EpochFacts,
-        shard: int,
-        *,
-        after: tuple[MapBatches, ...],
-        convert: Callable[[pa.RecordBatch], list[Any]] | None,
-        depth: int,
-        waiting: Waiting,
-        pace: Pace,
-        spans: deque[Span],
+        self, walk: Walk, feed: Feed, facts: EpochFacts, shard: int, *, waiting: Waiting, pace: Pace
     ) -> None:
         self._pace = pace
-        self._walk = Walk(feed, facts, shard, after, convert, depth, pace, spans)
+        self._walk = walk
         self._run: PlacedRun | None = None
         self._latest: PlacedRun | None = None
         self._waiting = waiting

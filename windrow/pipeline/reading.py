@@ -25,6 +25,7 @@ from windrow.pipeline.progress import ProgressLine, is_shown
 from windrow.pipeline.reader import RunReader
 from windrow.pipeline.stats import Span
 from windrow.pipeline.waiting import Waiting
+from windrow.pipeline.walk import Walk
 
 __all__ = ["Owner", "Reading", "start_reading"]
 
@@ -242,17 +243,9 @@ def start_reading(
     convert = partial(_convert_span, delivery, delivery.check if job.before or job.after else None)
     # of many small batches a consumer makes its own at less cost than the threads that place
     is_one = facts.run_rows <= delivery.batch_rows
-    reader = RunReader(
-        feed,
-        facts,
-        shard,
-        after=job.after,
-        convert=(lambda rows: list(convert(rows))) if delivery.early and is_one else None,
-        depth=depth,
-        waiting=Waiting(),
-        pace=pace,
-        spans=spans,
-    )
+    early = (lambda rows: list(convert(rows))) if delivery.early and is_one else None
+    walk = Walk(feed, facts, shard, after=job.after, convert=early, depth=depth, pace=pace, spans=spans)
+    reader = RunReader(walk, feed, facts, shard, waiting=Waiting(), pace=pace)
     progress = None
     if shard == program.members[0] and is_shown(job.options.progress):
         progress = ProgressLine(feed, facts, shard, job.epochs)

@@ -42,12 +42,22 @@ class PlacedRun:
 
 
 class Walk:
-    """What a reader's thread does; it knows the queue but not the reader.
+    """What a reader's thread does: hands runs to the feed's workers; it knows the queue but not the reader.
 
     Parameters
     ----------
-    feed, facts, shard, after, convert, depth, pace, spans
-        As for `windrow.pipeline.reader.RunReader`.
+    feed, facts, shard
+        The line to the run, the epoch, and the shard.
+    after
+        Transforms after the shuffle.
+    convert
+        Makes a run's batches where it is placed; None: they are made when they are asked for.
+    depth
+        Placed runs that wait for the consumer, at most.
+    pace
+        The consumer's, over all epochs.
+    spans
+        Takes what was done and when.
 
     Attributes
     ----------
@@ -66,6 +76,7 @@ class Walk:
         feed: Feed,
         facts: EpochFacts,
         shard: int,
+        *,
         after: tuple[MapBatches, ...],
         convert: Callable[[pa.RecordBatch], list[Any]] | None,
         depth: int,
