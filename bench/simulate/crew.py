@@ -11,6 +11,7 @@ from bench.simulate.machines import Machines
 from bench.simulate.scenario import Split
 from bench.simulate.world import World
 from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.job import Job
 
 __all__ = ["Crew"]
 
@@ -34,8 +35,8 @@ class Crew:
     ----------
     start
         Where the run began.
-    epochs
-        Where it ends.
+    job
+        What is run.
     """
 
     world: World
@@ -44,10 +45,11 @@ class Crew:
     law: Law
     split: Split
     start: Cursor
-    epochs: int
-    seed: int | None
+    job: Job
 
     def __post_init__(self) -> None:
+        assert self.job.epochs is not None, "a simulated stream ends"
+        self.epochs: int = self.job.epochs
         self.trainers: list[Member] = []
 
     def begins(self, epoch: int) -> Cursor:

@@ -17,6 +17,7 @@ from windrow.pipeline.fetching import UNHEARD, Ahead, Ask, Load, Lost, Pause, fe
 from windrow.pipeline.held import WindowReply
 from windrow.pipeline.requests import OpenRequest
 from windrow.pipeline.scheduling.events import Place
+from windrow.pipeline.scheduling.readers import Key
 
 __all__ = ["Feed"]
 
@@ -46,11 +47,14 @@ class Feed:
         token: str,
         seed: int | None,
         failed: Callable[[Failure], None],
+        leads_on: Callable[[int], bool],
     ) -> None:
         self._world, self._actor, self._machines = world, actor, machines
         self._shard, self._node, self._token, self._seed = shard, node, token, seed
         self._failed = failed
+        self._leads_on = leads_on
         self.alive = True
+        self._opened = 0
         self._ahead: Ahead | None = None
         self._fetching: Fetching | None = None
         self._void = False
@@ -61,25 +65,59 @@ class Feed:
     ) -> None:
         """Begin an epoch."""
         self._stop_fetching()
-        request = OpenRequest(self._shard, self._node, self._token, cursor, batch_rows, drop_last, self._seed)
+        request = self._make_request(cursor, batch_rows, drop_last=drop_last, goes_on=False)
 
         def opened(facts: EpochFacts | Failure) -> None:
             if isinstance(facts, Failure):
                 self._failed(facts)
                 return
             self._request = request
-            self._ahead = Ahead(cursor, facts.windows)
+            self._ahead = Ahead(cursor, facts.windows, leads_on=self._leads_on(cursor.epoch))
             done(facts)
             self._choose()
 
         self._actor.call(self, "open_epoch", request, reply=opened)
 
-    def window(self, window: int, arrived: Callable[[], None]) -> WindowData | None:
+    def open_next(
+        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, done: Callable[[], None]
+    ) -> None:
+        """Begin the next epoch, without waiting for the answer."""
+        assert self._ahead is not None, "an epoch has been opened before"
+
+        def opened(facts: EpochFacts | Failure) -> None:
+            if isinstance(facts, Failure):
+                self._failed(facts)
+            else:
+                done()
+
+        self._request = self._make_request(cursor, batch_rows, drop_last=drop_last, goes_on=True)
+        self._actor.call(self, "open_epoch", self._request, reply=opened)
+        self._ahead.open(cursor, leads_on=self._leads_on(cursor.epoch))
+        self._choose()
+
+    def _make_request(
+        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, goes_on: bool
+    ) -> OpenRequest:
+        number, self._opened = self._opened, self._opened + 1
+        return OpenRequest(
+            shard=self._shard,
+            node=self._node,
+            token=self._token,
+            number=number,
+            cursor=cursor,
+            batch_rows=batch_rows,
+            drop_last=drop_last,
+            goes_on=goes_on,
+            seed=self._seed,
+        )
+
+    def window(self, epoch: int, window: int, arrived: Callable[[], None]) -> WindowData | None:
         """Take a window if it is here; else ``arrived`` is called when one is."""
-        assert self._ahead is not None, "an epoch is open"
+        if self._ahead is None:
+            return None
         self._arrived = arrived
-        self._ahead.want(window)
-        data = self._ahead.take(window)
+        self._ahead.want((epoch, window))
+        data = self._ahead.take((epoch, window))
         self._choose()
         return data
 
@@ -134,13 +172,13 @@ class Feed:
     def _choose(self) -> None:
         if self._fetching is not None or self._ahead is None or not self.alive:
             return
-        window = self._ahead.next()
-        if window is not None:
+        key = self._ahead.next()
+        if key is not None:
             self._void = False
-            self._fetching = fetch_window(self._shard, self._request.cursor.epoch, window)
-            self._go_on(self._fetching, window, None)
+            self._fetching = fetch_window(self._shard, *key)
+            self._go_on(self._fetching, key, None)
 
-    def _go_on(self, fetching: Fetching, window: int, result: Any) -> None:
+    def _go_on(self, fetching: Fetching, key: Key, result: Any) -> None:
         if fetching is not self._fetching:
             return
         if self._void:
@@ -150,19 +188,19 @@ class Feed:
         except StopIteration as end:
             self._fetching = None
             assert self._ahead is not None, "nothing is fetched for an epoch that has ended"
-            self._ahead.keep(window, end.value)
+            self._ahead.keep(key, end.value)
             if self._arrived is not None:
                 self._arrived()
             self._choose()
             return
         if isinstance(step, Ask):
-            self._ask(fetching, window, step)
+            self._ask(fetching, key, step)
         elif isinstance(step, Pause):
-            self._world.after(step.seconds, self._go_on, fetching, window, None)
+            self._world.after(step.seconds, self._go_on, fetching, key, None)
         else:
-            self._load(fetching, window, step)
+            self._load(fetching, key, step)
 
-    def _ask(self, fetching: Fetching, window: int, step: Ask) -> None:
+    def _ask(self, fetching: Fetching, key: Key, step: Ask) -> None:
         assert self._ahead is not None, "nothing is asked for an epoch that has ended"
 
         def answered(answer: Any) -> None:
@@ -171,40 +209,40 @@ class Feed:
             if isinstance(answer, Failure):
                 self._failed(answer)
                 return
-            self._go_on(fetching, window, answer)
+            self._go_on(fetching, key, answer)
 
         request = replace(self._request, cursor=self._ahead.cursor)
-        question = (request, self._ahead.place, window, step.attempt, step.have, step.lost)
+        question = (request, self._ahead.place, key, step.attempt, step.have, step.lost)
         self._actor.call(self, "poll", *question, reply=answered)
 
-    def _load(self, fetching: Fetching, window: int, step: Load) -> None:
+    def _load(self, fetching: Fetching, key: Key, step: Load) -> None:
         if step.reply.outputs and self._world.happens(self._world.faults.unheard):
             self._world.fault("unheard transfer")
-            self._world.after(step.patience_seconds, self._go_on, fetching, window, UNHEARD)
+            self._world.after(step.patience_seconds, self._go_on, fetching, key, UNHEARD)
             return
         seconds = _TRANSFER_SECONDS * self._world.chance.random()
-        self._world.after(seconds, self._arrive, fetching, window, step.reply)
+        self._world.after(seconds, self._arrive, fetching, key, step.reply)
 
-    def _arrive(self, fetching: Fetching, window: int, reply: WindowReply) -> None:
+    def _arrive(self, fetching: Fetching, key: Key, reply: WindowReply) -> None:
         if fetching is not self._fetching:
             return
         try:
             self._machines.find(_handles(reply))
         except Vanished as error:
             if self._world.happens(0.5):
-                self._go_on(fetching, window, Lost(error))
+                self._go_on(fetching, key, Lost(error))
             else:
                 # as often, Ray has it made again without a word, and fails only where its owner is gone
-                self._world.after(1.0, self._arrive_at_last, fetching, window, reply)
+                self._world.after(1.0, self._arrive_at_last, fetching, key, reply)
             return
         loaded = {part: [_pieces(handle) for handle in handles] for part, handles in reply.outputs.items()}
-        self._go_on(fetching, window, replace(reply, outputs=loaded))
+        self._go_on(fetching, key, replace(reply, outputs=loaded))
 
-    def _arrive_at_last(self, fetching: Fetching, window: int, reply: WindowReply) -> None:
+    def _arrive_at_last(self, fetching: Fetching, key: Key, reply: WindowReply) -> None:
         if not all(map(self._machines.is_owned, _handles(reply))):
-            self._go_on(fetching, window, Lost(Vanished("its owner is gone")))
+            self._go_on(fetching, key, Lost(Vanished("its owner is gone")))
         else:
-            self._arrive(fetching, window, reply)
+            self._arrive(fetching, key, reply)
 
 
 def _handles(reply: WindowReply) -> list[Handle]:

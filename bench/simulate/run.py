@@ -111,17 +111,7 @@ class _Run:
         self._machines = Machines(world, scenario, program)
         nodes = {shard: f"node {world.chance.randrange(4)}" for shard in program.members}
         self._actor = Actor(world, scenario, program, self._machines, nodes, coordination)
-        assert scenario.job.epochs is not None, "a simulated stream ends"
-        self._crew = Crew(
-            world,
-            self._actor,
-            self._machines,
-            law,
-            split,
-            start,
-            scenario.job.epochs,
-            scenario.job.seed,
-        )
+        self._crew = Crew(world, self._actor, self._machines, law, split, start, scenario.job)
         self._ended = self._resized = False
         self._trainers = [Trainer(self._crew, shard) for shard in program.members]
         self._crew.trainers.extend(self._trainers)

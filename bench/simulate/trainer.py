@@ -40,7 +40,7 @@ class Trainer:
         self._walk: Walk | None = None
         self._zombies: list[_Zombie] = []
         self._waits_since: float | None = None
-        self._pausing = True
+        self._pausing, self._unheard = True, False
         self._world.after(self._world.between(0.0, self._world.faults.attach_seconds), self._begin)
 
     # --- lives
@@ -78,8 +78,9 @@ class Trainer:
             shard=self._shard,
             node=node,
             token=token,
-            seed=crew.seed,
+            seed=crew.job.seed,
             failed=failed,
+            leads_on=crew.job.leads_on,
         )
         return feed
 
@@ -147,19 +148,42 @@ class Trainer:
             return
         assert self._feed is not None
         self._waits_since = self._world.now
+        if self._walk is not None and self._walk.next is not None:
+            facts = self._walk.next
+            self._unheard = True
+            self._feed.open_next(cursor, split.batch_rows, drop_last=split.drop_last, done=self._heard)
+            self._walk.begin_next()
+            self._begin_epoch(facts)
+            return
+        self._walk = None
         self._pausing = True
         self._feed.open_epoch(cursor, split.batch_rows, drop_last=split.drop_last, done=self._opened)
 
+    def _heard(self) -> None:
+        """The coordinator has answered to an opening that was not waited for."""
+        self._unheard = False
+        self.go_on()
+
     def _opened(self, facts: EpochFacts) -> None:
         assert self._feed is not None
+        depth = max(_RUNS_AHEAD, -(-self._crew.split.batch_rows // facts.run_rows) + 1)
+        self._pausing, self._unheard = True, False
+        self._walk = Walk(
+            self._world,
+            self._feed,
+            facts,
+            self._shard,
+            depth=depth,
+            news=self.go_on,
+            leads_on=self._crew.job.leads_on,
+        )
+        self._waits_since = self._world.now
+        self._begin_epoch(facts)
+
+    def _begin_epoch(self, facts: EpochFacts) -> None:
         self._expected = self._crew.batches(facts.epoch, self._shard)
         self._rows: list[int] = []
         self._pausing = False
-        depth = max(_RUNS_AHEAD, -(-self._crew.split.batch_rows // facts.run_rows) + 1)
-        self._waits_since = self._world.now
-        self._walk = None
-        walk = Walk(self._world, self._feed, facts, self._shard, depth=depth, news=self.go_on)
-        self._walk = walk
         self.go_on()
 
     def _end_epoch(self) -> None:
@@ -170,9 +194,8 @@ class Trainer:
             raise Violation(
                 f"shard {self._shard}, epoch {epoch}: {steps} batches where {len(self._expected)} are due"
             )
-        self._walk.stop()
-        self._walk = None
         self._feed.reached(Place(epoch + 1, 0))
+        self._pausing = True
         self.at = (epoch + 1, 0)
         self._world.note("epoch ends", self._shard, epoch)
         self._crew.stepped()
@@ -190,10 +213,13 @@ class Trainer:
         B = self._crew.split.batch_rows
         while len(self._rows) < B:
             if self._walk.empty:
-                if not self._rows:
+                if self._rows:
+                    break
+                if self._unheard:
+                    self._waits_since = self._waits_since or self._world.now
+                else:
                     self._end_epoch()
-                    return
-                break
+                return
             rows = self._walk.take()
             if rows is None:
                 if self._waits_since is None:

@@ -1,10 +1,10 @@
-"""Walks the windows of an epoch and places runs a little ahead, as the thread of `windrow.pipeline.walk`."""
+"""Walks the windows of epochs and places runs a little ahead, as the thread of `windrow.pipeline.walk`."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bench.simulate.feed import Feed
@@ -15,7 +15,7 @@ from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.slice_uses import SliceUses
 from windrow.shuffle.runs import Run, WindowRuns
 
-__all__ = ["Placed", "Walk"]
+__all__ = ["Walk"]
 
 # as in the reader: before the run's patience with a silent shard ends
 _LET_GO_SECONDS = 4.0
@@ -23,21 +23,27 @@ _PLACE_SECONDS = 0.02
 
 
 @dataclass(eq=False)
-class Placed:
+class _Placed:
     """A run in the shard's stream; its rows once it is placed."""
 
     place: int
     rows: list[int] | None = None
 
 
-class Walk:
-    """One epoch of one reader.
+@dataclass(eq=False)
+class _Epoch:
+    """What is told of an epoch, and how far it is, which is held back until the trainer has begun it."""
 
-    Attributes
-    ----------
-    ended
-        Whether all runs have been handed out.
-    """
+    facts: EpochFacts
+    queue: deque[_Placed] = field(default_factory=deque)
+    ended: bool = False
+    begun: bool = False
+    reached: Place | None = None
+    next: _Epoch | None = None
+
+
+class Walk:
+    """One reader's way through the epochs, at most one ahead of the trainer."""
 
     def __init__(
         self,
@@ -48,26 +54,30 @@ class Walk:
         *,
         depth: int,
         news: Callable[[], None],
+        leads_on: Callable[[int], bool],
     ) -> None:
-        self._world, self._feed, self._facts, self._shard = world, feed, facts, shard
+        self._world, self._feed, self._shard = world, feed, shard
         self._room = depth
         self._news = news
-        self._window = facts.first_window
+        self._leads_on = leads_on
         self._handed = 0
         self._data: WindowData | None = None
         self._runs: deque[Run] = deque()
-        self._stash: list[Placed] = []
-        self._queue: deque[Placed] = deque()
+        self._stash: list[_Placed] = []
         self._paused = self._stopped = False
         self._full_since: float | None = None
-        self.ended = False
-        self._go_on()
+        self._walked = self._open = _Epoch(facts)
+        self._window = facts.first_window
+        self._begin(self._open)
+
+    # --- the trainer's side
 
     def take(self) -> list[int] | None:
         """The next run's rows, if it is there."""
-        if not self._queue or self._queue[0].rows is None:
+        queue = self._open.queue
+        if not queue or queue[0].rows is None:
             return None
-        rows = self._queue.popleft().rows
+        rows = queue.popleft().rows
         self._room += 1
         self._full_since = None
         self._paused = False
@@ -76,36 +86,73 @@ class Walk:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing will come any more."""
-        return self.ended and not self._queue
+        """Whether nothing of this epoch will come any more."""
+        return self._open.ended and not self._open.queue
+
+    @property
+    def next(self) -> EpochFacts | None:
+        """The epoch that it goes on to, if any."""
+        return None if self._open.next is None else self._open.next.facts
+
+    def begin_next(self) -> None:
+        """The trainer has opened the epoch that this one goes on to."""
+        assert self._open.next is not None, "there is a next epoch"
+        self._open = self._open.next
+        self._begin(self._open)
 
     def stop(self) -> None:
         """Hand out nothing more."""
         self._stopped = True
 
+    # --- the thread's side
+
+    def _begin(self, epoch: _Epoch) -> None:
+        number = epoch.facts.epoch
+        epoch.begun = True
+        epoch.next = _Epoch(epoch.facts.next_epoch) if self._leads_on(number) else None
+        if epoch.reached is not None:
+            self._feed.reached(epoch.reached)
+        self._go_on()
+
     def _go_on(self) -> None:
-        while not (self._stopped or self._paused or self.ended):
-            if self._data is None:
-                if self._window == self._facts.windows:
-                    self._queue.extend(sorted(self._stash, key=lambda placed: placed.place))
-                    self.ended = True
-                    self._world.after(0.0, self._news)
+        while not (self._stopped or self._paused):
+            if self._walked.ended:
+                if self._walked.next is None:
                     return
-                self._data = self._feed.window(self._window, self._go_on)
+                self._walked, self._window = self._walked.next, 0
+            elif self._window == self._walked.facts.windows:
+                if not self._hand_out_stash():
+                    return
+            elif self._data is None:
+                self._data = self._feed.window(self._walked.facts.epoch, self._window, self._go_on)
                 if self._data is None:
                     return
-                self._begin(self._data)
+                self._begin_window(self._data)
             elif not self._hand_out(self._data):
                 return
 
-    def _begin(self, data: WindowData) -> None:
-        layout = data.layout
-        self._report = self._make_report(self._window)
+    def _hand_out_stash(self) -> bool:
+        """Hand out repeated rows, which end an epoch; returns whether there was room for all."""
+        self._stash.sort(key=lambda placed: placed.place)
+        self._world.after(0.0, self._news)
+        while self._stash:
+            if not self._room:
+                return False
+            self._room -= 1
+            self._walked.queue.append(self._stash.pop(0))
+        self._walked.ended = True
+        return True
+
+    def _begin_window(self, data: WindowData) -> None:
+        layout, facts = data.layout, self._walked.facts
+        self._report = self._make_report(self._walked, self._window)
         if layout is None:
             self._report(0, True)
             self._pass()
             return
-        runs = layout.runs_from(self._facts.deal.start_row, self._shard)[self._handed :]
+        if layout.deal != facts.deal.whole:
+            raise Violation(f"shard {self._shard}, epoch {facts.epoch}: rows are placed as for another deal")
+        runs = layout.runs_from(facts.deal.start_row, self._shard)[self._handed :]
         padding = layout.padding_runs(self._shard)
         self._uses = SliceUses(data, self._report)
         self._uses.expect([run.slice for run in (*runs, *padding)])
@@ -123,7 +170,7 @@ class Walk:
                 return False
             self._room -= 1
             self._handed += 1
-            self._queue.append(self._submit(data, self._runs.popleft()))
+            self._walked.queue.append(self._submit(data, self._runs.popleft()))
         self._stash.extend(self._submit(data, run) for run in layout.padding_runs(self._shard))
         self._uses.finish()
         self._pass()
@@ -143,25 +190,29 @@ class Walk:
         self._data, self._paused = None, True
         self._feed.let_go()
 
-    def _make_report(self, window: int) -> Callable[[int, bool], None]:
+    def _make_report(self, epoch: _Epoch, window: int) -> Callable[[int, bool], None]:
         def report(slices: int, finished: bool) -> None:
-            epoch = self._facts.epoch
-            self._feed.reached(Place(epoch, window + 1) if finished else Place(epoch, window, slices))
+            number = epoch.facts.epoch
+            place = Place(number, window + 1) if finished else Place(number, window, slices)
+            if epoch.begun:
+                self._feed.reached(place)
+            else:
+                epoch.reached = place if epoch.reached is None else max(place, epoch.reached)
 
         return report
 
-    def _submit(self, data: WindowData, run: Run) -> Placed:
-        placed = Placed(run.place)
+    def _submit(self, data: WindowData, run: Run) -> _Placed:
+        placed = _Placed(run.place)
         seconds = _PLACE_SECONDS * self._world.chance.random()
         self._world.after(seconds, self._place, placed, data.slices[run.slice], run, self._uses)
         return placed
 
-    def _place(self, placed: Placed, pieces: list[Any], run: Run, uses: SliceUses) -> None:
+    def _place(self, placed: _Placed, pieces: list[Any], run: Run, uses: SliceUses) -> None:
         if not self._feed.alive:
             return
         try:
             placed.rows = place_rows(pieces, run)[run.skip :]
         except ValueError as error:
-            raise Violation(f"shard {self._shard}, epoch {self._facts.epoch}: {error}") from error
+            raise Violation(f"shard {self._shard}, epoch {self._walked.facts.epoch}: {error}") from error
         uses.used(run.slice)
         self._news()

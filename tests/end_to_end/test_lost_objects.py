@@ -13,6 +13,7 @@ from tests.end_to_end.data import write_numbers
 from tests.end_to_end.reading import column, read_pass
 from windrow.pipeline import fetching
 from windrow.pipeline.executors.ray.fetcher import Fetcher
+from windrow.pipeline.scheduling.readers import Key
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -40,10 +41,10 @@ def test_what_never_comes_is_made_anew(
             raise error("ab" * 28, "", "") if error is ray.exceptions.ObjectLostError else error
         return load(self, reply, patience_seconds)
 
-    def note(self: Fetcher, window: int, attempt: str, have: Any, lost: str) -> Any:
-        if lost or (window == 1 and not lost_attempts):
+    def note(self: Fetcher, key: Key, attempt: str, have: Any, lost: str) -> Any:
+        if lost or (key == (0, 1) and not lost_attempts):
             lost_attempts.append(lost)
-        return ask(self, window, attempt, have, lost)
+        return ask(self, key, attempt, have, lost)
 
     monkeypatch.setattr(fetching, "_TRIES_OF_ATTEMPT", 2)
     monkeypatch.setattr(Fetcher, "_load", forget)

@@ -77,8 +77,8 @@ def make(host: Host, case: Case = CASE) -> Coordination:
     return Coordination(program, resources, dict.fromkeys(range(case.shards), "here"), host)
 
 
-def request(shard: int, token: str = "first", epoch: int = 0) -> OpenRequest:
-    return OpenRequest(shard, "here", token, Cursor(epoch), 5, False, CASE.seed)
+def request(shard: int, token: str = "first", epoch: int = 0, *, goes_on: bool = False) -> OpenRequest:
+    return OpenRequest(shard, "here", token, epoch, Cursor(epoch), 5, False, goes_on, CASE.seed)
 
 
 def ask(coordination: Coordination, *question: Any) -> Answer:
@@ -104,7 +104,7 @@ def test_an_open_epoch_is_prepared_and_answered_when_it_is_whole() -> None:
     facts = coordination.open_epoch(request(0))
     assert isinstance(facts, EpochFacts)
     assert facts.look_out == ("mind the gap",)
-    polling = coordination.poll(request(0), Place(0, 0), 0, "", NONE)
+    polling = coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE)
     assert waits(polling)
     assert polling.send(True) == TICK_SECONDS, "nothing is ready"
     host.finish()
@@ -113,15 +113,15 @@ def test_an_open_epoch_is_prepared_and_answered_when_it_is_whole() -> None:
     attempt, reply = end.value.value
     assert (attempt, set(reply.outputs), reply.parts) == ("driver1-0", {0, 1}, 2)
     # what a shard has of this attempt is not sent again; of another attempt it has nothing
-    assert parts(ask(coordination, request(0), Place(0, 0), 0, attempt, frozenset({0}))) == {1}
-    assert parts(ask(coordination, request(0), Place(0, 0), 0, "driver0-0", frozenset({0}))) == {0, 1}
+    assert parts(ask(coordination, request(0), Place(0, 0), (0, 0), attempt, frozenset({0}))) == {1}
+    assert parts(ask(coordination, request(0), Place(0, 0), (0, 0), "driver0-0", frozenset({0}))) == {0, 1}
 
 
 def test_some_parts_are_worth_an_answer_after_a_moment() -> None:
     host = Host()
     coordination = make(host)
     coordination.open_epoch(request(0))
-    polling = coordination.poll(request(0), Place(0, 0), 0, "", NONE)
+    polling = coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE)
     assert waits(polling)
     held_back = host.tasks.pop()
     host.finish()
@@ -137,15 +137,15 @@ def test_a_poll_ends_with_nothing_after_a_bounded_time_and_for_whom_has_gone_on(
     host = Host()
     coordination = make(host)
     coordination.open_epoch(request(0))
-    polling = coordination.poll(request(0), Place(0, 0), 0, "", NONE)
+    polling = coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE)
     assert waits(polling)
     host.seconds = 10.0
     with pytest.raises(StopIteration) as end:
         polling.send(False)
     assert parts(end.value.value) == set()
-    polling = coordination.poll(request(0), Place(0, 0), 0, "", NONE)
+    polling = coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE)
     assert waits(polling)
-    coordination.open_epoch(replace(request(0), batch_rows=5, cursor=Cursor(0, 0, 0, 0), node="there"))
+    coordination.open_epoch(replace(request(0), number=1, node="there"))
     with pytest.raises(StopIteration) as end:
         polling.send(True)
     assert end.value.value is None
@@ -155,7 +155,7 @@ def test_the_latest_reader_of_a_shard_has_it() -> None:
     coordination = make(Host())
     coordination.open_epoch(request(0))
     coordination.open_epoch(request(0, "second"))
-    refused = ask(coordination, request(0), Place(0, 0), 0, "", NONE)
+    refused = ask(coordination, request(0), Place(0, 0), (0, 0), "", NONE)
     assert isinstance(refused, Failure)
     with pytest.raises(PlanError, match="shard 0 is being iterated elsewhere"):
         refused.rethrow()
@@ -169,11 +169,58 @@ def test_a_reader_that_was_replaced_is_not_served_once_its_successor_has_closed(
     coordination.open_epoch(request(0))
     coordination.open_epoch(request(0, "second"))
     coordination.close_shard(0, "second")
-    assert isinstance(ask(coordination, request(0), Place(0, 0), 0, "", NONE), Failure)
+    assert isinstance(ask(coordination, request(0), Place(0, 0), (0, 0), "", NONE), Failure)
     # unless it begins anew
     assert isinstance(coordination.open_epoch(request(0)), EpochFacts)
-    assert waits(coordination.poll(request(0), Place(0, 0), 0, "", NONE))
-    assert isinstance(ask(coordination, request(0, "second"), Place(0, 0), 0, "", NONE), Failure)
+    assert waits(coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE))
+    assert isinstance(ask(coordination, request(0, "second"), Place(0, 0), (0, 0), "", NONE), Failure)
+
+
+def test_a_reader_that_was_replaced_and_only_goes_on_does_not_take_its_place_back() -> None:
+    coordination = make(Host(), replace(CASE, epochs=3))
+    coordination.open_epoch(request(0))
+    assert isinstance(coordination.open_epoch(request(0, epoch=1, goes_on=True)), EpochFacts)
+    coordination.open_epoch(request(0, "second", epoch=1))
+    late = coordination.open_epoch(request(0, epoch=2, goes_on=True))
+    assert isinstance(late, Failure)
+    with pytest.raises(PlanError, match="another copy of it has begun epoch 1 since"):
+        late.rethrow()
+    assert waits(coordination.poll(request(0, "second", epoch=1), Place(1, 0), (1, 0), "", NONE))
+    # where it begins anew it does
+    assert isinstance(coordination.open_epoch(request(0, epoch=2)), EpochFacts)
+
+
+def test_a_window_of_the_next_epoch_is_given_before_that_is_opened() -> None:
+    host = Host()
+    coordination = make(host, replace(CASE, epochs=2, prefetch_windows=1))
+    for shard in (0, 1):
+        coordination.open_epoch(request(shard))
+    for window in (1, 2, 3):
+        host.finish()
+        for shard in (0, 1):
+            coordination.reached(shard, "first", Place(0, window))
+    host.finish()
+    ahead = ask(coordination, request(0), Place(0, 3), (1, 0), "", NONE)
+    assert parts(ahead) == {0, 1}
+    coordination.open_epoch(request(0, epoch=1, goes_on=True))
+    assert ask(coordination, request(0), Place(0, 3), (1, 0), "", NONE) is None, (
+        "it asks again, as who it is now"
+    )
+    assert ask(coordination, request(0, epoch=1), Place(1, 0), (1, 0), "", NONE) == ahead
+
+
+def test_a_coordinator_that_begins_anew_may_hear_of_epochs_in_any_order() -> None:
+    host = Host(restarted=True)
+    coordination = make(host, replace(CASE, epochs=2))
+    latest = request(0, epoch=1, goes_on=True)
+    # a question of before, made again
+    assert waits(coordination.poll(request(0), Place(0, 3), (1, 0), "", NONE))
+    assert waits(coordination.poll(latest, Place(1, 0), (1, 0), "", NONE))
+    assert coordination.diagnose(0)[0].startswith("shard 0 waits at epoch 1")
+    # an opening of before, made again, for which nobody waits
+    assert isinstance(coordination.open_epoch(request(0)), Failure)
+    host.finish()
+    assert parts(ask(coordination, latest, Place(1, 0), (1, 0), "", NONE)) == {0, 1}
 
 
 def test_a_refused_request_holds_no_references() -> None:
@@ -181,7 +228,7 @@ def test_a_refused_request_holds_no_references() -> None:
     host = Host()
     coordination = make(host)
     coordination.open_epoch(request(0))
-    polling = coordination.poll(request(0), Place(0, 0), 0, "", NONE)
+    polling = coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE)
     held_back = host.tasks.pop()
     host.finish()
     reference = weakref.ref(host.handles[0])
@@ -205,7 +252,7 @@ def test_whoever_has_closed_is_answered_nothing() -> None:
     coordination.open_epoch(request(0))
     assert not coordination.close_shard(0, "first")
     assert coordination.close_shard(1, "first"), "the last one"
-    assert ask(coordination, request(0), Place(0, 0), 0, "", NONE) is None
+    assert ask(coordination, request(0), Place(0, 0), (0, 0), "", NONE) is None
 
 
 def test_a_failed_run_begins_anew_with_the_next_epoch_that_is_opened() -> None:
@@ -215,14 +262,14 @@ def test_a_failed_run_begins_anew_with_the_next_epoch_that_is_opened() -> None:
         coordination.open_epoch(request(shard))
     coordination.close_shard(1, "first")
     host.tasks[0][0].task_failed(Failure.capture(SourceError("the file is gone")))
-    failed = ask(coordination, request(0), Place(0, 0), 0, "", NONE)
+    failed = ask(coordination, request(0), Place(0, 0), (0, 0), "", NONE)
     assert isinstance(failed, Failure)
     assert failed.message == "the file is gone"
     host.tasks.clear()
     assert isinstance(coordination.open_epoch(request(0, "second")), EpochFacts)
     assert host.drivers == 2
     host.finish()
-    assert parts(ask(coordination, request(0, "second"), Place(0, 0), 0, "", NONE)) == {0, 1}
+    assert parts(ask(coordination, request(0, "second"), Place(0, 0), (0, 0), "", NONE)) == {0, 1}
     # nothing is held for the one that had closed before
     assert coordination.reached(0, "second", Place(0, 1))
     host.finish()
@@ -247,9 +294,9 @@ def test_a_restarted_coordinator_learns_from_requests_where_everybody_is() -> No
     host = Host(restarted=True)
     coordination = make(host)
     assert coordination.diagnose(0) == ("the coordinator has just started", 0.0)
-    assert waits(coordination.poll(request(0), Place(0, 1), 1, "driver0-7", frozenset({0})))
+    assert waits(coordination.poll(request(0), Place(0, 1), (0, 1), "driver0-7", frozenset({0})))
     host.finish()
-    attempt, reply = ask(coordination, request(0), Place(0, 1), 1, "driver0-7", frozenset({0}))  # type: ignore[misc]
+    attempt, reply = ask(coordination, request(0), Place(0, 1), (0, 1), "driver0-7", frozenset({0}))  # type: ignore[misc]
     assert isinstance(reply, WindowReply)
     assert (attempt, set(reply.outputs)) == ("driver1-1", {0, 1})
 
@@ -258,14 +305,14 @@ def test_a_request_that_is_made_again_may_tell_less_than_the_next_one() -> None:
     """Ray makes the calls of a dead actor again: what the shard has told since went to the dead one."""
     host = Host(restarted=True)
     coordination = make(host)
-    assert waits(coordination.poll(request(0), Place(0, 0), 1, "", NONE))
+    assert waits(coordination.poll(request(0), Place(0, 0), (0, 1), "", NONE))
     host.finish()
     # only the first window is made, for nothing is prepared ahead
-    assert waits(coordination.poll(request(0), Place(0, 0), 1, "", NONE))
+    assert waits(coordination.poll(request(0), Place(0, 0), (0, 1), "", NONE))
     assert host.tasks == []
-    assert waits(coordination.poll(request(0), Place(0, 1), 1, "", NONE))
+    assert waits(coordination.poll(request(0), Place(0, 1), (0, 1), "", NONE))
     host.finish()
-    assert parts(ask(coordination, request(0), Place(0, 1), 1, "", NONE)) == {0, 1}
+    assert parts(ask(coordination, request(0), Place(0, 1), (0, 1), "", NONE)) == {0, 1}
 
 
 def test_what_does_not_come_any_more_is_made_anew_once() -> None:
@@ -274,13 +321,13 @@ def test_what_does_not_come_any_more_is_made_anew_once() -> None:
     for shard in range(2):
         coordination.open_epoch(request(shard))
     host.finish()
-    attempt, _ = ask(coordination, request(0), Place(0, 0), 0, "", NONE)  # type: ignore[misc]
-    assert waits(coordination.poll(request(0), Place(0, 0), 0, "", NONE, lost=attempt))
+    attempt, _ = ask(coordination, request(0), Place(0, 0), (0, 0), "", NONE)  # type: ignore[misc]
+    assert waits(coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE, lost=attempt))
     assert len(host.tasks) == 2
     host.finish()
     # a call that is made again, or one of another shard, changes nothing
     for shard in range(2):
-        again, reply = ask(coordination, request(shard), Place(0, 0), 0, "", NONE, attempt)  # type: ignore[misc]
+        again, reply = ask(coordination, request(shard), Place(0, 0), (0, 0), "", NONE, attempt)  # type: ignore[misc]
         assert again != attempt
         assert isinstance(reply, WindowReply)
         assert set(reply.outputs) == {0, 1}
@@ -294,7 +341,7 @@ def test_a_poll_is_no_sign_of_life() -> None:
     coordination = make(host)
     coordination.open_epoch(request(0))
     host.seconds = 100.0
-    assert waits(coordination.poll(request(0), Place(0, 0), 0, "", NONE))
+    assert waits(coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE))
     assert coordination._driver is not None
     assert coordination._driver._scheduler.signs(host.seconds)[0][2] == "100 s ago"
 
@@ -311,7 +358,7 @@ def test_nothing_is_held_for_those_who_closed_before_a_restart() -> None:
     # and if it has not after all, it is served
     assert isinstance(coordination.open_epoch(request(1)), EpochFacts)
     host.finish()
-    assert parts(ask(coordination, request(1), Place(0, 0), 0, "", NONE)) == {0, 1}
+    assert parts(ask(coordination, request(1), Place(0, 0), (0, 0), "", NONE)) == {0, 1}
 
 
 def test_shards_are_grouped_by_node() -> None:

@@ -22,31 +22,52 @@ def reply(*parts: int, of: int = 2, slices: int = 1) -> WindowReply:
 
 
 def test_the_window_being_consumed_and_the_next_are_fetched() -> None:
-    ahead = Ahead(Cursor(epoch=3, window=2), windows=5)
-    assert ahead.next() == 2
-    ahead.fetched[2] = DATA
-    assert ahead.next() == 3
-    assert ahead.take(2) is DATA
-    assert ahead.next() == 3, "what is being consumed is not fetched again"
-    ahead.fetched[3] = DATA
+    ahead = Ahead(Cursor(epoch=3, window=2), 5, leads_on=False)
+    assert ahead.next() == (3, 2)
+    ahead.fetched[3, 2] = DATA
+    assert ahead.next() == (3, 3)
+    assert ahead.take((3, 2)) is DATA
+    assert ahead.next() == (3, 3), "what is being consumed is not fetched again"
+    ahead.fetched[3, 3] = DATA
     assert ahead.next() is None
     assert ahead.reached(Place(3, 3))
     assert not ahead.reached(Place(3, 2)), "places never go back"
-    assert ahead.next() == 4
+    assert ahead.next() == (3, 4)
     assert ahead.reached(Place(4, 0))
     assert ahead.next() is None, "the epoch is over"
 
 
+def test_the_windows_of_the_next_epoch_follow_those_of_this_one() -> None:
+    ahead = Ahead(Cursor(epoch=3, window=1), 2, leads_on=True)
+    for key in ((3, 1), (4, 0)):
+        assert ahead.next() == key
+        ahead.keep(key, DATA)
+    assert ahead.next() is None
+    assert ahead.take((3, 1)) is DATA
+    assert ahead.reached(Place(3, 2))
+    assert ahead.next() == (4, 1), "the end of an epoch is the beginning of the next"
+    ahead.keep((4, 1), DATA)
+    assert ahead.take((4, 0)) is DATA
+    assert ahead.reached(Place(4, 1))
+    assert ahead.next() is None, "nothing of the one after that, before the next is open"
+    ahead.open(Cursor(4), leads_on=True)
+    assert ahead.next() == (5, 0)
+    assert ahead.take((4, 1)) is DATA, "what was fetched ahead is still good"
+    ahead.open(Cursor(5), leads_on=False)
+    ahead.reached(Place(5, 2))
+    assert ahead.next() is None
+
+
 def test_what_is_let_go_is_fetched_when_it_is_asked_for() -> None:
-    ahead = Ahead(Cursor(), windows=5)
-    ahead.fetched[0] = DATA
-    assert ahead.take(0) is DATA
-    ahead.fetched[1] = DATA
+    ahead = Ahead(Cursor(), 5, leads_on=False)
+    ahead.fetched[0, 0] = DATA
+    assert ahead.take((0, 0)) is DATA
+    ahead.fetched[0, 1] = DATA
     ahead.let_go()
     assert ahead.fetched == {}
     assert ahead.next() is None
-    ahead.want(0)
-    assert ahead.next() == 0
+    ahead.want((0, 0))
+    assert ahead.next() == (0, 0)
 
 
 def test_parts_are_gathered_until_all_are_here() -> None:

@@ -44,6 +44,12 @@ def _x(batches: Any) -> list[int]:
     return sorted(value for batch in batches for value in batch["x"].tolist())
 
 
+def _run_of(shard: Shard) -> Any:
+    """What runs behind an open shard."""
+    feed: Any = shard._line.open(4, None)
+    return feed._run
+
+
 def _count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[int]:
     """The threads that have called a method."""
     calls: list[int] = []
@@ -67,7 +73,7 @@ def test_a_finalizer_tells_the_run_nothing_in_the_thread_that_it_strikes(
     next(batches)
     held: Any = [batches, shard if with_shard else None]
     held.append(held)
-    run = shard._line._feed._run  # type: ignore[union-attr]
+    run = _run_of(shard)
     if with_shard:
         del shard
     del batches
@@ -128,7 +134,7 @@ def test_after_a_failure_the_shards_share_one_new_run() -> None:
         with pytest.raises(TransformError):
             next(opened[1])
         others = second.iter_batches(4)
-        assert first._line._feed._run is second._line._feed._run  # type: ignore[union-attr]
+        assert _run_of(first) is _run_of(second)
         assert sorted(_x(again) + _x(others)) == ROWS
 
 
@@ -175,7 +181,7 @@ def test_another_thread_closes_while_a_batch_is_awaited(batch_format: Any) -> No
     go_on.set()
     closer.join(20)
     assert [type(error) for error in errors] == [StallError]
-    assert shard._line._feed is None
+    assert shard._line._line is None
     with pytest.raises(StopIteration):
         next(batches)
 

@@ -8,6 +8,7 @@ from typing import Any
 from windrow.pipeline.executors.seam import Feed, Session
 from windrow.pipeline.finalizing import in_background
 from windrow.pipeline.stats import RunStats
+from windrow.pipeline.walk import Walk
 
 __all__ = ["Connection"]
 
@@ -26,33 +27,43 @@ class Connection:
     def __init__(self, session: Session, shard: int) -> None:
         self._session = session
         self._shard = shard
-        self._feed: Feed | None = None
+        self._line: _Line | None = None
         self._closer: weakref.finalize[Any, Any] | None = None
         self._last = RunStats()
 
     def open(self, batch_rows: int, seed: int | None) -> Feed:
         """The feed, made anew if there is none."""
-        if self._feed is None:
-            self._feed = self._session.feed(self._shard, batch_rows, seed)
-            self._closer = weakref.finalize(self, in_background, self._feed.close)
-        return self._feed
+        if self._line is None:
+            self._line = _Line(self._session.feed(self._shard, batch_rows, seed))
+            self._closer = weakref.finalize(self, in_background, self._line.end)
+        return self._line.feed
+
+    @property
+    def walk(self) -> Walk | None:
+        """The latest walk, which may have gone on to an epoch that is not asked for yet."""
+        return None if self._line is None else self._line.walk
+
+    def keep(self, walk: Walk) -> None:
+        """Note the latest walk, which ends with the line."""
+        assert self._line is not None, "a walk has a feed"
+        self._line.walk = walk
 
     def run_stats(self, *, spans: bool) -> RunStats:
         """What the run has done; once it is closed, what it had done before."""
-        if self._feed is None:
+        if self._line is None:
             return self._last
-        stats = self._feed.run_stats(spans=spans)
+        stats = self._line.feed.run_stats(spans=spans)
         if spans:
             self._last = stats
         return stats
 
     def drop(self) -> None:
         """End the line, whatever it has to tell."""
-        feed, closer = self._feed, self._closer
-        self._feed = self._closer = None
+        line, closer = self._line, self._closer
+        self._line = self._closer = None
         # whoever detaches the closer closes the feed: two threads may end a shard at once
-        if feed is not None and closer is not None and closer.detach() is not None:
-            feed.close()
+        if line is not None and closer is not None and closer.detach() is not None:
+            line.end()
 
     def close(self) -> None:
         """End the line, and keep what the run had done."""
@@ -60,3 +71,16 @@ class Connection:
             self.run_stats(spans=True)
         finally:
             self.drop()
+
+
+class _Line:
+    """What has to be ended."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self.walk: Walk | None = None
+
+    def end(self) -> None:
+        if self.walk is not None:
+            self.walk.stop()
+        self.feed.close()

@@ -20,6 +20,7 @@ from windrow.pipeline.held import WindowReply
 from windrow.pipeline.program import Program
 from windrow.pipeline.requests import OpenRequest
 from windrow.pipeline.scheduling.events import Place
+from windrow.pipeline.scheduling.readers import Key
 from windrow.pipeline.state import refuse_seed
 from windrow.pipeline.stats import RunStats
 from windrow.pipeline.tasks import Task
@@ -106,13 +107,14 @@ class Coordination:
         self,
         request: OpenRequest,
         place: Place,
-        window: int,
+        key: Key,
         attempt: str,
         have: frozenset[int],
         lost: str = "",
     ) -> Generator[float, bool, Answer]:
         """Wait, for a bounded time, for parts of a window that a shard at ``place`` lacks.
 
+        The window is one of the epoch that the request opened, or ahead of it of the next.
         None: the shard has gone on since; if it has not, it asks again. ``lost`` is an attempt at
         the window whose objects do not come any more: another one is made.
 
@@ -122,9 +124,9 @@ class Coordination:
             Seconds to wait for news at most; to be sent whether there were any.
         """
         began = self._host.now()
-        self._give_up(request, window, lost)
+        self._give_up(request, key, lost)
         while True:
-            answer = self._answer(lambda: self._look(request, place, window, attempt, have))
+            answer = self._answer(lambda: self._look(request, place, key, attempt, have))
             if answer is None or isinstance(answer, Failure):
                 return answer
             now, reply = answer
@@ -135,7 +137,7 @@ class Coordination:
                 return now, replace(reply, look_out=look_out)
             # an error that ends this later remembers the frame, which must hold no references then
             del answer, reply
-            yield from self._wait_for_news(request, window, waited)
+            yield from self._wait_for_news(request, key, waited)
 
     def reached(self, shard: int, token: str, place: Place) -> bool:
         """A shard needs nothing before ``place`` any more; returns whether that is of interest."""
@@ -200,6 +202,12 @@ class Coordination:
             return (self._driver and self._driver.failure) or Failure.capture(error)
 
     def _open(self, request: OpenRequest) -> EpochFacts:
+        opened = self._opened.get(request.shard)
+        if opened is not None and opened.token == request.token and opened.number > request.number:
+            # a call that was made again, whose answer nobody waits for any more
+            raise PlanError(f"shard {request.shard} has opened epoch {opened.cursor.epoch} since")
+        if request.goes_on:
+            self._refuse_replaced(request)
         self._adopt_seed(request)
         look_out = () if self._driver is not None else self._host.look_out()
         driver = self._drive(request.batch_rows)
@@ -226,31 +234,34 @@ class Coordination:
         self._driver = None
 
     def _look(
-        self, request: OpenRequest, place: Place, window: int, attempt: str, have: frozenset[int]
+        self, request: OpenRequest, place: Place, key: Key, attempt: str, have: frozenset[int]
     ) -> tuple[str, WindowReply] | None:
         if not self._is_current(request):
             return None
-        if request.shard not in self._served:
+        opened = self._opened.get(request.shard)
+        if request.shard not in self._served or opened is None or opened.number < request.number:
             # this coordinator, or its driver, began anew since the shard opened its epoch
             self._open(request)
             # which comes to a window with all those before it
-            self._drive(request.batch_rows).admit(request.cursor, window - 1)
+            epoch, window = key
+            if epoch == request.cursor.epoch:
+                self._drive(request.batch_rows).admit(request.cursor, window - 1)
         driver = self._drive(request.batch_rows)
         if place > self._served[request.shard]:
             # what it told a coordinator that is gone since; a call that is made again tells less
             self._tell(driver, request.shard, place)
-        reply = driver.poll(request.shard, request.cursor.epoch, window, ())
+        reply = driver.poll(request.shard, *key, ())
         now = f"{self._incarnation}-{reply.attempt}"
         if now == attempt:
             outputs = {part: refs for part, refs in reply.outputs.items() if part not in have}
             reply = replace(reply, outputs=outputs)
         return now, reply
 
-    def _give_up(self, request: OpenRequest, window: int, lost: str) -> None:
+    def _give_up(self, request: OpenRequest, key: Key, lost: str) -> None:
         incarnation, _, attempt = lost.rpartition("-")
         is_this = incarnation == self._incarnation and self._opened.get(request.shard) == request
         if lost and is_this and self._driver is not None:
-            self._driver.give_up(request.cursor.epoch, window, int(attempt))
+            self._driver.give_up(*key, int(attempt))
 
     def _tell(self, driver: Driver, shard: int, place: Place) -> None:
         if shard in self._served:
@@ -259,6 +270,13 @@ class Coordination:
 
     def _is_current(self, request: OpenRequest) -> bool:
         """Whether a request is a shard's latest; False when its reader has gone on or has closed."""
+        self._refuse_replaced(request)
+        opened = self._opened.get(request.shard)
+        if opened is None:
+            return request.token not in self._closed.get(request.shard, ())
+        return opened.number <= request.number
+
+    def _refuse_replaced(self, request: OpenRequest) -> None:
         opened = self._opened.get(request.shard)
         replaced = self._replaced.get(request.token)
         if opened is not None and opened.token != request.token:
@@ -268,9 +286,6 @@ class Coordination:
                 f"shard {request.shard} is being iterated elsewhere: another copy of it has begun epoch "
                 f"{replaced} since. Send each shard to one reader only"
             )
-        if opened is None:
-            return request.token not in self._closed.get(request.shard, ())
-        return opened == request
 
     def _note_replaced(self, request: OpenRequest) -> None:
         """Whoever reads a shard now is the only one, even once it has closed."""
@@ -280,7 +295,7 @@ class Coordination:
             self._replaced[opened.token] = request.cursor.epoch
 
     def _wait_for_news(
-        self, request: OpenRequest, window: int, waited_seconds: float
+        self, request: OpenRequest, key: Key, waited_seconds: float
     ) -> Generator[float, bool, None]:
         """Wait until a window is complete, nothing more will come, or some parts are worth an answer."""
         until = self._host.now() + max(_GATHER_SECONDS - waited_seconds, TICK_SECONDS / 10)
@@ -289,7 +304,7 @@ class Coordination:
             driver = self._driver
             if driver is None or driver.failure is not None:
                 return
-            if driver.is_complete(request.cursor.epoch, window) or self._opened.get(request.shard) != request:
+            if driver.is_complete(*key) or self._opened.get(request.shard) != request:
                 return
             if not changed:
                 return

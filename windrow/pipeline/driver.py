@@ -230,7 +230,8 @@ class Driver:
         """What has been done so far."""
         return RunStats(
             tasks=self._tasks,
-            held_bytes=self._scheduler.held_bytes,
+            # what runs yet of a run that has failed is held by nobody once it is done
+            held_bytes=0 if self._failure is not None else self._scheduler.held_bytes,
             memory_bytes=self._scheduler.memory_bytes,
             peak_held_bytes=self._peak_bytes,
             promised_bytes=self._promised_bytes,

@@ -17,6 +17,7 @@ from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.executors.seam import WindowData
 from windrow.pipeline.held import WindowReply
 from windrow.pipeline.scheduling.events import Place
+from windrow.pipeline.scheduling.readers import Key
 
 __all__ = ["UNHEARD", "Ahead", "Ask", "Load", "Lost", "Pause", "Unheard", "fetch_window"]
 
@@ -36,7 +37,16 @@ _LONGEST_PAUSE_SECONDS = 5.0
 
 
 class Ahead:
-    """The windows of one epoch that a shard has fetched, and which one is next.
+    """The windows that a shard has fetched, by (epoch, window), and which one is next.
+
+    Parameters
+    ----------
+    cursor
+        Where the shard opens its first epoch.
+    windows
+        How many an epoch has.
+    leads_on
+        Whether those of the next epoch follow.
 
     Attributes
     ----------
@@ -45,35 +55,42 @@ class Ahead:
     fetched
         What waits to be taken.
     cursor
-        Where the shard opened the epoch, and all blocks that it knows by now to be left out as damaged.
+        Where the shard opened its epoch, and all blocks that it knows by now to be left out as damaged.
     """
 
-    def __init__(self, cursor: Cursor, windows: int) -> None:
-        epoch, first_window = cursor.epoch, cursor.window
-        self.cursor = cursor
-        self.place = Place(epoch, first_window)
-        self.fetched: dict[int, WindowData] = {}
-        self._epoch = epoch
+    def __init__(self, cursor: Cursor, windows: int, *, leads_on: bool) -> None:
+        self.place = Place(cursor.epoch, cursor.window)
+        self.fetched: dict[Key, WindowData] = {}
         self._windows = windows
-        self._wanted: int | None = None
-        self._taken = first_window - 1
+        self._wanted: Key | None = None
+        self._taken = self._number(cursor.epoch, cursor.window) - 1
         self._paused = False
+        self.open(cursor, leads_on=leads_on)
 
-    def want(self, window: int) -> None:
+    def open(self, cursor: Cursor, *, leads_on: bool) -> None:
+        """The shard opens an epoch: the first, or the one after."""
+        self.cursor = cursor
+        self._stop = self._number(cursor.epoch + 1 + leads_on, 0)
+
+    def _number(self, epoch: int, window: int) -> int:
+        """Where a window stands among those of all epochs."""
+        return epoch * self._windows + window
+
+    def want(self, key: Key) -> None:
         """The consumer asks for a window."""
-        self._wanted, self._paused = window, False
+        self._wanted, self._paused = key, False
 
-    def keep(self, window: int, data: WindowData) -> None:
+    def keep(self, key: Key, data: WindowData) -> None:
         """A window has been fetched."""
-        self.fetched[window] = data
+        self.fetched[key] = data
         self.cursor = self.cursor.leaving_out(data.damaged)
 
-    def take(self, window: int) -> WindowData | None:
+    def take(self, key: Key) -> WindowData | None:
         """A window, if it is here."""
-        if window not in self.fetched:
+        if key not in self.fetched:
             return None
-        self._wanted, self._taken = None, max(self._taken, window)
-        return self.fetched.pop(window)
+        self._wanted, self._taken = None, max(self._taken, self._number(*key))
+        return self.fetched.pop(key)
 
     def let_go(self) -> None:
         """Drop what is here; there is no next window until one is asked for."""
@@ -87,15 +104,16 @@ class Ahead:
         self.place = place
         return True
 
-    def next(self) -> int | None:
+    def next(self) -> Key | None:
         """The window to fetch: the one that is asked for, else the next one ahead."""
         if self._paused:
             return None
         if self._wanted is not None and self._wanted not in self.fetched:
             return self._wanted
-        passed = self.place.window if self.place.epoch == self._epoch else self._windows
-        ahead = range(max(passed, self._taken + 1), min(passed + _WINDOWS_AHEAD, self._windows))
-        return next((window for window in ahead if window not in self.fetched), None)
+        passed = self._number(self.place.epoch, self.place.window)
+        ahead = range(max(passed, self._taken + 1), min(passed + _WINDOWS_AHEAD, self._stop))
+        keys = (divmod(number, self._windows) for number in ahead)
+        return next((key for key in keys if key not in self.fetched), None)
 
 
 @dataclass(frozen=True)

@@ -171,3 +171,12 @@ class Job:
     def rows_known(self) -> bool:
         """Whether row counts are known before anything is read."""
         return self.rows_stated and not self.skips_damaged
+
+    def leads_on(self, epoch: int) -> bool:
+        """Whether a reader goes on from an epoch to the next one, before that is asked for.
+
+        Only where all of it is known before it is opened, and where it is prepared ahead.
+        """
+        is_last = self.epochs is not None and epoch + 1 >= self.epochs
+        prepared = self.options.prefetch_windows > 0 and not self.on_demand
+        return self.rows_known and prepared and not is_last

@@ -1,9 +1,8 @@
-"""The shard's side of an epoch: walks its windows and places its runs, a little ahead."""
+"""The consumer's side of an epoch: takes the runs that a walk hands out, and waits for them with patience."""
 
 from __future__ import annotations
 
 import queue
-import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -14,12 +13,12 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from windrow.core.errors import StallError
-from windrow.pipeline.executors.seam import EpochFacts, Feed
-from windrow.pipeline.pace import Pace
+from windrow.pipeline.consumer import Consumer
+from windrow.pipeline.epoch_runs import PlacedRun
+from windrow.pipeline.opening import OpenEpoch
 from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.transforms import check_schema
 from windrow.pipeline.waiting import Waiting
-from windrow.pipeline.walk import PlacedRun, Walk
 
 __all__ = ["RunReader"]
 
@@ -32,14 +31,12 @@ class RunReader:
 
     Parameters
     ----------
-    walk
-        What walks the windows, in a thread that begins now.
-    feed, facts, shard
-        The line to the run, the epoch, and the shard.
+    epoch
+        The epoch, opened.
+    consumer
+        Who takes the runs.
     waiting
         The bounds of waiting.
-    pace
-        The consumer's, over all epochs.
 
     Attributes
     ----------
@@ -49,28 +46,27 @@ class RunReader:
         The window of the latest run taken.
     """
 
-    def __init__(
-        self, walk: Walk, feed: Feed, facts: EpochFacts, shard: int, *, waiting: Waiting, pace: Pace
-    ) -> None:
-        self._pace = pace
-        self._walk = walk
+    def __init__(self, epoch: OpenEpoch, consumer: Consumer, waiting: Waiting) -> None:
+        self._pace = consumer.pace
+        self._walk = epoch.walk
+        self._runs = epoch.runs
+        self._opening = epoch.opening
         self._run: PlacedRun | None = None
         self._latest: PlacedRun | None = None
         self._waiting = waiting
-        self._feed = feed
-        self._shard = shard
-        self._epoch = facts.epoch
+        self._feed = epoch.feed
+        self._shard = consumer.shard
+        self._epoch = epoch.facts.epoch
         self._signed = time.monotonic()
         self.rows = 0
         self.size_bytes = 0
         self._row_bytes = 0.0
-        self.window = facts.first_window
+        self.window = epoch.facts.first_window
         self._schema: pa.Schema | None = None
-        self._thread = threading.Thread(target=self._walk.run, name=f"windrow-shard-{shard}", daemon=True)
-        self._thread.start()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while (run := self._next()) is not None:
+            self._hear_of_opening()
             self._pace.end_run()
             latest, self._latest = self._latest, run
             self._walk.taken(latest)
@@ -82,6 +78,7 @@ class RunReader:
             self._warn()
             self._run = run
             yield run.rows
+        self._hear_of_opening(waits=True)
 
     def converted(self, rows: pa.RecordBatch) -> list[Any] | None:
         """The batches of the latest run, once, where they were made of just these rows."""
@@ -100,19 +97,28 @@ class RunReader:
         elif self._schema != run.rows.schema:
             check_schema(self._schema, run.rows.schema, f"epoch {self._epoch}, window {run.window}")
 
+    def _hear_of_opening(self, *, waits: bool = False) -> None:
+        """Raise what the run has said against this epoch, once it has; ``waits`` until it has."""
+        opening = self._opening
+        if opening is not None and (waits or opening.done()):
+            # who asks has patience enough, and gives up in the end
+            self._runs.look_out.extend(opening.result().look_out)
+            self._opening = None
+            self._warn()
+
     def _warn(self) -> None:
-        while self._walk.look_out:
-            warnings.warn(self._walk.look_out.popleft(), RuntimeWarning, stacklevel=2)
+        while self._runs.look_out:
+            warnings.warn(self._runs.look_out.popleft(), RuntimeWarning, stacklevel=2)
 
     @property
     def total(self) -> int | None:
         """Rows of the epoch, as far as its windows have told."""
-        return self._walk.total
+        return self._runs.total
 
     @property
     def damaged(self) -> frozenset[int]:
         """The blocks that are left out as damaged, as far as its windows have told."""
-        return self._walk.damaged
+        return self._runs.damaged
 
     def has_more(self, rows: int) -> bool:
         """Whether this shard has rows after its first ``rows``; waits until that is certain.
@@ -120,26 +126,34 @@ class RunReader:
         True where reading was ended, or failed, before it was.
         """
         began, warned = time.monotonic(), False
-        while not self._walk.tells(rows, timeout=_LOOK_SECONDS):
+        while not self._runs.tells(rows, timeout=_LOOK_SECONDS):
             self.give_sign()
             warned = self._check_stall(began, warned)
-        return self._walk.handed_rows > rows or not self._walk.is_whole
+        return self._runs.handed_rows > rows or not self._runs.is_whole
 
     def window_before(self, row: int) -> tuple[int, int]:
         """The window that holds the row before a row of the epoch, and the row at which it begins."""
-        return max(start for start in tuple(self._walk.starts.items()) if start[1] < row)
+        return max(start for start in tuple(self._runs.starts.items()) if start[1] < row)
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether the run has said all that it has to say of the opening, and nothing against it."""
+        return self._opening is None
 
     def leave_epoch(self) -> None:
         """Tell that nothing of this epoch is needed any more."""
         self._feed.reached(Place(self._epoch + 1, 0))
 
-    def close(self) -> None:
-        """Stop, and let go of everything."""
+    def close(self, *, goes_on: bool) -> None:
+        """Let go of everything; end the walk, unless it ``goes_on`` to the next epoch."""
+        latest, self._latest = self._latest, None
+        self._run = None
+        if goes_on:
+            self._walk.drop(latest)
+            return
         self._walk.stop()
-        self._latest = None
         self._walk.drop()
-        if self._thread.ident != threading.get_ident():
-            self._thread.join(_LOOK_SECONDS)
+        self._walk.join(_LOOK_SECONDS)
 
     def _next(self) -> PlacedRun | None:
         began, warned = time.monotonic(), False
@@ -147,7 +161,7 @@ class RunReader:
         while True:
             try:
                 if future is None:
-                    future = self._walk.queue.get(timeout=_LOOK_SECONDS)
+                    future = self._runs.queue.get(timeout=_LOOK_SECONDS)
                 if not future.done():
                     self._walk.drop()
                 return future.result(timeout=_LOOK_SECONDS)

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from windrow.pipeline.batches import align_runs
+from windrow.pipeline.consumer import Consumer
 from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.damaged_blocks import blocks_passed
-from windrow.pipeline.delivery import Check, Delivery
-from windrow.pipeline.executors.seam import EpochFacts, Feed
-from windrow.pipeline.pace import Pace
+from windrow.pipeline.delivery import Delivery
+from windrow.pipeline.executors.seam import EpochFacts
+from windrow.pipeline.opening import OpenEpoch
 from windrow.pipeline.prefetch import Prefetcher
 from windrow.pipeline.program import Program
 from windrow.pipeline.progress import ProgressLine, is_shown
 from windrow.pipeline.reader import RunReader
 from windrow.pipeline.stats import Span
 from windrow.pipeline.waiting import Waiting
-from windrow.pipeline.walk import Walk
 
 __all__ = ["Owner", "Reading", "start_reading"]
 
@@ -62,13 +60,10 @@ class Reading:
         reader: RunReader,
         facts: EpochFacts,
         batches: Any,
-        delivery: Delivery,
         *,
         opened: Cursor,
         program: Program,
-        shard: int,
-        pace: Pace,
-        spans: deque[Span],
+        consumer: Consumer,
         progress: ProgressLine | None,
     ) -> None:
         self._opened = opened
@@ -81,13 +76,11 @@ class Reading:
         self._owner: Owner | None = owner
         self._ending = threading.Lock()
         self._reader = reader
-        self._shard = shard
-        self._pace = pace
+        self._shard = consumer.shard
+        self._pace = consumer.pace
         self._returned = time.time()
-        self._spans = spans
+        self._spans = consumer.spans
         self._progress = progress
-        if delivery.background and delivery.prefetch_batches:
-            batches = Prefetcher(batches, delivery.prefetch_batches)
         self._batches = batches
 
     @property
@@ -202,8 +195,13 @@ class Reading:
                 calls.callback(self._progress.end)
             calls.callback(_close, self._batches)
             # wakes whoever waits for a batch in another thread
-            calls.callback(self._reader.close)
+            calls.callback(self._reader.close, goes_on=not failed and self._goes_on())
         return True
+
+    def _goes_on(self) -> bool:
+        """Whether all of this epoch is done, so that its reader's walk may go on to the next one."""
+        deal, total = self.facts.deal, self.facts.total
+        return self._reader.is_opened and total is not None and self.steps >= deal.steps(total, self._shard)
 
     def _note_wait(self, began: float) -> None:
         now = time.time()
@@ -225,42 +223,29 @@ class Reading:
 def start_reading(
     owner: Owner,
     program: Program,
-    feed: Feed,
-    facts: EpochFacts,
+    epoch: OpenEpoch,
     delivery: Delivery,
+    consumer: Consumer,
     *,
     opened: Cursor,
-    shard: int,
-    pace: Pace,
-    spans: deque[Span],
 ) -> Reading:
     """Begin to read an epoch that has been opened at a cursor."""
-    job = program.job
-    runs_per_batch = max(1, delivery.batch_rows // facts.run_rows)
-    ahead = -(-delivery.prefetch_batches * delivery.batch_rows // facts.run_rows)
-    depth = max(2, ahead + runs_per_batch)
-    # without transforms, the schema has been checked before anything was read
-    convert = partial(_convert_span, delivery, delivery.check if job.before or job.after else None)
-    # of many small batches a consumer makes its own at less cost than the threads that place
-    is_one = facts.run_rows <= delivery.batch_rows
-    early = (lambda rows: list(convert(rows))) if delivery.early and is_one else None
-    walk = Walk(feed, facts, shard, after=job.after, convert=early, depth=depth, pace=pace, spans=spans)
-    reader = RunReader(walk, feed, facts, shard, waiting=Waiting(), pace=pace)
+    feed, job = epoch.feed, program.job
+    reader = RunReader(epoch, consumer, Waiting())
     progress = None
-    if shard == program.members[0] and is_shown(job.options.progress):
-        progress = ProgressLine(feed, facts, shard, job.epochs)
-    batches = _convert(reader, delivery.batch_rows, convert)
+    if consumer.shard == program.members[0] and is_shown(job.options.progress):
+        progress = ProgressLine(feed, epoch.facts, consumer.shard, job.epochs)
+    batches: Any = _convert(reader, delivery.batch_rows, epoch.convert)
+    if delivery.background and delivery.prefetch_batches:
+        batches = Prefetcher(batches, delivery.prefetch_batches)
     return Reading(
         owner,
         reader,
-        facts,
+        epoch.facts,
         batches,
-        delivery,
         opened=opened,
         program=program,
-        shard=shard,
-        pace=pace,
-        spans=spans,
+        consumer=consumer,
         progress=progress,
     )
 
@@ -280,10 +265,3 @@ def _convert(
     for span in align_runs(reader, batch_rows):
         ready = reader.converted(span)
         yield from convert(span) if ready is None else ready
-
-
-def _convert_span(delivery: Delivery, check: Check | None, span: pa.RecordBatch) -> Iterable[Any]:
-    if check is not None:
-        # the schema of what transforms return is known with their rows
-        check(span.schema, {})
-    return delivery.convert(span)

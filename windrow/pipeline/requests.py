@@ -15,16 +15,24 @@ class OpenRequest:
 
     Attributes
     ----------
-    seed
-        What the shard goes by: another than the program's where a state brought one.
     token
         Who reads: a shard is served to the latest token only.
+    number
+        How many epochs this reader has opened before: a coordinator that begins anew may hear
+        of them in any order, and goes by the latest.
+    goes_on
+        Whether the reader has gone on from its last epoch by itself: if another one has taken its
+        place meanwhile, it does not take it back.
+    seed
+        What the shard goes by: another than the program's where a state brought one.
     """
 
     shard: int
     node: str
     token: str
+    number: int
     cursor: Cursor
     batch_rows: int
     drop_last: bool
+    goes_on: bool
     seed: int | None

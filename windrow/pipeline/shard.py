@@ -14,6 +14,7 @@ from windrow.core.errors import PlanError, StateError
 from windrow.core.source import RowOrigin
 from windrow.pipeline.batch_iterator import BatchIterator
 from windrow.pipeline.connection import Connection
+from windrow.pipeline.consumer import Consumer
 from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.delivery import Deliverable, Delivery
 from windrow.pipeline.epoch import Epoch
@@ -21,19 +22,17 @@ from windrow.pipeline.executors.resolve import resolve_executor
 from windrow.pipeline.executors.seam import EpochFacts, Session
 from windrow.pipeline.finalizing import in_background
 from windrow.pipeline.job import Job
-from windrow.pipeline.pace import Pace
+from windrow.pipeline.opening import open_epoch
 from windrow.pipeline.program import Program
 from windrow.pipeline.provenance import Provenance
 from windrow.pipeline.reading import Reading, start_reading
 from windrow.pipeline.skipping import skip_steps
 from windrow.pipeline.state import State, describe_stream, resume
-from windrow.pipeline.stats import Span, Stats, Tally
+from windrow.pipeline.stats import Stats, Tally
 from windrow.pipeline.unequal_steps import find_unequal_steps
 from windrow.shuffle.deal import Deal, Equal, check_equal
 
 __all__ = ["Shard", "open_shard", "open_shards"]
-
-_SPANS_KEPT = 20_000
 
 
 def open_shards(
@@ -100,8 +99,7 @@ class Shard(Deliverable):
         self._provenance: Provenance | None = None
         self._epochs = 0
         self._tally = Tally()
-        self._spans: deque[Span] = deque(maxlen=_SPANS_KEPT)
-        self._pace = Pace()
+        self._consumer = Consumer(self._shard)
 
     def __repr__(self) -> str:
         return f"Shard({self._shard} of {self._program.shards}, at epoch {self._cursor.epoch})"
@@ -302,7 +300,7 @@ class Shard(Deliverable):
             bytes=tally.bytes,
             wait_seconds=tally.wait_seconds,
             run=run,
-            spans=tuple(self._spans),
+            spans=tuple(self._consumer.spans),
         )
 
     def close(self) -> None:
@@ -332,27 +330,16 @@ class Shard(Deliverable):
             self._check_free()
             self._check(delivery)
             opened = self._cursor
-            feed = self._line.open(delivery.batch_rows, self._program.job.seed)
             try:
-                facts = feed.open_epoch(opened, delivery.batch_rows, drop_last=delivery.drop_last)
+                epoch = open_epoch(self._line, self._program, delivery, self._consumer, at=opened)
             except (PlanError, StateError):
                 raise
             except BaseException:
                 self._line.drop()
                 raise
-            self._latest, self._latest_epoch = facts.deal, facts.epoch
-            self._warn(facts)
-            reading = start_reading(
-                self,
-                self._program,
-                feed,
-                facts,
-                delivery,
-                opened=opened,
-                shard=self._shard,
-                pace=self._pace,
-                spans=self._spans,
-            )
+            self._latest, self._latest_epoch = epoch.facts.deal, epoch.facts.epoch
+            self._warn(epoch.facts)
+            reading = start_reading(self, self._program, epoch, delivery, self._consumer, opened=opened)
             iterator = BatchIterator(reading)
             self._open = weakref.ref(iterator)
             return iterator

@@ -1,194 +1,228 @@
-"""The thread behind a reader: walks the windows of an epoch and has their runs placed a little ahead."""
+"""The thread behind a reader: walks the windows of epochs and has their runs placed a little ahead."""
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
+from windrow.core.errors import PlanError
 from windrow.core.memory import BufferPool
 from windrow.pipeline.batches import one_batch
+from windrow.pipeline.consumer import Consumer
+from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.epoch_runs import Convert, EpochRuns, PlacedRun
 from windrow.pipeline.executors.seam import EpochFacts, Feed, WindowData
-from windrow.pipeline.pace import Pace
 from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.slice_uses import SliceUses
 from windrow.pipeline.stats import Span
 from windrow.pipeline.transforms import MapBatches, apply_maps
+from windrow.shuffle.deal import Deal
 from windrow.shuffle.piece import Piece
 from windrow.shuffle.place import place_rows
 from windrow.shuffle.runs import Run, WindowRuns
 
-__all__ = ["PlacedRun", "Walk"]
+__all__ = ["Walk"]
 
 # before the run's patience with a silent shard ends, so that what it drops is held by nobody
 _LET_GO_SECONDS = 4.0
 
 
-@dataclass
-class PlacedRun:
-    """A run in its place: its rows, and the batches that were made of them, if any."""
-
-    rows: pa.RecordBatch
-    window: int
-    converted: list[Any] | None = None
-
-
 class Walk:
-    """What a reader's thread does: hands runs to the feed's workers; it knows the queue but not the reader.
+    """What a reader's thread does: hands runs to the feed's workers; it knows the queues but no reader.
+
+    From the last run of an epoch it goes on to the next one, which the consumer will most likely
+    ask for: no trainer waits at the border. It is never further ahead than that, nor by more
+    runs than within an epoch.
 
     Parameters
     ----------
-    feed, facts, shard
-        The line to the run, the epoch, and the shard.
+    feed, consumer
+        The line to the run, and who takes the runs.
     after
         Transforms after the shuffle.
-    convert
-        Makes a run's batches where it is placed; None: they are made when they are asked for.
     depth
         Placed runs that wait for the consumer, at most.
-    pace
-        The consumer's, over all epochs.
-    spans
-        Takes what was done and when.
+    leads_on
+        Whether to go on from an epoch, by its number, to the next one.
 
     Attributes
     ----------
-    queue
-        Runs in the order of the stream, being placed or in their places; None at its end.
-    starts, total, damaged
-        What the windows have told: their first rows, the rows of the epoch, blocks left out.
-    handed_rows, is_whole
-        Rows of the runs handed out, and whether they are all that the shard gets.
-    look_out
-        What users should know, one line each.
+    depth
+        As above.
     """
 
     def __init__(
         self,
         feed: Feed,
-        facts: EpochFacts,
-        shard: int,
+        consumer: Consumer,
         *,
         after: tuple[MapBatches, ...],
-        convert: Callable[[pa.RecordBatch], list[Any]] | None,
         depth: int,
-        pace: Pace,
-        spans: deque[Span],
+        leads_on: Callable[[int], bool],
     ) -> None:
+        self.depth = depth
         self._feed = feed
-        self._facts = facts
-        self._shard = shard
+        self._shard = consumer.shard
         self._after = after
-        self._convert = convert
-        self._spans = spans
+        self._spans = consumer.spans
+        self._leads_on = leads_on
         self._room = threading.Semaphore(depth)
-        self._pace = pace
+        self._pace = consumer.pace
         self._stopped = threading.Event()
-        self.starts: dict[int, int] = {}
-        self.total = facts.total
-        self.damaged: frozenset[int] = frozenset()
-        self.look_out: deque[str] = deque()
-        self.handed_rows = 0
-        self.is_whole = False
-        self._ended = False
-        self._handed = threading.Condition()
-        self._stash: list[tuple[int, Future[PlacedRun | None]]] = []
-        self.queue: queue.SimpleQueue[Future[PlacedRun | None]] = queue.SimpleQueue()
+        self._begun = threading.Condition()
+        self._latest: EpochRuns | None = None
         self._before: deque[PlacedRun | None] = deque()
+        self._thread: threading.Thread | None = None
+
+    # --- the consumer's side
+
+    def start(self, facts: EpochFacts, convert: Convert | None) -> EpochRuns:
+        """Begin with an epoch that the consumer has opened."""
+        runs = EpochRuns(facts)
+        self.begin(runs, convert)
+        name = f"windrow-shard-{self._shard}"
+        self._thread = threading.Thread(target=self._run, args=([runs],), name=name, daemon=True)
+        self._thread.start()
+        return runs
+
+    def offer(self, cursor: Cursor, deal: Deal, depth: int) -> EpochRuns | None:
+        """The runs of the epoch that begins at a cursor, if it is what the walk has gone on to, or will."""
+        runs = None if self._latest is None else self._latest.next
+        if runs is None or runs.failed or self._stopped.is_set():
+            return None
+        fits = (cursor, deal, depth) == (Cursor(runs.facts.epoch), runs.facts.deal, self.depth)
+        return runs if fits else None
+
+    def begin(self, runs: EpochRuns, convert: Convert | None) -> None:
+        """The consumer has opened an epoch that was offered."""
+        facts = runs.facts
+        with self._begun:
+            self._latest = runs
+            if self._leads_on(facts.epoch):
+                runs.next = EpochRuns(facts.next_epoch)
+            runs.begin(convert, self._feed.reached)
+            self._begun.notify_all()
 
     def taken(self, before: PlacedRun | None) -> None:
         """The consumer has taken a run, and is done with the one before."""
         self._before.append(before)
         self._room.release()
 
-    def drop(self) -> None:
-        """Let go of runs that the consumer is done with.
+    def drop(self, last: PlacedRun | None = None) -> None:
+        """Let go of runs that the consumer is done with; ``last`` is left to the walk's thread.
 
         Who lets go last of a run that was converted where it was placed frees its tensors, and
         torch gives up the interpreter's lock for each: a trainer would have to get it back from busy
         workers again and again, a millisecond for 21 columns.
         """
         self._before.clear()
+        if last is not None:
+            self._before.append(last)
 
     def stop(self) -> None:
         """End the walk at the next step."""
         self._stopped.set()
         self._room.release()
+        with self._begun:
+            self._begun.notify_all()
 
-    def run(self) -> None:
-        """Walk all windows; what goes wrong reaches the consumer in the place of a run."""
+    def join(self, timeout: float) -> None:
+        """Wait a bounded time for the thread's end."""
+        if self._thread is not None and self._thread.ident != threading.get_ident():
+            self._thread.join(timeout)
+
+    # --- the thread's side
+
+    def _run(self, first: list[EpochRuns]) -> None:
+        # out of a list, since each holds the next, and a thread holds its arguments to its end
+        runs: EpochRuns | None = first.pop()
+        while runs is not None and self._walk(runs):
+            runs = self._follow(runs)
+
+    def _follow(self, runs: EpochRuns) -> EpochRuns | None:
+        """The epoch after one that has been walked, if any, once the consumer has begun that one."""
+        with self._begun:
+            # ends at the latest when the shard is closed or forgotten: nobody waits for this thread
+            self._begun.wait_for(lambda: runs.begun or self._stopped.is_set())
+            return runs.next
+
+    def _walk(self, runs: EpochRuns) -> bool:
+        """Walk all windows of an epoch; what goes wrong reaches the consumer in the place of a run.
+
+        Returns whether all runs have been handed out.
+        """
         end: Future[PlacedRun | None] = Future()
+        stash: list[tuple[int, Future[PlacedRun | None]]] = []
         try:
-            for window in range(self._facts.first_window, self._facts.windows):
-                if not self._walk_window(window):
+            for window in range(runs.facts.first_window, runs.facts.windows):
+                if not self._walk_window(runs, window, stash):
                     end.cancel()
-                    return
-            for _, future in sorted(self._stash, key=lambda entry: entry[0]):
-                self.queue.put(future)
-            self.is_whole = True
+                    return False
+            for _, run in sorted(stash, key=lambda entry: entry[0]):
+                # they take room as any other, or there would be more of it after every epoch
+                self._room.acquire()
+                if self._stopped.is_set():
+                    self._room.release()
+                    end.cancel()
+                    return False
+                runs.queue.put(run)
             end.set_result(None)
+            return True
         except BaseException as error:
             end.set_exception(error)
+            return False
         finally:
-            self.queue.put(end)
-            with self._handed:
-                self._ended = True
-                self._handed.notify_all()
+            runs.end(end)
 
-    def tells(self, rows: int, timeout: float) -> bool:
-        """Wait until more than ``rows`` rows have been handed out, or none follow; returns whether so."""
-        with self._handed:
-            return self._handed.wait_for(lambda: self._ended or self.handed_rows > rows, timeout)
-
-    def _hand(self, future: Future[PlacedRun | None], rows: int) -> None:
-        self.queue.put(future)
-        with self._handed:
-            self.handed_rows += rows
-            self._handed.notify_all()
-
-    def _walk_window(self, window: int) -> bool:
+    def _walk_window(
+        self, runs: EpochRuns, window: int, stash: list[tuple[int, Future[PlacedRun | None]]]
+    ) -> bool:
         """Hand out the runs of a window; returns False when reading has been stopped."""
         handed: int | None = 0
         while handed is not None:
-            data = self._feed.window(self._facts.epoch, window, self._stopped)
+            data = self._feed.window(runs.facts.epoch, window, self._stopped)
             if data is None:
                 return False
-            self.look_out.extend(data.look_out)
+            runs.learn(data)
             if data.layout is None:
-                self._report(window)(0, True)
+                self._report(runs, window)(0, True)
                 return True
-            self.starts.update(data.starts)
-            self.damaged = self.damaged.union(data.damaged)
-            self.total = data.layout.total if self.total is None else self.total
-            handed = self._hand_out(window, data, data.layout, handed)
+            _check_deal(runs.facts, data.layout.deal)
+            handed = self._hand_out(runs, window, data, data.layout, handed, stash)
             if self._stopped.is_set():
                 return False
         return True
 
-    def _hand_out(self, window: int, data: WindowData, layout: WindowRuns, first: int) -> int | None:
+    def _hand_out(
+        self,
+        runs: EpochRuns,
+        window: int,
+        data: WindowData,
+        layout: WindowRuns,
+        first: int,
+        stash: list[tuple[int, Future[PlacedRun | None]]],
+    ) -> int | None:
         """Hand out the runs from the first on; returns where to go on once the window is there again."""
         # the rows of earlier steps are there for shards that are behind this one
-        runs = layout.runs_from(self._facts.deal.start_row, self._shard)[first:]
+        wanted = layout.runs_from(runs.facts.deal.start_row, self._shard)[first:]
         padding = layout.padding_runs(self._shard)
-        uses = SliceUses(data, self._report(window))
-        uses.expect([run.slice for run in (*runs, *padding)])
-        for number, run in enumerate(runs, first):
+        uses = SliceUses(data, self._report(runs, window))
+        uses.expect([run.slice for run in (*wanted, *padding)])
+        for number, run in enumerate(wanted, first):
             if not self._room.acquire(timeout=_LET_GO_SECONDS):
                 self._let_go(data)
                 return number
             if self._stopped.is_set():
                 return None
             self.drop()
-            self._hand(self._submit(window, data, run, uses), run.rows - run.skip)
-        self._stash.extend((run.place, self._submit(window, data, run, uses)) for run in padding)
+            runs.hand(self._submit(runs, window, data, run, uses), run.rows - run.skip)
+        stash.extend((run.place, self._submit(runs, window, data, run, uses)) for run in padding)
         uses.finish()
         return None
 
@@ -202,36 +236,46 @@ class Walk:
         self._room.acquire()
         self._room.release()
 
-    def _report(self, window: int) -> Callable[[int, bool], None]:
+    def _report(self, runs: EpochRuns, window: int) -> Callable[[int, bool], None]:
         def report(slices: int, finished: bool) -> None:
-            at = (
-                Place(self._facts.epoch, window + 1) if finished else Place(self._facts.epoch, window, slices)
-            )
-            self._feed.reached(at)
+            epoch = runs.facts.epoch
+            runs.reached(Place(epoch, window + 1) if finished else Place(epoch, window, slices))
 
         return report
 
-    def _submit(self, window: int, data: WindowData, run: Run, uses: SliceUses) -> Future[PlacedRun | None]:
-        assert data.layout is not None, "a run belongs to a layout"
+    def _submit(
+        self, runs: EpochRuns, window: int, data: WindowData, run: Run, uses: SliceUses
+    ) -> Future[PlacedRun | None]:
         # in a list that is emptied, so that nobody holds pieces when their slice is told to be free
-        place = partial(self._place, window, [data.slices[run.slice]], run, uses)
+        place = partial(self._place, runs, window, [data.slices[run.slice]], run, uses)
         return self._feed.submit(place, urgent=self._pace.works)
 
-    def _place(self, window: int, pieces: list[list[Piece]], run: Run, uses: SliceUses) -> PlacedRun:
+    def _place(
+        self, runs: EpochRuns, window: int, pieces: list[list[Piece]], run: Run, uses: SliceUses
+    ) -> PlacedRun:
         began = time.time()
+        epoch = runs.facts.epoch
         rows = _place(pieces.pop(), run, self._feed.pool)
         uses.used(run.slice)
         rows = rows.slice(run.skip) if run.skip else rows
         if self._after:
-            origin = f"epoch {self._facts.epoch}, window {window}, rows from place {run.place} of shard {self._shard}"
+            origin = f"epoch {epoch}, window {window}, rows from place {run.place} of shard {self._shard}"
             table = apply_maps(pa.Table.from_batches([rows]), self._after, origin)
             rows = one_batch(table, origin) if table.num_rows else rows
-        converted = None if self._convert is None else self._convert(rows)
-        self._spans.append(
-            Span("reduce", self._facts.epoch, window, began, time.time(), f"shard {self._shard}")
-        )
+        converted = None if runs.convert is None else runs.convert(rows)
+        self._spans.append(Span("reduce", epoch, window, began, time.time(), f"shard {self._shard}"))
         return PlacedRun(rows, window, converted)
 
 
 def _place(pieces: list[Piece], run: Run, pool: BufferPool) -> pa.RecordBatch:
     return place_rows(pieces, run.index, run.rows, pieces[0].schema, pool)
+
+
+def _check_deal(facts: EpochFacts, deal: Deal) -> None:
+    """Refuse rows that were placed as for other batches: another shard has begun the epoch otherwise."""
+    if deal != facts.deal.whole:
+        raise PlanError(
+            f"epoch {facts.epoch} is being read with batch_size={deal.batch_rows}, drop_last={deal.drop_last}, "
+            f"and was expected with batch_size={facts.deal.batch_rows}, drop_last={facts.deal.drop_last}: "
+            "all shards read an epoch with the same"
+        )

@@ -34,6 +34,7 @@ from windrow.pipeline.executors.seam import Feed, WindowData
 from windrow.pipeline.job import Job
 from windrow.pipeline.program import Program
 from windrow.pipeline.scheduling.events import Place, Work
+from windrow.pipeline.scheduling.readers import Key
 from windrow.pipeline.shard import Shard, open_shards
 from windrow.pipeline.tasks import Task, TaskContext
 from windrow.pipeline.transforms import MapBatches
@@ -92,11 +93,11 @@ def test_what_was_let_go_comes_again_and_nothing_is_fetched_meanwhile(feed: Feed
     first = contents(feed.window(0, 0, stop))
     fetcher = fetcher_of(feed)
     with fetcher._changed:
-        assert fetcher._changed.wait_for(lambda: 1 in fetcher._ahead.fetched, WAIT_SECONDS)
-        under_way = fetcher._ahead.fetched[1]
+        assert fetcher._changed.wait_for(lambda: (0, 1) in fetcher._ahead.fetched, WAIT_SECONDS)
+        under_way = fetcher._ahead.fetched[0, 1]
     assert fetcher._ahead.next() is None, "what is being consumed is not fetched again"
     feed.let_go()
-    fetcher._keep(1, under_way)
+    fetcher._keep((0, 1), under_way)
     assert fetcher._ahead.fetched == {}
     assert fetcher._ahead.next() is None
     assert contents(feed.window(0, 0, stop)) == first
@@ -104,9 +105,28 @@ def test_what_was_let_go_comes_again_and_nothing_is_fetched_meanwhile(feed: Feed
     assert contents(feed.window(0, 1, stop)) != first
 
 
-def test_a_window_of_another_epoch_is_not_waited_for(feed: Feed) -> None:
+def test_who_has_been_stopped_takes_nothing(feed: Feed) -> None:
     feed.open_epoch(Cursor(), 5, drop_last=False)
-    assert feed.window(1, 0, threading.Event()) is None
+    stopped = threading.Event()
+    stopped.set()
+    assert feed.window(0, 1, stopped) is None
+    assert fetcher_of(feed)._ahead._wanted is None
+
+
+@pytest.mark.parametrize("size", [5, 4])
+def test_the_next_epoch_is_read_as_it_was_expected_or_refused(ray_local: Any, size: int) -> None:
+    case = Case((10,) * 6, ONE_BLOCK, shards=2, batch_rows=5, epochs=2)
+    first, second = open_shards(case.job("ray"), 2)
+    with first, second:
+        for shard, rows in zip((first, second), case.dealt(0).batches, strict=True):
+            assert read(shard.iter_batches(5)) == rows
+        assert read(first.iter_batches(5)) == case.dealt(1).batches[0]
+        if size == 5:
+            assert read(second.iter_batches(size)) == case.dealt(1).batches[1]
+        else:
+            with pytest.raises(PlanError, match="epoch 1 is being read with batch_size=5"):
+                read(second.iter_batches(size))
+            assert read(second.iter_batches(5)) == case.dealt(1).batches[1]
 
 
 def test_the_place_of_a_fetcher_never_goes_back(feed: Feed) -> None:
@@ -333,13 +353,13 @@ def test_objects_that_are_not_heard_of_are_asked_for_anew(
     patience: list[float] = []
     ask, load = Fetcher._ask, Fetcher._load
 
-    def note_ask(self: Fetcher, window: int, attempt: str, have: frozenset[int], lost: str) -> Any:
+    def note_ask(self: Fetcher, key: Key, attempt: str, have: frozenset[int], lost: str) -> Any:
         # to let go of a reply would cancel transfers
         assert all(reply() is not None for reply in replies)
         asked.append(attempt)
         if len(asked) > 3:
             deaf.clear()
-        return ask(self, window, attempt, have, lost)
+        return ask(self, key, attempt, have, lost)
 
     def note_load(self: Fetcher, reply: Any, patience_seconds: float) -> Any:
         replies.append(weakref.ref(reply))

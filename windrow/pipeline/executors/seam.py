@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any, Protocol, TypeVar
 
@@ -92,6 +92,12 @@ class EpochFacts:
     total: int | None
     look_out: tuple[str, ...] = ()
 
+    @property
+    def next_epoch(self) -> EpochFacts:
+        """What the shard will be told of the next epoch, where that is dealt alike and no row count changes."""
+        deal = replace(self.deal, start_row=0)
+        return replace(self, epoch=self.epoch + 1, first_window=0, deal=deal, look_out=())
+
 
 @dataclass
 class WindowData:
@@ -128,10 +134,18 @@ class Feed(Protocol):
         """Begin an epoch, or go on in it."""
         ...
 
+    def open_next(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> Future[EpochFacts]:
+        """Begin the epoch after the open one at its first row, without waiting for what there is to say.
+
+        Windows of it that were asked for ahead are still good.
+        """
+        ...
+
     def window(self, epoch: int, window: int, stop: Event) -> WindowData | None:
         """Wait for a window; None when ``stop`` is set first.
 
-        After `let_go` the same window may be asked for again.
+        After `let_go` the same window may be asked for again. Windows of the next epoch may be
+        asked for where the job leads on to it, as it is expected to be dealt: as the open one.
         """
         ...
 

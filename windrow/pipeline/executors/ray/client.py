@@ -7,12 +7,14 @@ import uuid
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 import ray
 
 from windrow.core.machine import available_cores
 from windrow.core.memory import BufferPool
+from windrow.io.lanes import call_ahead
 from windrow.pipeline.budgeting import RUNS_AHEAD
 from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.executors.ray.asking import ask, tell
@@ -45,14 +47,15 @@ class RaySession:
         run_bytes = max(RUN_BYTES, batch_rows * self._program.row_bytes)
         # several shards of one machine must not fight for its cores
         placers = max(1, min(_PLACERS, available_cores() // self._program.shards))
-        has_files = self._program.job.cache == "disk"
+        job = self._program.job
         return _RayFeed(
             self._coordinator,
             shard,
             BufferPool(RUNS_AHEAD * run_bytes),
             placers,
             seed=seed,
-            has_files=has_files,
+            has_files=job.cache == "disk",
+            leads_on=job.leads_on,
         )
 
     def export(self, shard: int) -> Session:
@@ -72,12 +75,15 @@ class _RayFeed:
         *,
         seed: int | None,
         has_files: bool,
+        leads_on: Callable[[int], bool],
     ) -> None:
         self._seed = seed
+        self._leads_on = leads_on
         self._has_files = has_files
         self._coordinator = coordinator
         self._shard = shard
         self._token = uuid.uuid4().hex
+        self._opened = 0
         self._pool = pool
         self._workers = WorkerPool(placers, f"windrow-place-{shard}")
         self._finalizer = weakref.finalize(self, in_background, self._workers.close)
@@ -91,17 +97,41 @@ class _RayFeed:
     def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
         """Begin an epoch, and begin to fetch its first window."""
         self._stop_fetching()
-        request = OpenRequest(
-            self._shard, this_node(), self._token, cursor, batch_rows, drop_last, self._seed
-        )
+        request = self._request(cursor, batch_rows, drop_last=drop_last, goes_on=False)
         facts: EpochFacts = ask(self._coordinator.open_epoch.remote(request), f"shard {self._shard}")
-        self._fetcher = Fetcher(self._coordinator, request, facts)
+        leads_on = self._leads_on(cursor.epoch)
+        self._fetcher = Fetcher(self._coordinator, request, facts, leads_on=leads_on)
         return facts
+
+    def open_next(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> Future[EpochFacts]:
+        """Begin the next epoch; a thread waits for the answer."""
+        fetcher = self._fetcher
+        assert fetcher is not None, "an epoch has been opened before"
+        request = self._request(cursor, batch_rows, drop_last=drop_last, goes_on=True)
+        answer = self._coordinator.open_epoch.remote(request)
+        fetcher.go_on(request, leads_on=self._leads_on(cursor.epoch))
+        who = f"shard {self._shard}"
+        (opened,) = call_ahead([partial(ask, answer, who)], 1, f"windrow-open-{self._shard}")
+        return opened
+
+    def _request(self, cursor: Cursor, batch_rows: int, *, drop_last: bool, goes_on: bool) -> OpenRequest:
+        number, self._opened = self._opened, self._opened + 1
+        return OpenRequest(
+            shard=self._shard,
+            node=this_node(),
+            token=self._token,
+            number=number,
+            cursor=cursor,
+            batch_rows=batch_rows,
+            drop_last=drop_last,
+            goes_on=goes_on,
+            seed=self._seed,
+        )
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
         """Wait for a window."""
         fetcher = self._fetcher
-        return None if fetcher is None or fetcher.epoch != epoch else fetcher.take(window, stop)
+        return None if fetcher is None else fetcher.take((epoch, window), stop)
 
     def let_go(self) -> None:
         """Drop what is fetched, and fetch nothing until a window is asked for."""

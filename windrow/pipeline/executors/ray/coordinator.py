@@ -24,6 +24,7 @@ from windrow.pipeline.failures import Failure
 from windrow.pipeline.program import Program
 from windrow.pipeline.requests import OpenRequest
 from windrow.pipeline.scheduling.events import Place
+from windrow.pipeline.scheduling.readers import Key
 from windrow.pipeline.stats import RunStats
 from windrow.pipeline.tasks import Task
 
@@ -65,14 +66,14 @@ class Coordinator:
         self,
         request: OpenRequest,
         place: Place,
-        window: int,
+        key: Key,
         attempt: str,
         have: frozenset[int],
         lost: str = "",
     ) -> Answer:
         """Wait, for a bounded time, for parts of a window that a shard at ``place`` lacks."""
         self._begin_ticking()
-        polling = self._coordination.poll(request, place, window, attempt, have, lost)
+        polling = self._coordination.poll(request, place, key, attempt, have, lost)
         try:
             seconds = next(polling)
             while True:

@@ -1,4 +1,4 @@
-"""Fetches an epoch's windows in a thread of its own, one ahead of the consumer."""
+"""Fetches windows in a thread of its own, one ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -15,41 +15,45 @@ from windrow.pipeline.executors.seam import EpochFacts, WindowData
 from windrow.pipeline.fetching import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
 from windrow.pipeline.requests import OpenRequest
 from windrow.pipeline.scheduling.events import Place
+from windrow.pipeline.scheduling.readers import Key
 
 __all__ = ["Fetcher"]
 
 
 class Fetcher:
-    """The windows of one epoch, for one shard.
+    """The windows of an epoch and of those that follow it, for one shard.
 
     One thread gets all objects, since gets of several threads can cancel each other's
     transfers.
     """
 
-    def __init__(self, coordinator: Any, request: OpenRequest, facts: EpochFacts) -> None:
+    def __init__(self, coordinator: Any, request: OpenRequest, facts: EpochFacts, *, leads_on: bool) -> None:
         self._coordinator = coordinator
         self._request = request
         self._stopped = threading.Event()
         self._changed = threading.Condition()
-        self._ahead = Ahead(request.cursor, facts.windows)
+        self._ahead = Ahead(request.cursor, facts.windows, leads_on=leads_on)
         # set when what is being fetched is no longer to be kept
         self._void = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"windrow-fetch-{request.shard}", daemon=True)
         self._thread.start()
 
-    @property
-    def epoch(self) -> int:
-        """The epoch that it fetches."""
-        return self._request.cursor.epoch
+    def go_on(self, request: OpenRequest, *, leads_on: bool) -> None:
+        """The shard opens the next epoch; what was fetched of it ahead is still good."""
+        with self._changed:
+            self._request = request
+            self._ahead.open(request.cursor, leads_on=leads_on)
+            self._changed.notify_all()
 
-    def take(self, window: int, stop: threading.Event) -> WindowData | None:
+    def take(self, key: Key, stop: threading.Event) -> WindowData | None:
         """Wait for a window; None when ``stop`` is set first. What was let go comes anew."""
         with self._changed:
-            self._ahead.want(window)
-            self._changed.notify_all()
+            if not stop.is_set():
+                self._ahead.want(key)
+                self._changed.notify_all()
             while not stop.is_set() and not self._stopped.is_set():
-                data = self._ahead.take(window)
+                data = self._ahead.take(key)
                 if data is not None:
                     self._changed.notify_all()
                     return data
@@ -85,33 +89,33 @@ class Fetcher:
 
     def _run(self) -> None:
         try:
-            while (window := self._choose()) is not None:
-                self._keep(window, self._fetch(window))
+            while (key := self._choose()) is not None:
+                self._keep(key, self._fetch(key))
         except BaseException as error:
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
 
-    def _choose(self) -> int | None:
+    def _choose(self) -> Key | None:
         """Wait for a window to fetch: the one that is asked for, else the next one ahead."""
         with self._changed:
             while not self._stopped.is_set():
-                window = self._ahead.next()
-                if window is not None:
+                key = self._ahead.next()
+                if key is not None:
                     self._void.clear()
                     # stop() sets its events in this order, so one of them is seen
-                    return None if self._stopped.is_set() else window
+                    return None if self._stopped.is_set() else key
                 self._changed.wait(LOOK_SECONDS)
         return None
 
-    def _keep(self, window: int, data: WindowData | None) -> None:
+    def _keep(self, key: Key, data: WindowData | None) -> None:
         with self._changed:
             if data is not None and not self._void.is_set():
-                self._ahead.keep(window, data)
+                self._ahead.keep(key, data)
                 self._changed.notify_all()
 
-    def _fetch(self, window: int) -> WindowData | None:
-        fetching = fetch_window(self._request.shard, self.epoch, window)
+    def _fetch(self, key: Key) -> WindowData | None:
+        fetching = fetch_window(self._request.shard, *key)
         result: Any = None
         while not self._void.is_set():
             try:
@@ -119,12 +123,12 @@ class Fetcher:
             except StopIteration as end:
                 data: WindowData = end.value
                 return data
-            result = self._perform(window, step)
+            result = self._perform(key, step)
         return None
 
-    def _perform(self, window: int, step: Ask | Load | Pause) -> Any:
+    def _perform(self, key: Key, step: Ask | Load | Pause) -> Any:
         if isinstance(step, Ask):
-            return self._ask(window, step.attempt, step.have, step.lost)
+            return self._ask(key, step.attempt, step.have, step.lost)
         if isinstance(step, Pause):
             return self._void.wait(step.seconds)
         try:
@@ -134,10 +138,11 @@ class Fetcher:
         except ray.exceptions.ObjectLostError as error:
             return Lost(error)
 
-    def _ask(self, window: int, attempt: str, have: frozenset[int], lost: str) -> Any:
-        request = replace(self._request, cursor=self._ahead.cursor)
-        ref = self._coordinator.poll.remote(request, self._ahead.place, window, attempt, have, lost)
-        return ask_until(ref, f"shard {self._request.shard}", self._void)
+    def _ask(self, key: Key, attempt: str, have: frozenset[int], lost: str) -> Any:
+        with self._changed:
+            request, place = replace(self._request, cursor=self._ahead.cursor), self._ahead.place
+        ref = self._coordinator.poll.remote(request, place, key, attempt, have, lost)
+        return ask_until(ref, f"shard {request.shard}", self._void)
 
     def _load(self, reply: Any, patience_seconds: float) -> Any:
         """Map the outputs of a reply into this process, without a copy; None when stopped first."""

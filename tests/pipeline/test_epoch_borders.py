@@ -1,0 +1,213 @@
+"""From one epoch to the next: what is placed ahead is used where it fits, and held by nobody where not."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.end_to_end.reading import eventually
+from tests.laws.cases import Case
+from windrow.core.errors import PlanError, TransformError
+from windrow.pipeline import budgeting, program, walk
+from windrow.pipeline.epoch_runs import EpochRuns
+from windrow.pipeline.executors.seam import WindowData
+from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.shard import Shard, open_shards
+from windrow.pipeline.transforms import MapBatches
+from windrow.shuffle.plan import WindowCut
+
+pytestmark = pytest.mark.timeout(60)
+
+CASE = Case((40, 40), WindowCut(blocks_per_window=1), epochs=4, batch_rows=4)
+# all of it is fewer runs than are placed ahead
+TINY = Case((4,), epochs=4, batch_rows=4)
+
+
+@pytest.fixture(autouse=True)
+def _small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (program, budgeting):
+        monkeypatch.setattr(module, "RUN_BYTES", 100)
+
+
+def _open(case: Case = CASE, *, workers: int = 2, **changes: Any) -> list[Shard]:
+    job = replace(case.job(ThreadsExecutor(workers)), **changes)
+    return open_shards(job, case.shards, equal=case.equal)
+
+
+def _read(batches: Iterator[Any]) -> list[list[int]]:
+    return [batch["x"].tolist() for batch in batches]
+
+
+def _placed(shard: Shard, epoch: int) -> int:
+    return sum(span.kind == "reduce" and span.epoch == epoch for span in shard.stats().spans)
+
+
+@pytest.mark.parametrize("case", [CASE, TINY], ids=["some", "tiny"])
+def test_the_next_epoch_is_placed_before_it_is_asked_for_and_no_more(case: Case) -> None:
+    (shard,) = _open(case)
+    with shard:
+        for epoch in range(4):
+            assert _read(shard.iter_batches(4)) == case.dealt(epoch).batches[0]
+            if epoch == 3:
+                break
+            assert eventually(lambda epoch=epoch: _placed(shard, epoch + 1) > 0)  # type: ignore[misc]
+            time.sleep(0.05)
+            assert _placed(shard, epoch + 1) <= 2
+            assert _placed(shard, epoch + 2) == 0
+
+
+def test_one_thread_goes_through_all_epochs_and_ends_with_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    start = threading.Thread.start
+
+    def note(thread: threading.Thread) -> None:
+        begun.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", note)
+    (shard,) = _open()
+    with shard:
+        for _ in range(4):
+            list(shard.iter_batches(4))
+        assert begun.count("windrow-shard-0") == 1
+        assert eventually(lambda: not _walkers())
+
+
+def _walkers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "windrow-shard-0"]
+
+
+def _take_all(shard: Shard) -> None:
+    """Every batch, but not the end behind them."""
+    batches = shard.iter_batches(4)
+    for _ in range(20):
+        next(batches)
+
+
+def _leave(shard: Shard) -> None:
+    batches = shard.iter_batches(4)
+    next(batches)
+    batches.close()
+
+
+def _forget(shard: Shard) -> None:
+    next(shard.iter_batches(4))
+
+
+WAYS: dict[str, tuple[Callable[[Shard], Any], bool]] = {
+    "read": (lambda shard: list(shard.iter_batches(4)), True),
+    "read ahead by more": (lambda shard: list(shard.iter_batches(4, prefetch_batches=20)), False),
+    "taken all": (_take_all, True),
+    "read in another format": (lambda shard: list(shard.iter_batches(4, batch_format="pandas")), True),
+    "read in other batches": (lambda shard: list(shard.iter_batches(7)), False),
+    "read without the rest": (lambda shard: list(shard.iter_batches(4, drop_last=True)), False),
+    "left": (_leave, False),
+    "forgotten": (_forget, False),
+    "skipped": (lambda shard: shard.skip_batches(20, batch_size=4), False),
+    "loaded": (lambda shard: shard.load_state_dict(shard.state_dict()), False),
+}
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["placed ahead", "at once"])
+@pytest.mark.parametrize("way", WAYS)
+def test_whatever_was_done_with_an_epoch_the_next_one_is_whole(way: str, waits: bool) -> None:
+    do, goes_on = WAYS[way]
+    (shard,) = _open()
+    with shard:
+        list(shard.iter_batches(4))
+        if waits:
+            assert eventually(lambda: _placed(shard, 1) > 0)
+        do(shard)
+        epoch = 1 if way == "loaded" else 2
+        kept = shard._line.walk
+        if waits and goes_on:
+            assert eventually(lambda: _placed(shard, 2) > 0)
+        assert _read(shard.iter_batches(4)) == CASE.dealt(epoch).batches[0]
+        assert (shard._line.walk is kept) == goes_on
+        assert _read(shard.iter_batches(4)) == CASE.dealt(epoch + 1).batches[0]
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["placed ahead", "at once"])
+@pytest.mark.parametrize("size", [4, 8])
+def test_shards_begin_the_next_epoch_alike_or_are_refused(size: int, waits: bool) -> None:
+    case = replace(CASE, shards=2, equal="pad", sizes=(40, 39))
+    first, second = _open(case)
+    with first, second:
+        for shard, rows in zip((first, second), case.dealt(0).batches, strict=True):
+            assert _read(shard.iter_batches(4)) == rows
+        if waits:
+            assert eventually(lambda: _placed(second, 1) > 0)
+        theirs = first.iter_batches(size)
+        if size != 4:
+            with pytest.raises(PlanError, match=r"epoch 1 is being read with batch_size=8"):
+                second.iter_batches(4)
+        assert _read(second.iter_batches(size)) == case.dealt(1, size).batches[1]
+        assert _read(theirs) == case.dealt(1, size).batches[0]
+        for shard, rows in zip((first, second), case.dealt(2).batches, strict=True):
+            assert _read(shard.iter_batches(4)) == rows
+
+
+def test_an_error_of_the_next_epoch_is_told_there() -> None:
+    seen: set[int] = set()
+    was_read, mended = threading.Event(), threading.Event()
+
+    def fail_the_second_time(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        rows = set(batch["x"].tolist())
+        if seen & rows and not mended.is_set():
+            assert was_read.wait(20)
+            raise ArithmeticError("once is enough")
+        seen.update(rows)
+        return batch
+
+    one_window = replace(CASE, cut=WindowCut())
+    # some of which wait for this epoch to have been read
+    (shard,) = _open(
+        one_window, workers=4, before=(MapBatches(fail_the_second_time, preserves_rows=True),)
+    )
+    with shard:
+        assert _read(shard.iter_batches(4)) == one_window.dealt(0).batches[0]
+        was_read.set()
+        with pytest.raises(TransformError, match="once is enough"):
+            list(shard.iter_batches(4))
+        mended.set()
+        assert _read(shard.iter_batches(4)) == one_window.dealt(1).batches[0]
+
+
+def test_a_consumer_that_pauses_between_epochs_holds_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "_LET_GO_SECONDS", 0.05)
+    (shard,) = _open()
+    with shard:
+        for epoch in range(3):
+            assert _read(shard.iter_batches(4)) == CASE.dealt(epoch).batches[0]
+            assert eventually(lambda epoch=epoch: _placed(shard, epoch + 1) > 0)  # type: ignore[misc]
+            assert eventually(lambda: not _held_pieces())
+
+
+def _held_pieces() -> list[Any]:
+    windows = [thing for thing in gc.get_objects() if type(thing) is WindowData]
+    return [piece for window in windows for pieces in window.slices for piece in pieces]
+
+
+def test_a_shard_that_is_forgotten_between_epochs_ends_its_walk() -> None:
+    (shard,) = _open()
+    list(shard.iter_batches(4))
+    assert _walkers()
+    del shard
+    gc.collect()
+    assert eventually(lambda: not _walkers())
+
+
+def test_epochs_that_are_over_are_forgotten() -> None:
+    (shard,) = _open(replace(TINY, epochs=30))
+    with shard:
+        for _ in range(20):
+            list(shard.iter_batches(4))
+        gc.collect()
+        assert sum(type(thing) is EpochRuns for thing in gc.get_objects()) <= 3
