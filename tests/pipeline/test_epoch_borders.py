@@ -168,9 +168,7 @@ def test_an_error_of_the_next_epoch_is_told_there() -> None:
 
     one_window = replace(CASE, cut=WindowCut())
     # some of which wait for this epoch to have been read
-    (shard,) = _open(
-        one_window, workers=4, before=(MapBatches(fail_the_second_time, preserves_rows=True),)
-    )
+    (shard,) = _open(one_window, workers=4, before=(MapBatches(fail_the_second_time, preserves_rows=True),))
     with shard:
         assert _read(shard.iter_batches(4)) == one_window.dealt(0).batches[0]
         was_read.set()

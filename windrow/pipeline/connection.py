@@ -12,6 +12,8 @@ from windrow.pipeline.walk import Walk
 
 __all__ = ["Connection"]
 
+_JOIN_SECONDS = 1.0
+
 
 class Connection:
     """The line between one shard and the run behind it.
@@ -84,3 +86,5 @@ class _Line:
         if self.walk is not None:
             self.walk.stop()
         self.feed.close()
+        if self.walk is not None:
+            self.walk.join(_JOIN_SECONDS)

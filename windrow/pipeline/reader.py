@@ -145,10 +145,10 @@ class RunReader:
         self._feed.reached(Place(self._epoch + 1, 0))
 
     def close(self, *, goes_on: bool) -> None:
-        """Let go of everything; end the walk, unless it ``goes_on`` to the next epoch."""
+        """Let go of everything; end the walk, unless it ``goes_on`` to a next epoch."""
         latest, self._latest = self._latest, None
         self._run = None
-        if goes_on:
+        if goes_on and self._runs.next is not None:
             self._walk.drop(latest)
             return
         self._walk.stop()
