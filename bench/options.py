@@ -68,8 +68,8 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--paced",
         action="store_true",
-        help="from the middle epoch on, trainers sleep after each batch for as long as one took to come "
-        "before, as with a GPU that is as fast as the engine; only those epochs count",
+        help="after a third of the epochs, trainers sleep after each batch for as long as one took to come "
+        "before, as with a GPU that is as fast as the engine; only the last third counts",
     )
     group.add_argument("--seed", type=int, default=7, help="of the shuffle (default: %(default)s)")
     group.add_argument("--memory-limit", help="windrow's, with a unit")

@@ -48,7 +48,8 @@ class Request:
     converted
         Where a system that cannot read Parquet keeps these files in a format of its own.
     paced
-        From the middle epoch on, trainers idle after each batch for as long as one took to come before.
+        After a third of the epochs, trainers idle after each batch for as long as one took to come
+        before; the last third counts, when as much is prepared ahead as the new pace allows.
     cache, cache_limit
         Where windrow keeps decoded blocks, and how many bytes of them.
     """
@@ -80,6 +81,16 @@ class Request:
     cache: str | None = None
     cache_limit: str | None = None
     paced: bool = False
+
+    @property
+    def paced_from(self) -> int:
+        """The first epoch with idle trainers."""
+        return max(2, self.epochs // 3)
+
+    @property
+    def counts_from(self) -> int:
+        """The first epoch that counts, where trainers idle."""
+        return (self.paced_from + self.epochs) // 2
 
     def to_json(self) -> str:
         """Write the request for another process."""

@@ -123,13 +123,15 @@ def merge_trainers(
     for number in range(counts.pop()):
         times = [trainer.epochs[number] for trainer in trainers]
         start = epochs[-1].end if epochs else min(one.start for one in times)
-        epochs.append(_merge_epoch(number, start, times))
+        epochs.append(_merge_epoch(number, start, times, counts_paced=number >= request.counts_from))
         if delivers:
             _check_epoch(epochs[-1], request, expected, trainers)
     return epochs
 
 
-def _merge_epoch(number: int, start: float, times: Sequence[EpochTimes]) -> EpochResult:
+def _merge_epoch(
+    number: int, start: float, times: Sequence[EpochTimes], *, counts_paced: bool
+) -> EpochResult:
     lasted = sum(one.end - one.start for one in times)
     waited = sum(one.wait_seconds for one in times)
     return EpochResult(
@@ -143,7 +145,7 @@ def _merge_epoch(number: int, start: float, times: Sequence[EpochTimes]) -> Epoc
         losses=_merge_losses(times),
         verdict=None,
         randomness=None,
-        paced=all(one.step_seconds for one in times),
+        paced=counts_paced and all(one.step_seconds for one in times),
     )
 
 

@@ -118,11 +118,11 @@ class Trainer:
         return times
 
     def _choose_step(self, before: Sequence[EpochTimes]) -> float:
-        """As long as a batch took to come in the median of the steady epochs before the middle."""
-        middle = max(2, self._request.epochs // 2)
-        if not self._request.paced or len(before) < middle:
+        """As long as a batch took to come in the median of the steady epochs before trainers idle."""
+        first = self._request.paced_from
+        if not self._request.paced or len(before) < first:
             return 0.0
-        return statistics.median((one.end - one.start) / max(1, one.batches) for one in before[1:middle])
+        return statistics.median((one.end - one.start) / max(1, one.batches) for one in before[1:first])
 
     def _take(self, batch: Mapping[str, Any], times: EpochTimes) -> int:
         if self._keys is not None and self._key is not None:
