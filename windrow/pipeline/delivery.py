@@ -57,7 +57,9 @@ class Delivery:
     background
         Convert in another thread: worth it where conversion is slow.
     early
-        Convert where runs are placed: worth it where that is quick and takes no memory.
+        Convert where runs are placed, which is worth it where that is quick and takes no memory: what
+        tells these batches from others, for runs of the next epoch are placed before that is asked for.
+        None: convert when batches are asked for.
     """
 
     batch_rows: int
@@ -66,7 +68,7 @@ class Delivery:
     convert: Callable[[pa.RecordBatch], Iterable[Any]]
     check: Check | None = None
     background: bool = False
-    early: bool = False
+    early: object = None
 
     def __post_init__(self) -> None:
         for name, value, least in (
@@ -143,7 +145,7 @@ class Deliverable(ABC):
                 prefetch_batches,
                 split,
                 background=batch_format == "pandas",
-                early=batch_format != "pandas",
+                early=None if batch_format == "pandas" else (batch_format, batch_size),
             )
         )
 
@@ -215,7 +217,7 @@ class Deliverable(ABC):
                 split,
                 spec.check,
                 background=background,
-                early=not background,
+                early=None if background else (spec, batch_size),
             )
         )
 

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -17,16 +17,31 @@ from windrow.pipeline.scheduling.events import Place
 
 __all__ = ["Convert", "EpochRuns", "PlacedRun"]
 
-Convert = Callable[[pa.RecordBatch], list[Any]]
+
+@dataclass(frozen=True)
+class Convert:
+    """Makes the batches of a run; equal to another that makes them alike.
+
+    Attributes
+    ----------
+    form
+        What tells the batches from others.
+    call
+        Makes them.
+    """
+
+    form: object
+    call: Callable[[pa.RecordBatch], list[Any]] = field(compare=False)
 
 
 @dataclass
 class PlacedRun:
-    """A run in its place: its rows, and the batches that were made of them, if any."""
+    """A run in its place: its rows, and the batches that were made of them, if any, and how."""
 
     rows: pa.RecordBatch
     window: int
     converted: list[Any] | None = None
+    convert: Convert | None = None
 
 
 class EpochRuns:
@@ -50,12 +65,13 @@ class EpochRuns:
     look_out
         What users should know, one line each.
     convert
-        Makes a run's batches where it is placed; None: they are made when they are asked for.
+        Makes a run's batches where it is placed; None: they are made when they are asked for. As long
+        as the consumer has not begun the epoch, that is as in the one before.
     next
         Those of the next epoch, where the walk goes on to it; known once the consumer has begun this one.
     """
 
-    def __init__(self, facts: EpochFacts) -> None:
+    def __init__(self, facts: EpochFacts, convert: Convert | None) -> None:
         self.facts = facts
         self.queue: queue.SimpleQueue[Future[PlacedRun | None]] = queue.SimpleQueue()
         self.starts: dict[int, int] = {}
@@ -64,7 +80,7 @@ class EpochRuns:
         self.look_out: deque[str] = deque()
         self.handed_rows = 0
         self.is_whole = self.failed = False
-        self.convert: Convert | None = None
+        self.convert = convert
         self.next: EpochRuns | None = None
         self._ended = False
         self._handed = threading.Condition()

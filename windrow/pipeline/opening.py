@@ -74,7 +74,9 @@ def open_epoch(
     convert = partial(_convert_span, delivery, delivery.check if job.before or job.after else None)
     # of many small batches a consumer makes its own at less cost than the threads that place
     is_one = run_rows <= batch_rows
-    early: Convert | None = (lambda rows: list(convert(rows))) if delivery.early and is_one else None
+    early = None
+    if delivery.early is not None and is_one:
+        early = Convert(delivery.early, lambda rows: list(convert(rows)))
 
     feed = line.open(batch_rows, job.seed)
     walk = line.walk

@@ -52,7 +52,8 @@ class RunReader:
         self._runs = epoch.runs
         self._opening = epoch.opening
         self._run: PlacedRun | None = None
-        self._latest: PlacedRun | None = None
+        # which the consumer may be busy with until it has the first one of this epoch
+        self._latest, self._walk.last = self._walk.last, None
         self._waiting = waiting
         self._feed = epoch.feed
         self._shard = consumer.shard
@@ -83,7 +84,9 @@ class RunReader:
     def converted(self, rows: pa.RecordBatch) -> list[Any] | None:
         """The batches of the latest run, once, where they were made of just these rows."""
         run, self._run = self._run, None
-        return run.converted if run is not None and run.rows is rows else None
+        if run is None or run.rows is not rows or run.convert != self._runs.convert:
+            return None
+        return run.converted
 
     def _size_of(self, rows: pa.RecordBatch) -> int:
         # asking Arrow costs half a millisecond, so one run speaks for all
@@ -149,7 +152,7 @@ class RunReader:
         latest, self._latest = self._latest, None
         self._run = None
         if goes_on and self._runs.next is not None:
-            self._walk.drop(latest)
+            self._walk.last = latest
             return
         self._walk.stop()
         self._walk.drop()

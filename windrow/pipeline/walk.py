@@ -55,6 +55,8 @@ class Walk:
     ----------
     depth
         As above.
+    last
+        The last run that the consumer took, where it has come to the end of an epoch.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Walk:
         leads_on: Callable[[int], bool],
     ) -> None:
         self.depth = depth
+        self.last: PlacedRun | None = None
         self._feed = feed
         self._shard = consumer.shard
         self._after = after
@@ -84,7 +87,7 @@ class Walk:
 
     def start(self, facts: EpochFacts, convert: Convert | None) -> EpochRuns:
         """Begin with an epoch that the consumer has opened."""
-        runs = EpochRuns(facts)
+        runs = EpochRuns(facts, convert)
         self.begin(runs, convert)
         name = f"windrow-shard-{self._shard}"
         self._thread = threading.Thread(target=self._run, args=([runs],), name=name, daemon=True)
@@ -105,7 +108,7 @@ class Walk:
         with self._begun:
             self._latest = runs
             if self._leads_on(facts.epoch):
-                runs.next = EpochRuns(facts.next_epoch)
+                runs.next = EpochRuns(facts.next_epoch, convert)
             runs.begin(convert, self._feed.reached)
             self._begun.notify_all()
 
@@ -114,16 +117,14 @@ class Walk:
         self._before.append(before)
         self._room.release()
 
-    def drop(self, last: PlacedRun | None = None) -> None:
-        """Let go of runs that the consumer is done with; ``last`` is left to the walk's thread.
+    def drop(self) -> None:
+        """Let go of runs that the consumer is done with.
 
         Who lets go last of a run that was converted where it was placed frees its tensors, and
         torch gives up the interpreter's lock for each: a trainer would have to get it back from busy
         workers again and again, a millisecond for 21 columns.
         """
         self._before.clear()
-        if last is not None:
-            self._before.append(last)
 
     def stop(self) -> None:
         """End the walk at the next step."""
@@ -262,9 +263,10 @@ class Walk:
             origin = f"epoch {epoch}, window {window}, rows from place {run.place} of shard {self._shard}"
             table = apply_maps(pa.Table.from_batches([rows]), self._after, origin)
             rows = one_batch(table, origin) if table.num_rows else rows
-        converted = None if runs.convert is None else runs.convert(rows)
+        convert = runs.convert
+        converted = None if convert is None else convert.call(rows)
         self._spans.append(Span("reduce", epoch, window, began, time.time(), f"shard {self._shard}"))
-        return PlacedRun(rows, window, converted)
+        return PlacedRun(rows, window, converted, convert)
 
 
 def _place(pieces: list[Piece], run: Run, pool: BufferPool) -> pa.RecordBatch:
