@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
+from bench.agreement import forget_agreements
 from bench.asked import Asked, make_request
 from bench.facts import Facts
 from bench.launch import run_system
@@ -36,7 +36,7 @@ def _run_one(request: Request, facts: Facts, asked: Asked, line: ProgressLine) -
     log = asked.folder / "logs" / f"{request.system}.log"
     result = run_system(request, facts.sums, log=log, timeout_seconds=asked.timeout_seconds, progress=show)
     if request.rendezvous is not None:
-        Path(request.rendezvous).unlink(missing_ok=True)
+        forget_agreements(request.rendezvous)
     line.finish("FAILED" if result.error else _describe_epochs(result))
     return result
 

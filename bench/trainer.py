@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench.agreement import agree_on_largest
 from bench.exactly_once import KeyLog, SumLog
 from bench.model import SmallModel
 from bench.request import Request
@@ -20,6 +21,7 @@ from bench.spans import Span, SpanLog
 __all__ = ["EpochTimes", "Progress", "Trainer", "TrainerResult"]
 
 _REPORT_SECONDS = 0.5
+_AGREE_SECONDS = 60.0
 
 Progress = Callable[[int, int], None]
 """Called now and then with (epoch, rows of it that have come)."""
@@ -75,9 +77,12 @@ class Trainer:
         self._spans = SpanLog(lane)
         self._progress = progress
         self._reported = 0.0
+        self._rank = 0
+        self._step_seconds: float | None = None
 
     def join(self, rank: int) -> None:
         """Meet the trainers of the other actors, where they train together."""
+        self._rank = rank
         if self._model is not None and self._request.rendezvous is not None:
             self._model.join(self._request.rendezvous, rank, self._request.trainers)
 
@@ -118,11 +123,22 @@ class Trainer:
         return times
 
     def _choose_step(self, before: Sequence[EpochTimes]) -> float:
-        """As long as a batch took to come in the median of the steady epochs before trainers idle."""
-        first = self._request.paced_from
-        if not self._request.paced or len(before) < first:
+        """As long as a batch took to come in the median of the steady epochs before trainers idle.
+
+        Of several trainers, the slowest sets the pace.
+        """
+        request = self._request
+        if not request.paced or len(before) < request.paced_from:
             return 0.0
-        return statistics.median((one.end - one.start) / max(1, one.batches) for one in before[1:first])
+        if self._step_seconds is None:
+            steady = before[1 : request.paced_from]
+            own = statistics.median((one.end - one.start) / max(1, one.batches) for one in steady)
+            self._step_seconds = own
+            if request.rendezvous is not None:
+                self._step_seconds = agree_on_largest(
+                    request.rendezvous, own, self._rank, request.trainers, _AGREE_SECONDS
+                )
+        return self._step_seconds
 
     def _take(self, batch: Mapping[str, Any], times: EpochTimes) -> int:
         if self._keys is not None and self._key is not None:
