@@ -1,4 +1,4 @@
-"""Core seconds a byte on threads, each piece of work by itself with all cores busy at it."""
+"""Core seconds a byte on threads, with all cores busy at the same mixture of work as in a run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
+from itertools import chain, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
+import pyarrow.parquet as pq
+
+import windrow
 from bench.machine import count_cores
 from bench.scale.rows import Plan, make_plan
 from windrow.core.memory import BufferPool
+from windrow.pipeline import program
 from windrow.pipeline.tasks import run_task
 from windrow.shuffle.place import place_rows
 
@@ -22,22 +28,32 @@ __all__ = ["measure_threads"]
 T = TypeVar("T")
 _ROUNDS = 6
 _BATCH_ROWS = 65_536
+_TINY_ROWS, _TINY_BATCH_ROWS = 4096, 8
 
 
 def measure_threads(paths: list[str]) -> dict[str, float]:
-    """What decoding, grouping, placing and consuming cost here."""
+    """What decoding, grouping, placing and consuming cost here.
+
+    Tasks share caches, the memory's bandwidth and the interpreter's lock with placing, so both are
+    measured at once, by the clock: while a thread waits for the lock nobody else uses its core.
+    """
     plan, pool = make_plan(paths, 1, _BATCH_ROWS), BufferPool(2**33)
+    pieces = [piece for task in plan.tasks for piece in _map(plan, task, pool)]
+    work = _mix(plan.tasks, plan.layout.runs(0))
+
+    def do(item: tuple[Any, Any]) -> None:
+        task, run = item
+        if task is not None:
+            _map(plan, task, pool)
+        else:
+            _place(pieces, run, pool)
+
     with ThreadPoolExecutor(count_cores()) as threads:
-        decode = _typical(lambda: _time_all(threads, lambda task: _decode(plan, task), plan.tasks))
-        pieces: list[Any] = []
-
-        def map_all() -> list[float]:
-            pieces.clear()
-            return _time_all(threads, lambda task: pieces.extend(_map(plan, task, pool)), plan.tasks)
-
-        mapped, runs = _typical(map_all), plan.layout.runs(0)
-        place = _typical(lambda: _time_all(threads, lambda run: _place(pieces, run, pool), runs))
-        consume = _typical(lambda: _consume(plan, pieces, pool))
+        decode = sum(_typical(lambda: _time_all(threads, lambda task: _decode(plan, task), plan.tasks)))
+        mixed = _typical(lambda: _time_all(threads, do, work))
+        consume = sum(_typical(lambda: _consume(plan, pieces, pool)))
+    mapped = sum(seconds for seconds, (task, _) in zip(mixed, work, strict=True) if task is not None)
+    place = sum(mixed) - mapped
     size = plan.decoded_bytes
     return {
         # in a task a column is grouped at once, which can take less than decoding and keeping it
@@ -47,23 +63,33 @@ def measure_threads(paths: list[str]) -> dict[str, float]:
         "place": place / size,
         "consume": consume / size,
         "task": 0.0,
-        "run": 0.0,
+        "run": _time_handing(paths[0], pool),
     }
 
 
-def _typical(measure: Callable[[], list[float]]) -> float:
-    """The sum of what each item took, the median of rounds behind one that touches new memory."""
+def _mix(tasks: Sequence[Any], runs: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Each task, and after it the runs that are placed in the time of one."""
+    share = -(-len(runs) // len(tasks))
+    mixed: list[tuple[Any, Any]] = []
+    for number, task in enumerate(tasks):
+        mixed.append((task, None))
+        mixed.extend((None, run) for run in runs[number * share : (number + 1) * share])
+    return mixed
+
+
+def _typical(measure: Callable[[], list[float]]) -> list[float]:
+    """What each item took, the median of rounds behind one that touches new memory."""
     rounds = [measure() for _ in range(_ROUNDS + 1)][1:]
-    return sum(statistics.median(times) for times in zip(*rounds, strict=True))
+    return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
 def _time_all(threads: ThreadPoolExecutor, call: Callable[[T], Any], items: Iterable[T]) -> list[float]:
-    """The core seconds of each call, as many at once as there are threads."""
+    """The seconds of each call, as many at once as there are threads."""
 
     def timed(item: T) -> float:
-        began = time.thread_time()
+        began = time.perf_counter()
         call(item)
-        return time.thread_time() - began
+        return time.perf_counter() - began
 
     return list(threads.map(timed, items))
 
@@ -86,15 +112,51 @@ def _place(pieces: list[Any], run: Any, pool: BufferPool) -> Any:
 
 def _consume(plan: Plan, pieces: list[Any], pool: BufferPool) -> list[float]:
     """What a trainer's own thread does: tensors of a run, and looking at every key."""
-    from windrow.pipeline.tensors.columns import TensorSpec, to_tensors
-
-    seconds, spec = [], TensorSpec(None, None, None, "numpy", None)
+    seconds = []
     for run in plan.layout.runs(0):
         rows = _place(pieces, run, pool)
         began = time.thread_time()
-        next(iter(to_tensors(rows, spec).values())).numpy().copy()
+        _convert(rows)
         seconds.append(time.thread_time() - began)
     return seconds
+
+
+def _convert(rows: Any) -> Any:
+    """Tensors of a run, whose keys are copied."""
+    from windrow.pipeline.tensors.columns import TensorSpec, to_tensors
+
+    spec = TensorSpec(None, None, None, "numpy", None)
+    return next(iter(to_tensors(rows, spec).values())).numpy().copy()
+
+
+def _time_handing(path: str, pool: BufferPool) -> float:
+    """Core seconds to hand a run from the walk over a worker to the consumer, beside placing it.
+
+    Runs of a few rows show nothing else.
+    """
+    program.RUN_BYTES = 1
+    with TemporaryDirectory() as folder:
+        tiny = str(Path(folder) / "tiny.parquet")
+        pq.write_table(pq.ParquetFile(path).read_row_group(0).slice(0, _TINY_ROWS), tiny)
+        plan = make_plan([tiny], 1, _TINY_BATCH_ROWS)
+        pieces = [piece for task in plan.tasks for piece in _map(plan, task, pool)]
+        one = [_time_all_here(lambda run: _convert(_place(pieces, run, pool)), plan) for _ in range(_ROUNDS)]
+        pipe = windrow.read_parquet(tiny).repeat(_ROUNDS + 2).random_shuffle_each_window(seed=7)
+        spent = []
+        with pipe.options(executor="threads", progress=False).iterator() as shard:
+            for epoch in islice(shard.iter_epochs(), _ROUNDS + 1):
+                began = time.process_time()
+                runs = sum(1 for _ in epoch.iter_torch_batches(_TINY_BATCH_ROWS))
+                spent.append((time.process_time() - began) / runs)
+    return max(0.0, statistics.median(spent[1:]) - statistics.median(one))
+
+
+def _time_all_here(call: Callable[[Any], Any], plan: Plan) -> float:
+    runs = plan.layout.runs(0)
+    began = time.process_time()
+    for run in runs:
+        call(run)
+    return (time.process_time() - began) / len(runs)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Core seconds a byte on Ray: map tasks that put, and readers that place, each by itself."""
+"""Core seconds a byte on Ray: map tasks that put, and readers that place while other tasks run."""
 
 from __future__ import annotations
 
@@ -107,10 +107,12 @@ def _time_placing(plan: Plan, context: Any) -> float:
 
     readers = [ray.remote(num_cpus=0)(_Reader).remote() for _ in plan.layout.shards]
     rounds = []
+    following = [_submit(context, task)[1] for task in plan.tasks]
     for _ in range(_ROUNDS):
         # new objects each time, as in a run: pages that a reader has not touched cost more
-        refs = [_submit(context, task)[1] for task in plan.tasks]
+        refs = following
         ray.wait(refs, num_returns=len(refs), fetch_local=False)
+        following = [_submit(context, task)[1] for task in plan.tasks]
         calls = zip(readers, plan.layout.shards, strict=True)
         rounds.append(
             list(chain(*ray.get([reader.place.remote(plan.layout, shard, refs) for reader, shard in calls])))
