@@ -113,12 +113,23 @@ class Shard:
         self._left: dict[int, list[int]] = {}
         self._free: dict[int, int] = {}
         self.delivered.append(0)
-        place = {"shard": self._shard, "node": self._node, "epoch": facts.epoch, "windows": facts.windows}
-        self._fetcher = Fetcher(self._coordinator, self._nodes, self._costs, arrived=self._walk, **place)
+        if self._fetcher is None:
+            self._fetcher = Fetcher(
+                self._coordinator,
+                self._nodes,
+                self._costs,
+                shard=self._shard,
+                node=self._node,
+                windows=facts.windows,
+                epochs=self._epochs,
+                arrived=self._walk,
+            )
+        self._fetcher.open(facts.epoch)
+        # what was fetched ahead is there already
+        self._walk()
 
     def _end(self) -> None:
         self._coordinator.reached(self._shard, Place(self._epoch + 1, 0))
-        self._fetcher = None
         if self._epoch + 1 < self._epochs:
             self._open(self._epoch + 1)
         else:
@@ -134,12 +145,12 @@ class Shard:
     def _walk(self) -> None:
         """Take the next window once all runs of the one before have been handed out."""
         while self._fetcher is not None and not self._ahead and self._window < self._facts.windows:
-            fetched = self._fetcher.take(self._window)
+            fetched = self._fetcher.take(self._number(self._window))
             if fetched is None:
                 return
             window, self._window = self._window, self._window + 1
             if fetched.layout is None:
-                self._fetcher.passed(self._window)
+                self._fetcher.passed(self._number(self._window))
                 continue
             groups = list(self._group(window, fetched.layout.runs(self._shard)))
             self._held[window], self._free[window] = fetched, 0
@@ -149,6 +160,10 @@ class Shard:
             self._groups[window] = len(groups)
             self._ahead.extend(groups)
             self._hand_out()
+
+    def _number(self, window: int) -> int:
+        """Where a window of the open epoch stands among those of all epochs."""
+        return self._facts.epoch * self._facts.windows + window
 
     def _group(self, window: int, runs: list[Run]) -> Iterator[_Group]:
         for number, some in groupby(runs, lambda run: run.slice):
@@ -199,7 +214,7 @@ class Shard:
         if ended:
             del self._held[window], self._left[window], self._free[window]
             assert self._fetcher is not None, "an epoch ends after its last window"
-            self._fetcher.passed(window + 1)
+            self._fetcher.passed(self._number(window + 1))
 
     # --- the trainer
 
