@@ -27,6 +27,7 @@ class _Placed:
     """A run in the shard's stream; its rows once it is placed."""
 
     place: int
+    takes_room: bool
     rows: list[int] | None = None
 
 
@@ -77,8 +78,9 @@ class Walk:
         queue = self._open.queue
         if not queue or queue[0].rows is None:
             return None
-        rows = queue.popleft().rows
-        self._room += 1
+        placed = queue.popleft()
+        rows = placed.rows
+        self._room += placed.takes_room
         self._full_since = None
         self._paused = False
         self._go_on()
@@ -121,8 +123,7 @@ class Walk:
                     return
                 self._walked, self._window = self._walked.next, 0
             elif self._window == self._walked.facts.windows:
-                if not self._hand_out_stash():
-                    return
+                self._end()
             elif self._data is None:
                 self._data = self._feed.window(self._walked.facts.epoch, self._window, self._go_on)
                 if self._data is None:
@@ -131,17 +132,12 @@ class Walk:
             elif not self._hand_out(self._data):
                 return
 
-    def _hand_out_stash(self) -> bool:
-        """Hand out repeated rows, which end an epoch; returns whether there was room for all."""
-        self._stash.sort(key=lambda placed: placed.place)
-        self._world.after(0.0, self._news)
-        while self._stash:
-            if not self._room:
-                return False
-            self._room -= 1
-            self._walked.queue.append(self._stash.pop(0))
+    def _end(self) -> None:
+        """Hand out repeated rows, which end an epoch, and for which no room is needed."""
+        self._walked.queue.extend(sorted(self._stash, key=lambda placed: placed.place))
+        self._stash.clear()
         self._walked.ended = True
-        return True
+        self._world.after(0.0, self._news)
 
     def _begin_window(self, data: WindowData) -> None:
         layout, facts = data.layout, self._walked.facts
@@ -170,8 +166,10 @@ class Walk:
                 return False
             self._room -= 1
             self._handed += 1
-            self._walked.queue.append(self._submit(data, self._runs.popleft()))
-        self._stash.extend(self._submit(data, run) for run in layout.padding_runs(self._shard))
+            self._walked.queue.append(self._submit(data, self._runs.popleft(), takes_room=True))
+        self._stash.extend(
+            self._submit(data, run, takes_room=False) for run in layout.padding_runs(self._shard)
+        )
         self._uses.finish()
         self._pass()
         return True
@@ -201,8 +199,8 @@ class Walk:
 
         return report
 
-    def _submit(self, data: WindowData, run: Run) -> _Placed:
-        placed = _Placed(run.place)
+    def _submit(self, data: WindowData, run: Run, *, takes_room: bool) -> _Placed:
+        placed = _Placed(run.place, takes_room)
         seconds = _PLACE_SECONDS * self._world.chance.random()
         self._world.after(seconds, self._place, placed, data.slices[run.slice], run, self._uses)
         return placed

@@ -10,15 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.end_to_end.reading import eventually
-from tests.laws.cases import Case
-from windrow.core.errors import PlanError, TransformError
+from tests.laws.cases import BlocksSource, Case
+from windrow.core.errors import PlanError, StallError, TransformError
 from windrow.pipeline import budgeting, program, walk
-from windrow.pipeline.epoch_runs import EpochRuns
-from windrow.pipeline.executors.seam import WindowData
-from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.epoch_runs import EpochRuns, PlacedRun
+from windrow.pipeline.executors.seam import EpochFacts, WindowData
+from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsFeed
 from windrow.pipeline.shard import Shard, open_shards
 from windrow.pipeline.transforms import MapBatches
 from windrow.shuffle.plan import WindowCut
@@ -209,3 +210,71 @@ def test_epochs_that_are_over_are_forgotten() -> None:
             list(shard.iter_batches(4))
         gc.collect()
         assert sum(type(thing) is EpochRuns for thing in gc.get_objects()) <= 3
+
+
+def test_closing_a_shard_lets_go_of_its_runs_whoever_keeps_its_iterators() -> None:
+    (shard,) = _open()
+    iterators = []
+    for _ in range(3):
+        iterators.append(shard.iter_batches(4))
+        assert len(list(iterators[-1])) == 20
+    assert eventually(lambda: _placed(shard, 3) > 0)
+    iterators.append(shard.iter_batches(4))
+    next(iterators[-1])
+    shard.close()
+    gc.collect()
+    assert [thing for thing in gc.get_objects() if type(thing) is PlacedRun] == []
+
+
+def test_runs_that_cannot_be_batches_as_before_may_be_others() -> None:
+    seen: set[int] = set()
+
+    def lose_values_the_second_time(table: pa.Table) -> pa.Table:
+        rows = set(table["x"].to_pylist())
+        if not seen & rows:
+            seen.update(rows)
+            return table
+        return table.set_column(0, "x", pa.nulls(table.num_rows, pa.int64()))
+
+    stage = MapBatches(lose_values_the_second_time, batch_format="pyarrow", preserves_rows=True)
+    for batch_format in ("numpy", "pyarrow"):
+        seen.clear()
+        # one worker, which takes the first epoch's task first
+        (shard,) = _open(replace(TINY, epochs=2), workers=1, before=(stage,))
+        with shard:
+            assert len(list(shard.iter_torch_batches(4))) == 1
+            assert eventually(lambda shard=shard: _placed(shard, 1) > 0)  # type: ignore[misc]
+            if batch_format == "pyarrow":
+                (batch,) = shard.iter_batches(4, batch_format="pyarrow")
+                assert batch["x"].null_count == 4
+            else:
+                with pytest.raises(PlanError, match="null"):
+                    list(shard.iter_torch_batches(4))
+
+
+def test_the_end_of_an_epoch_is_known_however_many_repeated_rows_end_it() -> None:
+    # all rows pass the filter, but nobody knows beforehand: to say where it is, a shard waits for the end
+    case = Case((41,), batch_rows=8, shards=4, equal="pad")
+    shards = _open(case, source=BlocksSource((41,), keeps=lambda _: True))
+    iterators = [shard.iter_batches(8) for shard in shards]
+    for step in range(2):
+        for shard, batches, rows in zip(shards, iterators, case.dealt(0).batches, strict=True):
+            assert next(batches)["x"].tolist() == rows[step]
+            assert (shard.state_dict()["epoch"], shard.state_dict()["row"]) == [(0, 32), (1, 0)][step]
+    for shard in shards:
+        shard.close()
+
+
+def test_a_shard_that_is_closed_while_it_opens_an_epoch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_epoch = _ThreadsFeed.open_epoch
+
+    def close_meanwhile(self: _ThreadsFeed, *args: Any, **named: Any) -> EpochFacts:
+        facts = open_epoch(self, *args, **named)
+        shard.close()
+        return facts
+
+    monkeypatch.setattr(_ThreadsFeed, "open_epoch", close_meanwhile)
+    (shard,) = _open()
+    with pytest.raises(StallError, match="was closed while epoch 0 was being read"):
+        list(shard.iter_batches(4))
+    assert eventually(lambda: not _walkers())

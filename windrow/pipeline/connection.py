@@ -47,8 +47,12 @@ class Connection:
 
     def keep(self, walk: Walk) -> None:
         """Note the latest walk, which ends with the line."""
-        assert self._line is not None, "a walk has a feed"
-        self._line.walk = walk
+        line = self._line
+        if line is not None:
+            line.walk = walk
+        if line is None or line is not self._line:
+            # another thread has ended it meanwhile
+            walk.stop()
 
     def run_stats(self, *, spans: bool) -> RunStats:
         """What the run has done; once it is closed, what it had done before."""

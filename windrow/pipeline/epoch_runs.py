@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,10 +37,22 @@ class Convert:
 
 @dataclass
 class PlacedRun:
-    """A run in its place: its rows, and the batches that were made of them, if any, and how."""
+    """A run in its place.
+
+    Attributes
+    ----------
+    rows, window
+        Its rows, and the window that they come from.
+    takes_room
+        Whether it counts among those that wait for the consumer; repeated rows, which end an epoch, do
+        not: that an epoch ends is told however little is taken of it.
+    converted, convert
+        The batches that were made of the rows, if any, and how.
+    """
 
     rows: pa.RecordBatch
     window: int
+    takes_room: bool = True
     converted: list[Any] | None = None
     convert: Convert | None = None
 
@@ -67,8 +80,6 @@ class EpochRuns:
     convert
         Makes a run's batches where it is placed; None: they are made when they are asked for. As long
         as the consumer has not begun the epoch, that is as in the one before.
-    next
-        Those of the next epoch, where the walk goes on to it; known once the consumer has begun this one.
     """
 
     def __init__(self, facts: EpochFacts, convert: Convert | None) -> None:
@@ -81,18 +92,12 @@ class EpochRuns:
         self.handed_rows = 0
         self.is_whole = self.failed = False
         self.convert = convert
-        self.next: EpochRuns | None = None
         self._ended = False
         self._handed = threading.Condition()
         self._report: Callable[[Place], None] | None = None
         self._reached: Place | None = None
 
     # --- the consumer's side
-
-    @property
-    def begun(self) -> bool:
-        """Whether the consumer has opened the epoch."""
-        return self._report is not None
 
     def begin(self, convert: Convert | None, report: Callable[[Place], None]) -> None:
         """The consumer has opened the epoch: from now on ``report`` is told how far it has come."""
@@ -107,6 +112,12 @@ class EpochRuns:
         """Wait until more than ``rows`` rows have been handed out, or none follow; returns whether so."""
         with self._handed:
             return self._handed.wait_for(lambda: self._ended or self.handed_rows > rows, timeout)
+
+    def forget(self) -> None:
+        """Let go of the runs that the consumer has not taken."""
+        while not self.queue.empty():
+            with suppress(queue.Empty):
+                self.queue.get_nowait()
 
     # --- the walk's side
 

@@ -70,7 +70,7 @@ class RunReader:
             self._hear_of_opening()
             self._pace.end_run()
             latest, self._latest = self._latest, run
-            self._walk.taken(latest)
+            self._walk.taken(run, latest)
             del latest
             self.rows += run.rows.num_rows
             self.size_bytes += self._size_of(run.rows)
@@ -151,12 +151,13 @@ class RunReader:
         """Let go of everything; end the walk, unless it ``goes_on`` to a next epoch."""
         latest, self._latest = self._latest, None
         self._run = None
-        if goes_on and self._runs.next is not None:
+        if goes_on and self._walk.goes_on:
             self._walk.last = latest
             return
         self._walk.stop()
         self._walk.drop()
         self._walk.join(_LOOK_SECONDS)
+        self._runs.forget()
 
     def _next(self) -> PlacedRun | None:
         began, warned = time.monotonic(), False

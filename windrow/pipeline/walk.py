@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 
 import pyarrow as pa
@@ -80,6 +81,7 @@ class Walk:
         self._stopped = threading.Event()
         self._begun = threading.Condition()
         self._latest: EpochRuns | None = None
+        self._next: EpochRuns | None = None
         self._before: deque[PlacedRun | None] = deque()
         self._thread: threading.Thread | None = None
 
@@ -96,7 +98,7 @@ class Walk:
 
     def offer(self, cursor: Cursor, deal: Deal, depth: int) -> EpochRuns | None:
         """The runs of the epoch that begins at a cursor, if it is what the walk has gone on to, or will."""
-        runs = None if self._latest is None else self._latest.next
+        runs = self._next
         if runs is None or runs.failed or self._stopped.is_set():
             return None
         fits = (cursor, deal, depth) == (Cursor(runs.facts.epoch), runs.facts.deal, self.depth)
@@ -107,15 +109,20 @@ class Walk:
         facts = runs.facts
         with self._begun:
             self._latest = runs
-            if self._leads_on(facts.epoch):
-                runs.next = EpochRuns(facts.next_epoch, convert)
+            self._next = EpochRuns(facts.next_epoch, convert) if self._leads_on(facts.epoch) else None
             runs.begin(convert, self._feed.reached)
             self._begun.notify_all()
 
-    def taken(self, before: PlacedRun | None) -> None:
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is an epoch after the one that the consumer has begun."""
+        return self._next is not None
+
+    def taken(self, run: PlacedRun, before: PlacedRun | None) -> None:
         """The consumer has taken a run, and is done with the one before."""
         self._before.append(before)
-        self._room.release()
+        if run.takes_room:
+            self._room.release()
 
     def drop(self) -> None:
         """Let go of runs that the consumer is done with.
@@ -130,8 +137,12 @@ class Walk:
         """End the walk at the next step."""
         self._stopped.set()
         self._room.release()
+        self.last = None
         with self._begun:
+            ahead, self._latest, self._next = self._next, None, None
             self._begun.notify_all()
+        if ahead is not None:
+            ahead.forget()
 
     def join(self, timeout: float) -> None:
         """Wait a bounded time for the thread's end."""
@@ -141,7 +152,7 @@ class Walk:
     # --- the thread's side
 
     def _run(self, first: list[EpochRuns]) -> None:
-        # out of a list, since each holds the next, and a thread holds its arguments to its end
+        # out of a list, since a thread holds its arguments to its end
         runs: EpochRuns | None = first.pop()
         while runs is not None and self._walk(runs):
             runs = self._follow(runs)
@@ -150,8 +161,9 @@ class Walk:
         """The epoch after one that has been walked, if any, once the consumer has begun that one."""
         with self._begun:
             # ends at the latest when the shard is closed or forgotten: nobody waits for this thread
-            self._begun.wait_for(lambda: runs.begun or self._stopped.is_set())
-            return runs.next
+            self._begun.wait_for(lambda: runs is not self._next)
+            # which it may have begun already
+            return self._next if runs is self._latest else self._latest
 
     def _walk(self, runs: EpochRuns) -> bool:
         """Walk all windows of an epoch; what goes wrong reaches the consumer in the place of a run.
@@ -166,12 +178,6 @@ class Walk:
                     end.cancel()
                     return False
             for _, run in sorted(stash, key=lambda entry: entry[0]):
-                # they take room as any other, or there would be more of it after every epoch
-                self._room.acquire()
-                if self._stopped.is_set():
-                    self._room.release()
-                    end.cancel()
-                    return False
                 runs.queue.put(run)
             end.set_result(None)
             return True
@@ -223,7 +229,8 @@ class Walk:
                 return None
             self.drop()
             runs.hand(self._submit(runs, window, data, run, uses), run.rows - run.skip)
-        stash.extend((run.place, self._submit(runs, window, data, run, uses)) for run in padding)
+        submit = partial(self._submit, runs, window, data, uses=uses, takes_room=False)
+        stash.extend((run.place, submit(run)) for run in padding)
         uses.finish()
         return None
 
@@ -245,14 +252,29 @@ class Walk:
         return report
 
     def _submit(
-        self, runs: EpochRuns, window: int, data: WindowData, run: Run, uses: SliceUses
+        self,
+        runs: EpochRuns,
+        window: int,
+        data: WindowData,
+        run: Run,
+        uses: SliceUses,
+        *,
+        takes_room: bool = True,
     ) -> Future[PlacedRun | None]:
         # in a list that is emptied, so that nobody holds pieces when their slice is told to be free
-        place = partial(self._place, runs, window, [data.slices[run.slice]], run, uses)
+        pieces = [data.slices[run.slice]]
+        place = partial(self._place, runs, window, pieces, run, uses, takes_room=takes_room)
         return self._feed.submit(place, urgent=self._pace.works)
 
     def _place(
-        self, runs: EpochRuns, window: int, pieces: list[list[Piece]], run: Run, uses: SliceUses
+        self,
+        runs: EpochRuns,
+        window: int,
+        pieces: list[list[Piece]],
+        run: Run,
+        uses: SliceUses,
+        *,
+        takes_room: bool,
     ) -> PlacedRun:
         began = time.time()
         epoch = runs.facts.epoch
@@ -263,10 +285,13 @@ class Walk:
             origin = f"epoch {epoch}, window {window}, rows from place {run.place} of shard {self._shard}"
             table = apply_maps(pa.Table.from_batches([rows]), self._after, origin)
             rows = one_batch(table, origin) if table.num_rows else rows
-        convert = runs.convert
-        converted = None if convert is None else convert.call(rows)
+        convert, converted = runs.convert, None
+        if convert is not None:
+            # whoever asks for these batches is told what is wrong with them; it may ask for others
+            with suppress(Exception):
+                converted = convert.call(rows)
         self._spans.append(Span("reduce", epoch, window, began, time.time(), f"shard {self._shard}"))
-        return PlacedRun(rows, window, converted, convert)
+        return PlacedRun(rows, window, takes_room, converted, convert)
 
 
 def _place(pieces: list[Piece], run: Run, pool: BufferPool) -> pa.RecordBatch:

@@ -24,6 +24,7 @@ from windrow.core.errors import PlanError, SourceError, StallError, TransformErr
 from windrow.core.source import BlockAddress
 from windrow.pipeline import fetching
 from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.executors.ray import asking, client
 from windrow.pipeline.executors.ray import fetcher as fetcher_module
 from windrow.pipeline.executors.ray.coordinator import Coordinator
 from windrow.pipeline.executors.ray.deaths import explain_death
@@ -111,6 +112,20 @@ def test_who_has_been_stopped_takes_nothing(feed: Feed) -> None:
     stopped.set()
     assert feed.window(0, 1, stopped) is None
     assert fetcher_of(feed)._ahead._wanted is None
+
+
+def test_a_feed_that_is_closed_while_it_opens_an_epoch_fetches_nothing(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close_meanwhile(ref: Any, who: str) -> Any:
+        answer = asking.ask(ref, who)
+        feed.close()
+        return answer
+
+    monkeypatch.setattr(client, "ask", close_meanwhile)
+    with pytest.raises(StallError, match="shard 0 was closed while epoch 0 was being opened"):
+        feed.open_epoch(Cursor(), 5, drop_last=False)
+    assert fetcher_of(feed) is None
 
 
 @pytest.mark.parametrize("size", [5, 4])

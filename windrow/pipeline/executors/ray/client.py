@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import ray
 
+from windrow.core.errors import StallError
 from windrow.core.machine import available_cores
 from windrow.core.memory import BufferPool
 from windrow.io.lanes import call_ahead
@@ -84,6 +85,7 @@ class _RayFeed:
         self._shard = shard
         self._token = uuid.uuid4().hex
         self._opened = 0
+        self._closed = False
         self._pool = pool
         self._workers = WorkerPool(placers, f"windrow-place-{shard}")
         self._finalizer = weakref.finalize(self, in_background, self._workers.close)
@@ -101,6 +103,10 @@ class _RayFeed:
         facts: EpochFacts = ask(self._coordinator.open_epoch.remote(request), f"shard {self._shard}")
         leads_on = self._leads_on(cursor.epoch)
         self._fetcher = Fetcher(self._coordinator, request, facts, leads_on=leads_on)
+        if self._closed:
+            # by another thread, which has found nothing to stop yet
+            self._stop_fetching()
+            raise StallError(f"shard {self._shard} was closed while epoch {cursor.epoch} was being opened")
         return facts
 
     def open_next(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> Future[EpochFacts]:
@@ -176,6 +182,7 @@ class _RayFeed:
 
     def close(self) -> None:
         """The shard reads no more."""
+        self._closed = True
         fetcher = self._stop_fetching()
         closed = tell(self._coordinator.close_shard, self._shard, self._token)
         if self._has_files and closed is not None:
