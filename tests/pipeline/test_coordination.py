@@ -248,11 +248,16 @@ def test_a_refused_request_holds_no_references() -> None:
 
 
 def test_whoever_has_closed_is_answered_nothing() -> None:
-    coordination = make(Host())
+    host = Host()
+    coordination = make(host)
     coordination.open_epoch(request(0))
     assert not coordination.close_shard(0, "first")
     assert coordination.close_shard(1, "first"), "the last one"
     assert ask(coordination, request(0), Place(0, 0), (0, 0), "", NONE) is None
+    # an opening that is heard late, or again, holds nothing for whoever has closed since
+    assert isinstance(coordination.open_epoch(request(0)), Failure)
+    host.finish()
+    assert coordination.run_stats(spans=False).held_bytes == 0
 
 
 def test_a_failed_run_begins_anew_with_the_next_epoch_that_is_opened() -> None:

@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -278,3 +279,25 @@ def test_a_shard_that_is_closed_while_it_opens_an_epoch_says_so(monkeypatch: pyt
     with pytest.raises(StallError, match="was closed while epoch 0 was being read"):
         list(shard.iter_batches(4))
     assert eventually(lambda: not _walkers())
+
+
+def test_who_waits_for_a_run_is_told_that_reading_has_been_ended() -> None:
+    (shard,) = _open(replace(CASE, epochs=60))
+    with shard:
+        for number in range(50):
+            batches, ended = shard.iter_batches(4), threading.Event()
+            consumer = threading.Thread(target=_read_until_the_end, args=(batches, ended))
+            consumer.start()
+            time.sleep(number * 1e-4)
+            batches.close()
+            assert ended.wait(20)
+            consumer.join()
+
+
+def _read_until_the_end(batches: Iterator[Any], ended: threading.Event) -> None:
+    try:
+        with suppress(StallError, ValueError):
+            for _ in batches:
+                pass
+    finally:
+        ended.set()

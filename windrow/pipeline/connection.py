@@ -54,6 +54,11 @@ class Connection:
             # another thread has ended it meanwhile
             walk.stop()
 
+    def rest(self) -> None:
+        """End what has gone on to an epoch that is not asked for yet: it may be read elsewhere."""
+        if self._line is not None and self._line.walk is not None:
+            self._line.walk.stop()
+
     def run_stats(self, *, spans: bool) -> RunStats:
         """What the run has done; once it is closed, what it had done before."""
         if self._line is None:

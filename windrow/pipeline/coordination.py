@@ -206,6 +206,8 @@ class Coordination:
         if opened is not None and opened.token == request.token and opened.number > request.number:
             # a call that was made again, whose answer nobody waits for any more
             raise PlanError(f"shard {request.shard} has opened epoch {opened.cursor.epoch} since")
+        if request.token in self._closed.get(request.shard, ()):
+            raise PlanError(f"shard {request.shard} has been closed since")
         if request.goes_on:
             self._refuse_replaced(request)
         self._adopt_seed(request)

@@ -230,7 +230,7 @@ class Driver:
         """What has been done so far."""
         return RunStats(
             tasks=self._tasks,
-            # what runs yet of a run that has failed is held by nobody once it is done
+            # what runs yet of a run that has failed puts out nothing that would be taken
             held_bytes=0 if self._failure is not None else self._scheduler.held_bytes,
             memory_bytes=self._scheduler.memory_bytes,
             peak_held_bytes=self._peak_bytes,
@@ -260,7 +260,8 @@ class Driver:
         """
         try:
             self._take(task, report, output, lane)
-            self._cache.take(task, report.cache, kept)
+            if not self._scheduler.done:
+                self._cache.take(task, report.cache, kept)
         except Exception as error:
             self.task_failed(Failure.capture(error))
 

@@ -114,10 +114,13 @@ class EpochRuns:
             return self._handed.wait_for(lambda: self._ended or self.handed_rows > rows, timeout)
 
     def forget(self) -> None:
-        """Let go of the runs that the consumer has not taken."""
+        """Let go of the runs that the consumer has not taken; whoever waits for one is told that none comes."""
         while not self.queue.empty():
             with suppress(queue.Empty):
                 self.queue.get_nowait()
+        end: Future[PlacedRun | None] = Future()
+        end.cancel()
+        self.queue.put(end)
 
     # --- the walk's side
 

@@ -55,7 +55,8 @@ class Ahead:
     fetched
         What waits to be taken.
     cursor
-        Where the shard opened its epoch, and all blocks that it knows by now to be left out as damaged.
+        Where the shard opened the latest epoch, and all blocks that it knows by now to be left out as
+        damaged.
     """
 
     def __init__(self, cursor: Cursor, windows: int, *, leads_on: bool) -> None:

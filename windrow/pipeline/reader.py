@@ -67,7 +67,6 @@ class RunReader:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while (run := self._next()) is not None:
-            self._hear_of_opening()
             self._pace.end_run()
             latest, self._latest = self._latest, run
             self._walk.taken(run, latest)
@@ -79,7 +78,6 @@ class RunReader:
             self._warn()
             self._run = run
             yield run.rows
-        self._hear_of_opening(waits=True)
 
     def converted(self, rows: pa.RecordBatch) -> list[Any] | None:
         """The batches of the latest run, once, where they were made of just these rows."""
@@ -100,14 +98,23 @@ class RunReader:
         elif self._schema != run.rows.schema:
             check_schema(self._schema, run.rows.schema, f"epoch {self._epoch}, window {run.window}")
 
-    def _hear_of_opening(self, *, waits: bool = False) -> None:
-        """Raise what the run has said against this epoch, once it has; ``waits`` until it has."""
+    def hear_of_opening(self) -> None:
+        """Wait for what the run says of the opening of this epoch, and raise what is against it."""
         opening = self._opening
-        if opening is not None and (waits or opening.done()):
-            # who asks has patience enough, and gives up in the end
-            self._runs.look_out.extend(opening.result().look_out)
-            self._opening = None
-            self._warn()
+        while opening is not None:
+            try:
+                # who asks has patience enough, and gives up in the end
+                facts = opening.result(timeout=_LOOK_SECONDS)
+            except FutureTimeoutError:
+                if opening.done():
+                    raise
+                if self._walk.stopped:
+                    self.raise_closed()
+                self.give_sign()
+            else:
+                self._runs.look_out.extend(facts.look_out)
+                self._opening = opening = None
+                self._warn()
 
     def _warn(self) -> None:
         while self._runs.look_out:
@@ -139,7 +146,7 @@ class RunReader:
         return max(start for start in tuple(self._runs.starts.items()) if start[1] < row)
 
     @property
-    def is_opened(self) -> bool:
+    def has_heard(self) -> bool:
         """Whether the run has said all that it has to say of the opening, and nothing against it."""
         return self._opening is None
 

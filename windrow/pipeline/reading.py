@@ -165,9 +165,13 @@ class Reading:
         if self._owner is None:
             raise StopIteration
         began = time.time()
+        if self.steps:
+            # one batch is taken on trust, so that nobody waits for an answer at the border of an epoch
+            self._hear()
         try:
             batch = next(self._batches)
         except StopIteration:
+            self._hear()
             if not self.end(whole=True):
                 self._reader.raise_closed()
             raise
@@ -179,6 +183,15 @@ class Reading:
         self._note_wait(began)
         self._returned = time.time()
         return batch
+
+    def _hear(self) -> None:
+        """See that the run has nothing against this epoch; if it has, nothing of it counts as consumed."""
+        try:
+            self._reader.hear_of_opening()
+        except BaseException:
+            self.steps = 0
+            self.end(failed=True)
+            raise
 
     def end(self, *, whole: bool = False, failed: bool = False) -> bool:
         """Let go of everything and tell the shard, once; returns whether it was this call."""
@@ -201,7 +214,7 @@ class Reading:
     def _goes_on(self) -> bool:
         """Whether all of this epoch is done, so that its reader's walk may go on to the next one."""
         deal, total = self.facts.deal, self.facts.total
-        return self._reader.is_opened and total is not None and self.steps >= deal.steps(total, self._shard)
+        return self._reader.has_heard and total is not None and self.steps >= deal.steps(total, self._shard)
 
     def _note_wait(self, began: float) -> None:
         now = time.time()

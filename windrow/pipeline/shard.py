@@ -110,6 +110,7 @@ class Shard(Deliverable):
                 f"shard {self._shard} cannot be sent elsewhere while it is being iterated (epoch "
                 f"{self._cursor.epoch}): finish or close() the iterator first"
             )
+        self._line.rest()
         return {
             "_program": self._program,
             "_session": self._session.export(self._shard),

@@ -114,6 +114,11 @@ class Walk:
             self._begun.notify_all()
 
     @property
+    def stopped(self) -> bool:
+        """Whether it has been told to end."""
+        return self._stopped.is_set()
+
+    @property
     def goes_on(self) -> bool:
         """Whether there is an epoch after the one that the consumer has begun."""
         return self._next is not None
@@ -158,7 +163,7 @@ class Walk:
             runs = self._follow(runs)
 
     def _follow(self, runs: EpochRuns) -> EpochRuns | None:
-        """The epoch after one that has been walked, if any, once the consumer has begun that one."""
+        """The epoch after one that has been walked, if any; waits until the consumer has begun the latter."""
         with self._begun:
             # ends at the latest when the shard is closed or forgotten: nobody waits for this thread
             self._begun.wait_for(lambda: runs is not self._next)
@@ -240,7 +245,7 @@ class Walk:
         The run may have dropped the window for such a consumer, and counts on its memory.
         """
         data.slices[:] = [[] for _ in data.slices]
-        self._feed.let_go()
+        self._feed.let_go(self._stopped)
         self._room.acquire()
         self._room.release()
 

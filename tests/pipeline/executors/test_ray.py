@@ -19,6 +19,7 @@ import pytest
 import ray
 from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, WorkerCrashedError
 
+from tests.end_to_end.reading import eventually
 from tests.laws.cases import BlocksSource, Case
 from windrow.core.errors import PlanError, SourceError, StallError, TransformError, WindrowError
 from windrow.core.source import BlockAddress
@@ -97,7 +98,11 @@ def test_what_was_let_go_comes_again_and_nothing_is_fetched_meanwhile(feed: Feed
         assert fetcher._changed.wait_for(lambda: (0, 1) in fetcher._ahead.fetched, WAIT_SECONDS)
         under_way = fetcher._ahead.fetched[0, 1]
     assert fetcher._ahead.next() is None, "what is being consumed is not fetched again"
-    feed.let_go()
+    stopped = threading.Event()
+    stopped.set()
+    feed.let_go(stopped)
+    assert fetcher._ahead.fetched, "a walk that has been stopped lets go of nothing that another one fetches"
+    feed.let_go(stop)
     fetcher._keep((0, 1), under_way)
     assert fetcher._ahead.fetched == {}
     assert fetcher._ahead.next() is None
@@ -126,6 +131,35 @@ def test_a_feed_that_is_closed_while_it_opens_an_epoch_fetches_nothing(
     with pytest.raises(StallError, match="shard 0 was closed while epoch 0 was being opened"):
         feed.open_epoch(Cursor(), 5, drop_last=False)
     assert fetcher_of(feed) is None
+
+
+def test_what_was_placed_ahead_for_another_deal_is_refused_after_one_batch(ray_local: Any) -> None:
+    case = Case((10,) * 6, ONE_BLOCK, shards=2, batch_rows=5, epochs=2)
+    first, second = open_shards(case.job("ray"), 2)
+    with first, second:
+        for shard, rows in zip((first, second), case.dealt(0).batches, strict=True):
+            assert read(shard.iter_batches(5)) == rows
+        assert eventually(lambda: any(span.epoch == 1 for span in second.stats().spans))
+        theirs = first.iter_batches(4)
+        batches = second.iter_batches(5)
+        assert next(batches)["x"].tolist() == case.dealt(1).batches[1][0]
+        with pytest.raises(PlanError, match="epoch 1 is being read with batch_size=4"):
+            next(batches)
+        # nothing of it was consumed
+        state = second.state_dict()
+        assert (state["epoch"], state["row"]) == (1, 0)
+        assert read(second.iter_batches(4)) == case.dealt(1, 4).batches[1]
+        assert read(theirs) == case.dealt(1, 4).batches[0]
+
+
+def test_a_shard_whose_copy_has_read_an_epoch_may_read_it_too(ray_local: Any) -> None:
+    case = Case((10,) * 6, ONE_BLOCK, batch_rows=5, epochs=2)
+    (shard,) = open_shards(case.job("ray"), 1)
+    with shard:
+        assert read(shard.iter_batches(5)) == case.dealt(0).batches[0]
+        with pickle.loads(pickle.dumps(shard)) as copy:
+            assert read(copy.iter_batches(5)) == case.dealt(1).batches[0]
+        assert read(shard.iter_batches(5)) == case.dealt(1).batches[0]
 
 
 @pytest.mark.parametrize("size", [5, 4])

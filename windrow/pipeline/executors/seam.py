@@ -149,8 +149,11 @@ class Feed(Protocol):
         """
         ...
 
-    def let_go(self) -> None:
-        """Hold no windows until the next one is asked for: the consumer takes nothing."""
+    def let_go(self, stop: Event) -> None:
+        """Hold no windows until the next one is asked for: the consumer takes nothing.
+
+        Not where ``stop`` is set: then others may be asking already.
+        """
         ...
 
     def reached(self, place: Place) -> None:

@@ -270,7 +270,7 @@ class _ThreadsFeed:
                 self._run.changed.wait(_LOOK_SECONDS)
         return None
 
-    def let_go(self) -> None:
+    def let_go(self, stop: threading.Event) -> None:
         """Nothing is held here: the run's own outputs are in this process."""
 
     def reached(self, place: Place) -> None:

@@ -112,7 +112,8 @@ class _RayFeed:
     def open_next(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> Future[EpochFacts]:
         """Begin the next epoch; a thread waits for the answer."""
         fetcher = self._fetcher
-        assert fetcher is not None, "an epoch has been opened before"
+        if fetcher is None:
+            raise StallError(f"shard {self._shard} was closed while epoch {cursor.epoch} was being opened")
         request = self._request(cursor, batch_rows, drop_last=drop_last, goes_on=True)
         answer = self._coordinator.open_epoch.remote(request)
         fetcher.go_on(request, leads_on=self._leads_on(cursor.epoch))
@@ -139,11 +140,11 @@ class _RayFeed:
         fetcher = self._fetcher
         return None if fetcher is None else fetcher.take((epoch, window), stop)
 
-    def let_go(self) -> None:
+    def let_go(self, stop: threading.Event) -> None:
         """Drop what is fetched, and fetch nothing until a window is asked for."""
         fetcher = self._fetcher
         if fetcher is not None:
-            fetcher.let_go()
+            fetcher.let_go(stop)
 
     def reached(self, place: Place) -> None:
         """Tell how far the shard has come."""

@@ -1,4 +1,4 @@
-"""Fetches windows in a thread of its own, one ahead of the consumer."""
+"""Fetches windows in a thread of its own, ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -62,11 +62,12 @@ class Fetcher:
                 self._changed.wait(LOOK_SECONDS)
         return None
 
-    def let_go(self) -> None:
-        """Drop what is fetched, and fetch nothing until a window is asked for."""
+    def let_go(self, stop: threading.Event) -> None:
+        """Drop what is fetched, and fetch nothing until a window is asked for; not when ``stop`` is set."""
         with self._changed:
-            self._ahead.let_go()
-            self._void.set()
+            if not stop.is_set():
+                self._ahead.let_go()
+                self._void.set()
 
     def reached(self, place: Place) -> None:
         """Make room for as many windows as have been passed."""
