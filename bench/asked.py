@@ -58,6 +58,7 @@ class Asked:
     cache: str | None = None
     cache_limit: str | None = None
     paced: bool = False
+    computing: bool = False
 
 
 def find_data(asked: Asked, line: ProgressLine) -> list[str]:
@@ -113,11 +114,12 @@ def make_request(asked: Asked, system: str, paths: Sequence[str], facts: Facts) 
         seed=asked.seed,
         categories=facts.categories,
         label=_choose_label(asked, facts) if asked.train or peer.trains else None,
-        rendezvous=_name_rendezvous(asked) if trainers > 1 and asked.equal and several else None,
+        rendezvous=_name_rendezvous(asked) if trainers > 1 and several else None,
         memory_limit=asked.memory_limit,
         cache="memory" if peer.cached else asked.cache,
         cache_limit=asked.cache_limit,
         paced=asked.paced,
+        computing=asked.computing,
         object_store_bytes=asked.object_store_bytes or int(read_memory_bytes() * _STORE_SHARE),
         cores=count_cores(),
         block=asked.block,
@@ -129,7 +131,7 @@ def make_request(asked: Asked, system: str, paths: Sequence[str], facts: Facts) 
 
 
 def _name_rendezvous(asked: Asked) -> str:
-    """A file that is not there yet; only shards of equal length can step together."""
+    """A file that is not there yet."""
     return str((asked.folder / "logs" / f"rendezvous-{uuid.uuid4().hex}").resolve())
 
 

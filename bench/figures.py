@@ -35,6 +35,7 @@ class Figures:
     groups_a_batch: float | None
     groups_expected: float | None
     neighbours_kept: float | None
+    slowed_share: float | None = None
 
 
 def sum_up(result: SystemResult, facts: Facts, scan_seconds: float | None) -> Figures:
@@ -42,6 +43,7 @@ def sum_up(result: SystemResult, facts: Facts, scan_seconds: float | None) -> Fi
     seconds = result.median_seconds()
     steady = result.steady
     waits = [epoch.wait_share for epoch in steady if epoch.wait_share is not None]
+    slowed = [epoch.slowed for epoch in steady if epoch.slowed is not None]
     orders = [epoch.randomness for epoch in steady if epoch.randomness is not None]
     return Figures(
         title=describe_title(result),
@@ -60,6 +62,7 @@ def sum_up(result: SystemResult, facts: Facts, scan_seconds: float | None) -> Fi
         groups_a_batch=min((order.groups_a_batch for order in orders), default=None),
         groups_expected=orders[0].groups_expected if orders else None,
         neighbours_kept=max((order.neighbours_kept for order in orders), default=None),
+        slowed_share=statistics.median(slowed) if slowed else None,
     )
 
 

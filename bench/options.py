@@ -71,6 +71,12 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
         help="after a third of the epochs, trainers sleep after each batch for as long as one took to come "
         "before, as with a GPU that is as fast as the engine; only the last third counts",
     )
+    group.add_argument(
+        "--computing",
+        action="store_true",
+        help="likewise, but trainers compute on one core each, for twice as long as the cores left need for "
+        "a batch, and the table tells how much slower than with an idle engine; wants fewer trainers than cores",
+    )
     group.add_argument("--seed", type=int, default=7, help="of the shuffle (default: %(default)s)")
     group.add_argument("--memory-limit", help="windrow's, with a unit")
     group.add_argument(
@@ -124,6 +130,7 @@ def read_throughput(options: argparse.Namespace) -> Asked:
         cache=options.cache,
         cache_limit=options.cache_limit,
         paced=options.paced,
+        computing=options.computing,
         object_store_bytes=read_size(options.object_store, "--object-store")
         if options.object_store
         else None,

@@ -27,6 +27,7 @@ _HEADS = (
     "of the scan",
     "first batch s",
     "wait %",
+    "slowed %",
     "peak MiB",
     "promised MiB",
     "exactly once",
@@ -35,6 +36,7 @@ _HEADS = (
 _NOTES = (
     "peak: above the idle processes; promised: what explain() told before the run; "
     f"above it by {TOLERANCE_BYTES // 2**20} MiB is a breach",
+    "slowed: how much longer trainers computed than with an idle engine (--computing)",
     "order: how far apart in the files two rows are that arrive one after the other, over that of a "
     "full shuffle; windows of k of n blocks reach 1 - 1/k + 1/n",
 )
@@ -71,6 +73,7 @@ def _write_line(one: Figures) -> tuple[str, ...]:
         write_cell(one.of_scan, "{:.2f}"),
         f"{one.first_batch_seconds:.2f}",
         write_cell(None if one.wait_share is None else one.wait_share * 100, "{:.1f}"),
+        write_cell(None if one.slowed_share is None else one.slowed_share * 100, "{:.1f}"),
         write_cell(one.peak_mib, "{:,.0f}"),
         write_cell(one.promised_mib, "{:,.0f}"),
         one.exactly_once,

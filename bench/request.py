@@ -50,6 +50,9 @@ class Request:
     paced
         After a third of the epochs, trainers idle after each batch for as long as one took to come
         before; the last third counts, when as much is prepared ahead as the new pace allows.
+    computing
+        As ``paced``, but trainers compute on one core, for twice as long as the cores left need for
+        the batch, and after each epoch alone, to tell how much slower they are beside the engine.
     cache, cache_limit
         Where windrow keeps decoded blocks, and how many bytes of them.
     """
@@ -81,15 +84,16 @@ class Request:
     cache: str | None = None
     cache_limit: str | None = None
     paced: bool = False
+    computing: bool = False
 
     @property
     def paced_from(self) -> int:
-        """The first epoch with idle trainers."""
+        """The first epoch with trainers that take their time."""
         return max(2, self.epochs // 3)
 
     @property
     def counts_from(self) -> int:
-        """The first epoch that counts, where trainers idle."""
+        """The first epoch that counts, where trainers take their time."""
         return (self.paced_from + self.epochs) // 2
 
     def to_json(self) -> str:

@@ -38,6 +38,7 @@ class EpochResult:
     randomness: Randomness | None
     peak_bytes: int | None = None
     paced: bool = False
+    slowed: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -146,6 +147,7 @@ def _merge_epoch(
         verdict=None,
         randomness=None,
         paced=counts_paced and all(one.step_seconds for one in times),
+        slowed=max((one.slowed for one in times if one.slowed is not None), default=None),
     )
 
 

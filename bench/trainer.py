@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.agreement import agree_on_largest
+from bench.compute import Computing, slowed_share
 from bench.exactly_once import KeyLog, SumLog
 from bench.model import SmallModel
 from bench.request import Request
@@ -22,6 +23,8 @@ __all__ = ["EpochTimes", "Progress", "Trainer", "TrainerResult"]
 
 _REPORT_SECONDS = 0.5
 _AGREE_SECONDS = 60.0
+# The engine then works for half of the time on the cores that trainers leave it.
+_IDLE_FACTOR = 2.0
 
 Progress = Callable[[int, int], None]
 """Called now and then with (epoch, rows of it that have come)."""
@@ -32,7 +35,8 @@ class EpochTimes:
     """One trainer's view of one epoch.
 
     ``wait_seconds`` is the time from asking for a batch to having it, summed;
-    ``step_seconds`` how long the trainer is busy with each.
+    ``step_seconds`` how long the trainer is busy with each. ``slowed`` is how much longer
+    it computed than with an idle engine.
     """
 
     start: float
@@ -43,6 +47,7 @@ class EpochTimes:
     batches: int = 0
     losses: list[float] = field(default_factory=list)
     step_seconds: float = 0.0
+    slowed: float | None = None
 
 
 @dataclass
@@ -79,11 +84,15 @@ class Trainer:
         self._reported = 0.0
         self._rank = 0
         self._step_seconds: float | None = None
+        self._computing = Computing()
+        self._computed_seconds = 0.0
+        self._launch_seconds = 0.0
 
     def join(self, rank: int) -> None:
         """Meet the trainers of the other actors, where they train together."""
         self._rank = rank
-        if self._model is not None and self._request.rendezvous is not None:
+        if self._model is not None and self._request.rendezvous is not None and self._request.equal:
+            # only shards of equal length can step together
             self._model.join(self._request.rendezvous, rank, self._request.trainers)
 
     def train(self, epochs: Iterable[Iterable[Mapping[str, Any]]]) -> TrainerResult:
@@ -95,6 +104,9 @@ class Trainer:
             epoch = EpochTimes(asked, step_seconds=step_seconds)
             times.append(self._train_epoch(batches, epoch, len(times)))
             asked = times[-1].end
+            if self._request.computing and step_seconds:
+                self._judge_computing(epoch)
+                asked = time.monotonic()
         arrived = self._keys.epochs() if self._keys is not None else self._sums.epochs()
         return TrainerResult(times, arrived, self._spans.spans())
 
@@ -109,8 +121,7 @@ class Trainer:
             rows = self._take(batch, times)
             times.rows, times.batches = times.rows + rows, times.batches + 1
             times.wait_seconds += got - asked
-            if times.step_seconds:
-                time.sleep(max(0.0, got + times.step_seconds - time.monotonic()))
+            self._take_time(got, times.step_seconds)
             done = time.monotonic()
             self._spans.add(number, asked, got, done)
             asked = done
@@ -128,7 +139,7 @@ class Trainer:
         Of several trainers, the slowest sets the pace.
         """
         request = self._request
-        if not request.paced or len(before) < request.paced_from:
+        if not (request.paced or request.computing) or len(before) < request.paced_from:
             return 0.0
         if self._step_seconds is None:
             steady = before[1 : request.paced_from]
@@ -138,7 +149,28 @@ class Trainer:
                 self._step_seconds = agree_on_largest(
                     request.rendezvous, own, self._rank, request.trainers, _AGREE_SECONDS
                 )
+            if request.computing:
+                self._step_seconds *= _IDLE_FACTOR * request.cores / max(1, request.cores - request.trainers)
+                self._launch_seconds = self._computing.time_launch_alone()
         return self._step_seconds
+
+    def _take_time(self, got: float, step_seconds: float) -> None:
+        if not step_seconds:
+            return
+        if self._request.computing:
+            self._computed_seconds += self._computing.run(self._launches(step_seconds))
+        else:
+            time.sleep(max(0.0, got + step_seconds - time.monotonic()))
+
+    def _launches(self, step_seconds: float) -> int:
+        return max(1, round(step_seconds / self._launch_seconds))
+
+    def _judge_computing(self, epoch: EpochTimes) -> None:
+        """Compare what the epoch's steps took with what they take alone, before it and after."""
+        launches = self._launches(epoch.step_seconds) * epoch.batches
+        before, self._launch_seconds = self._launch_seconds, self._computing.time_launch_alone()
+        epoch.slowed = slowed_share(self._computed_seconds, launches, (before, self._launch_seconds))
+        self._computed_seconds = 0.0
 
     def _take(self, batch: Mapping[str, Any], times: EpochTimes) -> int:
         if self._keys is not None and self._key is not None:

@@ -63,6 +63,9 @@ _LIMITS = {
     "torch-scan": PeerName(
         "bench.peers.torch_scan:TorchScan", "limit: scan to torch", "none", small_too=True
     ),
+    "fresh-memory": PeerName(
+        "bench.peers.fresh_memory:FreshMemory", "limit: memory of two windows", "none", delivers=False
+    ),
 }
 _OURS = {
     "windrow-threads": PeerName(

@@ -16,6 +16,7 @@ from windrow.core.errors import TransformError
 from windrow.core.memory import BufferPool
 from windrow.pipeline.cache.disk import DiskCache
 from windrow.pipeline.cache.reader import Tables
+from windrow.pipeline.executors.ray.pages import StorePages
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.tasks import Task, TaskContext, TaskReport, run_task
 
@@ -72,6 +73,7 @@ def _run(holder: list[ray.ObjectRef[Any]], task: Task, tables: list[pa.Table] | 
     outputs = len(task.ordering.layouts) * task.ordering.layouts[0].slices if task.ordering else 1
     try:
         kept = _keep(holder[0])
+        kept.store.map_ahead()
         report, output, blocks = run_task(kept.context, task, tables, kept.pool, cached)
         kept.make_fit(sum(report.slice_bytes))
     except Exception as error:
@@ -107,6 +109,7 @@ class _Kept:
     def __init__(self, context: TaskContext) -> None:
         self.context = context
         self.pool = BufferPool(0)
+        self.store = StorePages()
         self._output_bytes = 0
 
     def make_fit(self, output_bytes: int) -> None:

@@ -1,0 +1,58 @@
+"""Work of a trainer on one core, and how long it takes when nothing else is done in its process."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Computing", "slowed_share"]
+
+_SIDE = 256
+_SETTLE_SECONDS = 1.5
+_ALONE_SECONDS = 1.0
+_LAUNCHES = 64
+
+
+@dataclass
+class Computing:
+    """Products of small matrices on one thread, each launched from Python, as a model's operations are.
+
+    A launch takes some tenths of a millisecond and gives up the interpreter's lock meanwhile.
+    """
+
+    _matrices: list[Any] = field(default_factory=list)
+
+    def run(self, launches: int) -> float:
+        """Compute; returns the seconds it took."""
+        import torch
+
+        if not self._matrices:
+            self._matrices = [torch.full((_SIDE, _SIDE), 0.5) for _ in range(3)]
+        one, other, product = self._matrices
+        began = time.monotonic()
+        for _ in range(launches):
+            torch.mm(one, other, out=product)
+        return time.monotonic() - began
+
+    def time_launch_alone(self, settle_seconds: float = _SETTLE_SECONDS) -> float:
+        """Seconds of one launch, after a while in which whoever prepares batches has become idle."""
+        until = time.monotonic() + settle_seconds
+        while time.monotonic() < until:
+            self.run(_LAUNCHES)
+        times = [self.run(_LAUNCHES)]
+        while sum(times) < _ALONE_SECONDS:
+            times.append(self.run(_LAUNCHES))
+        return statistics.fmean(times) / _LAUNCHES
+
+
+def slowed_share(seconds: float, launches: int, alone: tuple[float, float]) -> float:
+    """How much longer so many launches took than they would have, as they took before and after.
+
+    Examples
+    --------
+    >>> round(slowed_share(1.1, 1000, (0.001, 0.001)), 6)
+    0.1
+    """
+    return seconds / (launches * statistics.fmean(alone)) - 1.0

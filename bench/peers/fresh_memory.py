@@ -1,0 +1,78 @@
+"""A limit of first epochs: as much memory as two windows of the whole dataset take, touched on all cores."""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from bench.account import Account
+from bench.request import Request
+from bench.trainer import EpochTimes, Progress, TrainerResult
+
+__all__ = ["FreshMemory"]
+
+_WINDOWS = 2
+_BLOCK_BYTES = 16 * 2**20
+
+
+class FreshMemory:
+    """Nothing is read: blocks are mapped, one byte a page is written, and all go back after each epoch.
+
+    The first epoch pays what the system takes for pages that nobody had, which is much where a
+    hypervisor has to find them; later ones take those that have just been given back.
+    """
+
+    def __init__(self, request: Request, progress: Progress) -> None:
+        self._request = request
+        self._progress = progress
+        self._blocks = 0
+
+    def prepare(self) -> None:
+        """Ask the footers how large the decoded table is."""
+        columns = set(self._request.columns)
+        footers = map(pq.read_metadata, self._request.paths)
+        groups = (footer.row_group(number) for footer in footers for number in range(footer.num_row_groups))
+        decoded = sum(
+            group.num_rows * _WIDTHS.get(group.column(at).physical_type, 16)
+            for group in groups
+            for at in range(group.num_columns)
+            if group.column(at).path_in_schema.split(".")[0] in columns
+        )
+        self._blocks = -(-_WINDOWS * decoded // _BLOCK_BYTES)
+
+    def run(self) -> Sequence[TrainerResult]:
+        """Touch it once an epoch."""
+        times: list[EpochTimes] = []
+        start = time.monotonic()
+        with ThreadPoolExecutor(self._request.cores) as pool:
+            for number in range(self._request.epochs):
+                epoch = EpochTimes(start)
+                held = list(pool.map(_touch, range(self._blocks)))
+                epoch.end = time.monotonic()
+                epoch.first, epoch.rows, epoch.batches = epoch.end, self._request.rows, len(held)
+                times.append(epoch)
+                del held
+                start = time.monotonic()
+                self._progress(number, epoch.rows)
+        return [TrainerResult(times, [], [])]
+
+    def account(self) -> Account:
+        """Nothing to tell."""
+        return Account()
+
+    def close(self) -> None:
+        """Nothing to stop."""
+
+
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
+
+
+def _touch(number: int) -> mmap.mmap:
+    block = mmap.mmap(-1, _BLOCK_BYTES)
+    np.frombuffer(block, np.uint8)[:: mmap.PAGESIZE] = number % 256
+    return block

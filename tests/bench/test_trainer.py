@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bench import trainer as trainer_module
+from bench.agreement import agree_on_largest, forget_agreements
+from bench.compute import Computing
+from bench.trainer import Trainer, TrainerResult
+from tests.bench.test_results import REQUEST
+
+EPOCHS = 6
+REQUESTED = replace(REQUEST, rows=4, trainers=1, epochs=EPOCHS, batch_size=2)
+
+
+class _Steps(Computing):
+    """Takes 1 ms a launch alone, and a tenth more beside others."""
+
+    launched = 0
+
+    def run(self, launches: int) -> float:
+        _Steps.launched += launches
+        return launches * 0.0011
+
+    def time_launch_alone(self, settle_seconds: float = 0.0) -> float:
+        return 0.001
+
+
+def read_epochs() -> Iterator[list[dict[str, Any]]]:
+    for _ in range(EPOCHS):
+        yield [{"key": torch.tensor([0, 1])}, {"key": torch.tensor([2, 3])}]
+
+
+def train(request: Any) -> TrainerResult:
+    return Trainer(request, "trainer 0", lambda epoch, rows: None).train(read_epochs())
+
+
+def test_a_computing_trainer_tells_how_much_it_was_slowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer_module, "Computing", _Steps)
+    request = replace(REQUESTED, computing=True)
+    epochs = train(request).epochs
+    assert [epoch.slowed for epoch in epochs[: request.paced_from]] == [None, None]
+    assert [epoch.slowed for epoch in epochs[request.paced_from :]] == [pytest.approx(0.1)] * 4
+    assert _Steps.launched >= 2 * 4  # one a batch at the least
+
+
+def test_the_step_leaves_the_engine_half_of_the_other_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer_module, "Computing", _Steps)
+    paced = train(replace(REQUESTED, paced=True)).epochs
+    two, four = (train(replace(REQUESTED, computing=True, cores=cores)).epochs for cores in (2, 4))
+    assert [epoch.step_seconds > 0 for epoch in paced] == [False, False, True, True, True, True]
+    own = two[1].end - two[1].start
+    assert two[2].step_seconds == pytest.approx(own / 2 * 2 * 2)
+    own = four[1].end - four[1].start
+    assert four[2].step_seconds == pytest.approx(own / 2 * 2 * 4 / 3)
+
+
+def test_trainers_agree_on_the_slowest(tmp_path: Path) -> None:
+    meeting = str(tmp_path / "meeting")
+    told: dict[int, float] = {}
+
+    def tell(rank: int) -> None:
+        told[rank] = agree_on_largest(meeting, 0.5 + rank, rank, 3, 30.0)
+
+    threads = [threading.Thread(target=tell, args=(rank,)) for rank in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert told == {0: 2.5, 1: 2.5, 2: 2.5}
+    forget_agreements(meeting)
+    assert not list(tmp_path.iterdir())
+
+
+def test_who_does_not_tell_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError, match=r"trainers \[1\] do not tell"):
+        agree_on_largest(str(tmp_path / "meeting"), 0.5, 0, 2, 0.0)
+
+
+def test_work_is_done_and_timed() -> None:
+    computing = Computing()
+    assert computing.run(3) > 0
+    assert torch.equal(computing._matrices[2], torch.full((256, 256), 64.0))

@@ -1,0 +1,138 @@
+"""Pages of the object store, mapped before a worker writes to them.
+
+Ray copies what a task returns into the store, which every process maps as a whole. The
+first write of a process to a page is a fault of its own, also where others have used the
+page before: with two workers, windows of some gigabytes are written for ten epochs until each
+has met every page. Mapping pages that exist already, some megabytes at a call, costs a
+quarter of that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import re
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+__all__ = ["StorePages"]
+
+_CHUNK_BYTES = 2 * 2**20
+_MOST_CHUNKS = 4096
+# Tens of milliseconds, so that no task is held up for long.
+_BYTES_A_CALL = 256 * 2**20
+# The store fills from its beginning: behind so many chunks that nobody uses there is nothing to be found.
+_MISSES_A_CALL = 64
+_SHORTEST_PAUSE_S = 0.25
+_LONGEST_PAUSE_S = 8.0
+_POPULATE_READ = 22  # Linux 5.14; the mmap module does not name it
+_STORE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-s .*/plasma\w+ \(deleted\)$", re.MULTILINE)
+
+
+class StorePages:
+    """What this process has mapped of its node's object store.
+
+    It maps pages that exist, and makes none: those which nobody has written stay with the
+    system. Where the system cannot be asked (not Linux, or an older one) nothing happens.
+
+    Parameters
+    ----------
+    find
+        Where the store lies in this process, as its address and bytes; None where it is not mapped.
+    clock
+        Seconds, of any beginning.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], tuple[int, int] | None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._find = find or _find_store
+        self._clock = clock
+        self._due = 0.0
+        self._pause = _SHORTEST_PAUSE_S
+        self._mapped: tuple[int, int] | None = None
+        self._chunk_bytes = _CHUNK_BYTES
+        self._unknown: list[int] = []
+
+    def map_ahead(self) -> int:
+        """Map pages that others have used since; returns their bytes.
+
+        To be called often: it looks four times a second while there is something to be found, and
+        more and more rarely while there is not.
+        """
+        now = self._clock()
+        if now < self._due:
+            return 0
+        found = self._look()
+        self._pause = _SHORTEST_PAUSE_S if found else min(2 * self._pause, _LONGEST_PAUSE_S)
+        self._due = now + self._pause
+        return found
+
+    def _look(self) -> int:
+        if self._mapped is None:
+            self._mapped = self._find()
+            if self._mapped is None:
+                return 0
+            start, nbytes = self._mapped
+            chunks = min(math.ceil(nbytes / _CHUNK_BYTES), _MOST_CHUNKS)
+            self._chunk_bytes = _CHUNK_BYTES * math.ceil(nbytes / chunks / _CHUNK_BYTES)
+            self._unknown = list(range(start, start + nbytes, self._chunk_bytes))
+        found = missed = 0
+        left = []
+        stop = sum(self._mapped)
+        for at, start in enumerate(self._unknown):
+            if found >= _BYTES_A_CALL or missed == _MISSES_A_CALL:
+                left += self._unknown[at:]
+                break
+            nbytes = min(self._chunk_bytes, stop - start)
+            # one page first: a chunk that nobody uses costs as little as can be
+            if not (_exists(start, mmap.PAGESIZE) and _exists(start, nbytes)):
+                left.append(start)
+                missed += 1
+            elif _ask("madvise", start, nbytes, ctypes.c_int(_POPULATE_READ)):
+                found += nbytes
+            else:
+                left = []
+                break
+        self._unknown = left
+        return found
+
+
+def _find_store() -> tuple[int, int] | None:
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        return None
+    spans = [(int(start, 16), int(stop, 16)) for start, stop in _STORE.findall(maps)]
+    # others are single objects that found no room in the store
+    start, stop = max(spans, key=lambda span: span[1] - span[0], default=(0, 0))
+    return (start, stop - start) if stop else None
+
+
+def _exists(address: int, nbytes: int) -> bool:
+    """If all these pages have memory already; any answer is safe, also for an address that is gone."""
+    pages = np.empty(math.ceil(nbytes / mmap.PAGESIZE), np.uint8)
+    asked = _ask("mincore", address, nbytes, pages.ctypes.data_as(ctypes.c_void_p))
+    return asked and bool((pages & 1).all())
+
+
+def _ask(name: str, address: int, nbytes: int, last: ctypes.c_void_p | ctypes.c_int) -> bool:
+    function = getattr(_library(), name, None)
+    if function is None:
+        return False
+    return int(function(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), last)) == 0
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(None)
+    except (OSError, TypeError):  # not on every system
+        return None
