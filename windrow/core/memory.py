@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,6 @@ _SMALLEST_CLASS_BYTES = 256
 _KEPT_BYTES = 31 * 2**20
 # Larger blocks are mapped, so that dropping one gives its pages back whatever the C library keeps.
 _MAPPED_BYTES = 2**20
-_HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
 class BufferPool:
@@ -177,11 +176,7 @@ def _allocate(size: int) -> NDArray[np.uint8]:
 
 def _map(size: int) -> NDArray[np.uint8]:
     """Fresh pages, which go back to the system when the last view of them is collected."""
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if _HUGE_PAGES is not None:
-        with suppress(OSError):  # a kernel without them
-            pages.madvise(_HUGE_PAGES)
-    return np.frombuffer(pages, np.uint8)
+    return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
 
 
 class _Lease:
