@@ -81,7 +81,7 @@ def start_trainers(request: Request, imports: Sequence[str]) -> list[Any]:
     """Start the trainer actors and wait until they have imported what they need."""
     import ray
 
-    actor = ray.remote(num_cpus=0, max_concurrency=2)(_TrainerActor)
+    actor = ray.remote(num_cpus=int(request.computing), max_concurrency=2)(_TrainerActor)
     actors = [actor.remote(request, number, imports) for number in range(request.trainers)]
     ray.get([trainer.ready.remote() for trainer in actors])
     return actors

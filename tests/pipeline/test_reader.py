@@ -14,12 +14,13 @@ import pytest
 
 import windrow
 from windrow.pipeline.batches import align_runs
-from windrow.pipeline.pace import Pace
+from windrow.pipeline.executors.workers import WorkerPool
+from windrow.pipeline.pace import CoreTime, Pace
 
 
-def note(pace: Pace, *, worked: float, waited: float) -> None:
+def note(pace: Pace, *, worked: float, waited: float, computed: float = 0.0) -> None:
     for _ in range(4):
-        pace.add(worked=worked / 4, waited=waited / 4)
+        pace.add(worked=worked / 4, waited=waited / 4, computed=computed / 4)
     pace.end_run()
 
 
@@ -39,6 +40,57 @@ def test_a_hiccup_changes_nothing() -> None:
         note(pace, worked=1.0, waited=0.1)
     note(pace, worked=0.1, waited=60.0)
     assert pace.works
+
+
+def test_a_consumer_computes_while_it_keeps_a_core_busy_and_hardly_waits() -> None:
+    pace = Pace()
+    assert not pace.computes
+    for _ in range(10):
+        note(pace, worked=1.0, waited=0.02, computed=0.98)
+    assert pace.computes
+    for _ in range(4):
+        note(pace, worked=1.0, waited=0.5, computed=1.0)  # a core less was too little
+    assert not pace.computes
+    for _ in range(20):
+        note(pace, worked=1.0, waited=0.02, computed=0.1)  # another machine computes for it
+    assert not pace.computes
+    assert pace.works
+
+
+def test_the_core_time_is_that_of_the_thread_which_began_to_count() -> None:
+    core = CoreTime()
+    while core.seconds() < 0.01:
+        pass
+    told: list[float] = []
+    thread = threading.Thread(target=lambda: told.append(core.seconds()))
+    thread.start()
+    thread.join()
+    assert told == [0.0]
+    before = core.seconds()
+    core.begin()
+    assert core.seconds() < before
+
+
+def test_a_computing_consumer_is_left_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq.write_table(pa.table({"x": np.arange(60_000)}), tmp_path / "x.parquet", row_group_size=1000)
+    left: list[bool] = []
+    leave = WorkerPool.leave_core
+
+    def note_left(pool: WorkerPool, consumer: int, computes: bool) -> None:
+        left.append(computes)
+        leave(pool, consumer, computes)
+
+    monkeypatch.setattr(WorkerPool, "leave_core", note_left)
+    # on a core for longer than it can have been: whatever the machine does meanwhile, it computes
+    monkeypatch.setattr(CoreTime, "seconds", lambda core: 3600.0)
+    ds = windrow.read_parquet(tmp_path, target_block_bytes=1).window(blocks_per_window=6)
+    (shard,) = ds.repeat(2).random_shuffle_each_window(seed=3).options(executor="threads").split(1)
+    for epoch in shard.iter_epochs():
+        for _ in epoch.iter_batches(batch_size=1000):
+            pass
+    assert True in left
+    shard.close()
+    assert left[-1] is False
 
 
 def test_a_run_of_whole_batches_is_handed_on_itself() -> None:

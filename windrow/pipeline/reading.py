@@ -18,6 +18,7 @@ from windrow.pipeline.damaged_blocks import blocks_passed
 from windrow.pipeline.delivery import Delivery
 from windrow.pipeline.executors.seam import EpochFacts
 from windrow.pipeline.opening import OpenEpoch
+from windrow.pipeline.pace import CoreTime
 from windrow.pipeline.prefetch import Prefetcher
 from windrow.pipeline.program import Program
 from windrow.pipeline.progress import ProgressLine, is_shown
@@ -79,6 +80,7 @@ class Reading:
         self._shard = consumer.shard
         self._pace = consumer.pace
         self._returned = time.time()
+        self._core_time = CoreTime()
         self._spans = consumer.spans
         self._progress = progress
         self._batches = batches
@@ -164,7 +166,7 @@ class Reading:
         """Wait for the next batch; ends the epoch with the last one, or with an error."""
         if self._owner is None:
             raise StopIteration
-        began = time.time()
+        began, computed = time.time(), self._core_time.seconds()
         if self.steps:
             # one batch is taken on trust, so that nobody waits for an answer at the border of an epoch
             self._hear()
@@ -180,8 +182,9 @@ class Reading:
             raise
         self.steps += 1
         self._reader.give_sign()
-        self._note_wait(began)
+        self._note_wait(began, computed)
         self._returned = time.time()
+        self._core_time.begin()
         return batch
 
     def _hear(self) -> None:
@@ -216,10 +219,10 @@ class Reading:
         deal, total = self.facts.deal, self.facts.total
         return self._reader.has_heard and total is not None and self.steps >= deal.steps(total, self._shard)
 
-    def _note_wait(self, began: float) -> None:
+    def _note_wait(self, began: float, computed: float) -> None:
         now = time.time()
         self.wait_seconds += now - began
-        self._pace.add(worked=began - self._returned, waited=now - began)
+        self._pace.add(worked=began - self._returned, waited=now - began, computed=computed)
         if now - began > _SPAN_SECONDS:
             span = Span("wait", self.epoch, self._reader.window, began, now, f"shard {self._shard}")
             self._spans.append(span)

@@ -269,7 +269,7 @@ class Walk:
         # in a list that is emptied, so that nobody holds pieces when their slice is told to be free
         pieces = [data.slices[run.slice]]
         place = partial(self._place, runs, window, pieces, run, uses, takes_room=takes_room)
-        return self._feed.submit(place, urgent=self._pace.works)
+        return self._feed.submit(place, self._pace)
 
     def _place(
         self,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from concurrent.futures import CancelledError
 from functools import partial
 
 import pytest
 
+from tests.end_to_end.reading import eventually
 from windrow.pipeline.executors.workers import WorkerPool
 
 WAIT_SECONDS = 30
@@ -54,6 +56,39 @@ def test_what_runs_makes_way_for_what_is_more_urgent() -> None:
         future.result(WAIT_SECONDS)
     assert done == ["urgent", "what ran", "other"]
     assert isinstance(failing.exception(WAIT_SECONDS), ZeroDivisionError)
+    pool.close()
+
+
+def test_a_core_is_left_to_whoever_computes_and_one_thread_always_works() -> None:
+    pool = WorkerPool(3, "windrow-test")
+    go = threading.Event()
+    for consumer in range(3):
+        pool.leave_core(consumer, True)
+    futures = [pool.submit((0,), lambda: go.wait(WAIT_SECONDS)) for _ in range(3)]
+
+    def running() -> int:
+        return sum(future.running() for future in futures)
+
+    assert eventually(lambda: running() == 1)
+    pool.leave_core(0, True)  # told again
+    pool.leave_core(1, False)
+    time.sleep(0.05)
+    assert running() == 1
+    pool.leave_core(2, False)
+    assert eventually(lambda: running() == 2)
+    pool.leave_core(0, False)
+    assert eventually(lambda: running() == 3)
+    go.set()
+    assert all(future.result(WAIT_SECONDS) for future in futures)
+    pool.close()
+
+
+def test_what_waits_goes_on_when_a_thread_has_less_company() -> None:
+    pool = WorkerPool(2, "windrow-test")
+    pool.leave_core(0, True)
+    assert [pool.submit((0,), partial(int, i)).result(WAIT_SECONDS) for i in range(50)] == list(range(50))
+    futures = [pool.submit((0,), partial(int, i)) for i in range(50)]
+    assert [future.result(WAIT_SECONDS) for future in futures] == list(range(50))
     pool.close()
 
 

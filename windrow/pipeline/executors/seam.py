@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from windrow.core.memory import BufferPool
 from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.pace import Pace
 from windrow.pipeline.program import Program
 from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.stats import RunStats
@@ -164,8 +165,12 @@ class Feed(Protocol):
         """Tell that the consumer is alive: it takes rows or waits for them."""
         ...
 
-    def submit(self, place: Callable[[], T], *, urgent: bool) -> Future[T]:
-        """Place a run's rows, in another thread; what is urgent goes before what runs there, if it can."""
+    def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
+        """Place a run's rows, in another thread.
+
+        For a consumer that works it goes before what runs there, if it can; to one that computes
+        itself a core is left.
+        """
         ...
 
     def diagnose(self) -> tuple[str, float]:

@@ -27,6 +27,7 @@ from windrow.pipeline.executors.seam import EpochFacts, Feed, Resources, Session
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.finalizing import in_background
+from windrow.pipeline.pace import Pace
 from windrow.pipeline.program import Program
 from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.state import refuse_seed
@@ -285,9 +286,10 @@ class _ThreadsFeed:
         with self._run.changed:
             self._run.driver.sign(self._shard)
 
-    def submit(self, place: Callable[[], T], *, urgent: bool) -> Future[T]:
+    def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
         """Place a run's rows on the run's threads, before any task."""
-        return self._run.workers.submit((_URGENT if urgent else _PLACE,), place)
+        self._run.workers.leave_core(self._shard, pace.computes)
+        return self._run.workers.submit((_URGENT if pace.works else _PLACE,), place)
 
     def diagnose(self) -> tuple[str, float]:
         """Say what the shard waits for."""
@@ -303,4 +305,5 @@ class _ThreadsFeed:
         """The shard reads no more."""
         with self._run.changed:
             self._closed = True
+        self._run.workers.leave_core(self._shard, False)
         self._run.disconnect(self._shard)

@@ -30,7 +30,7 @@ class WorkerPool:
     """
 
     def __init__(self, workers: int, name: str) -> None:
-        self._queue = _Queue()
+        self._queue = _Queue(workers)
         self._threads = [
             threading.Thread(target=_work, args=(self._queue,), name=f"{name}-{i}", daemon=True)
             for i in range(workers)
@@ -43,6 +43,13 @@ class WorkerPool:
         future: Future[T] = Future()
         self._queue.put(priority, future, call)
         return future
+
+    def leave_core(self, consumer: int, computes: bool) -> None:
+        """Work with a thread less while this consumer computes, since it has a core to itself then.
+
+        Threads that are as many as the cores would take turns with it. One thread always works.
+        """
+        self._queue.leave_core(consumer, computes)
 
     def help(self, before: tuple[int, ...]) -> None:
         """Run, in the calling thread, what waits and is more urgent than ``before``."""
@@ -58,7 +65,10 @@ class WorkerPool:
 
 
 class _Queue:
-    def __init__(self) -> None:
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._computing: set[int] = set()
+        self._busy = 0
         self._changed = threading.Condition()
         self._heap: list[tuple[tuple[int, ...], int, Future[Any], Callable[[], Any]]] = []
         self._numbers = count()
@@ -74,12 +84,30 @@ class _Queue:
 
     def take(self) -> tuple[Future[Any], Callable[[], Any]] | None:
         with self._changed:
-            while not self._heap and not self._closed:
+            while not self._closed and (not self._heap or self._busy >= self._most):
                 self._changed.wait()
             if self._closed:
                 return None
+            self._busy += 1
             _, _, future, call = heapq.heappop(self._heap)
             return future, call
+
+    @property
+    def _most(self) -> int:
+        return max(1, self._workers - len(self._computing))
+
+    def done(self) -> None:
+        # its thread takes what waits: nobody else needs to be told
+        with self._changed:
+            self._busy -= 1
+
+    def leave_core(self, consumer: int, computes: bool) -> None:
+        # asked for often, and rarely another answer than before
+        if computes == (consumer in self._computing):
+            return
+        with self._changed:
+            (self._computing.add if computes else self._computing.discard)(consumer)
+            self._changed.notify_all()
 
     def take_before(self, priority: tuple[int, ...]) -> tuple[Future[Any], Callable[[], Any]] | None:
         # asked for often: without the lock what comes at this very moment waits for the next time
@@ -105,6 +133,7 @@ def _work(queue: _Queue) -> None:
         _run(*taken)
         # a thread that waits for work must not keep the last work's data alive
         del taken
+        queue.done()
 
 
 def _run(future: Future[Any], call: Callable[[], Any]) -> None:

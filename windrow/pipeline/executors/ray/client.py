@@ -24,6 +24,7 @@ from windrow.pipeline.executors.ray.nodes import this_node
 from windrow.pipeline.executors.seam import EpochFacts, Feed, Session, WindowData
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.finalizing import in_background
+from windrow.pipeline.pace import Pace
 from windrow.pipeline.program import RUN_BYTES, Program
 from windrow.pipeline.requests import OpenRequest
 from windrow.pipeline.scheduling.events import Place
@@ -157,8 +158,9 @@ class _RayFeed:
         """Tell that the consumer is alive."""
         tell(self._coordinator.sign, self._shard)
 
-    def submit(self, place: Callable[[], T], *, urgent: bool) -> Future[T]:
+    def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
         """Place a run's rows in this process."""
+        self._workers.leave_core(self._shard, pace.computes)
         return self._workers.submit((), place)
 
     def diagnose(self) -> tuple[str, float]:
