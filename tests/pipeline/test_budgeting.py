@@ -125,7 +125,7 @@ def in_process(memory: int, *, workers: int = 1, **more: Any) -> Resources:
 
 def test_room_is_made_for_batches_of_the_size_that_is_asked_for() -> None:
     program = spread(make_program([(1_000, 2 * MIB)] * 64, WindowCut()), 1)
-    resources = in_process(int(program.held_bytes.sum()) + 160 * MIB, workers=2)
+    resources = in_process(int(program.held_bytes.sum()) + 200 * MIB, workers=2)
     assert size_parts(program, resources, 1) is program
     sized = size_parts(program, resources, 20_000)
     assert budget_program(sized, resources, 20_000).total_bytes <= resources.memory_bytes

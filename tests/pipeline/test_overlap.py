@@ -55,7 +55,7 @@ def test_windows_come_first(dataset: Any) -> None:
     """Whatever the limit, as many windows fit as without, and in no finer slices."""
     program = make(dataset)
     seen = set()
-    for kib in range(24_500, 27_500, 20):
+    for kib in range(32_700, 35_700, 20):
         limited = replace(RESOURCES, memory_bytes=kib * 1024)
         try:
             plain = budget_program(size_parts(program, limited), limited, 1)

@@ -37,8 +37,8 @@ _LEAST_TASK_BYTES = TASK_BYTES // 4
 
 # The decoder's scratch, and the numbers that are computed for each row of a part.
 _WORK_BYTES = 8 * 2**20
-# One being consumed, one ready, one being placed.
-RUNS_AHEAD = 3
+# One being consumed, one ready, one being placed, and one whose tensors are being let go.
+RUNS_AHEAD = 4
 # Tasks on a core whose blocks lie in a store: while one waits for it, another decodes.
 _OVERLAP = 2
 # Epochs whose cut into windows is looked at: blocks are permuted, so sizes differ a little.
