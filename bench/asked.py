@@ -98,6 +98,11 @@ def make_request(asked: Asked, system: str, paths: Sequence[str], facts: Facts) 
     several = system.startswith("windrow-ray") or system == "ray-shuffle-split"
     trainers = (asked.trainers or (2 if several else 1)) if several or system.startswith("windrow") else 1
     peer = PEERS[system]
+    if asked.computing and trainers >= count_cores():
+        raise ValueError(
+            f"--computing takes a core for each of {trainers} trainers, and there are {count_cores()}: "
+            "give fewer --trainers, so that cores are left to the engine"
+        )
     return Request(
         system=system,
         paths=tuple(paths),

@@ -37,7 +37,10 @@ class Computing:
         return time.monotonic() - began
 
     def time_launch_alone(self, settle_seconds: float = _SETTLE_SECONDS) -> float:
-        """Seconds of one launch, after a while in which whoever prepares batches has become idle."""
+        """Seconds of one launch, after a while in which whoever prepares batches has become idle.
+
+        Where that takes longer than the while, "alone" is not alone, and what is told of the rest too little.
+        """
         until = time.monotonic() + settle_seconds
         while time.monotonic() < until:
             self.run(_LAUNCHES)

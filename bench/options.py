@@ -105,6 +105,8 @@ def read_throughput(options: argparse.Namespace) -> Asked:
     ValueError
         If one of them is no size, or names no system.
     """
+    if options.paced and options.computing:
+        raise ValueError("--paced trainers idle and --computing ones do not: choose one")
     window = options.window if options.window not in (None, "all") else None
     if window is not None and not window.isdigit():
         read_size(window, "--window")

@@ -33,8 +33,8 @@ class Request:
     label
         The column that ``train`` predicts; None does not train.
     rendezvous
-        A file through which trainers in actors find each other to average their
-        gradients; None: each trains alone.
+        A file through which trainers in actors find each other: to agree on one pace and, where
+        they get the same number of rows, to average their gradients; None: each is alone.
     window
         None for the whole dataset, else blocks ("12") or bytes ("256MiB").
     block

@@ -101,12 +101,13 @@ class Trainer:
         asked = time.monotonic()
         for batches in epochs:
             step_seconds = self._choose_step(times)
+            if self._request.computing and step_seconds:
+                asked = time.monotonic()  # not counting what it computed alone
             epoch = EpochTimes(asked, step_seconds=step_seconds)
             times.append(self._train_epoch(batches, epoch, len(times)))
             asked = times[-1].end
             if self._request.computing and step_seconds:
                 self._judge_computing(epoch)
-                asked = time.monotonic()
         arrived = self._keys.epochs() if self._keys is not None else self._sums.epochs()
         return TrainerResult(times, arrived, self._spans.spans())
 

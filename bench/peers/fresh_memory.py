@@ -18,6 +18,8 @@ __all__ = ["FreshMemory"]
 
 _WINDOWS = 2
 _BLOCK_BYTES = 16 * 2**20
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
+_TEXT_BYTES = 16  # a guess: footers do not tell
 
 
 class FreshMemory:
@@ -38,7 +40,7 @@ class FreshMemory:
         footers = map(pq.read_metadata, self._request.paths)
         groups = (footer.row_group(number) for footer in footers for number in range(footer.num_row_groups))
         decoded = sum(
-            group.num_rows * _WIDTHS.get(group.column(at).physical_type, 16)
+            group.num_rows * _WIDTHS.get(group.column(at).physical_type, _TEXT_BYTES)
             for group in groups
             for at in range(group.num_columns)
             if group.column(at).path_in_schema.split(".")[0] in columns
@@ -69,9 +71,6 @@ class FreshMemory:
 
     def close(self) -> None:
         """Nothing to stop."""
-
-
-_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
 
 
 def _touch(block: mmap.mmap) -> None:

@@ -50,7 +50,7 @@ class Pace:
 
 
 class CoreTime:
-    """What the thread that asks has spent on cores since it last did."""
+    """What a thread has spent on cores since it began to count."""
 
     def __init__(self) -> None:
         self.begin()
@@ -61,4 +61,5 @@ class CoreTime:
 
     def seconds(self) -> float:
         """Seconds on a core; 0 where another thread began to count."""
-        return time.thread_time() - self._from if self._thread == threading.get_ident() else 0.0
+        # a thread that has ended may have left its number to another
+        return max(0.0, time.thread_time() - self._from) if self._thread == threading.get_ident() else 0.0

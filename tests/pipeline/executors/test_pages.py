@@ -59,9 +59,9 @@ class Store:
         return os.stat(self.path).st_blocks * 512
 
     def faults_of_writing(self, nbytes: int) -> int:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
         self.array[:nbytes:4096] = 2
-        return int(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+        return int(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
 
 
 @pytest.fixture
@@ -82,9 +82,9 @@ def test_what_others_wrote_is_written_without_faults(store: Store) -> None:
     made = store.made_bytes()
     assert StorePages(store.find).map_ahead() == 24 * CHUNK
     assert store.made_bytes() == made  # the chunk that is not whole, and those that are not there, stay
-    assert store.faults_of_writing(24 * CHUNK) < 100
+    faults = store.faults_of_writing(24 * CHUNK)
     store.map_anew()
-    assert store.faults_of_writing(24 * CHUNK) > 24 * CHUNK // 4096 // 2  # as it is without
+    assert store.faults_of_writing(24 * CHUNK) > 10 * (faults + 1)  # as it is without
 
 
 def test_it_looks_again_when_it_is_time_and_more_rarely_where_nothing_is_found(
@@ -145,6 +145,43 @@ def test_systems_that_cannot_be_asked(store: Store, monkeypatch: pytest.MonkeyPa
     store.write_elsewhere(2 * CHUNK)
     watched = StorePages(store.find, clock=iter([0.0, 10.0, 30.0]).__next__)
     assert [watched.map_ahead() for _ in range(3)] == [0, 0, 0]
+    assert (watched._unknown == []) == (call == "madvise")  # a system without it is not asked again
+
+
+def test_what_is_used_in_part_does_not_hide_what_lies_behind(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not supported(store):
+        pytest.skip("this system cannot populate pages")
+    monkeypatch.setattr(pages, "_MISSES_A_CALL", 2)
+    store.write_elsewhere(8 * CHUNK)
+    exists = pages._exists
+    start = store.find()[0]
+
+    def lacks_pages_in_front(address: int, nbytes: int) -> bool:
+        in_part = address < start + 4 * CHUNK and nbytes > 4096
+        return not in_part and exists(address, nbytes)
+
+    monkeypatch.setattr(pages, "_exists", lacks_pages_in_front)
+    assert StorePages(store.find).map_ahead() == 4 * CHUNK
+
+
+def test_a_store_that_is_mapped_later_or_elsewhere_is_found(store: Store) -> None:
+    if not supported(store):
+        pytest.skip("this system cannot populate pages")
+    store.write_elsewhere(2 * CHUNK)
+    places: list[tuple[int, int] | None] = [None, (2**20, CHUNK), store.find(), store.find()]
+    watched = StorePages(lambda: places.pop(0), clock=iter([0.0, 10.0, 30.0, 60.0]).__next__)
+    assert [watched.map_ahead() for _ in range(4)] == [0, 0, 2 * CHUNK, 0]
+
+
+def test_names_of_files_may_be_of_any_encoding(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/caf\xe9"
+    with open(path, "w+b") as file:
+        file.write(b"x" * 4096)
+        file.flush()
+        with mmap.mmap(file.fileno(), 4096):
+            assert StorePages().map_ahead() >= 0
 
 
 def test_without_a_store() -> None:

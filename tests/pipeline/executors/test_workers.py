@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 
 from tests.end_to_end.reading import eventually
+from windrow.pipeline.executors import workers as workers_module
 from windrow.pipeline.executors.workers import WorkerPool
 
 WAIT_SECONDS = 30
@@ -60,7 +61,7 @@ def test_what_runs_makes_way_for_what_is_more_urgent() -> None:
 
 
 def test_a_core_is_left_to_whoever_computes_and_one_thread_always_works() -> None:
-    pool = WorkerPool(3, "windrow-test")
+    pool = WorkerPool(3, "windrow-test", cores=3)
     go = threading.Event()
     for consumer in range(3):
         pool.leave_core(consumer, True)
@@ -83,8 +84,31 @@ def test_a_core_is_left_to_whoever_computes_and_one_thread_always_works() -> Non
     pool.close()
 
 
+@pytest.mark.parametrize(
+    ("workers", "cores", "most"), [(4, 16, 4), (4, 2, 2), (2, 2, 1), (1, 1, 1), (3, 2, 2)]
+)
+def test_as_many_threads_less_as_a_core_has(workers: int, cores: int, most: int) -> None:
+    pool = WorkerPool(workers, "windrow-test", cores)
+    pool.leave_core(0, True)
+    assert pool._queue._most == most
+    pool.leave_core(0, False)
+    assert pool._queue._most == workers
+    pool.close()
+
+
+def test_a_consumer_that_says_nothing_any_more_is_left_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "_COMPUTING_SECONDS", 0.3)
+    pool = WorkerPool(2, "windrow-test", cores=2)
+    go = threading.Event()
+    pool.leave_core(0, True)
+    futures = [pool.submit((0,), lambda: go.wait(WAIT_SECONDS)) for _ in range(2)]
+    assert eventually(lambda: all(future.running() for future in futures))
+    go.set()
+    pool.close()
+
+
 def test_what_waits_goes_on_when_a_thread_has_less_company() -> None:
-    pool = WorkerPool(2, "windrow-test")
+    pool = WorkerPool(2, "windrow-test", cores=2)
     pool.leave_core(0, True)
     assert [pool.submit((0,), partial(int, i)).result(WAIT_SECONDS) for i in range(50)] == list(range(50))
     futures = [pool.submit((0,), partial(int, i)) for i in range(50)]

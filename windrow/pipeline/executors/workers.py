@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import heapq
+import math
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import count
 from typing import Any, TypeVar
 
+from windrow.core.machine import available_cores
+
 __all__ = ["WorkerPool"]
 
 T = TypeVar("T")
 _JOIN_SECONDS = 10.0
+# A consumer that computes says so with each run; one that has ended or rests does not.
+_COMPUTING_SECONDS = 10.0
 
 
 class WorkerPool:
@@ -27,10 +33,12 @@ class WorkerPool:
         How many threads.
     name
         What they are called.
+    cores
+        How many cores they may have; None: those of this process.
     """
 
-    def __init__(self, workers: int, name: str) -> None:
-        self._queue = _Queue(workers)
+    def __init__(self, workers: int, name: str, cores: int | None = None) -> None:
+        self._queue = _Queue(workers, cores or available_cores())
         self._threads = [
             threading.Thread(target=_work, args=(self._queue,), name=f"{name}-{i}", daemon=True)
             for i in range(workers)
@@ -45,9 +53,10 @@ class WorkerPool:
         return future
 
     def leave_core(self, consumer: int, computes: bool) -> None:
-        """Work with a thread less while this consumer computes, since it has a core to itself then.
+        """Work on a core less while this consumer computes, since it needs one to itself.
 
-        Threads that are as many as the cores would take turns with it. One thread always works.
+        To be told again and again: for a consumer that does not say so for some seconds nothing is
+        left. One thread always works.
         """
         self._queue.leave_core(consumer, computes)
 
@@ -65,9 +74,9 @@ class WorkerPool:
 
 
 class _Queue:
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
-        self._computing: set[int] = set()
+    def __init__(self, workers: int, cores: int) -> None:
+        self._workers, self._cores = workers, cores
+        self._computing: dict[int, float] = {}
         self._busy = 0
         self._changed = threading.Condition()
         self._heap: list[tuple[tuple[int, ...], int, Future[Any], Callable[[], Any]]] = []
@@ -85,7 +94,7 @@ class _Queue:
     def take(self) -> tuple[Future[Any], Callable[[], Any]] | None:
         with self._changed:
             while not self._closed and (not self._heap or self._busy >= self._most):
-                self._changed.wait()
+                self._changed.wait(_COMPUTING_SECONDS if self._heap else None)
             if self._closed:
                 return None
             self._busy += 1
@@ -94,7 +103,11 @@ class _Queue:
 
     @property
     def _most(self) -> int:
-        return max(1, self._workers - len(self._computing))
+        if not self._computing:
+            return self._workers
+        now = time.monotonic()
+        computing = sum(until > now for until in self._computing.values())
+        return max(1, math.ceil(self._workers * (self._cores - computing) / self._cores))
 
     def done(self) -> None:
         # its thread takes what waits: nobody else needs to be told
@@ -102,12 +115,14 @@ class _Queue:
             self._busy -= 1
 
     def leave_core(self, consumer: int, computes: bool) -> None:
-        # asked for often, and rarely another answer than before
-        if computes == (consumer in self._computing):
+        if not computes and consumer not in self._computing:
             return
         with self._changed:
-            (self._computing.add if computes else self._computing.discard)(consumer)
-            self._changed.notify_all()
+            if computes:
+                self._computing[consumer] = time.monotonic() + _COMPUTING_SECONDS
+            else:
+                self._computing.pop(consumer, None)
+                self._changed.notify_all()
 
     def take_before(self, priority: tuple[int, ...]) -> tuple[Future[Any], Callable[[], Any]] | None:
         # asked for often: without the lock what comes at this very moment waits for the next time

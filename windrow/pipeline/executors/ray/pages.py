@@ -31,14 +31,15 @@ _MISSES_A_CALL = 64
 _SHORTEST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 8.0
 _POPULATE_READ = 22  # Linux 5.14; the mmap module does not name it
-_STORE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-s .*/plasma\w+ \(deleted\)$", re.MULTILINE)
+_STORE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) rw-s .*/plasma\w+ \(deleted\)$", re.MULTILINE)
 
 
 class StorePages:
     """What this process has mapped of its node's object store.
 
     It maps pages that exist, and makes none: those which nobody has written stay with the
-    system. Where the system cannot be asked (not Linux, or an older one) nothing happens.
+    system. What is mapped takes 8 bytes of page table for each page, as it would when it is
+    written. Where the system cannot be asked (not Linux, or an older one) nothing happens.
 
     Parameters
     ----------
@@ -76,26 +77,31 @@ class StorePages:
         return found
 
     def _look(self) -> int:
-        if self._mapped is None:
-            self._mapped = self._find()
-            if self._mapped is None:
-                return 0
-            start, nbytes = self._mapped
+        found = self._map_chunks()
+        if not found and (mapped := self._find()) is not None and mapped != self._mapped:
+            self._mapped = mapped
+            start, nbytes = mapped
             chunks = min(math.ceil(nbytes / _CHUNK_BYTES), _MOST_CHUNKS)
             self._chunk_bytes = _CHUNK_BYTES * math.ceil(nbytes / chunks / _CHUNK_BYTES)
             self._unknown = list(range(start, start + nbytes, self._chunk_bytes))
+            found = self._map_chunks()
+        return found
+
+    def _map_chunks(self) -> int:
         found = missed = 0
         left = []
-        stop = sum(self._mapped)
+        stop = sum(self._mapped or ())
         for at, start in enumerate(self._unknown):
             if found >= _BYTES_A_CALL or missed == _MISSES_A_CALL:
                 left += self._unknown[at:]
                 break
             nbytes = min(self._chunk_bytes, stop - start)
             # one page first: a chunk that nobody uses costs as little as can be
-            if not (_exists(start, mmap.PAGESIZE) and _exists(start, nbytes)):
+            if not _exists(start, mmap.PAGESIZE):
                 left.append(start)
                 missed += 1
+            elif not _exists(start, nbytes):
+                left.append(start)
             elif _ask("madvise", start, nbytes, ctypes.c_int(_POPULATE_READ)):
                 found += nbytes
             else:
@@ -107,7 +113,7 @@ class StorePages:
 
 def _find_store() -> tuple[int, int] | None:
     try:
-        maps = Path("/proc/self/maps").read_text()
+        maps = Path("/proc/self/maps").read_bytes()  # names of files may be of any encoding
     except OSError:
         return None
     spans = [(int(start, 16), int(stop, 16)) for start, stop in _STORE.findall(maps)]

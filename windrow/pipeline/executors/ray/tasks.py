@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import Any
 
@@ -73,7 +73,7 @@ def _run(holder: list[ray.ObjectRef[Any]], task: Task, tables: list[pa.Table] | 
     outputs = len(task.ordering.layouts) * task.ordering.layouts[0].slices if task.ordering else 1
     try:
         kept = _keep(holder[0])
-        kept.store.map_ahead()
+        _store_pages().map_ahead()
         report, output, blocks = run_task(kept.context, task, tables, kept.pool, cached)
         kept.make_fit(sum(report.slice_bytes))
     except Exception as error:
@@ -109,7 +109,6 @@ class _Kept:
     def __init__(self, context: TaskContext) -> None:
         self.context = context
         self.pool = BufferPool(0)
-        self.store = StorePages()
         self._output_bytes = 0
 
     def make_fit(self, output_bytes: int) -> None:
@@ -117,6 +116,12 @@ class _Kept:
         if output_bytes > self._output_bytes:
             self._output_bytes = output_bytes * 5 // 4
             self.pool = BufferPool(_OUTPUTS_KEPT * self._output_bytes)
+
+
+@cache
+def _store_pages() -> StorePages:
+    """Those of this process, whatever runs its tasks are of."""
+    return StorePages()
 
 
 @lru_cache(maxsize=1)
