@@ -141,11 +141,15 @@ def test_what_was_placed_ahead_for_another_deal_is_refused_after_one_batch(ray_l
             assert read(shard.iter_batches(5)) == rows
         assert eventually(lambda: any(span.epoch == 1 for span in second.stats().spans))
         theirs = first.iter_batches(4)
-        with pytest.raises(PlanError, match="epoch 1 is being read with batch_size=4"):
-            # at once where its walk has asked for one more window since, and been told
+
+        def read_two() -> None:
+            # refused at once where its walk has asked for one more window since, and been told
             batches = second.iter_batches(5)
             assert next(batches)["x"].tolist() == case.dealt(1).batches[1][0]
             next(batches)
+
+        with pytest.raises(PlanError, match="epoch 1 is being read with batch_size=4"):
+            read_two()
         # nothing of it was consumed
         state = second.state_dict()
         assert (state["epoch"], state["row"]) == (1, 0)
