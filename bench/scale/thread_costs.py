@@ -21,7 +21,8 @@ from bench.scale.rows import Plan, make_plan
 from windrow.core.memory import BufferPool
 from windrow.pipeline import program
 from windrow.pipeline.tasks import run_task
-from windrow.shuffle.place import place_rows
+from windrow.shuffle.piece import Piece
+from windrow.shuffle.place import Pieces, place_rows
 
 __all__ = ["measure_threads"]
 
@@ -38,7 +39,7 @@ def measure_threads(paths: list[str]) -> dict[str, float]:
     measured at once, by the clock: while a thread waits for the lock nobody else uses its core.
     """
     plan, pool = make_plan(paths, 1, _BATCH_ROWS), BufferPool(2**33)
-    pieces = [piece for task in plan.tasks for piece in _map(plan, task, pool)]
+    pieces = Pieces(piece for task in plan.tasks for piece in _map(plan, task, pool))
     work = _mix(plan.tasks, plan.layout.runs(0))
 
     def do(item: tuple[Any, Any]) -> None:
@@ -101,16 +102,16 @@ def _decode(plan: Plan, task: Any) -> None:
                 part.select([column])
 
 
-def _map(plan: Plan, task: Any, pool: BufferPool) -> list[Any]:
+def _map(plan: Plan, task: Any, pool: BufferPool) -> list[Piece]:
     output: Any = run_task(plan.program.context, task, None, pool)[1]
     return list(chain.from_iterable(chain.from_iterable(output)))
 
 
-def _place(pieces: list[Any], run: Any, pool: BufferPool) -> Any:
+def _place(pieces: Pieces, run: Any, pool: BufferPool) -> Any:
     return place_rows(pieces, run.index, run.rows, pieces[0].schema, pool)
 
 
-def _consume(plan: Plan, pieces: list[Any], pool: BufferPool) -> list[float]:
+def _consume(plan: Plan, pieces: Pieces, pool: BufferPool) -> list[float]:
     """What a trainer's own thread does: tensors of a run, and looking at every key."""
     seconds = []
     for run in plan.layout.runs(0):
@@ -139,7 +140,7 @@ def _time_handing(path: str, pool: BufferPool) -> float:
         tiny = str(Path(folder) / "tiny.parquet")
         pq.write_table(pq.ParquetFile(path).read_row_group(0).slice(0, _TINY_ROWS), tiny)
         plan = make_plan([tiny], 1, _TINY_BATCH_ROWS)
-        pieces = [piece for task in plan.tasks for piece in _map(plan, task, pool)]
+        pieces = Pieces(piece for task in plan.tasks for piece in _map(plan, task, pool))
         one = [_time_all_here(lambda run: _convert(_place(pieces, run, pool)), plan) for _ in range(_ROUNDS)]
         pipe = windrow.read_parquet(tiny).repeat(_ROUNDS + 2).random_shuffle_each_window(seed=7)
         spent = []

@@ -130,9 +130,9 @@ class _Reader:
         """Place all runs of a shard, one after the other; returns the core seconds of each."""
         import ray
 
-        from windrow.shuffle.place import place_rows
+        from windrow.shuffle.place import Pieces, place_rows
 
-        pieces, seconds = list(chain.from_iterable(ray.get(refs))), []
+        pieces, seconds = Pieces(chain.from_iterable(ray.get(refs))), []
         for run in layout.runs(shard):
             began = time.thread_time()
             place_rows(pieces, run.index, run.rows, pieces[0].schema, self._pool)

@@ -13,6 +13,7 @@ from bench.simulate.world import Violation, World
 from windrow.pipeline.executors.seam import EpochFacts, WindowData
 from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.slice_uses import SliceUses
+from windrow.shuffle.place import Pieces
 from windrow.shuffle.runs import Run, WindowRuns
 
 __all__ = ["Walk"]
@@ -183,7 +184,7 @@ class Walk:
         if self._full_since != since or self._stopped or self._data is not data or not self._feed.alive:
             return
         self._world.note("let go", self._shard, self._window)
-        data.slices[:] = [[] for _ in data.slices]
+        data.slices[:] = [Pieces()] * len(data.slices)
         self._runs.clear()
         self._data, self._paused = None, True
         self._feed.let_go()

@@ -81,7 +81,7 @@ def test_parts_are_gathered_until_all_are_here() -> None:
     with pytest.raises(StopIteration) as end:
         fetching.send(reply(0, slices=2))
     data: Any = end.value.value
-    assert data.slices == [["part 0, slice 0", "part 1, slice 0"], ["part 0, slice 1", "part 1, slice 1"]]
+    assert data.slices == [("part 0, slice 0", "part 1, slice 0"), ("part 0, slice 1", "part 1, slice 1")]
     assert data.look_out == ["(1,)", "(0,)"]
 
 

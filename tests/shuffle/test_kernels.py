@@ -22,7 +22,7 @@ from windrow.shuffle import kernels, text
 from windrow.shuffle.group import group_rows
 from windrow.shuffle.permutation import Permutation
 from windrow.shuffle.piece import Piece
-from windrow.shuffle.place import place_rows
+from windrow.shuffle.place import Pieces, place_rows
 from windrow.shuffle.text import move_text
 
 needs_library = pytest.mark.skipif(kernels.LIBRARY is None, reason="built without a C compiler")
@@ -112,7 +112,7 @@ def test_grouping_and_placing(data: st.DataObject) -> None:
         for piece, first in zip(pieces, slice_starts, strict=False):
             for run in range(len(piece.run_starts) - 1):
                 count = int((runs == first + run).sum())
-                placed.append(place_rows([piece], run, count, table.schema, pool).to_pylist())
+                placed.append(place_rows(Pieces([piece]), run, count, table.schema, pool).to_pylist())
         return pieces, placed
 
     compiled, compiled_rows = both()
@@ -145,7 +145,7 @@ def test_places_that_are_not_each_once_are_refused(compiled: bool, places: list[
         if not compiled:
             patch.setattr(kernels, "LIBRARY", None)
         with pytest.raises(WindrowError, match="each once"):
-            place_rows([piece], 0, 3, table.schema, POOL)
+            place_rows(Pieces([piece]), 0, 3, table.schema, POOL)
 
 
 TEXTS = [

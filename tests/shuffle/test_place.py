@@ -20,7 +20,7 @@ from windrow.core.memory import BufferPool
 from windrow.shuffle import kernels, place
 from windrow.shuffle.group import group_rows
 from windrow.shuffle.piece import Piece
-from windrow.shuffle.place import place_rows
+from windrow.shuffle.place import Pieces, place_rows
 from windrow.shuffle.plain import word_bytes
 
 
@@ -80,7 +80,7 @@ def test_rows_arrive_where_their_positions_say(data: st.DataObject) -> None:
         for run in range(slice_starts[k], slice_starts[k + 1]):
             expected = [cells_at[p] for p in range(run_starts[run], run_starts[run + 1])]
             of_slice = [of_block[k] for of_block in pieces]
-            batch = place_rows(of_slice, run - slice_starts[k], len(expected), schema, pool)
+            batch = place_rows(Pieces(of_slice), run - slice_starts[k], len(expected), schema, pool)
             batch.validate(full=True)
             assert batch.schema.equals(schema, check_metadata=True)
             assert batch.num_rows == len(expected)
@@ -110,7 +110,7 @@ def test_every_type_passes(kind: str, nulls: tuple[bool, bool]) -> None:
     tables = [make_table([kind], 50, rng, [with_nulls]) for with_nulls in nulls]
     positions, pool = rng.permutation(100), BufferPool(1 << 20)
     pieces = [ship(whole_run(t, p, pool)[0]) for t, p in zip(tables, positions.reshape(2, 50), strict=True)]
-    batch = place_rows(pieces, 0, 100, tables[0].schema, pool)
+    batch = place_rows(Pieces(pieces), 0, 100, tables[0].schema, pool)
     cells = [cell for table in tables for cell in table.column(0).to_pylist()]
     assert batch.column(0).to_pylist() == [cells[i] for i in np.argsort(positions)]
 
@@ -119,7 +119,7 @@ def test_bits_of_floats_are_kept() -> None:
     bits = np.array([0x7FF8000000000001, 0xFFF0DEADBEEF0001, 1 << 63, 1], np.uint64)
     table = pa.table({"x": pa.Array.from_buffers(pa.float64(), 4, [None, pa.py_buffer(bits)])})
     batch = place_rows(
-        whole_run(table, np.array([3, 2, 1, 0]), pool := BufferPool(0)), 0, 4, table.schema, pool
+        Pieces(whole_run(table, np.array([3, 2, 1, 0]), pool := BufferPool(0))), 0, 4, table.schema, pool
     )
     assert np.array_equal(np.frombuffer(batch.column(0).buffers()[1], np.uint64), bits[::-1])
 
@@ -129,12 +129,12 @@ def test_a_held_column_is_not_overwritten_and_the_others_are_free() -> None:
     table = pa.table({name: np.arange(5000) for name in "abc"})
     pieces = whole_run(table, positions, pool)
     before = pool.in_use_bytes
-    held = place_rows(pieces, 0, 5000, table.schema, pool).column("b")
+    held = place_rows(Pieces(pieces), 0, 5000, table.schema, pool).column("b")
     gc.collect()
     assert pool.in_use_bytes - before <= 5000 * 8 * 1.125
     other = pa.table({name: np.full(5000, -1) for name in "abc"})
     for _ in range(5):
-        place_rows(whole_run(other, positions, pool), 0, 5000, table.schema, pool)
+        place_rows(Pieces(whole_run(other, positions, pool)), 0, 5000, table.schema, pool)
     assert held.to_pylist() == positions.tolist()
 
 
@@ -144,7 +144,7 @@ def test_memory_goes_round() -> None:
 
     idle = set()
     for _ in range(4):
-        place_rows(pieces, 0, 5000, table.schema, pool)
+        place_rows(Pieces(pieces), 0, 5000, table.schema, pool)
         idle.add(pool.idle_bytes)
     assert len(idle) == 1
 
@@ -154,8 +154,8 @@ def test_pieces_in_any_order_make_the_same_run() -> None:
     tables = [make_table(["int64", "dictionary"], 20, rng, [False, True]) for _ in range(3)]
     positions = rng.permutation(60).reshape(3, 20)
     pieces = [whole_run(t, p, pool)[0] for t, p in zip(tables, positions, strict=True)]
-    first = place_rows(pieces, 0, 60, tables[0].schema, pool)
-    assert first.to_pylist() == place_rows(pieces[::-1], 0, 60, tables[0].schema, pool).to_pylist()
+    first = place_rows(Pieces(pieces), 0, 60, tables[0].schema, pool)
+    assert first.to_pylist() == place_rows(Pieces(pieces[::-1]), 0, 60, tables[0].schema, pool).to_pylist()
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 5, 9])
@@ -166,7 +166,7 @@ def test_columns_are_placed_as_many_at_once_as_the_cache_holds(
     monkeypatch.setattr(place, "_SCRATCH_BYTES", at_once * 20 * 8)
     table, pool = pa.table({name: np.arange(20) + 100 * i for i, name in enumerate("abcde")}), BufferPool(0)
     pieces = whole_run(table, np.arange(20)[::-1].copy(), pool)
-    placed = place_rows(pieces, 0, 20, table.schema, pool)
+    placed = place_rows(Pieces(pieces), 0, 20, table.schema, pool)
     assert placed.to_pylist() == table.to_pylist()[::-1]
 
 
@@ -174,7 +174,7 @@ def test_a_run_without_rows_is_an_empty_batch() -> None:
     pool = BufferPool(0)
     for kind in KINDS:
         schema = pa.schema([("x", KINDS[kind][0])])
-        batch = place_rows([], 0, 0, schema, pool)
+        batch = place_rows(Pieces([]), 0, 0, schema, pool)
         assert (batch.num_rows, batch.schema) == (0, schema)
 
 
@@ -195,7 +195,7 @@ def test_a_run_with_rows_missing_or_doubled_is_refused(spoil: Any) -> None:
     table, pool = pa.table({"a": np.arange(4)}), BufferPool(0)
     pieces = spoil(whole_run(table, np.arange(4), pool)[0])
     with pytest.raises(WindrowError, match="run 0 needs 4 places, each once"):
-        place_rows(pieces, 0, 4, table.schema, pool)
+        place_rows(Pieces(pieces), 0, 4, table.schema, pool)
 
 
 def test_dictionaries_that_no_index_can_address_together_are_refused() -> None:
@@ -205,4 +205,4 @@ def test_dictionaries_that_no_index_can_address_together_are_refused() -> None:
     positions = np.arange(200).reshape(2, 100)
     pieces = [whole_run(t, p, pool)[0] for t, p in zip(tables, positions, strict=True)]
     with pytest.raises(PlanError, match=r"'tag'.*cannot be shuffled.*larger index.*cast it"):
-        place_rows(pieces, 0, 200, schema, pool)
+        place_rows(Pieces(pieces), 0, 200, schema, pool)

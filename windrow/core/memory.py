@@ -13,12 +13,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
+from windrow.core.native import address_of
 
 __all__ = ["ALIGNMENT_BYTES", "BufferPool"]
 
@@ -66,8 +67,8 @@ class BufferPool:
         # fresh pages cost 70,000 faults in an epoch of 1.4 GB; this leaves 8,000.
         np.empty(_KEPT_BYTES, np.uint8)
         self._lock = threading.Lock()
-        self._returned: deque[NDArray[np.uint8]] = deque()
-        self._idle: dict[int, deque[tuple[int, NDArray[np.uint8]]]] = {}
+        self._returned: deque[_Block] = deque()
+        self._idle: dict[int, deque[tuple[int, _Block]]] = {}
         self._idle_bytes = 0
         self._in_use_bytes = 0
         self._returns = 0
@@ -122,7 +123,7 @@ class BufferPool:
             self._idle.clear()
             self._idle_bytes = 0
 
-    def _pop_idle(self, size: int) -> NDArray[np.uint8] | None:
+    def _pop_idle(self, size: int) -> _Block | None:
         idle = self._idle.get(size)
         if not idle:
             return None
@@ -136,7 +137,7 @@ class BufferPool:
             yield
         self._settle_if_free()
 
-    def _give_back(self, block: NDArray[np.uint8]) -> None:
+    def _give_back(self, block: _Block) -> None:
         # Called by finalizers, which run in any thread at any allocation, even in one
         # that holds the lock: the append is atomic and nothing here ever waits.
         self._returned.append(block)
@@ -154,9 +155,10 @@ class BufferPool:
         while self._returned:
             block = self._returned.popleft()
             self._returns += 1
-            self._in_use_bytes -= block.nbytes
-            self._idle_bytes += block.nbytes
-            self._idle.setdefault(block.nbytes, deque()).append((self._returns, block))
+            size = block.memory.nbytes
+            self._in_use_bytes -= size
+            self._idle_bytes += size
+            self._idle.setdefault(size, deque()).append((self._returns, block))
         self._evict()
 
     def _evict(self) -> None:
@@ -166,12 +168,21 @@ class BufferPool:
             self._idle_bytes -= size
 
 
-def _allocate(size: int) -> NDArray[np.uint8]:
+class _Block(NamedTuple):
+    """Memory of the pool, and its address, which takes NumPy longer to tell than to view the memory."""
+
+    memory: NDArray[np.uint8]
+    address: int
+
+
+def _allocate(size: int) -> _Block:
     if size >= _MAPPED_BYTES:
-        return _map(size)
-    raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
-    start = -int(raw.ctypes.data) % ALIGNMENT_BYTES
-    return raw[start : start + size]
+        memory = _map(size)
+    else:
+        raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
+        start = -address_of(raw) % ALIGNMENT_BYTES
+        memory = raw[start : start + size]
+    return _Block(memory, address_of(memory))
 
 
 def _map(size: int) -> NDArray[np.uint8]:
@@ -184,14 +195,14 @@ class _Lease:
 
     __slots__ = ("__array_interface__", "_block", "_pool")
 
-    def __init__(self, pool: BufferPool, block: NDArray[np.uint8], nbytes: int) -> None:
+    def __init__(self, pool: BufferPool, block: _Block, nbytes: int) -> None:
         self._pool = weakref.ref(pool)
         self._block = block
         self.__array_interface__: dict[str, Any] = {
             "version": 3,
             "typestr": "|u1",
             "shape": (nbytes,),
-            "data": (int(block.ctypes.data), False),
+            "data": (block.address, False),
         }
 
     def __del__(self) -> None:

@@ -18,6 +18,7 @@ from windrow.pipeline.executors.seam import WindowData
 from windrow.pipeline.held import WindowReply
 from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.scheduling.readers import Key
+from windrow.shuffle.place import Pieces
 
 __all__ = ["UNHEARD", "Ahead", "Ask", "Load", "Lost", "Pause", "Unheard", "fetch_window"]
 
@@ -215,5 +216,5 @@ def fetch_window(shard: int, epoch: int, window: int) -> Generator[Ask | Load | 
             collector, attempt = WindowCollector(), ""
         else:
             collector.add(loaded, attempt)
-    slices = [list(chain.from_iterable(handles)) for handles in collector.slices()]
+    slices = [Pieces(chain.from_iterable(handles)) for handles in collector.slices()]
     return WindowData(collector.layout, slices, look_out, collector.starts, collector.damaged)

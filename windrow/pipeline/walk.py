@@ -24,8 +24,7 @@ from windrow.pipeline.slice_uses import SliceUses
 from windrow.pipeline.stats import Span
 from windrow.pipeline.transforms import MapBatches, apply_maps
 from windrow.shuffle.deal import Deal
-from windrow.shuffle.piece import Piece
-from windrow.shuffle.place import place_rows
+from windrow.shuffle.place import Pieces, place_rows
 from windrow.shuffle.runs import Run, WindowRuns
 
 __all__ = ["Walk"]
@@ -244,7 +243,7 @@ class Walk:
 
         The run may have dropped the window for such a consumer, and counts on its memory.
         """
-        data.slices[:] = [[] for _ in data.slices]
+        data.slices[:] = [Pieces()] * len(data.slices)
         self._feed.let_go(self._stopped)
         self._room.acquire()
         self._room.release()
@@ -275,7 +274,7 @@ class Walk:
         self,
         runs: EpochRuns,
         window: int,
-        pieces: list[list[Piece]],
+        pieces: list[Pieces],
         run: Run,
         uses: SliceUses,
         *,
@@ -299,7 +298,7 @@ class Walk:
         return PlacedRun(rows, window, takes_room, converted, convert)
 
 
-def _place(pieces: list[Piece], run: Run, pool: BufferPool) -> pa.RecordBatch:
+def _place(pieces: Pieces, run: Run, pool: BufferPool) -> pa.RecordBatch:
     return place_rows(pieces, run.index, run.rows, pieces[0].schema, pool)
 
 

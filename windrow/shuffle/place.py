@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,15 +27,70 @@ from windrow.shuffle.plain import (
 )
 from windrow.shuffle.text import can_move_text, move_text
 
-__all__ = ["place_rows"]
+__all__ = ["Pieces", "place_rows"]
 
 _SCRATCH_BYTES = 4 << 20
 # of the cache: rows of a line and more are written whole wherever they go
 _LINE_BYTES = 64
+_PLACE_BYTES = np.dtype(np.uint32).itemsize
+
+
+class Pieces(tuple[Piece, ...]):
+    """The pieces of a slice, in any order, and where the rows of its runs lie in them.
+
+    What is asked of every piece for every run is found out once, as one array over the pieces.
+    """
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """(runs + 1, pieces) where each run's rows begin in each piece, and where the last one's end.
+
+        Without pieces there is one run, which has no rows.
+        """
+        if not self:
+            return np.zeros((2, 0), np.int64)
+        return np.ascontiguousarray(np.stack([piece.run_starts for piece in self], axis=1))
+
+    @cached_property
+    def places(self) -> NDArray[np.int64]:
+        """(pieces,) the address of each one's places."""
+        return np.array([piece.addresses[0] for piece in self], np.int64)
+
+    @cached_property
+    def stacks(self) -> list[_Stack]:
+        """For each entry of ``stack_columns(schema)`` where it lies."""
+        numbers = stack_columns(self[0].schema)
+        return [_find_stack(self, at, columns) for at, columns in enumerate(numbers)]
+
+    @cached_property
+    def others(self) -> list[int]:
+        """The numbers of the columns that are not stacked."""
+        return other_columns(self[0].schema)
+
+    @cached_property
+    def masked(self) -> frozenset[int]:
+        """The numbers of the stacked columns that hold nulls somewhere."""
+        return frozenset(chain.from_iterable(piece.validity for piece in self))
+
+
+class _Stack(NamedTuple):
+    """The stacked columns of one width: their numbers, bytes a row, and where each piece's first one
+    begins and how far the next one is."""
+
+    columns: list[int]
+    width: int
+    bases: NDArray[np.int64]
+    strides: NDArray[np.int64]
+
+
+def _find_stack(pieces: Sequence[Piece], at: int, columns: list[int]) -> _Stack:
+    bases = np.array([piece.addresses[1][at] for piece in pieces], np.int64)
+    strides = np.array([piece.stacks[at].strides[0] for piece in pieces], np.int64)
+    return _Stack(columns, row_bytes(pieces[0].stacks[at][0]), bases, strides)
 
 
 def place_rows(
-    pieces: Sequence[Piece], run: int, row_count: int, schema: pa.Schema, pool: BufferPool
+    pieces: Pieces, run: int, row_count: int, schema: pa.Schema, pool: BufferPool
 ) -> pa.RecordBatch:
     """Make one run of the pieces that hold its rows.
 
@@ -60,19 +116,16 @@ def place_rows(
     PlanError
         If Arrow cannot move a column of this type, naming the column.
     """
-    spans = [_Span(piece, int(piece.run_starts[run]), int(piece.run_starts[run + 1])) for piece in pieces]
-    spans = [span for span in spans if span.start < span.stop]
-    places = _Places(spans, row_count, run)
-    if not spans or not schema.names:
+    placing = _Placing(pieces, run, row_count)
+    if not row_count or not schema.names:
         return _without_values(row_count, schema)
-    masked = {number for span in spans for number in span.piece.validity}
     columns: dict[int, pa.Array] = {}
-    for at, numbers in enumerate(stack_columns(schema)):
-        for number, values in zip(numbers, places.place_stack(at, pool), strict=True):
-            valid = _place_mask(spans, number, places.sources) if number in masked else None
+    for at, stack in enumerate(pieces.stacks):
+        for number, values in zip(stack.columns, placing.place_stack(at, stack, pool), strict=True):
+            valid = placing.place_mask(number) if number in pieces.masked else None
             columns[number] = wrap_words(values, schema.field(number).type, valid)
-    for at, number in enumerate(other_columns(schema)):
-        columns[number] = places.place_other(at, schema.field(number).name, pool)
+    for at, number in enumerate(pieces.others):
+        columns[number] = placing.place_other(at, schema.field(number).name, pool)
     return pa.RecordBatch.from_arrays([columns[i] for i in range(len(columns))], schema=schema)
 
 
@@ -88,20 +141,21 @@ class _Span(NamedTuple):
         return slice(self.start, self.stop)
 
 
-class _Places:
-    """Where the rows of a run go; checked when it is made.
+class _Placing:
+    """One run on its way to its places, which are checked when this is made.
 
     Raises
     ------
     WindrowError
-        If the spans do not hold every place of the run exactly once.
+        If the pieces do not hold every place of the run exactly once.
     """
 
-    def __init__(self, spans: list[_Span], row_count: int, run: int) -> None:
-        self._spans = spans
+    def __init__(self, pieces: Pieces, run: int, row_count: int) -> None:
+        self._pieces = pieces
         self._row_count = row_count
-        self._given = [span.piece.places[span.rows] for span in spans]
-        self._counts = np.array([len(given) for given in self._given], np.int64)
+        bounds = pieces.starts[run : run + 2]
+        self._starts: NDArray[np.int64] = bounds[0]
+        self._counts: NDArray[np.int64] = bounds[1] - bounds[0]
         if not self._are_whole():
             raise WindrowError(
                 f"run {run} needs {row_count} places, each once; its pieces hold {self._counts.sum()} others"
@@ -114,8 +168,16 @@ class _Places:
 
     @cached_property
     def _addresses(self) -> NDArray[np.int64]:
-        width = np.dtype(np.uint32).itemsize
-        return np.array([span.piece.addresses[0] + width * span.start for span in self._spans], np.int64)
+        return self._pieces.places + self._starts * _PLACE_BYTES
+
+    @cached_property
+    def _spans(self) -> list[_Span]:
+        bounds = zip(self._pieces, self._starts.tolist(), self._counts.tolist(), strict=True)
+        return [_Span(piece, start, start + count) for piece, start, count in bounds if count]
+
+    @cached_property
+    def _given(self) -> list[NDArray[np.uint32]]:
+        return [span.piece.places[span.rows] for span in self._spans]
 
     @cached_property
     def sources(self) -> NDArray[np.int64]:
@@ -126,29 +188,43 @@ class _Places:
         sources[given[inside]] = np.arange(len(given))[inside]
         return sources
 
-    def place_stack(self, at: int, pool: BufferPool) -> list[PlainRows]:
+    def place_stack(self, at: int, stack: _Stack, pool: BufferPool) -> list[PlainRows]:
         """Each column of a stack in place order, in a buffer of its own."""
-        stacks = [span.piece.stacks[at] for span in self._spans]
-        width = row_bytes(stacks[0][0])
-        outs = [
-            rows_view(memory, width) for memory in pool.take_each(width * self._row_count, len(stacks[0]))
-        ]
+        memory = pool.take_each(stack.width * self._row_count, len(stack.columns))
+        outs = [rows_view(each, stack.width) for each in memory]
         if kernels.LIBRARY is None:
-            parts = [stack[:, span.rows] for stack, span in zip(stacks, self._spans, strict=True)]
+            parts = [span.piece.stacks[at][:, span.rows] for span in self._spans]
             _take_stack(parts, self.sources, outs, pool)
         else:
-            bases = [span.piece.addresses[1][at] + span.start * width for span in self._spans]
-            self._place(bases, [stack.strides[0] for stack in stacks], outs, width, pool)
+            bases = stack.bases + self._starts * stack.width
+            self._place(bases, stack.strides, self._addresses, self._counts, outs, stack.width, pool)
         return outs
 
     def _place(
-        self, bases: list[int], strides: list[int], outs: list[PlainRows], width: int, pool: BufferPool
+        self,
+        bases: NDArray[np.int64],
+        strides: NDArray[np.int64],
+        places: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        outs: list[PlainRows],
+        width: int,
+        pool: BufferPool,
     ) -> None:
         """Let the kernel place the columns of a width, part by part."""
         scratch_bytes = kernels.scratch_bytes(width, self._row_count, len(outs))
         scratch = pool.take(scratch_bytes) if width < _LINE_BYTES else None
-        first, step = np.array(bases, np.int64), np.array(strides, np.int64)
-        kernels.place(first, step, self._addresses, self._counts, scratch, outs)
+        kernels.place(bases, strides, places, counts, scratch, outs)
+
+    def place_mask(self, number: int) -> NDArray[np.uint8]:
+        """Where a stacked column has values (1) and nulls (0), in place order."""
+        given = np.ones(self._row_count, np.uint8)
+        end = 0
+        for span in self._spans:
+            start, end = end, end + span.stop - span.start
+            mask = span.piece.validity.get(number)
+            if mask is not None:
+                given[start:end] = mask[span.rows]
+        return given[self.sources]
 
     def place_other(self, at: int, name: str, pool: BufferPool) -> pa.Array:
         """A column that is no plain memory, in place order."""
@@ -168,8 +244,10 @@ class _Places:
         width = row_bytes(parts[0])
         memory = pool.take(width * self._row_count)
         firsts = zip(parts, self._spans, strict=True)
-        bases = [address_of(part) + span.start * width for part, span in firsts]
-        self._place(bases, [0] * len(bases), [rows_view(memory, width)], width, pool)
+        bases = np.array([address_of(part) + span.start * width for part, span in firsts], np.int64)
+        held = self._counts > 0
+        places, counts = self._addresses[held], self._counts[held]
+        self._place(bases, np.zeros_like(bases), places, counts, [rows_view(memory, width)], width, pool)
         return wrap_list_rows(memory, kind, self._row_count)
 
 
@@ -190,17 +268,6 @@ def _take_stack(
             scratch[:some, start:end] = part[first : first + some]
         for values, out in zip(scratch[:some], outs[first : first + some], strict=True):
             np.take(values, sources, axis=0, out=out, mode="clip")
-
-
-def _place_mask(spans: list[_Span], number: int, sources: NDArray[np.int64]) -> NDArray[np.uint8]:
-    given = np.ones(len(sources), np.uint8)
-    end = 0
-    for span in spans:
-        start, end = end, end + span.stop - span.start
-        mask = span.piece.validity.get(number)
-        if mask is not None:
-            given[start:end] = mask[span.rows]
-    return given[sources]
 
 
 def _without_values(row_count: int, schema: pa.Schema) -> pa.RecordBatch:

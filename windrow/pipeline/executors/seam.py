@@ -16,7 +16,7 @@ from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.stats import RunStats
 from windrow.pipeline.tasks import Task
 from windrow.shuffle.deal import Deal
-from windrow.shuffle.piece import Piece
+from windrow.shuffle.place import Pieces
 from windrow.shuffle.runs import WindowRuns
 
 __all__ = ["EpochFacts", "Executor", "Feed", "Resources", "Session", "TaskRunner", "WindowData"]
@@ -117,7 +117,7 @@ class WindowData:
     """
 
     layout: WindowRuns | None
-    slices: list[list[Piece]]
+    slices: list[Pieces]
     look_out: Sequence[str] = ()
     starts: Sequence[tuple[int, int]] = ()
     damaged: Sequence[int] = ()

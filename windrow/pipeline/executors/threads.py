@@ -33,6 +33,7 @@ from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.state import refuse_seed
 from windrow.pipeline.stats import RunStats
 from windrow.pipeline.tasks import Task, run_task
+from windrow.shuffle.place import Pieces
 
 __all__ = ["ThreadsExecutor"]
 
@@ -265,7 +266,9 @@ class _ThreadsFeed:
                 reply = self._run.driver.poll(self._shard, epoch, window, collector.outputs.keys())
                 collector.add(reply, reply.attempt)
                 if collector.complete:
-                    slices = [list(chain.from_iterable(filter(None, parts))) for parts in collector.slices()]
+                    slices = [
+                        Pieces(chain.from_iterable(filter(None, parts))) for parts in collector.slices()
+                    ]
                     look_out = self._run.driver.take_look_out()
                     return WindowData(collector.layout, slices, look_out, collector.starts, collector.damaged)
                 self._run.changed.wait(_LOOK_SECONDS)
