@@ -114,7 +114,7 @@ def _read_all(shard: Shard) -> tuple[np.ndarray, RunStats]:
 
 
 def test_what_transforms_add_is_told_and_counts_under_the_limit(executor: str, wide: Path) -> None:
-    limit = 700_000_000
+    limit = 600_000_000
     ds = windrow.read_parquet(str(wide), target_block_bytes=1, columns=["key"]).map_batches(_widen)
     pipe = ds.window(bytes_per_window="8MB").random_shuffle_each_window(seed=1)
     pipe = pipe.options(executor=executor, memory_limit=limit)

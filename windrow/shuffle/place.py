@@ -74,8 +74,17 @@ class Pieces(tuple[Piece, ...]):
 
 
 class _Stack(NamedTuple):
-    """The stacked columns of one width: their numbers, bytes a row, and where each piece's first one
-    begins and how far the next one is."""
+    """The stacked columns of one width.
+
+    Attributes
+    ----------
+    columns
+        Their numbers.
+    width
+        Bytes a row of each.
+    bases, strides
+        (pieces,) the address of each piece's first one, and the bytes from one to the next.
+    """
 
     columns: list[int]
     width: int

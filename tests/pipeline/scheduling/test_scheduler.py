@@ -48,6 +48,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
         prefetch_windows=draw(st.integers(0, 3)),
         crosses_epochs=draw(st.booleans()),
         slices=draw(st.sampled_from([1, 2, 8])),
+        exact=draw(st.booleans()),
     )
 
 
@@ -386,6 +387,27 @@ def test_tasks_that_put_out_more_than_expected_raise_what_is_expected_of_the_res
     assert scheduler.held_bytes == 10
     scheduler.handle(Finished(run.work, 5, (20,)), 1.0)
     assert scheduler.held_bytes == 20 + 20
+
+
+@pytest.mark.parametrize(("memory", "first"), [(320, 2), (319, 1)])
+def test_until_one_was_measured_tasks_that_may_grow_are_begun_one_by_one_where_memory_is_short(
+    memory: int, first: int
+) -> None:
+    c = cluster(20, 20, slots=2, memory_bytes=memory, exact=False)
+    c.open(0, 1)
+    assert len(c.running) == first
+    c.finish(c.running[0])
+    assert len(c.running) == 2
+    assert len(c.runs) == 1 + 2
+    run_everything(c)
+    c.read_all({0})
+    c.close_all()
+
+
+def test_what_may_grow_counts_what_grows_beside_it() -> None:
+    c = cluster(20, slots=2, memory_bytes=320, exact=False, beside_bytes=1)
+    c.open(0, 1)
+    assert len(c.running) == 1
 
 
 def test_of_windows_prepared_ahead_the_farthest_makes_room() -> None:

@@ -8,6 +8,9 @@ from windrow.pipeline.scheduling.window import WindowState
 
 __all__ = ["Room"]
 
+# Columns that transforms add, and text that a dictionary holds once, make rows some times as large.
+_UNMEASURED_GROWTH = 16
+
 
 class Room:
     """The memory of a run, as far as it can be known without looking.
@@ -25,7 +28,10 @@ class Room:
     @property
     def limit_bytes(self) -> int:
         """What outputs may hold."""
-        return self._limits.memory_bytes - int(self._limits.beside_bytes * (self.growth - 1))
+        return self._limit_after(self.growth)
+
+    def _limit_after(self, growth: float) -> int:
+        return self._limits.memory_bytes - int(self._limits.beside_bytes * (growth - 1))
 
     @property
     def growth(self) -> float:
@@ -35,6 +41,15 @@ class Room:
     def fits(self, held_bytes: int) -> bool:
         """Whether so much may be held now."""
         return held_bytes <= self.limit_bytes
+
+    def can_grow(self, held_bytes: int) -> bool:
+        """Whether so much may be held now, of which more may come out than is expected.
+
+        Until a task has been measured, what is begun could turn out not to fit, and there is no taking it back.
+        """
+        if self._limits.exact or self._expected_bytes:
+            return True
+        return held_bytes * _UNMEASURED_GROWTH <= self._limit_after(_UNMEASURED_GROWTH)
 
     def measure(self, expected_bytes: int, measured_bytes: int) -> None:
         """Note what a task was expected to put out, and what it did."""

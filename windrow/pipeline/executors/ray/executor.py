@@ -14,6 +14,7 @@ from windrow.pipeline.budgeting import budget_program, overlap_waiting, size_par
 from windrow.pipeline.executors.ray.client import RaySession
 from windrow.pipeline.executors.ray.coordinator import start_coordinator
 from windrow.pipeline.executors.ray.nodes import find_starving, resolve_hints
+from windrow.pipeline.executors.ray.tasks import start_workers
 from windrow.pipeline.executors.seam import Resources, Session
 from windrow.pipeline.program import Program
 
@@ -72,6 +73,8 @@ class RayExecutor:
         program = size_parts(program, resources)
         # what cannot fit is refused here, before anything runs; batches live outside the store
         budget_program(program, resources, 1)
+        blocks = len(program.job.source.blocks.rows)
+        start_workers(min(resources.workers, blocks), spread=resources.nodes > 1)
         coordinator = start_coordinator(program, resources, resolve_hints(hints, program.shards))
         return RaySession(coordinator, program)
 

@@ -20,10 +20,27 @@ from windrow.pipeline.executors.ray.pages import StorePages
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.tasks import Task, TaskContext, TaskReport, run_task
 
-__all__ = ["remove_everywhere", "submit_task"]
+__all__ = ["remove_everywhere", "start_workers", "submit_task"]
 
 # A worker needs the memory of one task's output again for the next one, which may be larger.
 _OUTPUTS_KEPT = 2
+
+
+def start_workers(count: int, *, spread: bool) -> None:
+    """Have so many worker processes started, with their imports done, before there is work for them.
+
+    It takes them as long as the coordinator, and both go on at once.
+    """
+    options = {"scheduling_strategy": "SPREAD"} if spread else {}
+    for _ in range(count):
+        _begin_remote.options(**options).remote()
+
+
+def _begin() -> None:
+    """Nothing: what is wanted is what this module imports."""
+
+
+_begin_remote: Any = ray.remote(num_cpus=1, max_retries=0)(_begin)
 
 
 def submit_task(
