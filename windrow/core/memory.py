@@ -89,10 +89,12 @@ class BufferPool:
         if nbytes == 0:
             return [np.empty(0, np.uint8) for _ in range(count)]
         size = _class_bytes(nbytes)
-        with self._locked():
+        with self._lock:
+            self._take_returned()
             self._in_use_bytes += size * count
             blocks = [self._pop_idle(size) for _ in range(count)]
             self._evict()
+        self._settle_if_free()
         leases: list[_Lease] = []
         try:
             leases.extend(
@@ -152,6 +154,10 @@ class BufferPool:
                 self._lock.release()
 
     def _settle(self) -> None:
+        self._take_returned()
+        self._evict()
+
+    def _take_returned(self) -> None:
         while self._returned:
             block = self._returned.popleft()
             self._returns += 1
@@ -159,7 +165,6 @@ class BufferPool:
             self._in_use_bytes -= size
             self._idle_bytes += size
             self._idle.setdefault(size, deque()).append((self._returns, block))
-        self._evict()
 
     def _evict(self) -> None:
         while self._idle_bytes and self._idle_bytes + self._in_use_bytes + self._beside() > self._limit_bytes:

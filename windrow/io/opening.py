@@ -12,7 +12,7 @@ a file that was replaced before it is known by its size and its footer's digest 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -93,10 +93,10 @@ class BlockFile:
         """Its footer, as it was listed."""
         return self.known.footer
 
-    def fetch(self, ranges: list[tuple[int, int]]) -> None:
-        """Begin to read ranges of a file in a store, and to look at it when they have come."""
+    def fetch(self, groups: Iterable[int], names: Sequence[str]) -> None:
+        """Begin to read columns of row groups of a file in a store, and to look at it when they have come."""
         if self.remote is not None:
-            joined = join_ranges(ranges, self.groups.size_bytes)
+            joined = join_ranges(self.footer.ranges(groups, names), self.groups.size_bytes)
             self.remote.fetch(joined, then=partial(self.files.look, self.groups.path))
 
     def check(self) -> None:

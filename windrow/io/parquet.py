@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -126,9 +127,7 @@ class ParquetReader:
         (groups,) = address.locator
         with open_block(self.files, groups, address.origin) as block:
             with block.mapped_errors():
-                block.fetch(
-                    block.footer.ranges(range(groups.start, groups.stop), self._stored_names(self.schema))
-                )
+                block.fetch(range(groups.start, groups.stop), self._stored_names(self.schema))
                 stored = self._parquet(block)
             for some in _join_groups(stored.metadata, groups):
                 yield _StoredPart(self, stored, block, some)
@@ -158,7 +157,7 @@ class ParquetReader:
     def _read(self, block: BlockFile, schema: pa.Schema) -> pa.Table:
         groups, names = block.groups, self._stored_names(schema)
         numbers = range(groups.start, groups.stop)
-        block.fetch(block.footer.ranges(numbers, names))
+        block.fetch(numbers, names)
         # A name with dots also names a nested field, so this may read more, never less.
         stored = self._parquet(block)
         table = _read_groups(stored, numbers, names)
@@ -181,7 +180,7 @@ class ParquetReader:
             names = self.stored.names if needed is None else [*self._stored_names(self.schema), *needed]
             # those whose statistics say that they hold nothing are not asked for
             kept = [group.id for group in fragment.subset(self.filter, schema=schema).row_groups]
-            block.fetch(block.footer.ranges(kept, names))
+            block.fetch(kept, names)
         table = fragment.to_table(
             schema=schema,
             columns={name: pc.field(name) for name in self._stored_names(self.schema)},
@@ -204,7 +203,7 @@ class _StoredPart:
     block: BlockFile
     numbers: tuple[int, ...]
 
-    @property
+    @cached_property
     def num_rows(self) -> int:
         return _count_rows(self.stored, self.numbers)
 

@@ -124,6 +124,7 @@ class _Stacks:
     ) -> None:
         self._part, self._moving, self._arenas, self._pool, self._pause = part, moving, arenas, pool, pause
         self._decodes = can_scatter(part)
+        self._scratch: NDArray[np.uint8] | None = None
         self._waiting: dict[int, list[int]] = {}
         self.places = {
             number: (stack, place)
@@ -135,7 +136,10 @@ class _Stacks:
         """Move a column, now or with others of its stack."""
         if self._decodes:
             self._pause()
-            if self._moving.decode(self._part, number, self._outs(number), self._pool):
+            if self._scratch is None:
+                widest = max(word_bytes(self._part.schema.field(each).type) for each in self.places)
+                self._scratch = self._pool.take(widest * self._part.num_rows)
+            if self._moving.decode(self._part, number, self._outs(number), self._scratch):
                 return
         stack, _ = self.places[number]
         waiting = self._waiting.setdefault(stack, [])
@@ -256,14 +260,17 @@ class _Grouping:
     # Columns go by way of memory that stays in the cache, even where a piece could be hit
     # directly: scattering there and copying in order writes each of the piece's pages once.
 
-    def decode(self, part: BlockPart, column: int, outs: Sequence[PlainRows], pool: BufferPool) -> bool:
-        """Decode a column straight to each piece; False where the part cannot."""
+    def decode(
+        self, part: BlockPart, column: int, outs: Sequence[PlainRows], scratch: NDArray[np.uint8]
+    ) -> bool:
+        """Decode a column straight to each piece, by way of scratch; False where the part cannot."""
         if self.targets is None or not self._is_compiled or not can_scatter(part):
             return False
-        scratch = pool.take(row_bytes(outs[0]) * len(self.targets))
-        if not part.scatter(column, self.targets, scratch):
+        width = row_bytes(outs[0])
+        rows = scratch[: width * len(self.targets)]
+        if not part.scatter(column, self.targets, rows):
             return False
-        _copy_out(rows_view(scratch, row_bytes(outs[0])), outs)
+        _copy_out(rows_view(rows, width), outs)
         return True
 
     def move(
