@@ -193,9 +193,9 @@ def test_a_file_replaced_while_a_block_is_read(store: Store) -> None:
         return
     source.reader.read(address)
     with opening.open_block(source.files, address.locator[0], address.origin) as block:
-        block.fetch(block.footer.ranges([1], ["x"]))
+        block.fetch([1], ["x"])
         store.put("1.parquet", content(1, 3))
-        block.fetch(block.footer.ranges([1], ["y"]))
+        block.fetch([1], ["y"])
         with pytest.raises(windrow.SourceError, match=r"row group 1: the file has changed since"):
             block.check()
 

@@ -86,6 +86,9 @@ def column_to_numpy(array: pa.Array, *, writable: bool) -> NDArray[Any]:
 def writable_view(array: pa.Array) -> NDArray[Any] | None:
     """The column in its own memory, writable; None where converting it takes more than a look."""
     kind = array.type
+    dtype = _NUMBERS.get(kind.id)
+    if dtype is not None:
+        return _own_memory(array, dtype)
     if isinstance(kind, pa.FixedShapeTensorType):
         whole = not array.storage.null_count and writable_view(_children(array.storage)) is not None
         return _tensors(array, True) if whole else None
@@ -95,7 +98,11 @@ def writable_view(array: pa.Array) -> NDArray[Any] | None:
     if isinstance(kind, pa.BaseExtensionType):
         return writable_view(array.storage)
     dtype = fixed_dtype(kind)
-    if dtype is None or dtype.kind == "b" or array.null_count or array.type.bit_width != 8 * dtype.itemsize:
+    return None if dtype is None else _own_memory(array, dtype)
+
+
+def _own_memory(array: pa.Array, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    if dtype.kind == "b" or array.null_count or array.type.bit_width != 8 * dtype.itemsize:
         return None
     values = _raw(array, dtype)
     return values if values.flags.writeable else None

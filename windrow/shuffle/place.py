@@ -129,10 +129,11 @@ def place_rows(
     if not row_count or not schema.names:
         return _without_values(row_count, schema)
     columns: dict[int, pa.Array] = {}
+    kinds = schema.types
     for at, stack in enumerate(pieces.stacks):
         for number, values in zip(stack.columns, placing.place_stack(at, stack, pool), strict=True):
             valid = placing.place_mask(number) if number in pieces.masked else None
-            columns[number] = wrap_words(values, schema.field(number).type, valid)
+            columns[number] = wrap_words(values, kinds[number], valid)
     for at, number in enumerate(pieces.others):
         columns[number] = placing.place_other(at, schema.field(number).name, pool)
     return pa.RecordBatch.from_arrays([columns[i] for i in range(len(columns))], schema=schema)

@@ -30,6 +30,7 @@ __all__ = [
 # Rows of plain memory: (rows,) words, or (rows, width) bytes.
 PlainRows = NDArray[Any]
 
+_BOOLEAN = pa.bool_().id
 _BY_WIDTH = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
@@ -88,6 +89,8 @@ def wrap_words(values: PlainRows, kind: pa.DataType, valid: NDArray[np.uint8] | 
     """Make a column out of words, without a copy unless it is boolean."""
     if isinstance(kind, pa.BaseExtensionType):
         return kind.wrap_array(wrap_words(values, kind.storage_type, valid))
+    if valid is None and kind.id != _BOOLEAN:
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], null_count=0)
     nulls = 0 if valid is None else len(valid) - int(np.count_nonzero(valid))
     data = pa.py_buffer(pack(values) if pa.types.is_boolean(kind) else values)
     mask = pa.py_buffer(pack(valid)) if valid is not None and nulls else None

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow.core.errors import PlanError, TransformError
-from windrow.pipeline.arrays import column_to_numpy
-from windrow.pipeline.formats import BatchFormat, check_format, convert, separate
+from windrow.pipeline.arrays import column_to_numpy, writable_view
+from windrow.pipeline.formats import BatchFormat, check_format, convert
 from windrow.pipeline.tensors.check import check_names, check_tensor_schema, refuse_nulls
 from windrow.pipeline.tensors.placement import Placement, resolve_placement
 from windrow.pipeline.transforms import function_name
@@ -102,7 +102,9 @@ def to_tensors(batch: pa.RecordBatch, spec: TensorSpec) -> Any:
     if spec.collate_fn is not None:
         return spec.placement.place_all(_collate(batch, spec.collate_fn, spec.batch_format))
     tensors = column_tensors(batch, batch.schema.names)
-    return {name: spec.placement.place(_cast(tensor, name, spec)) for name, tensor in tensors.items()}
+    if spec.dtypes is not None:
+        tensors = {name: _cast(tensor, name, spec) for name, tensor in tensors.items()}
+    return {name: spec.placement.place(tensor) for name, tensor in tensors.items()}
 
 
 def _collate(batch: pa.RecordBatch, collate_fn: Callable[[Any], Any], batch_format: BatchFormat) -> Any:
@@ -118,14 +120,28 @@ def column_tensors(batch: pa.RecordBatch, names: list[str]) -> dict[str, torch.T
     """Convert columns by name, in their own types, in main memory."""
     import torch
 
-    arrays = {}
+    columns, arrays = dict(zip(batch.schema.names, batch.columns, strict=True)), {}
     for name in names:
-        column = batch.column(name)
-        refuse_nulls(column, name)
-        array = column_to_numpy(column, writable=True)
+        column = columns[name]
+        # the interpreter's lock is held here: what is plain memory is looked at once
+        array = writable_view(column)
+        if array is None:
+            refuse_nulls(column, name)
+            array = column_to_numpy(column, writable=True)
         # Arrow data that crossed a process border may begin at any byte.
         arrays[name] = array if array.flags.aligned else array.copy()
-    return {name: torch.from_numpy(array) for name, array in separate(arrays).items()}
+    return _separate({name: torch.from_numpy(array) for name, array in arrays.items()})
+
+
+def _separate(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Copy tensors that begin where an earlier one does, so that writing to one changes one."""
+    taken: set[int] = set()
+    for name, tensor in tensors.items():
+        address = tensor.data_ptr()
+        if address in taken and tensor.numel():
+            tensors[name] = tensor.clone()
+        taken.add(address)
+    return tensors
 
 
 def _cast(tensor: torch.Tensor, name: str, spec: TensorSpec) -> torch.Tensor:
