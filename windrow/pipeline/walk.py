@@ -31,6 +31,8 @@ __all__ = ["Walk"]
 
 # before the run's patience with a silent shard ends, so that what it drops is held by nobody
 _LET_GO_SECONDS = 4.0
+# about what a sleeping thread takes to be on a core again
+_MAKE_WAY_SECONDS = 50e-6
 
 
 class Walk:
@@ -283,6 +285,7 @@ class Walk:
         began = time.time()
         epoch = runs.facts.epoch
         rows = _place(pieces.pop(), run, self._feed.pool)
+        self._make_way()
         uses.used(run.slice)
         rows = rows.slice(run.skip) if run.skip else rows
         if self._after:
@@ -294,8 +297,19 @@ class Walk:
             # whoever asks for these batches is told what is wrong with them; it may ask for others
             with suppress(Exception):
                 converted = convert.call(rows)
+            self._make_way()
         self._spans.append(Span("reduce", epoch, window, began, time.time(), f"shard {self._shard}"))
         return PlacedRun(rows, window, takes_room, converted, convert)
+
+
+    def _make_way(self) -> None:
+        """Let a consumer that computes have the interpreter's lock.
+
+        Who waits for it is not awake again within the microseconds for which many calls give it up,
+        and so waits for the whole time between two kernels, as often as its own operations end then.
+        """
+        if self._pace.computes:
+            time.sleep(_MAKE_WAY_SECONDS)
 
 
 def _place(pieces: Pieces, run: Run, pool: BufferPool) -> pa.RecordBatch:
