@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
+from windrow.pipeline import walk
 from windrow.pipeline.batches import align_runs
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.pace import CoreTime, Pace
@@ -91,6 +92,29 @@ def test_a_computing_consumer_is_left_a_core(tmp_path: Path, monkeypatch: pytest
     assert True in left
     shard.close()
     assert left[-1] is False
+
+
+@pytest.mark.parametrize(("core_seconds", "makes_way"), [(3600.0, True), (0.0, False)])
+def test_placing_makes_way_for_a_consumer_that_computes_and_for_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, core_seconds: float, makes_way: bool
+) -> None:
+    pq.write_table(pa.table({"x": np.arange(60_000)}), tmp_path / "x.parquet", row_group_size=1000)
+    slept: list[float] = []
+    sleep = time.sleep
+
+    def note_slept(seconds: float) -> None:
+        slept.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", note_slept)
+    monkeypatch.setattr(CoreTime, "seconds", lambda core: core_seconds)
+    ds = windrow.read_parquet(tmp_path, target_block_bytes=1).window(blocks_per_window=6)
+    pipe = ds.repeat(2).random_shuffle_each_window(seed=3).options(executor="threads", progress=False)
+    with pipe.iterator() as shard:
+        for epoch in shard.iter_epochs():
+            for _ in epoch.iter_batches(batch_size=1000):
+                pass
+    assert (walk._MAKE_WAY_SECONDS in slept) == makes_way
 
 
 def test_a_run_of_whole_batches_is_handed_on_itself() -> None:
