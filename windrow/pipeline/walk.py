@@ -301,7 +301,6 @@ class Walk:
         self._spans.append(Span("reduce", epoch, window, began, time.time(), f"shard {self._shard}"))
         return PlacedRun(rows, window, takes_room, converted, convert)
 
-
     def _make_way(self) -> None:
         """Let a consumer that computes have the interpreter's lock.
 
