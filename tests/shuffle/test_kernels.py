@@ -110,9 +110,10 @@ def test_grouping_and_placing(data: st.DataObject) -> None:
         pieces = group_rows(table, None, runs, places, slice_starts, pool)
         placed: list[object] = []
         for piece, first in zip(pieces, slice_starts, strict=False):
+            of_slice = Pieces([piece])
             for run in range(len(piece.run_starts) - 1):
                 count = int((runs == first + run).sum())
-                placed.append(place_rows(Pieces([piece]), run, count, table.schema, pool).to_pylist())
+                placed.append(place_rows(of_slice, run, count, table.schema, pool).to_pylist())
         return pieces, placed
 
     compiled, compiled_rows = both()

@@ -77,10 +77,10 @@ def test_rows_arrive_where_their_positions_say(data: st.DataObject) -> None:
 
     schema = tables[0].schema
     for k in range(slice_count):
+        of_slice = Pieces(of_block[k] for of_block in pieces)
         for run in range(slice_starts[k], slice_starts[k + 1]):
             expected = [cells_at[p] for p in range(run_starts[run], run_starts[run + 1])]
-            of_slice = [of_block[k] for of_block in pieces]
-            batch = place_rows(Pieces(of_slice), run - slice_starts[k], len(expected), schema, pool)
+            batch = place_rows(of_slice, run - slice_starts[k], len(expected), schema, pool)
             batch.validate(full=True)
             assert batch.schema.equals(schema, check_metadata=True)
             assert batch.num_rows == len(expected)

@@ -118,6 +118,7 @@ class Driver:
             slices=budget.slices,
             patience_seconds=PATIENCE_SECONDS,
             beside_bytes=budget.beside_bytes,
+            blocks_bytes=budget.blocks_bytes if budget.shared else 0,
             exact=budget.exact,
         )
         self._scheduler = Scheduler(limits, self._shape)

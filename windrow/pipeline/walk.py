@@ -285,8 +285,8 @@ class Walk:
         began = time.time()
         epoch = runs.facts.epoch
         rows = _place(pieces.pop(), run, self._feed.pool)
-        self._make_way()
         uses.used(run.slice)
+        self._make_way()
         rows = rows.slice(run.skip) if run.skip else rows
         if self._after:
             origin = f"epoch {epoch}, window {window}, rows from place {run.place} of shard {self._shard}"

@@ -36,6 +36,8 @@ __all__ = ["group_rows"]
 _SCATTER_WIDTHS = (8, 16)
 # about a millisecond's work, of C or of Python
 _TOGETHER_BYTES, _TOGETHER_COPIES = 4 << 20, 128
+# no part decodes wider words to where rows go
+_DECODED_BYTES = 8
 
 RunIds = NDArray[np.uint16 | np.uint32]
 
@@ -124,22 +126,21 @@ class _Stacks:
     ) -> None:
         self._part, self._moving, self._arenas, self._pool, self._pause = part, moving, arenas, pool, pause
         self._decodes = can_scatter(part)
-        self._scratch: NDArray[np.uint8] | None = None
         self._waiting: dict[int, list[int]] = {}
+        stacked = stack_columns(part.schema)
         self.places = {
             number: (stack, place)
-            for stack, numbers in enumerate(stack_columns(part.schema))
+            for stack, numbers in enumerate(stacked)
             for place, number in enumerate(numbers)
         }
+        self._widths = [word_bytes(part.schema.field(numbers[0]).type) for numbers in stacked]
+        self._scratch: NDArray[np.uint8] | None = None
 
     def add(self, number: int) -> None:
         """Move a column, now or with others of its stack."""
         if self._decodes:
             self._pause()
-            if self._scratch is None:
-                widest = max(word_bytes(self._part.schema.field(each).type) for each in self.places)
-                self._scratch = self._pool.take(widest * self._part.num_rows)
-            if self._moving.decode(self._part, number, self._outs(number), self._scratch):
+            if self._decode(number):
                 return
         stack, _ = self.places[number]
         waiting = self._waiting.setdefault(stack, [])
@@ -149,8 +150,19 @@ class _Stacks:
         if self._decodes or size_bytes >= _TOGETHER_BYTES or copies >= _TOGETHER_COPIES:
             self._move(self._waiting.pop(stack))
 
+    def _decode(self, number: int) -> bool:
+        stack, _ = self.places[number]
+        if not self._moving.is_compiled or self._widths[stack] > _DECODED_BYTES:
+            return False
+        if self._scratch is None:
+            # once for all columns
+            widest = max(width for width in self._widths if width <= _DECODED_BYTES)
+            self._scratch = self._pool.take(widest * self._part.num_rows)
+        return self._moving.decode(self._part, number, self._outs(number), self._scratch)
+
     def finish(self) -> None:
         """Move what has waited for others."""
+        self._scratch = None
         for numbers in self._waiting.values():
             self._move(numbers)
 
@@ -242,7 +254,7 @@ class _Grouping:
         return [order[start:end] for start, end in pairwise(ends)]
 
     @property
-    def _is_compiled(self) -> bool:
+    def is_compiled(self) -> bool:
         """Whether the targets are numbered for the kernels; more rows than these count are NumPy's."""
         return self.targets is not None and self.targets.dtype == np.uint32
 
@@ -264,7 +276,7 @@ class _Grouping:
         self, part: BlockPart, column: int, outs: Sequence[PlainRows], scratch: NDArray[np.uint8]
     ) -> bool:
         """Decode a column straight to each piece, by way of scratch; False where the part cannot."""
-        if self.targets is None or not self._is_compiled or not can_scatter(part):
+        if self.targets is None or not self.is_compiled or not can_scatter(part):
             return False
         width = row_bytes(outs[0])
         rows = scratch[: width * len(self.targets)]
@@ -277,7 +289,7 @@ class _Grouping:
         self, columns: Sequence[PlainRows], outs: Sequence[Sequence[PlainRows]], pool: BufferPool
     ) -> None:
         """Write columns of one width to each piece, the faster way; ``outs`` has the pieces of each."""
-        if self.targets is not None and self._is_compiled:
+        if self.targets is not None and self.is_compiled:
             scratch = pool.take(kernels.scratch_bytes(row_bytes(columns[0]), len(columns[0]), len(columns)))
             kernels.group_columns(
                 [np.ascontiguousarray(values) for values in columns], self.targets, scratch, outs
@@ -296,7 +308,7 @@ class _Grouping:
         ends = np.cumsum([0, *self.piece_rows]).tolist()
         for at, (start, end) in enumerate(pairwise(ends)):
             moved = None
-            if self.targets is not None and self._is_compiled and can_move_text(column.type):
+            if self.targets is not None and self.is_compiled and can_move_text(column.type):
                 moved = move_text([column], [self.targets], slice(start, end), pool)
             yield move_column(column, self.parts[at], name, pool) if moved is None else moved
 

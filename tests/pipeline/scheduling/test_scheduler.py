@@ -404,10 +404,28 @@ def test_until_one_was_measured_tasks_that_may_grow_are_begun_one_by_one_where_m
     c.close_all()
 
 
-def test_what_may_grow_counts_what_grows_beside_it() -> None:
-    c = cluster(20, slots=2, memory_bytes=320, exact=False, beside_bytes=1)
+@pytest.mark.parametrize(("beside", "blocks", "begun"), [(1, 0, 1), (0, 0, 2), (4, 4, 1), (4, 3, 1)])
+def test_what_may_grow_counts_what_grows_beside_it(beside: int, blocks: int, begun: int) -> None:
+    c = cluster(20, slots=2, memory_bytes=320, exact=False, beside_bytes=beside, blocks_bytes=blocks)
     c.open(0, 1)
-    assert len(c.running) == 1
+    assert len(c.running) == begun
+
+
+@pytest.mark.parametrize(("memory", "begun"), [(350, 2), (349, 1)])
+def test_of_what_grows_beside_it_a_block_counts_for_each_task_that_runs(memory: int, begun: int) -> None:
+    # two tasks of 10 that grow sixteenfold, and two of four blocks of 1 that grow by fifteen
+    c = cluster(20, slots=4, memory_bytes=memory, exact=False, beside_bytes=4, blocks_bytes=4)
+    c.open(0, 1)
+    assert len(c.running) == begun
+
+
+def test_a_task_that_puts_out_nothing_tells_nothing_of_growth() -> None:
+    c = cluster(30, parts=3, slots=3, memory_bytes=100, exact=False)
+    c.open(0, 1)
+    (first,) = c.running
+    for instruction in c.scheduler.handle(Finished(first, 5, (0,)), c.now):
+        assert isinstance(instruction, Run)
+    assert c.scheduler.running == 1
 
 
 def test_of_windows_prepared_ahead_the_farthest_makes_room() -> None:

@@ -130,6 +130,8 @@ class Limits:
     beside_bytes
         What else is expected to be held under the same limit, beside ``memory_bytes``: where
         outputs turn out larger than expected it grows with them, and leaves them less.
+    blocks_bytes
+        Of ``beside_bytes`` a block in each slot, which is there while a task runs.
     exact
         Whether what tasks put out is known, and not only expected.
     """
@@ -144,6 +146,7 @@ class Limits:
     slices: int
     patience_seconds: float
     beside_bytes: int = 0
+    blocks_bytes: int = 0
     exact: bool = True
 
 

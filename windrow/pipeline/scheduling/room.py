@@ -28,10 +28,7 @@ class Room:
     @property
     def limit_bytes(self) -> int:
         """What outputs may hold."""
-        return self._limit_after(self.growth)
-
-    def _limit_after(self, growth: float) -> int:
-        return self._limits.memory_bytes - int(self._limits.beside_bytes * (growth - 1))
+        return self._limits.memory_bytes - int(self._limits.beside_bytes * (self.growth - 1))
 
     @property
     def growth(self) -> float:
@@ -42,14 +39,18 @@ class Room:
         """Whether so much may be held now."""
         return held_bytes <= self.limit_bytes
 
-    def can_grow(self, held_bytes: int) -> bool:
-        """Whether so much may be held now, of which more may come out than is expected.
+    def can_grow(self, held_bytes: int, tasks: int) -> bool:
+        """Whether so many tasks may hold so much, of which more may come out than is expected.
 
-        Until a task has been measured, what is begun could turn out not to fit, and there is no taking it back.
+        Until one that puts out anything has been measured, what is begun could turn out not to fit, and
+        there is no taking it back.
         """
-        if self._limits.exact or self._expected_bytes:
+        limits = self._limits
+        if limits.exact or self._measured_bytes:
             return True
-        return held_bytes * _UNMEASURED_GROWTH <= self._limit_after(_UNMEASURED_GROWTH)
+        idle_bytes = limits.blocks_bytes * (limits.slots - tasks) // limits.slots
+        beside = (limits.beside_bytes - idle_bytes) * (_UNMEASURED_GROWTH - 1)
+        return held_bytes * _UNMEASURED_GROWTH + beside <= limits.memory_bytes
 
     def measure(self, expected_bytes: int, measured_bytes: int) -> None:
         """Note what a task was expected to put out, and what it did."""

@@ -265,7 +265,7 @@ class Scheduler:
                 if free <= 0:
                     return
                 size_bytes = self._room.expect(expected_bytes)
-                if self.running and not self._room.can_grow(self.held_bytes + size_bytes):
+                if self.running and not self._room.can_grow(self.held_bytes + size_bytes, self.running + 1):
                     return
                 # what does not fit holds up all that comes later, except what adds nothing
                 blocked = blocked or not self._find_room(window, size_bytes, urgent, now)

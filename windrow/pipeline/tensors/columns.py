@@ -120,9 +120,9 @@ def column_tensors(batch: pa.RecordBatch, names: list[str]) -> dict[str, torch.T
     """Convert columns by name, in their own types, in main memory."""
     import torch
 
-    columns, arrays = dict(zip(batch.schema.names, batch.columns, strict=True)), {}
-    for name in names:
-        column = columns[name]
+    everything = names == batch.schema.names
+    columns, arrays = batch.columns if everything else [batch.column(name) for name in names], {}
+    for name, column in zip(names, columns, strict=True):
         # the interpreter's lock is held here: what is plain memory is looked at once
         array = writable_view(column)
         if array is None:

@@ -73,9 +73,10 @@ class RayExecutor:
         program = size_parts(program, resources)
         # what cannot fit is refused here, before anything runs; batches live outside the store
         budget_program(program, resources, 1)
+        nodes = resolve_hints(hints, program.shards)
         blocks = len(program.job.source.blocks.rows)
         start_workers(min(resources.workers, blocks), spread=resources.nodes > 1)
-        coordinator = start_coordinator(program, resources, resolve_hints(hints, program.shards))
+        coordinator = start_coordinator(program, resources, nodes)
         return RaySession(coordinator, program)
 
 

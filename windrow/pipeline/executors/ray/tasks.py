@@ -27,20 +27,22 @@ _OUTPUTS_KEPT = 2
 
 
 def start_workers(count: int, *, spread: bool) -> None:
-    """Have so many worker processes started, with their imports done, before there is work for them.
+    """Ask for so many worker processes, with their imports done, before there is work for them.
 
-    It takes them as long as the coordinator, and both go on at once.
+    It takes them as long as the coordinator, and both go on at once. They ask for no CPU: no one
+    must find all of them taken, or wait for one, for what does nothing.
     """
-    options = {"scheduling_strategy": "SPREAD"} if spread else {}
+    # named, or Ray would put them into the caller's placement group, where there may be no room
+    strategy = "SPREAD" if spread else "DEFAULT"
     for _ in range(count):
-        _begin_remote.options(**options).remote()
+        _begin_remote.options(scheduling_strategy=strategy).remote()
 
 
 def _begin() -> None:
     """Nothing: what is wanted is what this module imports."""
 
 
-_begin_remote: Any = ray.remote(num_cpus=1, max_retries=0)(_begin)
+_begin_remote: Any = ray.remote(num_cpus=0, max_retries=0)(_begin)
 
 
 def submit_task(
