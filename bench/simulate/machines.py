@@ -120,7 +120,7 @@ class Machines:
             self._free[node] -= 1
             seconds = self._scenario.task_seconds * self._world.between(0.1, 2.0)
             late = max(map(self._awaits, job.inputs), default=0.0)
-            if late and job.task.found and self._world.happens(0.5):
+            if late and job.task.found and self._world.happens(0.8):
                 # Ray does not make them again
                 self._free[node] += 1
                 self._world.fault("kept block lost", *_key(job.task))
