@@ -209,6 +209,37 @@ def test_a_window_of_the_next_epoch_is_given_before_that_is_opened() -> None:
     assert ask(coordination, request(0, epoch=1), Place(1, 0), (1, 0), "", NONE) == ahead
 
 
+@pytest.mark.parametrize("heard_first", ["how far it has come", "a question"])
+def test_calls_that_overtake_the_opening_of_the_next_epoch_bring_none_of_it_back(heard_first: str) -> None:
+    """Ray does not keep the order of calls of an actor like this."""
+    host = Host()
+    coordination = make(host, replace(CASE, epochs=2, shards=1, cut=WindowCut(), prefetch_windows=1))
+    coordination.open_epoch(request(0))
+    host.finish()
+    coordination.reached(0, "first", Place(0, 1))
+    host.finish()
+    assert coordination.run_stats(spans=False).windows_ready == {(1, 0): 1.0}
+    opening = request(0, epoch=1, goes_on=True)
+    if heard_first == "a question":
+        assert parts(ask(coordination, opening, Place(0, 1), (1, 0), "", NONE)) == set(range(6))
+    coordination.reached(0, "first", Place(1, 1))
+    facts = coordination.open_epoch(opening)
+    assert isinstance(facts, EpochFacts)
+    assert (facts.epoch, facts.total) == (1, 60)
+    assert host.tasks == []
+    assert coordination.run_stats(spans=False).windows_ready == {}
+
+
+def test_what_overtakes_the_opening_of_another_reader_is_not_taken_for_its_own() -> None:
+    host = Host()
+    coordination = make(host, replace(CASE, epochs=2, shards=1, cut=WindowCut(), prefetch_windows=1))
+    coordination.open_epoch(request(0))
+    coordination.reached(0, "first", Place(1, 1))
+    assert isinstance(coordination.open_epoch(request(0, "second", epoch=1)), EpochFacts)
+    host.finish()
+    assert parts(ask(coordination, request(0, "second", epoch=1), Place(1, 0), (1, 0), "", NONE))
+
+
 def test_a_coordinator_that_begins_anew_may_hear_of_epochs_in_any_order() -> None:
     host = Host(restarted=True)
     coordination = make(host, replace(CASE, epochs=2))

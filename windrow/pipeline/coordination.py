@@ -85,6 +85,8 @@ class Coordination:
         self._opened: dict[int, OpenRequest] = {}
         # how far each shard is, as the present driver has been told
         self._served: dict[int, Place] = {}
+        # by shard, the token of a reader and how far it is in an epoch that it has not been heard to open
+        self._early: dict[int, tuple[str, Place]] = {}
         self._closed: dict[int, set[str]] = {}
         # by token, the epoch that another reader of its shard has begun since
         self._replaced: dict[str, int] = {}
@@ -143,6 +145,10 @@ class Coordination:
         """A shard needs nothing before ``place`` any more; returns whether that is of interest."""
         opened = self._opened.get(shard)
         if self._driver is None or opened is None or opened.token != token:
+            return False
+        if place.epoch > opened.cursor.epoch:
+            # it has overtaken the opening, which would else bring back what has been let go
+            self._early[shard] = (token, place)
             return False
         self._tell(self._driver, shard, place)
         return True
@@ -203,13 +209,19 @@ class Coordination:
 
     def _open(self, request: OpenRequest) -> EpochFacts:
         opened = self._opened.get(request.shard)
-        if opened is not None and opened.token == request.token and opened.number > request.number:
+        number = opened.number if opened is not None and opened.token == request.token else -1
+        if opened is not None and number > request.number:
             # a call that was made again, whose answer nobody waits for any more
             raise PlanError(f"shard {request.shard} has opened epoch {opened.cursor.epoch} since")
         if request.token in self._closed.get(request.shard, ()):
             raise PlanError(f"shard {request.shard} has been closed since")
         if request.goes_on:
             self._refuse_replaced(request)
+        if self._driver is not None and request.shard in self._served and number == request.number:
+            # a question about the epoch has been heard before its opening
+            return self._driver.describe_epoch(
+                request.cursor, request.batch_rows, drop_last=request.drop_last
+            )
         self._adopt_seed(request)
         look_out = () if self._driver is not None else self._host.look_out()
         driver = self._drive(request.batch_rows)
@@ -220,6 +232,9 @@ class Coordination:
         self._note_replaced(request)
         self._opened[request.shard] = request
         self._served[request.shard] = Place(request.cursor.epoch, request.cursor.window)
+        token, place = self._early.pop(request.shard, ("", Place(0, 0)))
+        if token == request.token and place.epoch == request.cursor.epoch:
+            self._tell(driver, request.shard, place)
         return replace(facts, look_out=(*look_out, *facts.look_out))
 
     def _adopt_seed(self, request: OpenRequest) -> None:

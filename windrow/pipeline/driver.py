@@ -151,11 +151,15 @@ class Driver:
         if opened is None:
             self._uncounted[cursor.epoch] = deal
             self._note_left_out()
+        return self.describe_epoch(cursor, batch_rows, drop_last=drop_last)
+
+    def describe_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
+        """What is known of an epoch that a shard has opened."""
         return EpochFacts(
             epoch=cursor.epoch,
             first_window=cursor.window,
             windows=self._program.plan(cursor.epoch).windows,
-            deal=rest,
+            deal=self._program.deal(batch_rows, drop_last=drop_last, start_row=cursor.row),
             run_rows=self._program.run_rows(batch_rows),
             total=self._total(cursor.epoch),
             look_out=self.take_look_out(),
