@@ -355,7 +355,8 @@ def test_a_store_is_asked_for_ranges_only(monkeypatch: pytest.MonkeyPatch) -> No
     store = Store()
     store.pipe("/csv/a.csv", b"x,y,z\n" + row * (4 * size // len(row)))
     source: Any = windrow.read_csv("/csv/a.csv", filesystem=store, target_block_bytes=size)._chain.source
-    assert asked[0] == (0, 2**18), "the beginning"
+    # ranges are asked for side by side
+    assert min(asked) == (0, 2**18), "the beginning"
     assert sum(end - start for start, end in asked) < 2**18 + 2**15
     asked.clear()
     assert source.reader.read(source.addresses([2])[0]).num_rows in (size // len(row), size // len(row) + 1)
