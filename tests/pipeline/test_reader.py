@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,7 @@ import pytest
 import windrow
 from windrow.pipeline import walk
 from windrow.pipeline.batches import align_runs
+from windrow.pipeline.executors.threads import _ThreadsFeed
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.pace import CoreTime, Pace
 
@@ -29,14 +32,42 @@ def test_a_consumer_that_works_is_served_first_and_one_that_only_waits_is_not() 
     pace = Pace()
     for _ in range(10):
         note(pace, worked=0.1, waited=1.0)
+    assert pace.works, "in the first window all are"
+    pace.begin()
+    assert not pace.works
+    for _ in range(10):
+        note(pace, worked=0.1, waited=1.0)
     assert not pace.works
     for _ in range(10):
         note(pace, worked=1.0, waited=0.1)
     assert pace.works
 
 
+def test_runs_of_the_first_window_go_before_what_is_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa.table({"x": np.arange(300)}), tmp_path / "x.parquet", row_group_size=100)
+    ds = windrow.read_parquet(str(tmp_path), target_block_bytes=1).window(blocks_per_window=1)
+    served: list[bool] = []
+    submit = _ThreadsFeed.submit
+
+    def note_served(feed: _ThreadsFeed, place: Callable[[], Any], pace: Pace) -> Any:
+        # who only waits is not served first for its own sake
+        for _ in range(10):
+            note(pace, worked=0.1, waited=1.0)
+        served.append(pace.works)
+        return submit(feed, place, pace)
+
+    monkeypatch.setattr(_ThreadsFeed, "submit", note_served)
+    with ds.repeat(2).options(executor="threads").iterator() as shard:
+        for _ in range(2):
+            assert sum(len(batch["x"]) for batch in shard.iter_batches(100)) == 300
+    assert served == [True, False, False] + [False] * 3
+
+
 def test_a_hiccup_changes_nothing() -> None:
     pace = Pace()
+    pace.begin()
     for _ in range(10):
         note(pace, worked=1.0, waited=0.1)
     note(pace, worked=0.1, waited=60.0)
@@ -45,6 +76,7 @@ def test_a_hiccup_changes_nothing() -> None:
 
 def test_a_consumer_computes_while_it_keeps_a_core_busy_and_hardly_waits() -> None:
     pace = Pace()
+    pace.begin()
     assert not pace.computes
     for _ in range(10):
         note(pace, worked=1.0, waited=0.02, computed=0.98)

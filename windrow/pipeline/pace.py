@@ -15,10 +15,12 @@ _NEARLY_ALL = 0.9
 class Pace:
     """Whether the consumer mostly works, rather than waits.
 
-    To serve one first that takes all that it can get only puts off the next window.
+    To serve one first that takes all that it can get only puts off the next window, which does
+    not matter in the first one: the sooner it has been passed, the sooner there are two in turn.
     """
 
     def __init__(self) -> None:
+        self._has_begun = False
         self._worked = self._waited = self._computed = 0.0
         self._run_worked = self._run_waited = self._run_computed = 0.0
 
@@ -38,10 +40,14 @@ class Pace:
         waited = min(waited, _LONGEST_WAIT * self._worked)
         self._waited += (waited - self._waited) * _PACE_WEIGHT
 
+    def begin(self) -> None:
+        """The first window has been handed out."""
+        self._has_begun = True
+
     @property
     def works(self) -> bool:
-        """Whether it worked for most of the time, of late."""
-        return self._worked > 2 * self._waited
+        """Whether it worked for most of the time, of late; who has not come to a second window is taken to."""
+        return not self._has_begun or self._worked > 2 * self._waited
 
     @property
     def computes(self) -> bool:

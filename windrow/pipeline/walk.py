@@ -210,6 +210,7 @@ class Walk:
             handed = self._hand_out(runs, window, data, data.layout, handed, stash)
             if self._stopped.is_set():
                 return False
+        self._pace.begin()
         return True
 
     def _hand_out(

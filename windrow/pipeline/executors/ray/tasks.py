@@ -16,6 +16,7 @@ from windrow.core.errors import TransformError
 from windrow.core.memory import BufferPool
 from windrow.pipeline.cache.disk import DiskCache
 from windrow.pipeline.cache.reader import Tables
+from windrow.pipeline.executors.ray.niceness import giving_way
 from windrow.pipeline.executors.ray.pages import StorePages
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.tasks import Task, TaskContext, TaskReport, run_task
@@ -92,8 +93,9 @@ def _run(holder: list[ray.ObjectRef[Any]], task: Task, tables: list[pa.Table] | 
     outputs = len(task.ordering.layouts) * task.ordering.layouts[0].slices if task.ordering else 1
     try:
         kept = _keep(holder[0])
-        _store_pages().map_ahead()
-        report, output, blocks = run_task(kept.context, task, tables, kept.pool, cached)
+        with giving_way():
+            _store_pages().map_ahead()
+            report, output, blocks = run_task(kept.context, task, tables, kept.pool, cached)
         kept.make_fit(sum(report.slice_bytes))
     except Exception as error:
         failed: list[Any] = [

@@ -1,0 +1,49 @@
+"""Work that gives way: what prepares later windows leaves the cores to trainers that want them now."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+__all__ = ["giving_way"]
+
+# The last step there is, from the 15 that Ray gives its workers: trainers then get over two thirds
+# of a core that both want.
+_NICER, _NICEST = 4, 19
+
+
+@contextmanager
+def giving_way() -> Iterator[None]:
+    """Let this thread have a core after those of trainers, where that can be undone.
+
+    Some may not take back what they have given up; there nothing is done, for the
+    process may run other people's tasks later.
+    """
+    if sys.platform != "linux" or not _can_take_back():
+        yield
+        return
+    # a thread has a niceness of its own there, whatever POSIX says
+    thread = threading.get_native_id()
+    before = os.getpriority(os.PRIO_PROCESS, thread)
+    os.setpriority(os.PRIO_PROCESS, thread, min(before + _NICER, _NICEST))
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, thread, before)
+
+
+@cache
+def _can_take_back() -> bool:
+    """Whether this process may make a thread less nice than it is, which is tried and undone."""
+    thread = threading.get_native_id()
+    before = os.getpriority(os.PRIO_PROCESS, thread)
+    try:
+        os.setpriority(os.PRIO_PROCESS, thread, before - 1)
+        os.setpriority(os.PRIO_PROCESS, thread, before)
+    except PermissionError:
+        return False
+    return True
