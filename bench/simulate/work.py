@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from bench.simulate.scenario import Dataset
 from windrow.pipeline.tasks import Task
-from windrow.shuffle.runs import Run, assign_all
+from windrow.shuffle.destinations import Destinations
+from windrow.shuffle.runs import Run
 
 if TYPE_CHECKING:
     from bench.simulate.world import World
@@ -59,8 +60,9 @@ def map_rows(dataset: Dataset, task: Task) -> list[list[Piece]]:
     rows = [row for block in task.blocks for row in range(dataset.firsts[block], dataset.firsts[block + 1])]
     first = ordering.offsets[0]
     epoch_rows = ordering.order.epoch_rows(first, first + len(rows))
-    sources, runs, places, slice_starts = assign_all(ordering.layouts, epoch_rows)
-    starts = slice_starts.tolist()
+    destinations = Destinations(ordering.layouts)
+    sources, runs, places = destinations.assign(epoch_rows)
+    starts = destinations.slice_starts.tolist()
     pieces: list[Piece] = [{} for _ in pairwise(starts)]
     entries = range(len(rows)) if sources is None else sources.tolist()
     for source, run, place in zip(entries, runs.tolist(), places.tolist(), strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 
 from tests.laws.reference import deal_list
 from tests.shuffle.test_deal import DEALS
+from tests.shuffle.test_kernels import without_library
 from windrow.shuffle.deal import Deal
+from windrow.shuffle.destinations import Destinations
 from windrow.shuffle.runs import WindowRuns
 
 
@@ -33,7 +36,7 @@ def rebuild(layout: WindowRuns, rows: np.ndarray, streams: list[dict[int, int]])
     ends = np.flatnonzero(np.arange(1, len(rows) + 1) % 7 == 0)  # tasks of seven rows
     entries: list[tuple[int, int, int]] = []
     for part in np.split(rows, ends):
-        sources, runs, places = layout.assign(part.copy())
+        sources, runs, places = Destinations([layout]).assign(part.copy())
         assert places.dtype == np.uint32
         assert runs.dtype in (np.uint16, np.uint32)
         of = part if sources is None else part[sources]
@@ -113,9 +116,50 @@ def test_runs_are_whole_batches_in_order_of_slices(
                 assert all(run.rows > 0 for run in runs)
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+@given(epochs(), st.integers(1, 3), st.integers(1, 8), st.booleans())
+def test_several_destinations_at_once_are_each_by_itself(
+    compiled: bool,
+    epoch: tuple[Deal, int, list[int], list[tuple[int, ...]]],
+    batches_per_run: int,
+    slices: int,
+    counted: bool,
+) -> None:
+    deal, total, borders, destinations = epoch
+    full_rows = deal.start_row + deal.full_steps(total) * deal.step_rows
+    with nullcontext() if compiled else without_library():
+        for first, stop in pairwise(borders):
+            known = None if not counted and stop <= full_rows else total
+            rest = first, stop, known
+            layouts = [
+                WindowRuns(deal, *rest, shards, batches_per_run * deal.batch_rows, slices)
+                for shards in destinations
+            ]
+            rows = np.arange(first, stop)[::-1]
+            together = Destinations(layouts)
+            expected, end = set[tuple[int, int, int]](), 0
+            for layout in layouts:
+                with without_library():
+                    entries = assigned(Destinations([layout]), rows)
+                expected |= {(source, run + end, place) for source, run, place in entries}
+                end += int(layout.slice_starts[-1])
+            assert together.slice_starts[-1] == end
+            assert assigned(together, rows) == expected
+
+
+def assigned(destinations: Destinations, rows: np.ndarray) -> set[tuple[int, int, int]]:
+    """(source, run, place) of all entries but those left out."""
+    sources, runs, places = destinations.assign(rows)
+    of = range(len(rows)) if sources is None else sources.tolist()
+    entries = list(zip(of, runs.tolist(), places.tolist(), strict=True))
+    kept = [entry for entry in entries if entry[1] < destinations.slice_starts[-1]]
+    assert len(kept) == len(set(kept))
+    return set(kept)
+
+
 def test_many_runs_take_wide_ids() -> None:
     layout = WindowRuns(Deal(2, 1), 0, 70_000, 70_000, (0, 1), 1, 3)
-    _, runs, places = layout.assign(np.arange(70_000))
+    _, runs, places = Destinations([layout]).assign(np.arange(70_000))
     assert runs.dtype == np.uint32
     assert sorted(runs.tolist()) == list(range(70_000))
     assert not places.any()

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
 from windrow.core.memory import BufferPool
@@ -23,10 +25,11 @@ from windrow.pipeline.cache.reader import CacheReport, CachingReader, Tables
 from windrow.pipeline.damage import Damage, find_damage, late_damage
 from windrow.pipeline.scheduling.events import Work
 from windrow.pipeline.transforms import MapBatches, apply_maps, check_schema
+from windrow.shuffle.destinations import Destinations
 from windrow.shuffle.group import group_rows
 from windrow.shuffle.order import WindowOrder
 from windrow.shuffle.piece import Piece
-from windrow.shuffle.runs import WindowRuns, assign_all
+from windrow.shuffle.runs import WindowRuns
 
 __all__ = ["MapOutput", "Ordering", "Task", "TaskContext", "TaskReport", "run_task"]
 
@@ -178,16 +181,19 @@ def run_task(
     seen = _Seen()
     kept: list[pa.Table] = []
     layouts = ordering.layouts if ordering else ()
+    destinations = Destinations(layouts) if ordering else None
     output: MapOutput = [[[] for _ in range(layout.slices)] for layout in layouts]
     with late_damage() if context.skips_damaged else nullcontext():
         for at, parts in enumerate(_blocks(context, task, tables, reader, seen)):
             block_rows = 0
             for part in parts:
                 seen.add(part, task.addresses[at].origin)
-                if ordering is None:
+                if ordering is None or destinations is None:
                     kept.append(part)
                 elif part.num_rows:
-                    _group_part(part, ordering, ordering.offsets[at] + block_rows, output, pool, between)
+                    first = ordering.offsets[at] + block_rows
+                    epoch_rows = ordering.order.epoch_rows(first, first + part.num_rows)
+                    _group_part(part, epoch_rows, destinations, output, pool, between)
                 block_rows += part.num_rows
             _check_rows(task, at, block_rows)
             seen.rows.append(block_rows)
@@ -260,15 +266,14 @@ def _check_rows(task: Task, at: int, rows: int) -> None:
 
 def _group_part(
     part: BlockPart,
-    ordering: Ordering,
-    first: int,
+    epoch_rows: NDArray[np.int64],
+    destinations: Destinations,
     output: MapOutput,
     pool: BufferPool,
     between: Callable[[], None],
 ) -> None:
-    epoch_rows = ordering.order.epoch_rows(first, first + part.num_rows)
-    sources, runs, places, slice_starts = assign_all(ordering.layouts, epoch_rows)
-    pieces = group_rows(part, sources, runs, places, slice_starts, pool, between)
+    sources, runs, places = destinations.assign(epoch_rows)
+    pieces = group_rows(part, sources, runs, places, destinations.slice_starts, pool, between)
     for pieces_of_slice, piece in zip(chain.from_iterable(output), pieces, strict=True):
         if piece.num_rows:
             pieces_of_slice.append(piece)

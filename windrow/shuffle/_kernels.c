@@ -144,6 +144,48 @@ EXPORT void windrow_group_columns(int64_t columns, int64_t width, int64_t count,
     }
 }
 
+/* Division by a number that is the same for many: exact for all words of 32 bits. */
+static inline uint64_t inverse(uint32_t divisor) { return divisor > 1 ? UINT64_MAX / divisor + 1 : 0; }
+
+static inline uint32_t divide(uint32_t number, uint64_t inverted) {
+    return inverted ? (uint32_t)(((unsigned __int128)inverted * number) >> 64) : number;
+}
+
+/* Find the run of rows of the epoch's order, and the place within it.
+ *
+ * Rows in [first_row, stop_row) are dealt in steps of batches, one for each shard; the numbers of
+ * all others are put into `rest`, and how many they are is returned. Run r of shard s has the id
+ * ids[r + base of s]; where there is none the row is left out, and has the id `none`. Of a shard's
+ * first run here, some rows came before. `shards` has (base, first run, rows of it before) of each.
+ */
+EXPORT int64_t windrow_assign(int64_t count, const int64_t *rows, int64_t first_row, int64_t stop_row,
+                              int64_t step_rows, int64_t batch_rows, int64_t run_rows, const int64_t *shards,
+                              int64_t id_bytes, int64_t id_count, const void *ids, int64_t none, void *runs,
+                              uint32_t *places, uint32_t *rest) {
+    const uint64_t step = inverse((uint32_t)step_rows), batch = inverse((uint32_t)batch_rows);
+    const uint64_t run = inverse((uint32_t)run_rows);
+    int64_t others = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (rows[i] < first_row || rows[i] >= stop_row) {
+            rest[others++] = (uint32_t)i;
+            continue;
+        }
+        const uint32_t ahead = (uint32_t)(rows[i] - first_row), steps = divide(ahead, step);
+        const uint32_t within = ahead - steps * (uint32_t)step_rows, shard = divide(within, batch);
+        const uint32_t place = within - shard * (uint32_t)batch_rows + steps * (uint32_t)batch_rows;
+        const uint32_t of_stream = divide(place, run);
+        const int64_t *own = shards + 3 * shard;
+        const uint64_t at = (uint64_t)(of_stream + own[0]);
+        const int64_t before = of_stream == own[1] ? own[2] : 0;
+        int64_t id = none;
+        if (at < (uint64_t)id_count) id = id_bytes == 2 ? ((const uint16_t *)ids)[at] : ((const uint32_t *)ids)[at];
+        if (id_bytes == 2) ((uint16_t *)runs)[i] = (uint16_t)id;
+        else ((uint32_t *)runs)[i] = (uint32_t)id;
+        places[i] = place - of_stream * (uint32_t)run_rows - (uint32_t)before;
+    }
+    return others;
+}
+
 /* How many places of [0, rows) are named exactly once; `seen` has a byte for each row.
  *
  * Returns -1 when a place is named twice or lies outside.

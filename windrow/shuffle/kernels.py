@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 
 from windrow.core.native import address_of, load_library
 
-__all__ = ["LIBRARY", "MOST_ROWS", "check_places", "group", "group_columns", "place", "scratch_bytes", "walk"]
+__all__ = [
+    "LIBRARY",
+    "MOST_ROWS",
+    "assign",
+    "check_places",
+    "group",
+    "group_columns",
+    "place",
+    "scratch_bytes",
+    "walk",
+]
 
 # Rows of one call are numbered with 32 bits.
 MOST_ROWS = 2**32 - 1
@@ -27,6 +37,10 @@ _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_group_columns": ([*[_INT] * 3, *[_POINTER] * 3, *[_INT] * 2, *[_POINTER] * 2], None),
     "windrow_group": ([_INT, _INT, _POINTER, _INT, _INT, *[_POINTER] * 3], None),
+    "windrow_assign": (
+        [_INT, _POINTER, *[_INT] * 5, _POINTER, *[_INT] * 2, _POINTER, _INT, *[_POINTER] * 3],
+        _INT,
+    ),
     "windrow_check_places": ([_INT, _POINTER, _POINTER, _INT, _POINTER], _INT),
     "windrow_place": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _POINTER, _INT, _POINTER], None),
     "windrow_text_offsets": ([_INT, _INT, *[_POINTER] * 3, _INT, _INT, _POINTER], _INT),
@@ -104,6 +118,59 @@ def group(
         address_of(following),
     )
     return targets, starts
+
+
+def assign(
+    rows: NDArray[np.int64],
+    first_row: int,
+    stop_row: int,
+    divisors: tuple[int, int, int],
+    shards: NDArray[np.int64],
+    ids: NDArray[np.uint16 | np.uint32],
+    none: int,
+) -> tuple[NDArray[np.uint16 | np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Find the runs of rows of the epoch's order, all of them below 2^32.
+
+    Parameters
+    ----------
+    rows
+        (rows,) numbers in the epoch's order.
+    first_row, stop_row
+        The full steps of the deal.
+    divisors
+        Rows of a step, of a batch and of a run, each at least 1 and below 2^32.
+    shards
+        (n, 3) of each shard: what to add to a run's number in its stream to get to its id, the first
+        of its runs here, and how many rows of that came before.
+    ids
+        Of runs.
+    none
+        The id of rows whose run has none.
+
+    Returns
+    -------
+    runs, places, rest
+        (rows,) the id of each row's run, and its place there; and the entries of ``rows`` that lie
+        outside of the full steps, whose runs and places are not set.
+    """
+    runs, places = np.empty(len(rows), ids.dtype), np.empty(len(rows), np.uint32)
+    rest = np.empty(len(rows), np.uint32)
+    others = LIBRARY.windrow_assign(
+        len(rows),
+        address_of(rows),
+        first_row,
+        stop_row,
+        *divisors,
+        address_of(shards),
+        ids.itemsize,
+        len(ids),
+        address_of(ids),
+        none,
+        address_of(runs),
+        address_of(places),
+        address_of(rest),
+    )
+    return runs, places, rest[:others]
 
 
 def check_places(places: NDArray[np.int64], counts: NDArray[np.int64], rows: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from windrow.shuffle.deal import Deal
 
-__all__ = ["Run", "WindowRuns", "assign_all"]
+__all__ = ["Run", "WindowRuns"]
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class WindowRuns:
         return np.where(stop > first, -(-stop // self.run_rows) - first // self.run_rows, 0)
 
     @cached_property
-    def _ids(self) -> NDArray[Any]:
+    def ids(self) -> NDArray[Any]:
         """Ids of all runs, shard by shard; 16 bits where they fit, which sorts fastest."""
         shard = np.repeat(np.arange(len(self.shards)), self._run_counts)
         local = np.concatenate([np.arange(count) for count in self._run_counts] or [np.zeros(0)])
@@ -103,7 +102,7 @@ class WindowRuns:
 
     @cached_property
     def _offsets(self) -> NDArray[np.int64]:
-        """Where each shard's runs begin in ``_ids``."""
+        """Where each shard's runs begin in ``ids``."""
         return np.cumsum(self._run_counts) - self._run_counts
 
     @cached_property
@@ -139,7 +138,7 @@ class WindowRuns:
         """The runs of a shard in this window, in the order of its stream."""
         at = self.shards.index(shard)
         first, stop = (int(place) for place in self._borders[at])
-        ids = self._ids[self._offsets[at] : self._offsets[at] + self._run_counts[at]]
+        ids = self.ids[self._offsets[at] : self._offsets[at] + self._run_counts[at]]
         borders = [(first // self.run_rows + i) * self.run_rows for i in range(1, len(ids))]
         starts, stops = [first, *borders], [*borders, stop]
         return [
@@ -157,35 +156,17 @@ class WindowRuns:
         piece = int(np.searchsorted(self.slice_starts, run_id, side="right")) - 1
         return Run(slice=piece, index=run_id - int(self.slice_starts[piece]), place=place, rows=rows)
 
-    def assign(
-        self, rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64] | None, NDArray[np.uint16 | np.uint32], NDArray[np.uint32]]:
-        """Find the run and the place within it of rows of the epoch's order.
-
-        Parameters
-        ----------
-        rows
-            (rows,) numbers in the epoch's order, all of this window.
+    def find(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.uint16 | np.uint32], NDArray[Any]]:
+        """Find the run, and the place within it, of rows of the epoch's order, all of this window.
 
         Returns
         -------
-        sources, runs, places
-            For each entry the source row (None: entry i is row i), the run id (past the
-            last one: left out), and the place in the run. Entries outnumber the rows
-            where rows are repeated.
+        runs, places
+            For each row the run's id (past the last one: left out), and the place in the run.
         """
         # divisions are most of the work here, and on half words they cost half
         words = rows.astype(np.uint32) if self.stop_row < 2**32 else rows
-        shards, places = self.deal.deal_rows(words, self.total)
-        runs, within = self._find_runs(shards, places)
-        sources, pads = self._find_padding(rows)
-        if sources is None:
-            return None, runs, within.astype(np.uint32, copy=False)
-        return (
-            np.concatenate([np.arange(len(rows)), sources]),
-            np.concatenate([runs, pads.astype(runs.dtype)]),
-            np.concatenate([within.astype(np.uint32), np.zeros(len(pads), dtype=np.uint32)]),
-        )
+        return self._find_runs(*self.deal.deal_rows(words, self.total))
 
     def _find_runs(
         self, shards: NDArray[Any] | None, places: NDArray[Any]
@@ -194,14 +175,14 @@ class WindowRuns:
         run_rows = word(min(self.run_rows, int(np.iinfo(places.dtype).max)))
         of_stream = places // run_rows
         within = places - of_stream * run_rows
-        offsets, first_runs, skipped, left_out = self._by_shard
+        offsets, first_runs, skipped, left_out = self.by_shard
         own = 0 if shards is None else shards
         # a shard's runs stand at its offset, less those of earlier windows; words may wrap
         at = of_stream + (offsets - first_runs).astype(places.dtype)[own]
-        if len(self._ids):
-            runs = np.take(self._ids, at, mode="clip")
+        if len(self.ids):
+            runs = np.take(self.ids, at, mode="clip")
         else:
-            runs = np.full(len(places), self.slice_starts[-1], dtype=self._ids.dtype)
+            runs = np.full(len(places), self.slice_starts[-1], dtype=self.ids.dtype)
         if left_out.any():
             runs[left_out[own]] = self.slice_starts[-1]
         if skipped.any():
@@ -209,19 +190,19 @@ class WindowRuns:
             within -= np.where(first, skipped.astype(places.dtype)[own], word(0))
         return runs, within
 
-    def _find_padding(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
-        """Return where repeated rows stand in ``rows`` (None: nowhere), and their run ids."""
+    def find_padding(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where repeated rows stand in ``rows``, and their run ids; mostly there are none."""
         repeated = self.padding[0]
-        if len(repeated) and len(rows):
-            order = np.argsort(rows, kind="stable")
-            found = order[np.minimum(np.searchsorted(rows, repeated, sorter=order), len(rows) - 1)]
-            (here,) = np.nonzero(rows[found] == repeated)
-            if len(here):
-                return found[here], int(self.slice_starts[-1]) - len(repeated) + here
-        return None, np.zeros(0, dtype=np.int64)
+        none = np.zeros(0, dtype=np.int64)
+        if not len(repeated) or not len(rows):
+            return none, none
+        order = np.argsort(rows, kind="stable")
+        found = order[np.minimum(np.searchsorted(rows, repeated, sorter=order), len(rows) - 1)]
+        (here,) = np.nonzero(rows[found] == repeated)
+        return found[here], int(self.slice_starts[-1]) - len(repeated) + here
 
     @cached_property
-    def _by_shard(
+    def by_shard(
         self,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
         """(n + 1,) each: where runs stand, the first run, rows of it in earlier windows, left out.
@@ -238,44 +219,3 @@ class WindowRuns:
         if inside == self.stop_row - self.first_row:
             left_out[:] = False
         return offsets, first_runs, skipped, left_out
-
-
-Entries = tuple[
-    NDArray[np.int64] | None, NDArray[np.uint16 | np.uint32], NDArray[np.uint32], NDArray[np.int64]
-]
-
-
-def assign_all(layouts: Sequence[WindowRuns], rows: NDArray[np.int64]) -> Entries:
-    """Find the run and place of rows over several destinations, whose ids follow each other.
-
-    Returns
-    -------
-    sources, runs, places, slice_starts
-        As `WindowRuns.assign` gives them, and the first run id of every slice of every
-        destination, with the end of the last.
-    """
-    if len(layouts) == 1:
-        return *layouts[0].assign(rows), layouts[0].slice_starts
-    ends = np.cumsum([0, *(int(layout.slice_starts[-1]) for layout in layouts)])
-    slice_starts = np.concatenate(
-        [[0], *(layout.slice_starts[1:] + end for layout, end in zip(layouts, ends, strict=False))]
-    )
-    runs = np.full(len(rows), ends[-1], dtype=np.uint16 if ends[-1] < 2**16 else np.uint32)
-    places = np.zeros(len(rows), dtype=np.uint32)
-    extra: list[tuple[NDArray[Any], ...]] = []
-    for layout, end in zip(layouts, ends, strict=False):
-        sources, own_runs, own_places = layout.assign(rows)
-        here = np.flatnonzero(own_runs[: len(rows)] < layout.slice_starts[-1])
-        runs[here] = own_runs[here].astype(runs.dtype) + runs.dtype.type(end)
-        places[here] = own_places[here]
-        if sources is not None:
-            repeated = slice(len(rows), None)
-            extra.append((sources[repeated], own_runs[repeated].astype(np.int64) + end, own_places[repeated]))
-    if not extra:
-        return None, runs, places, slice_starts
-    return (
-        np.concatenate([np.arange(len(rows)), *(entry[0] for entry in extra)]),
-        np.concatenate([runs, *(entry[1].astype(runs.dtype) for entry in extra)]),
-        np.concatenate([places, *(entry[2] for entry in extra)]),
-        slice_starts,
-    )
