@@ -74,7 +74,8 @@ class Destinations:
         """Let the kernel find them, but for those of a last step, which is dealt in another way."""
         layout = self._layouts[0]
         deal, total, stop = layout.deal, layout.total, _MOST
-        if total is not None and deal.rest_rows(total):
+        # a single shard has the rest as it has all others
+        if total is not None and deal.rest_rows(total) and (deal.shards > 1 or deal.drop_last):
             stop = deal.start_row + deal.full_steps(total) * deal.step_rows
         # a step larger than the words hold is larger than the epoch too: a larger divisor changes nothing
         divisors = min(deal.step_rows, _MOST), min(deal.batch_rows, _MOST), min(layout.run_rows, _MOST)
