@@ -209,25 +209,58 @@ def test_a_window_of_the_next_epoch_is_given_before_that_is_opened() -> None:
     assert ask(coordination, request(0, epoch=1), Place(1, 0), (1, 0), "", NONE) == ahead
 
 
-@pytest.mark.parametrize("heard_first", ["how far it has come", "a question"])
-def test_calls_that_overtake_the_opening_of_the_next_epoch_bring_none_of_it_back(heard_first: str) -> None:
+ONE_WINDOW = replace(CASE, epochs=3, shards=1, cut=WindowCut(), prefetch_windows=1)
+
+
+@pytest.mark.parametrize(
+    "heard",
+    [["far"], ["asked", "far"], ["far", "left"], ["left", "far"], ["left", "far", "left"]],
+    ids=" ".join,
+)
+def test_calls_that_overtake_the_opening_of_the_next_epoch_bring_none_of_it_back(heard: list[str]) -> None:
     """Ray does not keep the order of calls of an actor like this."""
     host = Host()
-    coordination = make(host, replace(CASE, epochs=2, shards=1, cut=WindowCut(), prefetch_windows=1))
+    coordination = make(host, ONE_WINDOW)
     coordination.open_epoch(request(0))
     host.finish()
     coordination.reached(0, "first", Place(0, 1))
     host.finish()
     assert coordination.run_stats(spans=False).windows_ready == {(1, 0): 1.0}
     opening = request(0, epoch=1, goes_on=True)
-    if heard_first == "a question":
-        assert parts(ask(coordination, opening, Place(0, 1), (1, 0), "", NONE)) == set(range(6))
-    coordination.reached(0, "first", Place(1, 1))
+    for call in heard:
+        if call == "asked":
+            assert parts(ask(coordination, opening, Place(0, 1), (1, 0), "", NONE)) == set(range(6))
+        else:
+            coordination.reached(0, "first", Place(1, 1) if call == "far" else Place(1, 0))
     facts = coordination.open_epoch(opening)
     assert isinstance(facts, EpochFacts)
     assert (facts.epoch, facts.total) == (1, 60)
-    assert host.tasks == []
-    assert coordination.run_stats(spans=False).windows_ready == {}
+    # what follows is prepared, and nothing of what has been read
+    assert {task.work.epoch for _, task in host.tasks} <= {2}
+    host.finish()
+    assert coordination.run_stats(spans=False).windows_ready == {(2, 0): 1.0}
+
+
+def test_an_epoch_that_was_left_before_its_opening_was_heard_is_not_prepared() -> None:
+    host = Host()
+    coordination = make(host, ONE_WINDOW)
+    coordination.open_epoch(request(0))
+    host.finish()
+    coordination.reached(0, "first", Place(2, 0))
+    coordination.open_epoch(request(0, epoch=1, goes_on=True))
+    host.finish()
+    assert coordination.run_stats(spans=False).windows_ready == {(2, 0): 1.0}
+
+
+def test_an_epoch_that_is_left_early_is_let_go_at_once() -> None:
+    host = Host()
+    coordination = make(host, replace(CASE, epochs=2, shards=1, prefetch_windows=1))
+    coordination.open_epoch(request(0))
+    host.finish()
+    assert coordination.run_stats(spans=False).windows_ready == {(0, 0): 1.0, (0, 1): 1.0}
+    assert coordination.reached(0, "first", Place(1, 0))
+    host.finish()
+    assert coordination.run_stats(spans=False).windows_ready == {(1, 0): 1.0}
 
 
 def test_what_overtakes_the_opening_of_another_reader_is_not_taken_for_its_own() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.laws.reference import deal_list
 from tests.shuffle.test_deal import DEALS
-from tests.shuffle.test_kernels import without_library
+from tests.shuffle.test_kernels import needs_library, without_library
 from windrow.shuffle.deal import Deal
 from windrow.shuffle.destinations import Destinations
 from windrow.shuffle.runs import WindowRuns
@@ -116,7 +116,7 @@ def test_runs_are_whole_batches_in_order_of_slices(
                 assert all(run.rows > 0 for run in runs)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("compiled", [pytest.param(True, marks=needs_library), False])
 @given(epochs(), st.integers(1, 3), st.integers(1, 8), st.booleans())
 def test_several_destinations_at_once_are_each_by_itself(
     compiled: bool,
@@ -145,6 +145,43 @@ def test_several_destinations_at_once_are_each_by_itself(
                 end += int(layout.slice_starts[-1])
             assert together.slice_starts[-1] == end
             assert assigned(together, rows) == expected
+
+
+@needs_library
+@pytest.mark.parametrize("stop", [2**31 + 500, 2**32 - 1, 2**32, 2**33 + 1])
+@pytest.mark.parametrize("batch_rows", [1, 2**16 + 1, 2**31, 2**32 - 1, 2**33])
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("beyond", [None, 0, 7, 2**32 + 5])
+def test_the_kernel_divides_large_words_as_numpy_does(
+    stop: int, batch_rows: int, shards: int, beyond: int | None
+) -> None:
+    deal, first = Deal(shards, batch_rows), stop - 1000
+    total = None if beyond is None else stop + beyond
+    if total is None and stop % deal.step_rows < 1000:
+        total = stop
+    layouts = [
+        WindowRuns(deal, first, stop, total, (shard,), batch_rows * (1 + (batch_rows < 2**16) * 6), 2)
+        for shard in range(shards)
+    ]
+    rows = np.arange(first, stop)
+    compiled = assigned(Destinations(layouts), rows)
+    with without_library():
+        assert assigned(Destinations(layouts), rows) == compiled
+    assert len(compiled) == len(rows)
+
+
+@needs_library
+@pytest.mark.parametrize("runs", [2**16 - 2, 2**16 - 1, 2**16, 2**16 + 1])
+def test_ids_of_several_destinations_may_need_wider_words(runs: int) -> None:
+    deal, cut = Deal(2, 1), runs // 2 * 2
+    layouts = [WindowRuns(deal, 0, cut, cut, (shard,), 1, 1) for shard in (0, 1)]
+    destinations = Destinations(layouts)
+    _, ids, _ = destinations.assign(np.arange(cut))
+    assert ids.dtype == (np.uint16 if cut < 2**16 else np.uint32)
+    assert sorted(ids.tolist()) == list(range(cut))
+    # rows of a shard that is nobody's are left out
+    _, ids, _ = Destinations(layouts[:1]).assign(np.arange(cut))
+    assert np.unique(ids).tolist() == list(range(cut // 2 + 1))
 
 
 def assigned(destinations: Destinations, rows: np.ndarray) -> set[tuple[int, int, int]]:

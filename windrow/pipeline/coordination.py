@@ -147,9 +147,11 @@ class Coordination:
         if self._driver is None or opened is None or opened.token != token:
             return False
         if place.epoch > opened.cursor.epoch:
-            # it has overtaken the opening, which would else bring back what has been let go
-            self._early[shard] = (token, place)
-            return False
+            # it may have overtaken the opening, which would else bring back what has been let go
+            known = self._early.get(shard, (token, place))
+            self._early[shard] = max(known, (token, place)) if known[0] == token else (token, place)
+            # that the open epoch has been left is true in any case
+            place = Place(opened.cursor.epoch + 1, 0)
         self._tell(self._driver, shard, place)
         return True
 
@@ -233,8 +235,8 @@ class Coordination:
         self._opened[request.shard] = request
         self._served[request.shard] = Place(request.cursor.epoch, request.cursor.window)
         token, place = self._early.pop(request.shard, ("", Place(0, 0)))
-        if token == request.token and place.epoch == request.cursor.epoch:
-            self._tell(driver, request.shard, place)
+        if token == request.token:
+            self.reached(request.shard, token, place)
         return replace(facts, look_out=(*look_out, *facts.look_out))
 
     def _adopt_seed(self, request: OpenRequest) -> None:

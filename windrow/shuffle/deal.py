@@ -166,7 +166,8 @@ class Deal:
         places = within
         places -= shards * batch_rows
         places += steps * batch_rows
-        if total is not None and first_rest is not None and has_rest:
+        # where words are too short to say where the rest begins, all rows lie before it
+        if total is not None and first_rest is not None and has_rest and first_rest <= largest:
             (last,) = np.nonzero(ahead >= word(first_rest))
             shards[last], places[last] = self._deal_rest(ahead[last].astype(np.int64) - first_rest, total)
         if self.start_row:

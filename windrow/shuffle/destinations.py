@@ -80,7 +80,7 @@ class Destinations:
         # a step larger than the words hold is larger than the epoch too: a larger divisor changes nothing
         divisors = min(deal.step_rows, _MOST), min(deal.batch_rows, _MOST), min(layout.run_rows, _MOST)
         ids, shards = self._tables
-        words = np.ascontiguousarray(rows)
+        words = np.ascontiguousarray(rows, np.int64)
         runs, places, rest = kernels.assign(
             words, deal.start_row, stop, divisors, shards, ids, self._ends[-1]
         )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,67 +27,76 @@ def _asked_anew() -> Iterator[None]:
     niceness._can_take_back.cache_clear()
 
 
-def _own() -> int:
-    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+class Table:
+    """The niceness of threads, as Linux has it for one who may take it back, or may not."""
+
+    def __init__(self, first: int, *, may_take_back: bool = True) -> None:
+        self.threads = {threading.get_native_id(): first}
+        self.may_take_back = may_take_back
+        self.error: type[OSError] = PermissionError
+
+    def get(self, kind: int, who: int) -> int:
+        assert kind == os.PRIO_PROCESS
+        return self.threads[who]
+
+    def set(self, kind: int, who: int, niceness: int) -> None:
+        assert kind == os.PRIO_PROCESS
+        if niceness < self.threads[who] and not self.may_take_back:
+            raise self.error
+        self.threads[who] = min(max(niceness, -20), 19)
+
+    @property
+    def own(self) -> int:
+        return self.threads[threading.get_native_id()]
 
 
-def _inside() -> tuple[int, int, int]:
-    before = _own()
+def _use(monkeypatch: pytest.MonkeyPatch, table: Table) -> None:
+    monkeypatch.setattr(os, "getpriority", table.get)
+    monkeypatch.setattr(os, "setpriority", table.set)
+    monkeypatch.setattr(sys, "platform", "linux")
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"), [(-20, -16), (0, 4), (15, 19), (17, 19), (19, 19)], ids=lambda value: str(value)
+)
+def test_a_thread_is_nicer_meanwhile_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, first: int, expected: int
+) -> None:
+    table = Table(first)
+    _use(monkeypatch, table)
     with giving_way():
-        inside = _own()
-    return before, inside, _own()
+        assert table.own == expected
+    assert table.threads == {threading.get_native_id(): first}
 
 
-def _in_a_thread(first: int = 0) -> tuple[int, int, int]:
-    """As in a thread of its own, which may be made nicer for good."""
+def test_an_error_takes_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(15)
+    _use(monkeypatch, table)
 
-    def run() -> tuple[int, int, int]:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), max(first, _own()))
-        return _inside()
+    def fail() -> None:
+        with giving_way():
+            raise KeyError(table.own)
 
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(run).result()
+    with pytest.raises(KeyError) as error:
+        fail()
+    assert (error.value.args, table.own) == ((19,), 15)
+
+
+@pytest.mark.parametrize("error", [PermissionError, OSError])
+def test_nothing_is_given_that_cannot_be_taken_back(
+    monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
+    table = Table(15, may_take_back=False)
+    table.error = error
+    _use(monkeypatch, table)
+    with giving_way():
+        assert table.own == 15
+    assert table.own == 15
 
 
 needs_right = pytest.mark.skipif(
     not niceness._can_take_back(), reason="this process may not make threads less nice again"
 )
-
-
-@needs_right
-@pytest.mark.parametrize(("first", "expected"), [(0, 4), (15, 19), (17, 19), (19, 19)])
-def test_a_thread_is_nicer_meanwhile_and_no_other(first: int, expected: int) -> None:
-    others = _own()
-    if others > first:
-        pytest.skip("this process is nicer than that already")
-    assert _in_a_thread(first) == (first, expected, first)
-    assert _own() == others
-
-
-@needs_right
-def test_an_error_takes_it_back() -> None:
-    def fail() -> None:
-        with giving_way():
-            raise KeyError(_own())
-
-    before = _own()
-    with pytest.raises(KeyError) as error:
-        fail()
-    assert error.value.args[0] > before
-    assert _own() == before
-
-
-def test_nothing_is_given_that_cannot_be_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    setpriority = os.setpriority
-
-    def refuse(kind: int, who: int, priority: int) -> None:
-        if priority < _own():
-            raise PermissionError(13, "Permission denied")
-        setpriority(kind, who, priority)
-
-    monkeypatch.setattr(os, "setpriority", refuse)
-    before = _own()
-    assert _inside() == (before, before, before)
 
 
 @needs_right

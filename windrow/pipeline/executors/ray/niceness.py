@@ -21,7 +21,8 @@ def giving_way() -> Iterator[None]:
     """Let this thread have a core after those of trainers, where that can be undone.
 
     Some may not take back what they have given up; there nothing is done, for the
-    process may run other people's tasks later.
+    process may run other people's tasks later. Threads that are begun meanwhile, by a
+    transform or a library, stay as nice as this one is then.
     """
     if sys.platform != "linux" or not _can_take_back():
         yield
@@ -29,8 +30,8 @@ def giving_way() -> Iterator[None]:
     # a thread has a niceness of its own there, whatever POSIX says
     thread = threading.get_native_id()
     before = os.getpriority(os.PRIO_PROCESS, thread)
-    os.setpriority(os.PRIO_PROCESS, thread, min(before + _NICER, _NICEST))
     try:
+        os.setpriority(os.PRIO_PROCESS, thread, min(before + _NICER, _NICEST))
         yield
     finally:
         os.setpriority(os.PRIO_PROCESS, thread, before)
@@ -40,10 +41,11 @@ def giving_way() -> Iterator[None]:
 def _can_take_back() -> bool:
     """Whether this process may make a thread less nice than it is, which is tried and undone."""
     thread = threading.get_native_id()
-    before = os.getpriority(os.PRIO_PROCESS, thread)
     try:
+        before = os.getpriority(os.PRIO_PROCESS, thread)
         os.setpriority(os.PRIO_PROCESS, thread, before - 1)
         os.setpriority(os.PRIO_PROCESS, thread, before)
-    except PermissionError:
+    except OSError:
+        # not allowed, or not known in some sandbox
         return False
     return True
