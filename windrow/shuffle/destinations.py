@@ -59,8 +59,8 @@ class Destinations:
             last one: left out), and the place in the run. Entries outnumber the rows
             where rows are repeated.
         """
-        is_short = self._layouts[0].stop_row <= _MOST
-        runs, places = (self._find if kernels.LIBRARY is not None and is_short else self._find_each)(rows)
+        find = self._find if kernels.LIBRARY is not None and self._is_short else self._find_plain
+        runs, places = find(rows)
         sources, pads = self._find_padding(rows)
         if not len(pads):
             return None, runs, places
@@ -69,6 +69,11 @@ class Destinations:
             np.concatenate([runs, pads.astype(runs.dtype)]),
             np.concatenate([places, np.zeros(len(pads), dtype=np.uint32)]),
         )
+
+    @property
+    def _is_short(self) -> bool:
+        """Whether 32 bits tell every row of the epoch up to here."""
+        return self._layouts[0].stop_row <= _MOST
 
     def _find(self, rows: NDArray[np.int64]) -> tuple[RunIds, NDArray[np.uint32]]:
         """Let the kernel find them, but for those of a last step, which is dealt in another way."""
@@ -79,44 +84,61 @@ class Destinations:
             stop = deal.start_row + deal.full_steps(total) * deal.step_rows
         # a step larger than the words hold is larger than the epoch too: a larger divisor changes nothing
         divisors = min(deal.step_rows, _MOST), min(deal.batch_rows, _MOST), min(layout.run_rows, _MOST)
-        ids, shards = self._tables
+        ids, streams = self._tables
         words = np.ascontiguousarray(rows, np.int64)
         runs, places, rest = kernels.assign(
-            words, deal.start_row, stop, divisors, shards, ids, self._ends[-1]
+            words, deal.start_row, stop, divisors, streams, ids, self._ends[-1]
         )
         if len(rest):
-            runs[rest], places[rest] = self._find_each(rows[rest])
+            runs[rest], places[rest] = self._find_plain(rows[rest])
         return runs, places
 
     @cached_property
     def _tables(self) -> tuple[RunIds, NDArray[np.int64]]:
-        """The ids of all runs, and of each shard what `kernels.assign` wants."""
-        shards = np.zeros((self._layouts[0].deal.shards, 3), np.int64)
-        shards[:, 0] = _NOWHERE
+        """The ids of all runs, and of each shard what `kernels.assign` wants; and of no shard."""
+        streams = np.zeros((self._layouts[0].deal.shards + 1, 3), np.int64)
+        streams[:, 0] = _NOWHERE
         ids, before = [], 0
         for layout, end in zip(self._layouts, self._ends, strict=False):
-            own = list(layout.shards)
-            offsets, first_runs, skipped, _ = (each[own] for each in layout.by_shard)
-            shards[own] = np.stack([before + offsets - first_runs, first_runs, skipped], axis=1)
+            streams[list(layout.shards)] = layout.streams
+            streams[list(layout.shards), 0] += before
             ids.append(layout.ids.astype(self._word) + self._word(end))
             before += len(ids[-1])
-        return np.concatenate(ids), shards
+        return np.concatenate(ids), streams
 
-    def _find_each(self, rows: NDArray[np.int64]) -> tuple[RunIds, NDArray[np.uint32]]:
-        """Ask the destinations one by one."""
-        runs: Any = np.full(len(rows), self._ends[-1], self._word)
-        places = np.zeros(len(rows), np.uint32)
-        for layout, end in zip(self._layouts, self._ends, strict=False):
-            own_runs, own_places = layout.find(rows)
-            here = np.flatnonzero(own_runs < layout.slice_starts[-1])
-            runs[here] = own_runs[here].astype(self._word) + self._word(end)
-            places[here] = own_places[here]
-        return runs, places
+    def _find_plain(self, rows: NDArray[np.int64]) -> tuple[RunIds, NDArray[np.uint32]]:
+        """What the kernel does, for all rows."""
+        layout = self._layouts[0]
+        # divisions are most of the work here, and on half words they cost half
+        words: NDArray[Any] = rows.astype(np.uint32) if self._is_short else rows
+        shards, places = layout.deal.deal_rows(words, layout.total)
+        run_rows = words.dtype.type(min(layout.run_rows, int(np.iinfo(words.dtype).max)))
+        of_stream = places // run_rows
+        within = places - of_stream * run_rows
+        ids, streams = self._tables
+        offsets, first_runs, skipped = streams.T
+        own = 0 if shards is None else shards
+        at = of_stream + offsets[own]
+        runs: RunIds = np.full(len(rows), self._ends[-1], self._word)
+        here = (at >= 0) & (at < len(ids))
+        runs[here] = ids[at[here]]
+        if skipped.any():
+            within = within - np.where(of_stream == first_runs[own], skipped[own], 0)
+        return runs, within.astype(np.uint32)
 
     def _find_padding(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where repeated rows stand in ``rows``, and their run ids."""
-        found = [layout.find_padding(rows) for layout in self._layouts]
-        return (
-            np.concatenate([sources for sources, _ in found]),
-            np.concatenate([ids + end for (_, ids), end in zip(found, self._ends, strict=False)]),
-        )
+        repeated, ids = self._padding
+        (held,) = np.nonzero(np.isin(rows, repeated)) if len(repeated) else (repeated,)
+        if not len(held):
+            return held, held
+        order = held[np.argsort(rows[held], kind="stable")]
+        found = order[np.minimum(np.searchsorted(rows[order], repeated), len(order) - 1)]
+        (here,) = np.nonzero(rows[found] == repeated)
+        return found[here], ids[here]
+
+    @cached_property
+    def _padding(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The repeated rows of this window, and their run ids."""
+        ids = [layout.padding_ids + end for layout, end in zip(self._layouts, self._ends, strict=False)]
+        return np.concatenate([layout.padding[0] for layout in self._layouts]), np.concatenate(ids)

@@ -106,6 +106,20 @@ class WindowRuns:
         return np.cumsum(self._run_counts) - self._run_counts
 
     @cached_property
+    def streams(self) -> NDArray[np.int64]:
+        """(shards, 3) what leads from a run's number in its stream to its place among ``ids``.
+
+        And the number of the first run here, and how many rows of that lie in earlier windows.
+        """
+        first_runs, skipped = np.divmod(self._borders[:, 0], self.run_rows)
+        return np.stack([self._offsets - first_runs, first_runs, skipped], axis=1)
+
+    @property
+    def padding_ids(self) -> NDArray[np.int64]:
+        """The run id of each repeated row of ``padding``: the last ones."""
+        return int(self.slice_starts[-1]) - self._padding_runs + np.arange(self._padding_runs)
+
+    @cached_property
     def slice_starts(self) -> NDArray[np.int64]:
         """(slices + 1,) the first run id of each slice; padding has one more id in the last."""
         counts = np.zeros(self.slices, dtype=np.int64)
@@ -155,67 +169,3 @@ class WindowRuns:
     def _run(self, run_id: int, place: int, rows: int) -> Run:
         piece = int(np.searchsorted(self.slice_starts, run_id, side="right")) - 1
         return Run(slice=piece, index=run_id - int(self.slice_starts[piece]), place=place, rows=rows)
-
-    def find(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.uint16 | np.uint32], NDArray[Any]]:
-        """Find the run, and the place within it, of rows of the epoch's order, all of this window.
-
-        Returns
-        -------
-        runs, places
-            For each row the run's id (past the last one: left out), and the place in the run.
-        """
-        # divisions are most of the work here, and on half words they cost half
-        words = rows.astype(np.uint32) if self.stop_row < 2**32 else rows
-        return self._find_runs(*self.deal.deal_rows(words, self.total))
-
-    def _find_runs(
-        self, shards: NDArray[Any] | None, places: NDArray[Any]
-    ) -> tuple[NDArray[np.uint16 | np.uint32], NDArray[Any]]:
-        word = places.dtype.type
-        run_rows = word(min(self.run_rows, int(np.iinfo(places.dtype).max)))
-        of_stream = places // run_rows
-        within = places - of_stream * run_rows
-        offsets, first_runs, skipped, left_out = self.by_shard
-        own = 0 if shards is None else shards
-        # a shard's runs stand at its offset, less those of earlier windows; words may wrap
-        at = of_stream + (offsets - first_runs).astype(places.dtype)[own]
-        if len(self.ids):
-            runs = np.take(self.ids, at, mode="clip")
-        else:
-            runs = np.full(len(places), self.slice_starts[-1], dtype=self.ids.dtype)
-        if left_out.any():
-            runs[left_out[own]] = self.slice_starts[-1]
-        if skipped.any():
-            first = of_stream == first_runs.astype(places.dtype)[own]
-            within -= np.where(first, skipped.astype(places.dtype)[own], word(0))
-        return runs, within
-
-    def find_padding(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where repeated rows stand in ``rows``, and their run ids; mostly there are none."""
-        repeated = self.padding[0]
-        none = np.zeros(0, dtype=np.int64)
-        if not len(repeated) or not len(rows):
-            return none, none
-        order = np.argsort(rows, kind="stable")
-        found = order[np.minimum(np.searchsorted(rows, repeated, sorter=order), len(rows) - 1)]
-        (here,) = np.nonzero(rows[found] == repeated)
-        return found[here], int(self.slice_starts[-1]) - len(repeated) + here
-
-    @cached_property
-    def by_shard(
-        self,
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-        """(n + 1,) each: where runs stand, the first run, rows of it in earlier windows, left out.
-
-        The last entry is that of rows that no shard gets.
-        """
-        shards = list(self.shards)
-        offsets, first_runs, skipped = (np.zeros(self.deal.shards + 1, dtype=np.int64) for _ in range(3))
-        left_out = np.ones(self.deal.shards + 1, dtype=bool)
-        offsets[shards] = self._offsets
-        first_runs[shards], skipped[shards] = np.divmod(self._borders[:, 0], self.run_rows)
-        left_out[shards] = False
-        inside = int((self._borders[:, 1] - self._borders[:, 0]).sum())
-        if inside == self.stop_row - self.first_row:
-            left_out[:] = False
-        return offsets, first_runs, skipped, left_out
