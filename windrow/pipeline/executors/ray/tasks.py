@@ -36,7 +36,7 @@ def start_workers(count: int, *, spread: bool) -> None:
     # named, or Ray would put them into the caller's placement group, where there may be no room
     strategy = "SPREAD" if spread else "DEFAULT"
     for _ in range(count):
-        _begin_remote.options(scheduling_strategy=strategy).remote()
+        _begin_remote.options(name="windrow:start worker", scheduling_strategy=strategy).remote()
 
 
 def _begin() -> None:
