@@ -14,10 +14,20 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.io.chunks import (
+    BY_DICTIONARY,
+    DATA,
+    DICTIONARY,
+    INDEX,
+    PLAIN,
+    needs_library,
+    page,
+    varint,
+    write,
+)
 from windrow.io import decoding
 from windrow.io.decoding import Chunk, StoredFooter, decode
 
-needs_library = pytest.mark.skipif(decoding.LIBRARY is None, reason="built without a C compiler")
 TYPES = [
     pa.int32(),
     pa.int64(),
@@ -42,13 +52,6 @@ def draw_words(kind: pa.DataType, rows: int, distinct: int, rng: np.random.Gener
     words = rng.integers(0, 2**31 - 1, max(1, distinct))[rng.integers(0, max(1, distinct), rows)]
     memory = words.astype(np.int32 if kind.bit_width == 32 else np.int64)
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(memory)])
-
-
-def write(path: Path, column: pa.Array, *, nullable: bool = True, **options: Any) -> pq.FileMetaData:
-    schema = pa.schema([pa.field("x", column.type, nullable=nullable)])
-    options.setdefault("store_schema", True)
-    pq.write_table(pa.table([column], schema=schema), path, **options)
-    return pq.read_metadata(path)
 
 
 def decode_group(
@@ -217,23 +220,6 @@ def test_a_page_for_which_the_scratch_is_too_small_is_left_to_arrow(
 
 
 # --- pages made by hand: what may stand in a file, but no writer here writes
-
-DATA, INDEX, DICTIONARY = 0, 1, 2
-PLAIN, BY_DICTIONARY = 0, 8
-
-
-def varint(number: int) -> bytes:
-    low, rest = number & 127, number >> 7
-    return bytes([low | 128]) + varint(rest) if rest else bytes([low])
-
-
-def page(kind: int, values: int, encoding: int, body: bytes, raw_bytes: int | None = None) -> bytes:
-    raw = len(body) if raw_bytes is None else raw_bytes
-    numbers = [b"\x15" + varint(2 * number) for number in (kind, raw, len(body), values, encoding)]
-    struct = bytes([{DATA: 2, INDEX: 3, DICTIONARY: 4}[kind] << 4 | 12])
-    # both levels by runs, though there are none
-    levels = b"\x15\x06\x15\x06" if kind == DATA else b""
-    return b"".join([*numbers[:3], struct, *numbers[3:], levels, b"\0\0", body])
 
 
 def decode_pages(*pages: bytes, rows: int, snappy: bool = False) -> list[int] | None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
+from windrow.core.memory import BufferPool
 
 __all__ = [
     "BlockAddress",
@@ -170,6 +171,20 @@ class ScatteringPart(BlockPart, Protocol):
         bool
             False where this column cannot be decoded so; it is asked for with `select`
             then, and ``out`` may hold anything.
+        """
+        ...
+
+    def scatter_text(
+        self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
+    ) -> list[pa.Array] | None:
+        """Make arrays of text, of strings or bytes, whose rows are put in order.
+
+        Row i goes to row ``targets[i]`` of all; each of ``cuts`` says which of these an array holds.
+
+        Returns
+        -------
+        list of pyarrow.Array or None
+            None where this column cannot be decoded so; it is asked for with `select` then.
         """
         ...
 

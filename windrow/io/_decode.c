@@ -1,8 +1,8 @@
 /* Decodes the plainest Parquet column chunks, and checks footers; windrow/io/decoding.py calls it
  * through ctypes.
  *
- * A chunk qualifies when its values are 4 or 8 bytes wide, flat and without nulls, and its pages
- * are stored raw or with Snappy, plain or by dictionary. Anything else, and anything odd, is
+ * A chunk qualifies when its values are 4 or 8 bytes wide or text, flat and without nulls, and its
+ * pages are stored raw or with Snappy, plain or by dictionary. Anything else, and anything odd, is
  * declined with a negative code: then Arrow reads the chunk, and says what is wrong with it.
  * So every read and write here is checked, and no error is ever told from here.
  *
@@ -341,21 +341,44 @@ typedef struct {
     /* the caller's memory: the dictionary, then what is free for pages */
     uint8_t *dictionary, *free;
     int64_t free_bytes;
+    /* of text: where pages that hold some are kept; values are words that say where there */
+    uint8_t *text;
+    int64_t text_used, text_bytes;
     uint64_t entries;
     int64_t done;
 } Column;
 
-/* The bytes of a page after `skip` bytes that are stored as they are. */
-static int unpack(Column *column, Reader *r, const Page *page, int64_t skip, Reader *body) {
+/* The bytes of a page after `skip` bytes that are stored as they are; `keep` keeps them as text. */
+static int unpack(Column *column, Reader *r, const Page *page, int64_t skip, int keep, Reader *body) {
     const uint8_t *at = r->at + skip;
     int64_t stored = page->stored_bytes - skip, raw = page->raw_bytes - skip;
+    uint8_t *to = keep ? column->text + column->text_used : column->free;
+    int64_t room = (keep ? column->text_bytes - column->text_used : column->free_bytes) - SLACK;
     if (skip < 0 || stored < 0 || raw < 0) return DECLINED;
     if (!column->snappy || !page->compressed) {
         *body = (Reader){at, at + stored, 0};
-        return stored == raw ? 0 : DECLINED;
+        if (stored != raw || (keep && raw > room)) return DECLINED;
+        if (!keep) return 0;
+        memcpy(to, at, raw);
+    } else if (raw > room || unsnap(at, stored, to, raw)) {
+        return DECLINED;
     }
-    if (raw > column->free_bytes - SLACK || unsnap(at, stored, column->free, raw)) return DECLINED;
-    *body = (Reader){column->free, column->free + raw, 0};
+    *body = (Reader){to, to + raw, 0};
+    if (keep) column->text_used += raw;
+    return 0;
+}
+
+/* Where each value of a page that is kept lies, with its length in front. */
+static int find_text(const Column *column, Reader *body, int64_t count, const uint32_t *targets, uint32_t *out) {
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bytes;
+        if (body->end - body->at < (int64_t)sizeof bytes) return DECLINED;
+        memcpy(&bytes, body->at, sizeof bytes);
+        out[targets == NULL ? i : targets[i]] = (uint32_t)(body->at - column->text);
+        body->at += sizeof bytes;
+        if (bytes > (uint64_t)(body->end - body->at)) return DECLINED;
+        body->at += bytes;
+    }
     return 0;
 }
 
@@ -375,12 +398,17 @@ static int read_dictionary(Column *column, Reader *r, const Page *page) {
     Reader body;
     if (column->dictionary != NULL || column->done || page->values < 0) return DECLINED;
     if (page->encoding != PLAIN && page->encoding != PLAIN_DICTIONARY) return DECLINED;
-    if (unpack(column, r, page, 0, &body)) return DECLINED;
+    if (unpack(column, r, page, 0, column->text != NULL, &body)) return DECLINED;
+    /* each value of text has its length before it, of as many bytes */
     if (page->values > (body.end - body.at) / column->width) return DECLINED;
     int64_t bytes = page->values * column->width, kept = (bytes + SLACK - 1) / SLACK * SLACK;
     if (kept > column->free_bytes) return DECLINED;
-    /* as a rule it was unpacked to its place; one stored raw may be unaligned where it lies */
-    if (body.at != column->free) memcpy(column->free, body.at, bytes);
+    if (column->text != NULL) {
+        if (find_text(column, &body, page->values, NULL, (uint32_t *)column->free)) return DECLINED;
+    } else if (body.at != column->free) {
+        /* as a rule it was unpacked to its place; one stored raw may be unaligned where it lies */
+        memcpy(column->free, body.at, bytes);
+    }
     column->dictionary = column->free;
     column->entries = (uint64_t)page->values;
     column->free += kept;
@@ -399,14 +427,16 @@ static int read_values(Column *column, Reader *r, const Page *page) {
         Reader levels = {r->at, r->at + page->def_bytes, 0};
         if (check_levels(&levels, page->values)) return DECLINED;
     }
-    if (unpack(column, r, page, v2 ? page->def_bytes : 0, &body)) return DECLINED;
+    int keep = column->text != NULL && page->encoding == PLAIN;
+    if (unpack(column, r, page, v2 ? page->def_bytes : 0, keep, &body)) return DECLINED;
     if (!v2 && column->optional && skip_levels(&body, page->values)) return DECLINED;
     const uint32_t *targets = column->targets == NULL ? NULL : column->targets + column->done;
     uint8_t *out = column->targets == NULL ? column->out + column->done * column->width : column->out;
     int failed = 0;
     if (page->encoding == PLAIN) {
         if (page->values > (body.end - body.at) / column->width) return DECLINED;
-        if (column->width == 8) eight_plain(body.at, page->values, targets, (uint64_t *)out);
+        if (keep) failed = find_text(column, &body, page->values, targets, (uint32_t *)out);
+        else if (column->width == 8) eight_plain(body.at, page->values, targets, (uint64_t *)out);
         else four_plain(body.at, page->values, targets, (uint32_t *)out);
     } else if (page->encoding == RLE_DICTIONARY || page->encoding == PLAIN_DICTIONARY) {
         if (page->values == 0) return 0;
@@ -426,6 +456,20 @@ static int read_values(Column *column, Reader *r, const Page *page) {
     return failed;
 }
 
+static int decode_pages(Column *column, const uint8_t *chunk, int64_t chunk_bytes) {
+    Reader r = {chunk, chunk + chunk_bytes, 0};
+    int failed = 0;
+    while (!failed && column->done < column->rows) {
+        Page page = read_page(&r);
+        if (r.bad || page.has_crc) failed = 1;
+        else if (page.type == DICTIONARY_PAGE) failed = read_dictionary(column, &r, &page);
+        else if (page.type == DATA_PAGE || page.type == DATA_PAGE_V2) failed = read_values(column, &r, &page);
+        else failed = page.type != INDEX_PAGE;
+        r.at += page.stored_bytes;
+    }
+    return failed;
+}
+
 /* Decode a chunk of `rows` values of 4 or 8 bytes.
  *
  * Value i goes to row targets[i] of `out`, or to row i where targets is NULL. `scratch` takes
@@ -437,17 +481,63 @@ EXPORT int64_t windrow_decode(const uint8_t *chunk, int64_t chunk_bytes, int64_t
                               int64_t scratch_bytes) {
     Column column = {.width = width, .rows = rows, .snappy = (int)snappy, .optional = (int)optional,
                      .targets = targets, .out = out, .free = scratch, .free_bytes = scratch_bytes};
-    Reader r = {chunk, chunk + chunk_bytes, 0};
-    int failed = width != 4 && width != 8;
-    while (!failed && column.done < rows) {
-        Page page = read_page(&r);
-        if (r.bad || page.has_crc) failed = 1;
-        else if (page.type == DICTIONARY_PAGE) failed = read_dictionary(&column, &r, &page);
-        else if (page.type == DATA_PAGE || page.type == DATA_PAGE_V2) failed = read_values(&column, &r, &page);
-        else failed = page.type != INDEX_PAGE;
-        r.at += page.stored_bytes;
+    if (width != 4 && width != 8) return DECLINED;
+    return decode_pages(&column, chunk, chunk_bytes) ? DECLINED : 0;
+}
+
+/* Find the text of a chunk.
+ *
+ * Pages that hold text are unpacked to `text` from `used` on; of value i, at[targets[i]] is where
+ * its length lies there, which the value follows. Returns what is used of `text` then, of which
+ * SLACK bytes stay free; -1 when the chunk is declined.
+ */
+EXPORT int64_t windrow_find_text(const uint8_t *chunk, int64_t chunk_bytes, int64_t snappy, int64_t optional,
+                                 int64_t rows, const uint32_t *targets, uint32_t *at, uint8_t *scratch,
+                                 int64_t scratch_bytes, uint8_t *text, int64_t used, int64_t text_bytes) {
+    Column column = {.width = sizeof *at, .rows = rows, .snappy = (int)snappy, .optional = (int)optional,
+                     .targets = targets, .out = (uint8_t *)at, .free = scratch, .free_bytes = scratch_bytes,
+                     .text = text, .text_used = used, .text_bytes = text_bytes};
+    if (text_bytes > UINT32_MAX) return DECLINED;
+    return decode_pages(&column, chunk, chunk_bytes) ? DECLINED : column.text_used;
+}
+
+static inline uint32_t text_bytes_at(const uint8_t *at) {
+    uint32_t bytes;
+    memcpy(&bytes, at, sizeof bytes);
+    return bytes;
+}
+
+/* Where each of so many values begins once they lie end to end; returns where the last one ends,
+ * which offsets of 4 bytes may not hold. Writes rows + 1 offsets of `width` bytes. */
+EXPORT int64_t windrow_measure_text(const uint8_t *text, const uint32_t *at, int64_t rows, int64_t width,
+                                    void *offsets) {
+    int64_t total = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        if (width == 4) ((int32_t *)offsets)[i] = (int32_t)total;
+        else ((int64_t *)offsets)[i] = total;
+        total += text_bytes_at(text + at[i]);
     }
-    return failed ? DECLINED : 0;
+    if (width == 4) ((int32_t *)offsets)[rows] = (int32_t)total;
+    else ((int64_t *)offsets)[rows] = total;
+    return total;
+}
+
+/* Lay so many values end to end, which are `total` bytes. */
+EXPORT void windrow_gather_text(const uint8_t *text, const uint32_t *at, int64_t rows, uint8_t *out, int64_t total) {
+    const uint8_t *stop = out + total;
+    for (int64_t i = 0; i < rows; i++) {
+        const uint8_t *from = text + at[i];
+        uint32_t bytes = text_bytes_at(from);
+        from += sizeof bytes;
+        /* what is written too much is written again; SLACK bytes may be read behind the last value */
+        if (bytes <= 32 && stop - out >= 32) {
+            copy16(out, from);
+            copy16(out + 16, from + 16);
+        } else {
+            memcpy(out, from, bytes);
+        }
+        out += bytes;
+    }
 }
 
 /* --- a footer --------------------------------------------------------------------------- */

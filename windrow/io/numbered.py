@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
+from windrow.core.memory import BufferPool
 from windrow.core.source import (
     BlockAddress,
     BlockPart,
@@ -129,6 +130,11 @@ class _NumberedPart:
         if column == len(self.schema) - 1 or not can_scatter(self.part):
             return False
         return self.part.scatter(column, targets, out)
+
+    def scatter_text(
+        self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
+    ) -> list[pa.Array] | None:
+        return self.part.scatter_text(column, targets, cuts, pool) if can_scatter(self.part) else None
 
 
 def _number(first: int, rows: int) -> pa.Array:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.memory import BufferPool
 from windrow.core.source import BlockAddress, BlockPart
 from windrow.io import decoding
 from windrow.io.conforming import conform
@@ -219,23 +220,34 @@ class _StoredPart:
             return conform(table, schema, self.reader.partitions, self.block.groups.path)
 
     def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
-        if decoding.LIBRARY is None:
-            return False
-        field = self.schema.field(column)
-        footer = self.block.footer
-        chunks = [footer.chunk(number, field.name, field.type) for number in self.numbers]
-        if field.name in self.reader.partitions.schema.names or None in chunks:
-            return False
-        if sum(chunk.rows for chunk in chunks if chunk is not None) != len(targets):
-            return False
+        chunks = self._find_chunks(column, len(targets))
         end = 0
         with self.block.mapped_errors():
             for chunk in chunks:
-                assert chunk is not None, "there is no None among them"
                 start, end = end, end + chunk.rows
                 if not decoding.decode(self.block.file, chunk, targets[start:end], out):
                     return False
-        return True
+        return bool(chunks)
+
+    def scatter_text(
+        self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
+    ) -> list[pa.Array] | None:
+        chunks = self._find_chunks(column, len(targets))
+        if not chunks:
+            return None
+        with self.block.mapped_errors():
+            kind = self.schema.field(column).type
+            return decoding.decode_text(self.block.file, chunks, kind, targets, cuts, pool)
+
+    def _find_chunks(self, column: int, rows: int) -> list[decoding.Chunk]:
+        """The chunks of a column; none where they do not qualify, or have other rows."""
+        field = self.schema.field(column)
+        if decoding.LIBRARY is None or field.name in self.reader.partitions.schema.names:
+            return []
+        footer = self.block.footer
+        found = [footer.chunk(number, field.name, field.type) for number in self.numbers]
+        chunks = [chunk for chunk in found if chunk is not None]
+        return chunks if len(chunks) == len(found) and sum(chunk.rows for chunk in chunks) == rows else []
 
 
 def _count_rows(stored: Any, numbers: Iterable[int]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -92,8 +92,10 @@ def group_rows(
             stacks.add(number)
             continue
         pause()
-        column = join(table.select([number]))
-        for moved, array in zip(others, moving.move_other(column, name, pool), strict=True):
+        arrays = moving.decode_text(table, number, pool)
+        if arrays is None:
+            arrays = moving.move_other(join(table.select([number])), name, pool)
+        for moved, array in zip(others, arrays, strict=True):
             moved[number] = array
     stacks.finish()
     return [
@@ -303,14 +305,28 @@ class _Grouping:
             scratch[self.targets] = values
             _copy_out(scratch, out)
 
-    def move_other(self, column: pa.Array, name: str, pool: BufferPool) -> Iterator[pa.Array]:
+    def decode_text(self, part: BlockPart, column: int, pool: BufferPool) -> list[pa.Array] | None:
+        """Decode a column of text straight to each piece; None where the part cannot."""
+        if self.targets is None or not self.is_compiled or not can_scatter(part):
+            return None
+        if not can_move_text(part.schema.field(column).type):
+            return None
+        return part.scatter_text(column, self.targets, self._piece_slices, pool)
+
+    def move_other(self, column: pa.Array, name: str, pool: BufferPool) -> list[pa.Array]:
         """Make each piece's rows of a column that is no plain memory."""
-        ends = np.cumsum([0, *self.piece_rows]).tolist()
-        for at, (start, end) in enumerate(pairwise(ends)):
+        arrays = []
+        for at, rows in enumerate(self._piece_slices):
             moved = None
             if self.targets is not None and self.is_compiled and can_move_text(column.type):
-                moved = move_text([column], [self.targets], slice(start, end), pool)
-            yield move_column(column, self.parts[at], name, pool) if moved is None else moved
+                moved = move_text([column], [self.targets], rows, pool)
+            arrays.append(move_column(column, self.parts[at], name, pool) if moved is None else moved)
+        return arrays
+
+    @cached_property
+    def _piece_slices(self) -> list[slice]:
+        """The rows of each piece in all pieces laid end to end."""
+        return [slice(start, end) for start, end in pairwise(np.cumsum([0, *self.piece_rows]).tolist())]
 
     def gather(self, values: PlainRows, outs: Sequence[PlainRows]) -> None:
         """Write a column's rows to each piece, picked one by one in the piece's order."""

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.memory import BufferPool
 from windrow.core.source import BlockAddress, BlockPart, can_scatter
 from windrow.io.filters import kept_places
 from windrow.io.parquet import ParquetReader
@@ -157,3 +158,8 @@ class _RenamedPart:
 
     def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
         return can_scatter(self.part) and self.part.scatter(column, targets, out)
+
+    def scatter_text(
+        self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
+    ) -> list[pa.Array] | None:
+        return self.part.scatter_text(column, targets, cuts, pool) if can_scatter(self.part) else None
