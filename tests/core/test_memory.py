@@ -84,6 +84,15 @@ def test_what_alone_exceeds_the_limit_is_not_kept() -> None:
     assert (pool.in_use_bytes, pool.idle_bytes) == (0, 0)
 
 
+def test_a_limit_is_raised_and_never_lowered() -> None:
+    pool = BufferPool(1000)
+    pool.widen(6000)
+    pool.widen(0)
+    buffer = pool.take(5000)
+    del buffer
+    assert pool.idle_bytes == 5120
+
+
 def test_trim_gives_idle_memory_back() -> None:
     pool = BufferPool(1 << 20)
     kept, dropped = pool.take(1000), pool.take(1000)

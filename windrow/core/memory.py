@@ -119,6 +119,11 @@ class BufferPool:
         with self._locked():
             return self._in_use_bytes
 
+    def widen(self, limit_bytes: int) -> None:
+        """Raise the limit; a lower one changes nothing."""
+        with self._lock:
+            self._limit_bytes = max(self._limit_bytes, limit_bytes)
+
     def trim(self) -> None:
         """Give all idle memory back to the system."""
         with self._locked():

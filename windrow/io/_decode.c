@@ -556,6 +556,8 @@ typedef struct {
     Leaf *leaves;
     int64_t room, count;
     int problem;
+    /* of each chunk of text, group after group: what its values take in all, where that is told */
+    int64_t *texts, chunks, chunk;
 } Footer;
 
 static int32_t read_i32(Reader *r) {
@@ -627,7 +629,8 @@ static void check_sizes(Reader *r, Footer *footer, const Leaf *leaf) {
             for (uint64_t i = 0; i < length && !r->bad; i++) read_varint(r);
         } else {
             if (type == I64 && id == 1 && leaf->type != TYPE_BYTES) refuse(footer, BAD_STATISTICS);
-            skip_field(r, type, 3);
+            if (type == I64 && id == 1 && footer->chunk < footer->chunks) footer->texts[footer->chunk] = read_int(r);
+            else skip_field(r, type, 3);
         }
     }
 }
@@ -660,7 +663,7 @@ static void check_group(Reader *r, Footer *footer) {
         }
         uint64_t length = read_list(r, &kind);
         if (length != (uint64_t)footer->count) return refuse(footer, COLUMNS_DIFFER);
-        for (uint64_t i = 0; i < length && !r->bad && !footer->problem; i++) {
+        for (uint64_t i = 0; i < length && !r->bad && !footer->problem; i++, footer->chunk++) {
             const Leaf *leaf = &footer->leaves[i];
             int inner = 0, described = 0;
             if (leaf->type > TYPE_FIXED || leaf->type_bytes < 0) return refuse(footer, FOOTER_BROKEN);
@@ -680,9 +683,11 @@ static void check_group(Reader *r, Footer *footer) {
 
 /* Check a footer: 2 is its schema, 4 its row groups.
  *
- * `leaves` has room for so many columns. Returns 0, or what is wrong. */
-EXPORT int64_t windrow_check_footer(const uint8_t *bytes, int64_t size, uint8_t *leaves, int64_t room) {
-    Footer footer = {.leaves = (Leaf *)leaves, .room = room};
+ * `leaves` has room for so many columns, and `texts` for so many chunks, of which those that tell the
+ * bytes of their text are written. Returns 0, or what is wrong. */
+EXPORT int64_t windrow_check_footer(const uint8_t *bytes, int64_t size, uint8_t *leaves, int64_t room, int64_t *texts,
+                                    int64_t chunks) {
+    Footer footer = {.leaves = (Leaf *)leaves, .room = room, .texts = texts, .chunks = chunks};
     Reader r = {bytes, bytes + size, 0};
     int id = 0, type, kind, schemas = 0;
     while (!footer.problem && next_field(&r, &id, &type)) {

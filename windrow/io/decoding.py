@@ -44,7 +44,7 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_find_text": ([_POINTER, *[_INT] * 4, *[_POINTER] * 3, _INT, _POINTER, _INT, _INT], _INT),
     "windrow_measure_text": ([_POINTER, _POINTER, _INT, _INT, _POINTER], _INT),
     "windrow_gather_text": ([_POINTER, _POINTER, _INT, _POINTER, _INT], None),
-    "windrow_check_footer": ([_POINTER, _INT, _POINTER, _INT], _INT),
+    "windrow_check_footer": ([_POINTER, _INT, _POINTER, _INT, _POINTER, _INT], _INT),
 }
 # stored words are little-endian, and are taken as they are
 LIBRARY: Any = load_library("windrow.io._decode", _FUNCTIONS) if sys.byteorder == "little" else None
@@ -195,18 +195,23 @@ _PROBLEMS = (
 )
 
 
-def check_footer(raw: bytes) -> str:
+def check_footer(raw: bytes, texts: NDArray[np.int64]) -> str:
     """Say what is wrong with a footer that Arrow would not survive; empty where nothing is.
 
     Arrow's accessors of column chunks end the process where they would raise: ``raw`` must be
-    checked before they are used.
+    checked before they are used. What Arrow does not tell is written to ``texts``, (row groups,
+    columns): the bytes of all text of a chunk, where they are stated.
     """
     if LIBRARY is None:
         return ""
     stored = np.frombuffer(raw, np.uint8)
     room = len(raw) // _LEAF_STORED_BYTES
     leaves = np.empty(room * _LEAF_BYTES // 4, np.int32)
-    return _PROBLEMS[LIBRARY.windrow_check_footer(address_of(stored), len(raw), address_of(leaves), room)]
+    return _PROBLEMS[
+        LIBRARY.windrow_check_footer(
+            address_of(stored), len(raw), address_of(leaves), room, address_of(texts), texts.size
+        )
+    ]
 
 
 class _Scratch(threading.local):

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
+from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
 from windrow.io.decoding import check_footer
@@ -23,16 +25,30 @@ _TAIL_BYTES = 64 * 1024
 _TRAILER_BYTES = 8
 # of a row group; sums of them fit into 64 bits
 _LARGEST = 2**48
+_UNKNOWN = -1
 _NO_PARQUET = "name only Parquet files, or write this one again"
 
 
 @dataclass(frozen=True)
 class Footer:
-    """A file's size, the digest of its raw footer, the footer parsed, and the file's stamp before."""
+    """What a file's footer tells.
+
+    Attributes
+    ----------
+    size_bytes, stamp
+        The file's size, and its stamp before the footer was read.
+    digest
+        Of the raw footer.
+    metadata
+        The footer parsed.
+    texts
+        (row groups, columns) bytes of all text of a chunk; -1 where that is not stated.
+    """
 
     size_bytes: int
     digest: bytes
     metadata: Any
+    texts: NDArray[np.int64]
     stamp: int
 
 
@@ -54,7 +70,8 @@ def read_footer(files: Files, path: str, name: str) -> Footer:
         else:
             with files.open(path) as file:
                 raw = _footer_bytes(partial(_read_range, file), size, name)
-        return Footer(size, hashlib.sha256(raw).digest()[:HASH_BYTES], _parse(raw, name), version.stamp)
+        digest = hashlib.sha256(raw).digest()[:HASH_BYTES]
+        return Footer(size, digest, *_parse(raw, name), version.stamp)
 
 
 def _footer_bytes(read: Callable[[int, int], Any], size: int, name: str) -> bytes:
@@ -78,21 +95,22 @@ def _read_range(file: pa.NativeFile, start: int, stop: int) -> bytes:
     return bytes(file.read(stop - start))
 
 
-def _parse(raw: bytes, name: str) -> Any:
+def _parse(raw: bytes, name: str) -> tuple[Any, NDArray[np.int64]]:
     import pyarrow.parquet as pq
 
     try:
         metadata = pq.read_metadata(pa.BufferReader(raw))
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{name} has no readable Parquet footer: {error}; {_NO_PARQUET}") from error
-    problem = check_footer(raw[:-_TRAILER_BYTES])
+    texts = np.full((metadata.num_row_groups, metadata.num_columns), _UNKNOWN, np.int64)
+    problem = check_footer(raw[:-_TRAILER_BYTES], texts)
     if problem:
         raise SourceError(f"{name} has a damaged Parquet footer: {problem}; {_NO_PARQUET}")
-    return metadata
+    return metadata, texts
 
 
-def summarise(metadata: Any, name: str) -> FragmentFacts:
-    """Boil a parsed footer down.
+def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFacts:
+    """Boil a parsed footer down; ``texts`` as `Footer` has them.
 
     Raises
     ------
@@ -112,11 +130,12 @@ def summarise(metadata: Any, name: str) -> FragmentFacts:
         chunks = [[group.column(place) for place in places] for group in groups]
         nulls[field.name] = metadata.num_rows if pt.is_null(field.type) else _count_nulls(field.type, chunks)
         if fixed_bits(field.type) is None:
-            variable[field.name] = _sizes(field.type, [group.num_rows for group in groups], chunks)
+            stated = texts[:, places.start : places.stop].tolist()
+            variable[field.name] = _sizes(field.type, [group.num_rows for group in groups], chunks, stated)
     encoded = [max(group.total_byte_size, 0) for group in groups]
     rows = [group.num_rows for group in groups]
-    stated = (rows, encoded, *(sizes for pair in variable.values() for sizes in pair))
-    if min(rows, default=0) < 0 or any(max(sizes, default=0) > _LARGEST for sizes in stated):
+    sums = (rows, encoded, *(sizes for pair in variable.values() for sizes in pair))
+    if min(rows, default=0) < 0 or any(max(sizes, default=0) > _LARGEST for sizes in sums):
         raise SourceError(
             f"{name} has a damaged Parquet footer: it states sizes that no file has; {_NO_PARQUET}"
         )
@@ -146,25 +165,29 @@ def _storage(kind: pa.DataType) -> pa.DataType:
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
-def _sizes(kind: pa.DataType, rows: list[int], chunks: list[list[Any]]) -> tuple[list[int], list[int]]:
+def _sizes(
+    kind: pa.DataType, rows: list[int], chunks: list[list[Any]], texts: list[list[int]]
+) -> tuple[list[int], list[int]]:
     """Each row group's encoded bytes, and the best estimate of its decoded bytes."""
     kinds = leaf_types(kind)
     own = 0 if len(kinds) == 1 and kinds[0] == _storage(kind) else offset_bytes(kind)
     encoded = [sum(max(chunk.total_uncompressed_size, 0) for chunk in group) for group in chunks]
     estimates = [
-        count * own + sum(_estimate(leaf, chunk) for leaf, chunk in zip(kinds, group, strict=True))
-        for count, group in zip(rows, chunks, strict=True)
+        count * own + sum(map(_estimate, kinds, group, stated))
+        for count, group, stated in zip(rows, chunks, texts, strict=True)
     ]
     return encoded, [max(pair) for pair in zip(encoded, estimates, strict=True)]
 
 
-def _estimate(leaf: pa.DataType, chunk: Any) -> int:
+def _estimate(leaf: pa.DataType, chunk: Any, text_bytes: int) -> int:
     bits = fixed_bits(leaf)
     if bits is not None:
         return int(chunk.num_values * bits // 8)
     codes = chunk.num_values * offset_bytes(leaf)
     if pt.is_dictionary(leaf):
         return int(codes + chunk.total_uncompressed_size)
+    if text_bytes >= 0:
+        return int(codes + text_bytes)
     statistics = chunk.statistics
     if statistics is None or not statistics.has_min_max:
         return int(codes + chunk.total_uncompressed_size)

@@ -52,7 +52,7 @@ class ParquetFormat:
         name = files.name(path)
         footer = read_footer(files, path, name)
         version = Version(footer.size_bytes, footer.stamp)
-        return Fragment(version, footer.digest, summarise(footer.metadata, name))
+        return Fragment(version, footer.digest, summarise(footer.metadata, footer.texts, name))
 
     def reader(
         self,

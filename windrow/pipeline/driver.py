@@ -199,6 +199,11 @@ class Driver:
         return (*look_out, *self._cache.take_trouble())
 
     @property
+    def promised_bytes(self) -> int:
+        """What the run takes in all, as far as it is known by now."""
+        return self._promised_bytes
+
+    @property
     def failure(self) -> Failure | None:
         """What has ended the run, or None."""
         return self._failure

@@ -32,7 +32,7 @@ from windrow.pipeline.program import Program
 from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.state import refuse_seed
 from windrow.pipeline.stats import RunStats
-from windrow.pipeline.tasks import Task, run_task
+from windrow.pipeline.tasks import Task, TaskReport, run_task
 from windrow.shuffle.place import Pieces
 
 __all__ = ["ThreadsExecutor"]
@@ -133,6 +133,7 @@ class _Run:
         resources = overlap_waiting(program, executor.resources(), batch_rows)
         program = size_parts(program, resources, batch_rows)
         budget = budget_program(program, resources, batch_rows)
+        self._processes_bytes = budget.processes_bytes
         self.memory = BufferPool(
             budget.total_bytes - budget.processes_bytes,
             partial(_decoded_bytes, pa.total_allocated_bytes(), budget.tasks_bytes),
@@ -163,6 +164,14 @@ class _Run:
                 raise refuse_seed(seed, self._seed)
             self._feeds += lives
             return lives
+
+    def take(self, task: Task, report: TaskReport, output: Any, kept: Sequence[Any]) -> None:
+        """Take what a task has put out."""
+        with self.changed:
+            self.driver.task_done(task, report, output, threading.current_thread().name, kept)
+            # blocks may turn out larger than was estimated
+            self.memory.widen(self.driver.promised_bytes - self._processes_bytes)
+            self.changed.notify_all()
 
     def disconnect(self, shard: int) -> None:
         """A shard reads no more; the last one that does ends the run."""
@@ -229,9 +238,7 @@ def _run_task(
                 run.changed.notify_all()
         return
     if (run := run_ref()) is not None:
-        with run.changed:
-            run.driver.task_done(task, report, output, threading.current_thread().name, kept)
-            run.changed.notify_all()
+        run.take(task, report, output, kept)
 
 
 class _ThreadsFeed:

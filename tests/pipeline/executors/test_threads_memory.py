@@ -1,0 +1,51 @@
+"""What a run on threads keeps of its memory for the next window."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.laws.cases import Case
+from windrow.pipeline import budgeting, program
+from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.program import Program
+from windrow.pipeline.scheduling.events import Place
+from windrow.pipeline.transforms import MapBatches
+from windrow.shuffle.plan import WindowCut
+
+ROWS, BLOCKS, TEXT_BYTES = 100, 4, 500
+_DECODED_BYTES = ROWS * BLOCKS * 8
+
+
+def lengthen(batch: dict[str, Any]) -> pa.Table:
+    return pa.table({**batch, "text": np.full(len(batch["x"]), "x" * TEXT_BYTES)})
+
+
+def test_memory_of_blocks_that_turn_out_larger_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (program, budgeting):
+        monkeypatch.setattr(module, "RUN_BYTES", 100)
+    monkeypatch.setattr(budgeting, "_WORK_BYTES", 0)
+    case = Case((ROWS,) * BLOCKS, WindowCut(), epochs=1)
+    job = replace(case.job("threads"), before=(MapBatches(lengthen),))
+    feed: Any = ThreadsExecutor(1).session(Program(job, 1, False, (0,)), None).feed(0, 5, job.seed)
+    try:
+        facts = feed.open_epoch(Cursor(), 5, drop_last=False)
+        data = feed.window(0, 0, threading.Event())
+        text_bytes = sum(piece.others.nbytes for pieces in data.slices for piece in pieces)
+        assert text_bytes > ROWS * BLOCKS * TEXT_BYTES > 10 * _DECODED_BYTES
+        promised = feed.run_stats(spans=False).promised_bytes
+        del data
+        feed.reached(Place(0, facts.windows))
+        gc.collect()
+        assert text_bytes / 2 < feed.pool.idle_bytes < promised
+    finally:
+        feed.close()
