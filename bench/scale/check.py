@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -33,9 +34,9 @@ class Ratio:
     Attributes
     ----------
     predicted, measured
-        Seconds of the epoch that was disturbed least.
+        Seconds of a steady epoch, the latter the median of several.
     cores
-        The cores that others left to it, and to the simulation.
+        The cores that others left to these, on average, and to the simulation.
     """
 
     system: str
@@ -88,7 +89,7 @@ def _mean(one: Costs, other: Costs) -> Costs:
 def _measure(
     asked: Asked, system: str, windows: int, paths: list[str], facts: Facts, line: ProgressLine
 ) -> tuple[float, float]:
-    """Seconds of the epoch that others left the most cores to, and how many these were."""
+    """Seconds of a steady epoch, and the cores that others left to such epochs."""
     window = None if windows == 1 else str(-(-facts.decoded_bytes // windows)) + "B"
     one = replace(
         asked, systems=(system,), window=window, epochs=_EPOCHS[system], trainers=_TRAINERS[system], rounds=1
@@ -99,7 +100,8 @@ def _measure(
         raise ValueError(f"{system} failed: {result.error}")
     # the first epochs touch memory that was never used before
     late = result.epochs[len(result.epochs) // 3 :]
-    return max(((epoch.seconds, left.during(epoch.start, epoch.end)) for epoch in late), key=lambda e: e[1])
+    cores = statistics.mean(left.during(epoch.start, epoch.end) for epoch in late)
+    return statistics.median(epoch.seconds for epoch in late), min(cores, count_cores())
 
 
 def predict_here(system: str, windows: int, paths: Sequence[str], costs: Costs, cores: float) -> float:

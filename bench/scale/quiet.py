@@ -9,12 +9,12 @@ import uuid
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["CoresLeft", "others_share", "wait_until_quiet"]
+__all__ = ["TICK_SECONDS", "CoresLeft", "others_share", "read_used", "wait_until_quiet"]
 
 _LOOK_SECONDS = 1.0
 _SAMPLE_SECONDS = 0.2
 _QUIET_SHARE = 0.08
-_TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
+TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def others_share() -> float:
@@ -65,13 +65,13 @@ class CoresLeft:
         before = max((sample for sample in self._samples if sample[0] <= start), default=self._samples[0])
         after = min((sample for sample in self._samples if sample[0] >= end), default=self._samples[-1])
         seconds = max(_SAMPLE_SECONDS, after[0] - before[0])
-        return max(0.1, self._cores - (after[1] - before[1]) * _TICK_SECONDS / seconds)
+        return max(0.1, self._cores - (after[1] - before[1]) * TICK_SECONDS / seconds)
 
     def _watch(self) -> None:
         while not self._stopped.wait(_SAMPLE_SECONDS):
             for process in Path("/proc").iterdir():
                 if process.name.isdigit() and self._is_own(process):
-                    self._used[process.name] = _read_used(process, self._used.get(process.name, 0))
+                    self._used[process.name] = read_used(process, self._used.get(process.name, 0))
             busy, _ = _read_ticks()
             self._samples.append((time.monotonic(), busy - sum(self._used.values())))
 
@@ -85,7 +85,8 @@ class CoresLeft:
         return self._own[process.name]
 
 
-def _read_used(process: Path, before: int) -> int:
+def read_used(process: Path, before: int = 0) -> int:
+    """Ticks that a process of ``/proc`` has spent on cores; ``before`` where it is gone."""
     try:
         fields = (process / "stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -24,21 +24,42 @@ from windrow.pipeline.tasks import run_task
 from windrow.shuffle.piece import Piece
 from windrow.shuffle.place import Pieces, place_rows
 
-__all__ = ["measure_threads"]
+__all__ = ["measure_threads", "time_handing"]
 
 T = TypeVar("T")
 _ROUNDS = 6
 _BATCH_ROWS = 65_536
+# of a run whose last epoch is timed; what a shard has placed before the first batch is taken
+_PIPELINES, _EPOCHS, _PLACED_AHEAD = 3, 3, 2
 _TINY_ROWS, _TINY_BATCH_ROWS = 4096, 8
 
 
 def measure_threads(paths: list[str]) -> dict[str, float]:
-    """What decoding, grouping, placing and consuming cost here.
+    """What decoding, grouping, and placing and handing over cost here.
 
     Tasks share caches, the memory's bandwidth and the interpreter's lock with placing, so both are
-    measured at once, by the clock: while a thread waits for the lock nobody else uses its core.
+    measured at once, by the clock: while a thread waits for the lock nobody else uses its core. From
+    worker to consumer and back a run goes through three threads, each of which has to be woken, so what
+    placing takes is seen in epochs that do nothing else.
     """
-    plan, pool = make_plan(paths, 1, _BATCH_ROWS), BufferPool(2**33)
+    plan = make_plan(paths, 1, _BATCH_ROWS)
+    decode, mapped = _time_mapping(plan)
+    size = plan.decoded_bytes
+    return {
+        # in a task a column is grouped at once, which can take less than decoding and keeping it
+        "decode": min(decode, mapped) / size,
+        "group": max(0.0, mapped - decode) / size,
+        "put": 0.0,
+        "place": _time_placing(paths, len(plan.layout.runs(0))) / size,
+        "consume": 0.0,
+        "task": 0.0,
+        "run": 0.0,
+    }
+
+
+def _time_mapping(plan: Plan) -> tuple[float, float]:
+    """Seconds of all tasks by the clock: their decoding alone, and in the mixture of a run."""
+    pool = BufferPool(2**33)
     pieces = Pieces(piece for task in plan.tasks for piece in _map(plan, task, pool))
     work = _mix(plan.tasks, plan.layout.runs(0))
 
@@ -52,20 +73,26 @@ def measure_threads(paths: list[str]) -> dict[str, float]:
     with ThreadPoolExecutor(count_cores()) as threads:
         decode = sum(_typical(lambda: _time_all(threads, lambda task: _decode(plan, task), plan.tasks)))
         mixed = _typical(lambda: _time_all(threads, do, work))
-        consume = sum(_typical(lambda: _consume(plan, pieces, pool)))
-    mapped = sum(seconds for seconds, (task, _) in zip(mixed, work, strict=True) if task is not None)
-    place = sum(mixed) - mapped
-    size = plan.decoded_bytes
-    return {
-        # in a task a column is grouped at once, which can take less than decoding and keeping it
-        "decode": min(decode, mapped) / size,
-        "group": max(0.0, mapped - decode) / size,
-        "put": 0.0,
-        "place": place / size,
-        "consume": consume / size,
-        "task": 0.0,
-        "run": _time_handing(paths[0], pool),
-    }
+    return decode, sum(seconds for seconds, (task, _) in zip(mixed, work, strict=True) if task is not None)
+
+
+def _time_placing(paths: list[str], runs: int) -> float:
+    """Seconds of all cores in the last epoch of a run, in which nothing is left to map."""
+    seconds = []
+    for _ in range(_PIPELINES):
+        pipe = windrow.read_parquet(paths).repeat(_EPOCHS).random_shuffle_each_window(seed=7)
+        with pipe.options(executor="threads", progress=False).iterator() as shard:
+            for epoch in shard.iter_epochs():
+                times = [_look(batch) for batch in epoch.iter_torch_batches(_BATCH_ROWS)]
+        # what was placed ahead was there before the first batch was asked for
+        seconds.append((times[-1] - times[0]) * runs / (runs - _PLACED_AHEAD))
+    return statistics.median(seconds) * count_cores()
+
+
+def _look(batch: Any) -> float:
+    """What the benchmark's trainer does with a batch: it copies the keys. Returns when it is done."""
+    next(iter(batch.values())).numpy().copy()
+    return time.perf_counter()
 
 
 def _mix(tasks: Sequence[Any], runs: Sequence[Any]) -> list[tuple[Any, Any]]:
@@ -111,17 +138,6 @@ def _place(pieces: Pieces, run: Any, pool: BufferPool) -> Any:
     return place_rows(pieces, run.index, run.rows, pieces[0].schema, pool)
 
 
-def _consume(plan: Plan, pieces: Pieces, pool: BufferPool) -> list[float]:
-    """What a trainer's own thread does: tensors of a run, and looking at every key."""
-    seconds = []
-    for run in plan.layout.runs(0):
-        rows = _place(pieces, run, pool)
-        began = time.thread_time()
-        _convert(rows)
-        seconds.append(time.thread_time() - began)
-    return seconds
-
-
 def _convert(rows: Any) -> Any:
     """Tensors of a run, whose keys are copied."""
     from windrow.pipeline.tensors.columns import TensorSpec, to_tensors
@@ -130,11 +146,12 @@ def _convert(rows: Any) -> Any:
     return next(iter(to_tensors(rows, spec).values())).numpy().copy()
 
 
-def _time_handing(path: str, pool: BufferPool) -> float:
+def time_handing(path: str) -> float:
     """Core seconds to hand a run from the walk over a worker to the consumer, beside placing it.
 
     Runs of a few rows show nothing else.
     """
+    pool = BufferPool(2**27)
     program.RUN_BYTES = 1
     with TemporaryDirectory() as folder:
         tiny = str(Path(folder) / "tiny.parquet")

@@ -10,10 +10,14 @@ import time
 from collections import defaultdict
 from functools import lru_cache
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 from bench.machine import count_cores, read_memory_bytes
+from bench.process_tree import list_tree
+from bench.scale.quiet import TICK_SECONDS, read_used
 from bench.scale.rows import Plan, make_plan
+from bench.scale.thread_costs import time_handing
 from windrow.core.memory import BufferPool
 from windrow.pipeline.tasks import Task, TaskContext, run_task
 
@@ -23,6 +27,7 @@ _ROUNDS = 7
 _BATCH_ROWS = 65_536
 _STORE_SHARE = 0.3
 _POOL_BYTES = 2**29
+_DAEMONS = ("gcs_server", "raylet")
 
 
 def measure_workers(paths: list[str], shards: int) -> dict[str, float]:
@@ -40,7 +45,7 @@ def measure_workers(paths: list[str], shards: int) -> dict[str, float]:
     try:
         plan = make_plan(paths, shards, _BATCH_ROWS)
         context = ray.put(plan.program.context)
-        map_seconds, computed = _time_tasks(plan, context)
+        map_seconds, computed, daemon_seconds = _time_tasks(plan, context)
         place_seconds = _time_placing(plan, context)
     finally:
         ray.shutdown()
@@ -50,13 +55,13 @@ def measure_workers(paths: list[str], shards: int) -> dict[str, float]:
         "group": 0.0,
         "put": max(0.0, map_seconds - computed) / size,
         "place": place_seconds / size,
-        "task": 0.0,
-        "run": 0.0,
+        "task": daemon_seconds / len(plan.tasks),
+        "run": time_handing(paths[0]),
     }
 
 
-def _time_tasks(plan: Plan, context: Any) -> tuple[float, float]:
-    """Core seconds of one epoch's map tasks on all CPUs, and how much of that computes.
+def _time_tasks(plan: Plan, context: Any) -> tuple[float, float, float]:
+    """Core seconds of one epoch's map tasks on all CPUs, how much of that computes, and Ray's daemons beside.
 
     Outputs are dropped at once, so that the store's pages are used again, as in a run. What
     a worker's process uses from the start of one task to that of its next is the task's:
@@ -68,6 +73,7 @@ def _time_tasks(plan: Plan, context: Any) -> tuple[float, float]:
     running = [(number, _submit(context, task)[0]) for number, task in islice(left, 2 * count_cores())]
     computed, whole = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
     last: dict[int, tuple[int, float]] = {}
+    daemons = _daemon_seconds()
     while running:
         ready, _ = ray.wait([first for _, first in running], num_returns=1)
         worker, began, ended = ray.get(ready[0])
@@ -79,7 +85,25 @@ def _time_tasks(plan: Plan, context: Any) -> tuple[float, float]:
         last[worker] = number, began
         running = [entry for entry in running if entry[1] != ready[0]]
         running.extend((number, _submit(context, task)[0]) for number, task in islice(left, 1))
-    return sum(map(statistics.median, whole.values())), sum(map(statistics.median, computed.values()))
+    daemons = (_daemon_seconds() - daemons) / _ROUNDS
+    return (
+        sum(map(statistics.median, whole.values())),
+        sum(map(statistics.median, computed.values())),
+        daemons,
+    )
+
+
+def _daemon_seconds() -> float:
+    """Core seconds of the processes that Ray keeps on a machine: raylet, store, and head."""
+    processes = [Path("/proc") / str(number) for number in list_tree(os.getpid())]
+    return TICK_SECONDS * sum(read_used(process) for process in processes if _name_of(process) in _DAEMONS)
+
+
+def _name_of(process: Path) -> str:
+    try:
+        return (process / "comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _submit(context: Any, task: Task) -> Any:
