@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tests.io.chunks import BY_DICTIONARY, DATA, DICTIONARY, PLAIN, needs_library, page, varint, write
 from windrow.core.memory import BufferPool
 from windrow.core.source import can_scatter
+from windrow.io import decoding
 from windrow.io.decoding import Chunk, StoredFooter, decode_text
 from windrow.io.source import open_parquet
 from windrow.shuffle.group import group_rows
@@ -25,7 +26,7 @@ GUARD_BYTES = 64
 
 
 class GuardedPool(BufferPool):
-    """Memory with marks on both sides, which are looked at in the end."""
+    """Memory of zeros with marks on both sides, which are looked at in the end."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -33,7 +34,9 @@ class GuardedPool(BufferPool):
 
     def take(self, nbytes: int) -> NDArray[np.uint8]:
         self.lent.append(np.full(nbytes + 2 * GUARD_BYTES, 0xAB, np.uint8))
-        return self.lent[-1][GUARD_BYTES:-GUARD_BYTES]
+        inner = self.lent[-1][GUARD_BYTES:-GUARD_BYTES]
+        inner[:] = 0
+        return inner
 
     def is_whole(self) -> bool:
         sides = [side for each in self.lent for side in (each[:GUARD_BYTES], each[-GUARD_BYTES:])]
@@ -240,6 +243,20 @@ def test_pages_for_which_the_memory_is_too_small_are_declined() -> None:
     body = texts("x" * 100)
     assert decode_pages(page(DATA, 1, PLAIN, body), rows=1, raw_bytes=len(body)) == ["x" * 100]
     assert decode_pages(page(DATA, 1, PLAIN, body), rows=1, raw_bytes=len(body) - 1) is None
+
+
+@needs_library
+@pytest.mark.parametrize(("scratch_bytes", "fits"), [(448, True), (384, False)])
+def test_a_dictionary_of_more_entries_than_the_scratch_takes_is_declined(
+    monkeypatch: pytest.MonkeyPatch, scratch_bytes: int, fits: bool
+) -> None:
+    pool = GuardedPool()
+    monkeypatch.setattr(decoding._SCRATCH, "memory", pool.take(scratch_bytes))
+    words = page(DICTIONARY, 100, PLAIN, texts(*(str(number) for number in range(100))))
+    data = page(DATA, 2, BY_DICTIONARY, b"\7" + varint(1 << 1 | 1) + bytes([99, 0, 0, 0, 0, 0, 0]))
+    found = decode_pages(words, data, rows=2)
+    assert found == (["99", "0"] if fits else None)
+    assert pool.is_whole()
 
 
 @needs_library
