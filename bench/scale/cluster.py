@@ -26,9 +26,9 @@ class Costs:
     transfer
         For a byte that crosses nodes, on each of the two.
     task
-        For a map task, in the worker, beside its bytes.
+        For a map task, beside its bytes; on Ray what its daemons use.
     run
-        For a run, beside its bytes.
+        For a run, beside its bytes: handing it from thread to thread.
     get
         For an object that a shard maps into its process.
     owner_task, owner_object, owner_handle, owner_call

@@ -29,8 +29,8 @@ __all__ = ["measure_threads", "time_handing"]
 T = TypeVar("T")
 _ROUNDS = 6
 _BATCH_ROWS = 65_536
-# of a run whose last epoch is timed; what a shard has placed before the first batch is taken
-_PIPELINES, _EPOCHS, _PLACED_AHEAD = 3, 3, 2
+# pipelines whose last epoch is timed; as windrow.pipeline.opening, what is placed before the first batch is taken
+_PIPELINES, _EPOCHS, _PLACED_AHEAD, _LEAST_RUNS = 3, 3, 2, 8
 _TINY_ROWS, _TINY_BATCH_ROWS = 4096, 8
 
 
@@ -77,7 +77,17 @@ def _time_mapping(plan: Plan) -> tuple[float, float]:
 
 
 def _time_placing(paths: list[str], runs: int) -> float:
-    """Seconds of all cores in the last epoch of a run, in which nothing is left to map."""
+    """Seconds of all cores in the last epoch of a run, in which nothing is left to map.
+
+    Raises
+    ------
+    ValueError
+        If the data has too few runs to see that.
+    """
+    if runs < _LEAST_RUNS:
+        raise ValueError(
+            f"the data has {runs} runs of {_BATCH_ROWS} rows; {_LEAST_RUNS} are needed to time them"
+        )
     seconds = []
     for _ in range(_PIPELINES):
         pipe = windrow.read_parquet(paths).repeat(_EPOCHS).random_shuffle_each_window(seed=7)
@@ -151,8 +161,14 @@ def time_handing(path: str) -> float:
 
     Runs of a few rows show nothing else.
     """
-    pool = BufferPool(2**27)
-    program.RUN_BYTES = 1
+    run_bytes, program.RUN_BYTES = program.RUN_BYTES, 1
+    try:
+        return _time_tiny_runs(path, BufferPool(2**27))
+    finally:
+        program.RUN_BYTES = run_bytes
+
+
+def _time_tiny_runs(path: str, pool: BufferPool) -> float:
     with TemporaryDirectory() as folder:
         tiny = str(Path(folder) / "tiny.parquet")
         pq.write_table(pq.ParquetFile(path).read_row_group(0).slice(0, _TINY_ROWS), tiny)

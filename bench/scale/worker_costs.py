@@ -73,7 +73,7 @@ def _time_tasks(plan: Plan, context: Any) -> tuple[float, float, float]:
     running = [(number, _submit(context, task)[0]) for number, task in islice(left, 2 * count_cores())]
     computed, whole = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
     last: dict[int, tuple[int, float]] = {}
-    daemons = _daemon_seconds()
+    before_daemons = _daemon_seconds()
     while running:
         ready, _ = ray.wait([first for _, first in running], num_returns=1)
         worker, began, ended = ray.get(ready[0])
@@ -85,7 +85,7 @@ def _time_tasks(plan: Plan, context: Any) -> tuple[float, float, float]:
         last[worker] = number, began
         running = [entry for entry in running if entry[1] != ready[0]]
         running.extend((number, _submit(context, task)[0]) for number, task in islice(left, 1))
-    daemons = (_daemon_seconds() - daemons) / _ROUNDS
+    daemons = (_daemon_seconds() - before_daemons) / _ROUNDS
     return (
         sum(map(statistics.median, whole.values())),
         sum(map(statistics.median, computed.values())),

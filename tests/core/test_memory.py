@@ -93,6 +93,22 @@ def test_a_limit_is_raised_and_never_lowered() -> None:
     assert pool.idle_bytes == 5120
 
 
+def test_what_comes_back_while_the_limit_is_raised_is_counted_at_once() -> None:
+    pool = BufferPool(1000)
+    buffer = [pool.take(500)]
+
+    class Limit(int):
+        """Memory comes back as it is compared, while the pool is locked."""
+
+        def __gt__(self, other: object) -> bool:
+            buffer.clear()
+            return super().__gt__(int(str(other)))
+
+    pool.widen(Limit(6000))
+    assert not buffer
+    assert not pool._returned
+
+
 def test_trim_gives_idle_memory_back() -> None:
     pool = BufferPool(1 << 20)
     kept, dropped = pool.take(1000), pool.take(1000)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.io.chunks import BY_DICTIONARY, DATA, DICTIONARY, PLAIN, needs_library, page, varint, write
+from tests.io.chunks import BY_DICTIONARY, DATA, DICTIONARY, INDEX, PLAIN, needs_library, page, varint, write
 from windrow.core.memory import BufferPool
 from windrow.core.source import can_scatter
 from windrow.io import decoding
@@ -123,7 +123,8 @@ DECLINED: dict[str, tuple[pa.Array, dict[str, Any]]] = {
     "dictionary": (pa.array(["a", "b", "a"]).dictionary_encode(), {}),
     "fixed size": (pa.array([b"a", b"b", b"c"], pa.binary(1)), {}),
     "views": (pa.array(["a", "b", "c"], pa.string_view()), {}),
-    "numbers": (pa.array([1, 2, 3]), {}),
+    # each of them could be taken for an empty text
+    "numbers": (pa.array([0, 0, 0]), {"use_dictionary": False}),
     "list": (pa.array([["a"], ["b", "c"], []]), {}),
 }
 
@@ -134,10 +135,7 @@ def test_everything_else_is_left_to_arrow(tmp_path: Path, case: str) -> None:
     column, options = DECLINED[case]
     metadata = write(tmp_path / "x.parquet", column, **options)
     targets = np.arange(3, dtype=np.uint32)
-    chunk = StoredFooter(metadata).chunk(0, "x", column.type)
-    if chunk is None or chunk.width == 0:
-        found = decode_chunks(tmp_path / "x.parquet", metadata, 1, column.type, targets, [slice(0, 3)])
-        assert found is None
+    assert decode_chunks(tmp_path / "x.parquet", metadata, 1, column.type, targets, [slice(0, 3)]) is None
 
 
 @needs_library
@@ -226,8 +224,33 @@ def test_pages_of_a_dictionary_and_plain_ones_make_one_column() -> None:
     words = page(DICTIONARY, 2, PLAIN, texts("one", "two"))
     data = page(DATA, 4, BY_DICTIONARY, b"\1" + varint(1 << 1 | 1) + bytes([0b0110]))
     plain = page(DATA, 2, PLAIN, texts("three", "four"))
-    found = decode_pages(words, data, plain, rows=6)
+    other = page(INDEX, 0, PLAIN, b"something")
+    found = decode_pages(words, data, other, page(DATA, 0, PLAIN, b""), plain, rows=6)
     assert found == ["one", "two", "two", "one", "three", "four"]
+
+
+@needs_library
+def test_a_second_dictionary_is_declined() -> None:
+    words = page(DICTIONARY, 2, PLAIN, texts("one", "two"))
+    data = page(DATA, 1, BY_DICTIONARY, b"\1" + varint(1 << 1) + bytes([1]))
+    assert decode_pages(words, data, rows=1) == ["two"]
+    assert decode_pages(words, data, words, data, rows=2) is None
+
+
+@needs_library
+def test_a_page_that_states_more_values_than_it_has_bytes_is_declined() -> None:
+    data = page(DATA, 1, BY_DICTIONARY, b"\1" + varint(1 << 1) + bytes([1]))
+    assert decode_pages(page(DICTIONARY, 2, PLAIN, texts("a", "b")), data, rows=1) == ["b"]
+    assert decode_pages(page(DICTIONARY, 3, PLAIN, texts("a", "b")), data, rows=1) is None
+
+
+@needs_library
+def test_chunks_of_more_text_than_32_bits_tell_take_no_memory() -> None:
+    pool = GuardedPool()
+    huge = Chunk(0, 2**28, 1, 0, snappy=True, optional=False, raw_bytes=2**32)
+    targets = np.zeros(1, np.uint32)
+    assert decode_text(pa.BufferReader(b""), [huge], pa.string(), targets, [slice(0, 1)], pool) is None
+    assert pool.lent == []
 
 
 @needs_library
@@ -312,11 +335,27 @@ def test_a_part_of_several_row_groups_is_grouped_as_a_table_is(tmp_path: Path) -
     parts = source.reader.parts(address)
     part = next(parts)
     assert can_scatter(part)
-    runs, places = rng.integers(0, 5, 900).astype(np.uint16), np.arange(900, dtype=np.uint32)
+    runs, places = rng.integers(0, 20, 900).astype(np.uint16), np.arange(900, dtype=np.uint32)
 
     def group(rows: Any) -> list[pa.RecordBatch]:
-        # runs of the last slice are left out
-        pieces = group_rows(rows, None, runs, places, np.array([0, 2, 5]), BufferPool(1 << 20))
+        # the first run and the last are left out
+        pieces = group_rows(rows, None, runs, places, np.array([1, 10, 10, 19]), BufferPool(1 << 20))
         return [piece.rows for piece in pieces]
 
     assert group(NoSelect(part)) == group(table)
+
+
+@needs_library
+def test_numbers_of_rows_are_no_text(tmp_path: Path) -> None:
+    table = pa.table({"word": ["a", "b", "c"]})
+    pq.write_table(table, tmp_path / "x.parquet")
+    source = open_parquet(str(tmp_path / "x.parquet")).with_row_id("row")
+    (address,) = source.addresses([0])
+    parts = source.reader.parts(address)
+    part = next(parts)
+    assert can_scatter(part)
+    targets, pool = np.array([2, 0, 1], np.uint32), BufferPool(1 << 20)
+    (words,) = part.scatter_text(0, targets, [slice(0, 3)], pool) or [None]
+    assert words is not None
+    assert words.to_pylist() == ["b", "c", "a"]
+    assert part.scatter_text(1, targets, [slice(0, 3)], pool) is None

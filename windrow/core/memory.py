@@ -123,6 +123,7 @@ class BufferPool:
         """Raise the limit; a lower one changes nothing."""
         with self._lock:
             self._limit_bytes = max(self._limit_bytes, limit_bytes)
+        self._settle_if_free()
 
     def trim(self) -> None:
         """Give all idle memory back to the system."""

@@ -399,7 +399,7 @@ static int read_dictionary(Column *column, Reader *r, const Page *page) {
     if (column->dictionary != NULL || column->done || page->values < 0) return DECLINED;
     if (page->encoding != PLAIN && page->encoding != PLAIN_DICTIONARY) return DECLINED;
     if (unpack(column, r, page, 0, column->text != NULL, &body)) return DECLINED;
-    /* each value of text has its length before it, of as many bytes */
+    /* before each value of text are 4 bytes of length, as many as `width` */
     if (page->values > (body.end - body.at) / column->width) return DECLINED;
     int64_t bytes = page->values * column->width, kept = (bytes + SLACK - 1) / SLACK * SLACK;
     if (kept > column->free_bytes) return DECLINED;

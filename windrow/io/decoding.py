@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from windrow.core.memory import BufferPool
 from windrow.core.native import address_of, load_library
+from windrow.core.text import fits_offsets, offset_width
 
 __all__ = ["Chunk", "StoredFooter", "check_footer", "decode", "decode_text"]
 
@@ -31,11 +32,12 @@ __all__ = ["Chunk", "StoredFooter", "check_footer", "decode", "decode_text"]
 _SCRATCH_BYTES = 4 * 2**20
 _WIDTHS = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
 _CODECS = {"UNCOMPRESSED": False, "SNAPPY": True}
-# Snappy's shortest copy of 64 bytes takes 3; a footer that states more is wrong
+# Snappy's shortest copy of 64 bytes takes 3, which is 21.3 times less: a footer that states much more is wrong
 _MOST_RATIO = 24
-# what may be read and written behind unpacked pages
+# SLACK in C: what may be read and written behind unpacked pages
 _SLACK_BYTES = 64
-_MOST_TEXT_BYTES = {4: 2**31 - 1, 8: 2**63 - 1}
+# where a value lies in them has 32 bits
+_MOST_ROOM_BYTES = 2**32 - 1
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
 
@@ -134,7 +136,11 @@ class StoredFooter:
         if not column.num_values or column.num_values != row_group.num_rows or _has_nulls(column):
             return None
         start, size_bytes = _start(column), column.total_compressed_size
-        if start <= 0 or not 0 <= column.total_uncompressed_size <= _MOST_RATIO * size_bytes:
+        if start <= 0:
+            return None
+        raw_bytes = column.total_uncompressed_size
+        # as much is taken for text before any of it is looked at
+        if width == 0 and not 0 <= raw_bytes <= _MOST_RATIO * size_bytes:
             return None
         return Chunk(
             start=start,
@@ -143,7 +149,7 @@ class StoredFooter:
             width=width,
             snappy=_CODECS[column.compression],
             optional=optional,
-            raw_bytes=column.total_uncompressed_size,
+            raw_bytes=raw_bytes,
         )
 
 
@@ -156,16 +162,9 @@ def _start(column: Any) -> int:
 def _stored_width(stored: str, wanted: pa.DataType) -> int | None:
     """Bytes of a stored value that Arrow takes as it is, 0 for text; None where it does more."""
     if stored == "BYTE_ARRAY":
-        return 0 if _offset_bytes(wanted) else None
+        return 0 if offset_width(wanted) else None
     width = _WIDTHS.get(stored)
     return width if width is not None and _is_plain(wanted) and width * 8 == wanted.bit_width else None
-
-
-def _offset_bytes(kind: pa.DataType) -> int:
-    """Bytes of an offset of text; 0 for other types."""
-    if pt.is_string(kind) or pt.is_binary(kind):
-        return 4
-    return 8 if pt.is_large_string(kind) or pt.is_large_binary(kind) else 0
 
 
 def _is_plain(kind: pa.DataType) -> bool:
@@ -196,7 +195,7 @@ _PROBLEMS = (
 
 
 def check_footer(raw: bytes, texts: NDArray[np.int64]) -> str:
-    """Say what is wrong with a footer that Arrow would not survive; empty where nothing is.
+    """Say what is wrong with a footer that Arrow would not survive (empty: nothing), and note its texts.
 
     Arrow's accessors of column chunks end the process where they would raise: ``raw`` must be
     checked before they are used. What Arrow does not tell is written to ``texts``, (row groups,
@@ -273,13 +272,15 @@ def decode_text(
     Returns
     -------
     list of pyarrow.Array or None
-        One for each of ``cuts``; None where a chunk is declined, or a text is longer than
-        the type's offsets can tell.
+        One for each of ``cuts``; None where a chunk is declined or is no text, or a text is longer
+        than the type's offsets can tell.
     """
+    room = sum(chunk.raw_bytes for chunk in chunks) + _SLACK_BYTES
+    if room > _MOST_ROOM_BYTES or any(chunk.width for chunk in chunks):
+        return None
     stored = [pages for chunk in chunks if (pages := _read_pages(file, chunk)) is not None]
     if len(stored) < len(chunks):
         return None
-    room = sum(chunk.raw_bytes for chunk in chunks) + _SLACK_BYTES
     text, at = pool.take(room), pool.take(targets.nbytes).view(np.uint32)
     scratch = _SCRATCH.memory
     end = used = 0
@@ -310,10 +311,10 @@ def _gather(
     text: NDArray[np.uint8], at: NDArray[np.uint32], kind: pa.DataType, pool: BufferPool
 ) -> pa.Array | None:
     """The values that lie at some places; None where they are longer than offsets can tell."""
-    rows, width = len(at), _offset_bytes(kind)
+    rows, width = len(at), offset_width(kind)
     offsets = pool.take(width * (rows + 1))
     total = LIBRARY.windrow_measure_text(address_of(text), address_of(at), rows, width, address_of(offsets))
-    if total > _MOST_TEXT_BYTES[width]:
+    if not fits_offsets(total, width):
         return None
     out = pool.take(total)
     LIBRARY.windrow_gather_text(address_of(text), address_of(at), rows, address_of(out), total)

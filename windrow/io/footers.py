@@ -71,7 +71,8 @@ def read_footer(files: Files, path: str, name: str) -> Footer:
             with files.open(path) as file:
                 raw = _footer_bytes(partial(_read_range, file), size, name)
         digest = hashlib.sha256(raw).digest()[:HASH_BYTES]
-        return Footer(size, digest, *_parse(raw, name), version.stamp)
+        metadata, texts = _parse(raw, name)
+        return Footer(size, digest, metadata, texts, version.stamp)
 
 
 def _footer_bytes(read: Callable[[int, int], Any], size: int, name: str) -> bytes:

@@ -134,7 +134,9 @@ class _NumberedPart:
     def scatter_text(
         self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
     ) -> list[pa.Array] | None:
-        return self.part.scatter_text(column, targets, cuts, pool) if can_scatter(self.part) else None
+        if column == len(self.schema) - 1 or not can_scatter(self.part):
+            return None
+        return self.part.scatter_text(column, targets, cuts, pool)
 
 
 def _number(first: int, rows: int) -> pa.Array:

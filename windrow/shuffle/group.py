@@ -252,8 +252,7 @@ class _Grouping:
             return self.given_parts or []
         order = np.empty(len(self.targets), np.int64)
         order[self.targets] = np.arange(len(order))
-        ends = np.cumsum([0, *self.piece_rows])
-        return [order[start:end] for start, end in pairwise(ends)]
+        return [order[rows] for rows in self._piece_slices]
 
     @property
     def is_compiled(self) -> bool:

@@ -6,22 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from windrow.core.memory import BufferPool
 from windrow.core.native import address_of
+from windrow.core.text import fits_offsets, offset_width
 from windrow.shuffle import kernels
 from windrow.shuffle.plain import pack, validity_of
 
 __all__ = ["can_move_text", "move_text"]
 
-_MOST_BYTES = {4: 2**31 - 1, 8: 2**63 - 1}
-
 
 def can_move_text(kind: pa.DataType) -> bool:
     """Whether `move_text` moves a column of this type here."""
-    return kernels.LIBRARY is not None and _offset_bytes(kind) > 0
+    return kernels.LIBRARY is not None and offset_width(kind) > 0
 
 
 def move_text(
@@ -48,7 +46,7 @@ def move_text(
         None where the text is longer than the type's offsets can tell.
     """
     kind, count = arrays[0].type, rows.stop - rows.start
-    width = _offset_bytes(kind)
+    width = offset_width(kind)
     offsets, texts = zip(*(_addresses(array, width) for array in arrays), strict=True)
     counts = _words([len(array) for array in arrays])
     goes = _words([address_of(of_array) for of_array in targets])
@@ -58,7 +56,7 @@ def move_text(
     total = kernels.LIBRARY.windrow_text_offsets(
         width, len(arrays), where[0], where[2], where[3], rows.start, count, where[4]
     )
-    if total > _MOST_BYTES[width]:
+    if not fits_offsets(total, width):
         return None
     out = pool.take(total)
     kernels.LIBRARY.windrow_text(width, len(arrays), *where[:4], rows.start, count, where[4], address_of(out))
@@ -68,12 +66,6 @@ def move_text(
     return pa.Array.from_buffers(
         kind, count, [mask, pa.py_buffer(out_offsets), pa.py_buffer(out)], null_count=nulls
     )
-
-
-def _offset_bytes(kind: pa.DataType) -> int:
-    if pt.is_string(kind) or pt.is_binary(kind):
-        return 4
-    return 8 if pt.is_large_string(kind) or pt.is_large_binary(kind) else 0
 
 
 def _words(values: Sequence[int]) -> NDArray[np.int64]:

@@ -133,7 +133,7 @@ class _Run:
         resources = overlap_waiting(program, executor.resources(), batch_rows)
         program = size_parts(program, resources, batch_rows)
         budget = budget_program(program, resources, batch_rows)
-        self._processes_bytes = budget.processes_bytes
+        self._budget = budget
         self.memory = BufferPool(
             budget.total_bytes - budget.processes_bytes,
             partial(_decoded_bytes, pa.total_allocated_bytes(), budget.tasks_bytes),
@@ -170,7 +170,8 @@ class _Run:
         with self.changed:
             self.driver.task_done(task, report, output, threading.current_thread().name, kept)
             # blocks may turn out larger than was estimated
-            self.memory.widen(self.driver.promised_bytes - self._processes_bytes)
+            total_bytes = min(self.driver.promised_bytes, self._budget.limit_bytes)
+            self.memory.widen(total_bytes - self._budget.processes_bytes)
             self.changed.notify_all()
 
     def disconnect(self, shard: int) -> None:
