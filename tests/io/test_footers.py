@@ -62,6 +62,17 @@ def test_the_bytes_of_text_are_known_where_a_footer_states_them(tmp_path: Path) 
     assert unknown.variable["text"][1] != facts.variable["text"][1]
 
 
+@needs_library
+def test_what_arrow_states_of_repeated_text_in_deltas_is_not_believed(tmp_path: Path) -> None:
+    table = pa.table({"text": ["x" * 100] * 50})
+    encoding = {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}
+    write(tmp_path / "t.parquet", table, **encoding)
+    footer = read_footer(Files(str(tmp_path)), "t.parquet", "t.parquet")
+    assert footer.texts.tolist() == [[100]], "Arrow counts the first value only"
+    facts = summarise(footer.metadata, footer.texts, "t.parquet")
+    assert facts.variable["text"][1] == [50 * (4 + 100)]
+
+
 def test_text_of_a_size_that_no_file_has_is_damage(tmp_path: Path) -> None:
     write(tmp_path / "t.parquet", pa.table({"text": ["a", "b"]}))
     footer = read_footer(Files(str(tmp_path)), "t.parquet", "t.parquet")

@@ -346,6 +346,21 @@ def test_a_part_of_several_row_groups_is_grouped_as_a_table_is(tmp_path: Path) -
 
 
 @needs_library
+def test_arrow_says_what_does_not_fit_into_memory(tmp_path: Path) -> None:
+    class Full(BufferPool):
+        def take(self, nbytes: int) -> NDArray[np.uint8]:
+            raise MemoryError
+
+    pq.write_table(pa.table({"word": ["a", "b"]}), tmp_path / "x.parquet")
+    source = open_parquet(str(tmp_path / "x.parquet"))
+    (address,) = source.addresses([0])
+    parts = source.reader.parts(address)
+    part = next(parts)
+    assert can_scatter(part)
+    assert part.scatter_text(0, np.array([1, 0], np.uint32), [slice(0, 2)], Full(0)) is None
+
+
+@needs_library
 def test_numbers_of_rows_are_no_text(tmp_path: Path) -> None:
     table = pa.table({"word": ["a", "b", "c"]})
     pq.write_table(table, tmp_path / "x.parquet")

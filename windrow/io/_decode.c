@@ -465,7 +465,7 @@ static int decode_pages(Column *column, const uint8_t *chunk, int64_t chunk_byte
         else if (page.type == DICTIONARY_PAGE) failed = read_dictionary(column, &r, &page);
         else if (page.type == DATA_PAGE || page.type == DATA_PAGE_V2) failed = read_values(column, &r, &page);
         else failed = page.type != INDEX_PAGE;
-        r.at += page.stored_bytes;
+        if (!failed) r.at += page.stored_bytes;
     }
     return failed;
 }

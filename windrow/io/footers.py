@@ -26,6 +26,8 @@ _TRAILER_BYTES = 8
 # of a row group; sums of them fit into 64 bits
 _LARGEST = 2**48
 _UNKNOWN = -1
+# Arrow does not count values that repeat the one before in what it states of such a chunk
+_LEAVES_OUT_REPEATED = "DELTA_BYTE_ARRAY"
 _NO_PARQUET = "name only Parquet files, or write this one again"
 
 
@@ -187,7 +189,7 @@ def _estimate(leaf: pa.DataType, chunk: Any, text_bytes: int) -> int:
     codes = chunk.num_values * offset_bytes(leaf)
     if pt.is_dictionary(leaf):
         return int(codes + chunk.total_uncompressed_size)
-    if text_bytes >= 0:
+    if text_bytes >= 0 and _LEAVES_OUT_REPEATED not in chunk.encodings:
         return int(codes + text_bytes)
     statistics = chunk.statistics
     if statistics is None or not statistics.has_min_max:

@@ -237,7 +237,11 @@ class _StoredPart:
             return None
         with self.block.mapped_errors():
             kind = self.schema.field(column).type
-            return decoding.decode_text(self.block.file, chunks, kind, targets, cuts, pool)
+            try:
+                return decoding.decode_text(self.block.file, chunks, kind, targets, cuts, pool)
+            except MemoryError:
+                # Arrow may find the chunk to be damaged; it needs no less, and says of which rows
+                return None
 
     def _find_chunks(self, column: int, rows: int) -> list[decoding.Chunk]:
         """The chunks of a column; none where they do not qualify, or have other rows."""
