@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import strategies as st
 
 from windrow.io import decoding
 
@@ -17,6 +18,7 @@ __all__ = [
     "DICTIONARY",
     "INDEX",
     "PLAIN",
+    "WRITING",
     "needs_library",
     "page",
     "varint",
@@ -26,6 +28,21 @@ __all__ = [
 needs_library = pytest.mark.skipif(decoding.LIBRARY is None, reason="built without a C compiler")
 DATA, INDEX, DICTIONARY = 0, 1, 2
 PLAIN, BY_DICTIONARY = 0, 8
+# how `write` may write a column whose chunks qualify
+WRITING: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "nullable": st.booleans(),
+        "compression": st.sampled_from(["none", "snappy"]),
+        "use_dictionary": st.booleans(),
+        "data_page_version": st.sampled_from(["1.0", "2.0"]),
+        "data_page_size": st.sampled_from([64, 1_000, 2**20]),
+        # where it is short, a chunk begins with a dictionary and goes on plain
+        "dictionary_pagesize_limit": st.sampled_from([512, 2**20]),
+        "write_batch_size": st.sampled_from([1, 7, 1_024]),
+        "row_group_size": st.sampled_from([100, 1_000, 5_000]),
+        "write_statistics": st.booleans(),
+    }
+)
 
 
 def write(path: Path, column: pa.Array, *, nullable: bool = True, **options: Any) -> pq.FileMetaData:

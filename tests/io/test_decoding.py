@@ -20,6 +20,7 @@ from tests.io.chunks import (
     DICTIONARY,
     INDEX,
     PLAIN,
+    WRITING,
     needs_library,
     page,
     varint,
@@ -83,19 +84,7 @@ def test_every_value_goes_where_its_target_says(tmp_path: Path, data: st.DataObj
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     column = draw_words(kind, rows, data.draw(st.sampled_from([1, 2, 3, 200, 10_000])), rng)
     path = tmp_path / "x.parquet"
-    metadata = write(
-        path,
-        column,
-        nullable=data.draw(st.booleans()),
-        compression=data.draw(st.sampled_from(["none", "snappy"])),
-        use_dictionary=data.draw(st.booleans()),
-        data_page_version=data.draw(st.sampled_from(["1.0", "2.0"])),
-        data_page_size=data.draw(st.sampled_from([64, 1_000, 2**20])),
-        dictionary_pagesize_limit=data.draw(st.sampled_from([512, 2**20])),
-        write_batch_size=data.draw(st.sampled_from([1, 7, 1_024])),
-        row_group_size=data.draw(st.sampled_from([100, 1_000, 5_000])),
-        write_statistics=data.draw(st.booleans()),
-    )
+    metadata = write(path, column, **data.draw(WRITING))
     for group in range(metadata.num_row_groups):
         expected = words_of(pq.ParquetFile(path).read_row_group(group).column(0))
         width = kind.bit_width // 8

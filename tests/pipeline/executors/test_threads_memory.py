@@ -14,6 +14,7 @@ import pytest
 from tests.laws.cases import Case
 from windrow.pipeline import budgeting, program
 from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.driver import Driver
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.program import Program
 from windrow.pipeline.scheduling.events import Place
@@ -47,5 +48,20 @@ def test_memory_of_blocks_that_turn_out_larger_is_kept(
         feed.reached(Place(0, facts.windows))
         gc.collect()
         assert text_bytes / 2 < feed.pool.idle_bytes < promised
+    finally:
+        feed.close()
+
+
+def test_no_more_memory_is_kept_than_the_run_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Driver, "promised_bytes", 2**60)
+    limit_bytes = 2**30
+    case = Case((ROWS,) * BLOCKS, WindowCut(), epochs=1)
+    job = case.job("threads")
+    job = replace(job, options=replace(job.options, memory_limit=limit_bytes))
+    feed: Any = ThreadsExecutor(1).session(Program(job, 1, False, (0,)), None).feed(0, 5, job.seed)
+    try:
+        feed.open_epoch(Cursor(), 5, drop_last=False)
+        assert feed.window(0, 0, threading.Event()) is not None
+        assert limit_bytes // 2 < feed.pool._limit_bytes <= limit_bytes
     finally:
         feed.close()
