@@ -224,11 +224,13 @@ def test_a_filter_that_fails_is_an_error(folder: Path) -> None:
 
 @pytest.mark.parametrize("filtered", [False, True])
 def test_a_block_that_was_read_before_is_not_left_out(folder: Path, filtered: bool) -> None:
-    pipe = chain(folder, filter=pc.field("x") >= 0 if filtered else None)
+    pipe = chain(folder, seed=2, filter=pc.field("x") >= 0 if filtered else None)
+    # a file that is read ahead while it rots is another one for that moment
+    assert min(window_of(pipe, 1, block) for block in range(GROUPS)) == 2
     with pipe.iterator() as shard:
         column(list(shard.iter_batches(7)))
-        rot(folder, 4)
-        with pytest.raises(SourceError, match=r"(?s)1\.parquet, row group 1: .* cannot be left out any more"):
+        rot(folder, 1)
+        with pytest.raises(SourceError, match=r"(?s)0\.parquet, row group 1: .* cannot be left out any more"):
             list(shard.iter_batches(7))
 
 
