@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,6 +89,12 @@ def test_a_single_window_may_be_a_little_larger_in_another_epoch() -> None:
 def test_all_windows_fit() -> None:
     budget = plan(100, 3, 300)
     assert (budget.slices, budget.windows, budget.windows_bytes) == (1, 3, 300)
+
+
+def test_small_windows_may_take_what_as_many_of_the_largest_would() -> None:
+    assert plan(100, 2, 1000).ahead_bytes == 200
+    assert replace(plan(100, 2, 1000), copies=1.5).ahead_bytes == 133
+    assert plan(100, 2, 150).ahead_bytes == 0, "windows that do not fit whole leave nothing"
 
 
 def test_slices_before_less_overlap() -> None:

@@ -120,6 +120,7 @@ class Driver:
             beside_bytes=budget.beside_bytes,
             blocks_bytes=budget.blocks_bytes if budget.shared else 0,
             exact=budget.exact,
+            ahead_bytes=budget.ahead_bytes if job.options.prefetch_windows else 0,
         )
         self._scheduler = Scheduler(limits, self._shape)
 

@@ -78,6 +78,14 @@ class Budget:
         return windows + self.runs_bytes + self.tasks_bytes + self.processes_bytes
 
     @property
+    def ahead_bytes(self) -> int:
+        """What all windows may take that are held and prepared at once where they fit whole, each counted once.
+
+        Of small windows, that is more than there are largest ones.
+        """
+        return int(self.windows_bytes / self.copies) if self.slices == 1 else 0
+
+    @property
     def beside_bytes(self) -> int:
         """What grows with the rows beside the windows, under the same limit."""
         return self.runs_bytes + self.blocks_bytes if self.shared else 0

@@ -39,13 +39,15 @@ def shapes(chunks: st.SearchStrategy[Chunk]) -> st.SearchStrategy[Shape]:
 def clusters(draw: st.DrawFn) -> Cluster:
     shape = draw(shapes(draw(st.sampled_from([CHUNKS, UNKNOWN]))))
     largest = max((sum(chunk.size_bytes for chunk in window) for window in shape), default=0)
+    prefetch = draw(st.integers(0, 3))
     return Cluster(
         shape,
         shards=draw(st.integers(1, 3)),
         epochs=draw(st.sampled_from([1, 2, 3, None])),
         slots=draw(st.integers(1, 4)),
         memory_bytes=largest + draw(st.integers(0, 40)),
-        prefetch_windows=draw(st.integers(0, 3)),
+        prefetch_windows=prefetch,
+        ahead_bytes=draw(st.sampled_from([0, (1 + prefetch) * largest])),
         crosses_epochs=draw(st.booleans()),
         slices=draw(st.sampled_from([1, 2, 8])),
         exact=draw(st.booleans()),

@@ -134,6 +134,9 @@ class Limits:
         Of ``beside_bytes`` a block in each slot, which is there while a task runs.
     exact
         Whether what tasks put out is known, and not only expected.
+    ahead_bytes
+        What as many windows as are to be held are expected to take, were each the largest: smaller ones
+        leave room for parts of windows farther ahead than ``prefetch_windows``. 0: none are begun.
     """
 
     shards: tuple[int, ...]
@@ -148,6 +151,7 @@ class Limits:
     beside_bytes: int = 0
     blocks_bytes: int = 0
     exact: bool = True
+    ahead_bytes: int = 0
 
 
 @dataclass(frozen=True)

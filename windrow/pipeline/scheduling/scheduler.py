@@ -7,8 +7,9 @@ executor. The order of rows does not depend on anything decided here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 
 from windrow.pipeline.scheduling.counts import EpochCounts
 from windrow.pipeline.scheduling.events import (
@@ -252,9 +253,10 @@ class Scheduler:
         if self._latest_deal is None:
             return
         urgent = self._wanted.urgent(now)
+        near = [*urgent, *self._wanted.ahead(urgent, now)]
         free = self._limits.slots - self.running
         blocked = False
-        for key in (*urgent, *self._wanted.ahead(urgent, now)):
+        for key in chain(near, self._farther(near, now)):
             if key not in urgent and self._is_being_counted(key[0]):
                 break
             deal = self.deal(key[0])
@@ -267,6 +269,8 @@ class Scheduler:
                 size_bytes = self._room.expect(expected_bytes)
                 if self.running and not self._room.can_grow(self.held_bytes + size_bytes, self.running + 1):
                     return
+                if key not in near and not self._may_begin(expected_bytes):
+                    return
                 # what does not fit holds up all that comes later, except what adds nothing
                 blocked = blocked or not self._find_room(window, size_bytes, urgent, now)
                 if blocked and size_bytes:
@@ -275,6 +279,22 @@ class Scheduler:
                 free -= 1
             if free > 0 and not ordered and window.fully_read and key in urgent:
                 free -= self._count_behind(key, deal)
+
+    def _farther(self, near: list[Key], now: float) -> Iterator[Key]:
+        """Windows farther ahead than was asked for, where those are smaller than the largest, and workers free.
+
+        Windows of a task or two would leave workers without any until shards have passed one.
+        """
+        if self.running < self._limits.slots and self._may_begin(1):
+            for key in self._wanted.farther(near, now):
+                if not self.counts(key[0]).complete:
+                    return
+                yield key
+
+    def _may_begin(self, expected_bytes: int) -> bool:
+        """Whether what was expected of all that has been begun of the windows leaves so much for a farther one."""
+        begun = sum(window.begun_bytes for window in self._windows.values())
+        return begun + expected_bytes <= self._limits.ahead_bytes
 
     def _is_being_counted(self, epoch: int) -> bool:
         """Whether an earlier epoch is about to tell the counts that this one lacks."""

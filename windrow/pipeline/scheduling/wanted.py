@@ -10,6 +10,9 @@ from windrow.pipeline.scheduling.readers import Key, Readers
 
 __all__ = ["Wanted"]
 
+# Beyond those that were asked for: windows that are small beside the largest one.
+_FARTHER = 4
+
 
 class Wanted:
     """The windows that shards wait for, and those to prepare ahead of them.
@@ -52,16 +55,26 @@ class Wanted:
 
         What was let go for the silence of its shards stays so while they are silent.
         """
+        return self._beyond(urgent, 0, self._limits.stop_epoch, now)
+
+    def farther(self, near: list[Key], now: float) -> list[Key]:
+        """Some windows behind those, nearest first, for shards that read, of no epoch that none of those is of."""
+        stop_epoch = max((epoch for epoch, _ in near), default=-1) + 1
+        return self._beyond(near, _FARTHER, stop_epoch, now)
+
+    def _beyond(self, nearer: list[Key], more: int, stop_epoch: int | None, now: float) -> list[Key]:
         wanted = list(self._being_read())
         for place, reading, shards in self._readers.groups():
             begun = self._limits.crosses_epochs and place.epoch > self._limits.start.epoch
             if reading or begun:
-                wanted.extend((key, shards) for key in self._following(place, reading))
+                count = self._limits.prefetch_windows + (more if reading else 0)
+                following = self._following(place, reading, count, stop_epoch)
+                wanted.extend((key, shards) for key in following)
         return sorted(
             {
                 key
                 for key, shards in wanted
-                if key not in urgent and not (key in self._given_up and self._readers.are_silent(shards, now))
+                if key not in nearer and not (key in self._given_up and self._readers.are_silent(shards, now))
             }
         )
 
@@ -74,12 +87,12 @@ class Wanted:
             if window < self._window_count(place.epoch):
                 yield (place.epoch, window), shards
 
-    def _following(self, place: Place, reading: bool) -> Iterator[Key]:
-        left = self._limits.prefetch_windows
+    def _following(self, place: Place, reading: bool, count: int, stop_epoch: int | None) -> Iterator[Key]:
+        left = count
         epoch, window = place.epoch, place.window
         if reading:
             window = self._counts(epoch).next_with_parts(window) + 1
-        while left > 0 and (self._limits.stop_epoch is None or epoch < self._limits.stop_epoch):
+        while left > 0 and (stop_epoch is None or epoch < stop_epoch):
             window = self._counts(epoch).next_with_parts(window)
             if window >= self._window_count(epoch):
                 if not self._limits.crosses_epochs or epoch > place.epoch + left:

@@ -25,6 +25,11 @@ class WindowState:
         Into how many slices the finished outputs are cut.
     deal
         The deal for which it is prepared.
+
+    Attributes
+    ----------
+    begun_bytes
+        What was expected of the parts that have been begun.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class WindowState:
         self.stages = stages
         self.running: dict[Work, int] = {}
         self.finished_parts = 0
+        self.begun_bytes = 0
         self._waiting = [deque(range(len(parts))), *(deque[int]() for _ in stages[1:])]
         self._between: dict[int, int] = {}
         self._slice_bytes = [0] * slices
@@ -109,6 +115,8 @@ class WindowState:
     def start(self, work: Work, size_bytes: int) -> None:
         """Note that a task runs."""
         self._waiting[work.stage].remove(work.part)
+        if work.stage == 0:
+            self.begun_bytes += self.parts[work.part].size_bytes
         self.running[work] = size_bytes
         self._unplaced_bytes += size_bytes
 
