@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
 import weakref
@@ -43,26 +41,6 @@ def test_a_consumer_that_works_is_served_first_and_one_that_only_waits_is_not() 
     for _ in range(10):
         note(pace, worked=1.0, waited=0.1)
     assert pace.works
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="how threads wake up can be told on Linux only")
-def test_the_thread_that_a_consumer_wakes_with_each_run_does_not_push_it_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pq.write_table(pa.table({"x": np.arange(300)}), tmp_path / "x.parquet", row_group_size=100)
-    walking: list[tuple[str, int]] = []
-    submit = _ThreadsFeed.submit
-
-    def note_policy(feed: _ThreadsFeed, place: Callable[[], Any], pace: Pace) -> Any:
-        walking.append((threading.current_thread().name, os.sched_getscheduler(0)))
-        return submit(feed, place, pace)
-
-    monkeypatch.setattr(_ThreadsFeed, "submit", note_policy)
-    before = os.sched_getscheduler(0)
-    with windrow.read_parquet(str(tmp_path)).window().options(executor="threads").iterator() as shard:
-        assert sum(len(batch["x"]) for batch in shard.iter_batches(100)) == 300
-    assert set(walking) == {("windrow-shard-0", os.SCHED_BATCH)}
-    assert os.sched_getscheduler(0) == before
 
 
 def test_runs_of_the_first_window_go_before_what_is_prepared(

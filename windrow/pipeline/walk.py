@@ -13,7 +13,6 @@ from functools import partial
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
-from windrow.core.machine import wake_behind_others
 from windrow.core.memory import BufferPool
 from windrow.pipeline.batches import one_batch
 from windrow.pipeline.consumer import Consumer
@@ -159,8 +158,7 @@ class Walk:
     # --- the thread's side
 
     def _run(self, first: list[EpochRuns]) -> None:
-        # the consumer wakes this thread with each run that it takes, and has a batch to go on with
-        wake_behind_others()
+        self._feed.begin_walk()
         # out of a list, since a thread holds its arguments to its end
         runs: EpochRuns | None = first.pop()
         while runs is not None and self._walk(runs):

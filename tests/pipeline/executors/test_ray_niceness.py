@@ -16,6 +16,7 @@ import pytest
 import ray
 
 import windrow
+from windrow.pipeline import walk
 from windrow.pipeline.executors.ray import niceness
 from windrow.pipeline.executors.ray.niceness import giving_way
 
@@ -117,3 +118,25 @@ def test_tasks_on_ray_give_way_and_those_of_others_do_not(ray_local: Any, tmp_pa
     told = {row for batch in pipe.iter_batches(100) for row in batch["x"].tolist()}
     assert told == {min(own + 4, 19) for own in before}
     assert ask() == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="how threads wake up can be told on Linux only")
+@pytest.mark.parametrize(("executor", "policy"), [("ray", "SCHED_BATCH"), ("threads", "SCHED_OTHER")])
+def test_on_ray_a_consumer_keeps_its_core_when_it_wakes_the_walk(
+    ray_local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: str, policy: str
+) -> None:
+    """On threads the walk would not get one, since workers have them all."""
+    pq.write_table(pa.table({"x": np.arange(300)}), tmp_path / "x.parquet", row_group_size=100)
+    walking: list[tuple[str, int]] = []
+    submit = walk.Walk._submit
+
+    def note(*given: Any, **options: Any) -> Any:
+        walking.append((threading.current_thread().name, os.sched_getscheduler(0)))
+        return submit(*given, **options)
+
+    monkeypatch.setattr(walk.Walk, "_submit", note)
+    pipe = windrow.read_parquet(str(tmp_path)).window().options(executor=executor)
+    with pipe.iterator() as shard:
+        assert sum(len(batch["x"]) for batch in shard.iter_batches(100)) == 300
+    assert set(walking) == {("windrow-shard-0", getattr(os, policy))}
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER

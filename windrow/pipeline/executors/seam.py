@@ -142,6 +142,10 @@ class Feed(Protocol):
         """
         ...
 
+    def begin_walk(self) -> None:
+        """Prepare the calling thread, which will ask for the windows, and is woken by the consumer."""
+        ...
+
     def window(self, epoch: int, window: int, stop: Event) -> WindowData | None:
         """Wait for a window; None when ``stop`` is set first.
 

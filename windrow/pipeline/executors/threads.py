@@ -266,6 +266,9 @@ class _ThreadsFeed:
         opened.set_result(self.open_epoch(cursor, batch_rows, drop_last=drop_last))
         return opened
 
+    def begin_walk(self) -> None:
+        """As it is: the thread that asks must get a core from the workers, who have them all."""
+
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
         """Wait for a window."""
         collector = WindowCollector()

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import ray
 
 from windrow.core.errors import StallError
-from windrow.core.machine import available_cores
+from windrow.core.machine import available_cores, wake_behind_others
 from windrow.core.memory import BufferPool
 from windrow.io.lanes import call_ahead
 from windrow.pipeline.budgeting import RUNS_AHEAD
@@ -135,6 +135,10 @@ class _RayFeed:
             goes_on=goes_on,
             seed=self._seed,
         )
+
+    def begin_walk(self) -> None:
+        """Let the consumer, who wakes the calling thread, keep its core: tasks give way to both."""
+        wake_behind_others()
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
         """Wait for a window."""
