@@ -127,7 +127,9 @@ class Readable(Deliverable, Writable, Convertible):
             ``"8GiB"``. None (the default): 80 % of Ray's object store, or half of the
             free memory on threads.
         prefetch_windows
-            Windows prepared beyond the one that is consumed; 1 by default.
+            Windows prepared beyond the one that is consumed; 1 by default. Where these are smaller
+            than the largest ones, parts of the windows behind them too, within the memory that as
+            many of the largest would take. 0: none.
         on_error
             ``"raise"`` (the default): the first error ends the run. ``"skip"``: a block (one
             or more row groups of a file) that is damaged, and so cannot be decoded, is left

@@ -36,7 +36,7 @@ class Options:
         Bytes that the run may hold, as an integer or a string such as ``"8GiB"``. None:
         80 % of the object store, or half of the free memory on threads.
     prefetch_windows
-        Windows prepared beyond the one being consumed.
+        Windows prepared beyond the one being consumed; of small ones more, within the same memory.
     on_error
         ``"raise"``: the first error ends the run. ``"skip"``: blocks that are damaged count as
         having no rows.
