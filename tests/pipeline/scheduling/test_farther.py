@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.pipeline.scheduling.simulation import Cluster
 from tests.pipeline.scheduling.test_scheduler import cluster, run_everything
 from tests.pipeline.test_coordination import CASE, Host, make, request
-from windrow.pipeline.scheduling.events import EpochShape
+from windrow.pipeline.scheduling.events import EpochShape, Opened, Place
 from windrow.shuffle.plan import WindowCut
 
 
@@ -87,17 +87,24 @@ def test_no_epoch_is_planned_for_it() -> None:
     assert planned == {0, 1}
 
 
-def test_a_shard_that_waits_takes_the_memory_of_what_is_farther_ahead() -> None:
-    c = cluster(10, 4, 4, shards=2, slots=8, memory_bytes=20, ahead_bytes=20)
-    c.open(0, 1)
+def test_a_shard_that_waits_takes_the_memory_of_what_is_farthest_ahead() -> None:
+    c = cluster(10, 4, 4, 4, 4, shards=2, slots=8, memory_bytes=20, ahead_bytes=20)
+    for shard in (0, 1):
+        c.open(shard, 1)
     run_everything(c)
-    # the other shard is silent for long enough for the first window to be let go, and comes back to it
-    for _ in range(3):
-        c.step(0)
-        c.pass_time(7.0, {0})
-    c.open(1, 1)
-    c.read_all({0, 1})
-    c.close_all()
+    for shard in (0, 1):
+        c.step(shard)
+        c.step(shard)
+    run_everything(c)
+    assert [window for window, _ in begun(c)] == [0, 1, 2, 3, 4]
+    c.drops.clear()
+    # one comes back to the first window
+    deal = c.scheduler.opened_deal(0)
+    assert deal is not None
+    c.readers[1].window, c.readers[1].fetched = 0, False
+    c.handle(Opened(1, Place(0, 0), deal))
+    assert [(drop.window, drop.again) for drop in c.drops] == [(4, True)]
+    assert begun(c) == [(0, 10), (1, 2)]
 
 
 def test_a_run_that_asks_for_none_ahead_gets_none() -> None:
