@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from windrow.core.text import text_array
 from windrow.io.filesystems import Files
 from windrow.io.formats.format import Format, SurveyedFormat, UnifyingFormat
 from windrow.io.fragments import HASH_BYTES, Fragment
@@ -54,7 +55,7 @@ def _survey(
     return Manifest(
         root=files.url,
         schema=told.schema,
-        paths=pa.array(paths, pa.large_string()),
+        paths=text_array(paths),
         file_bytes=sizes,
         # nobody has seen what is in them
         footer_hashes=np.zeros((len(paths), HASH_BYTES), np.uint8),
@@ -140,7 +141,7 @@ class _Columns:
         return Manifest(
             root=root,
             schema=schema,
-            paths=pa.array(paths, pa.large_string()),
+            paths=text_array(paths),
             file_bytes=np.array(self._sizes, np.int64),
             footer_hashes=np.frombuffer(bytes(self._digests), np.uint8).reshape(len(paths), -1),
             row_group_ends=np.array(self._ends, np.int64),

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 from windrow.core.source import BlockAddress, SourceIdentity
+from windrow.core.text import text_array
 from windrow.io.discovery import build_manifest
 from windrow.io.filesystems import Files
 from windrow.io.filters import check_filter, filter_columns
@@ -222,7 +223,7 @@ def _look(files: TableFiles, paths: Sequence[str], looking: Format, columns: Tab
     return Manifest(
         root=files.url,
         schema=columns.stored,
-        paths=pa.array([], pa.large_string()),
+        paths=text_array([]),
         file_bytes=none,
         footer_hashes=np.zeros((0, HASH_BYTES), np.uint8),
         row_group_ends=none,

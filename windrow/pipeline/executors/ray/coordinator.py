@@ -31,6 +31,7 @@ from windrow.pipeline.tasks import Task
 __all__ = ["Coordinator", "start_coordinator"]
 
 _LOOK_AROUND_SECONDS = 10.0
+_START_SECONDS = 2.0
 
 
 class Coordinator:
@@ -42,9 +43,12 @@ class Coordinator:
         resources: Resources,
         nodes: tuple[str | None, ...],
         disk: DiskCache | None = None,
+        *,
+        starts_workers: bool = False,
     ) -> None:
         expected = {shard: nodes[shard] or this_node() for shard in program.members}
-        self._coordination = Coordination(program, resources, expected, _Host(self))
+        host = _Host(self)
+        self._coordination = Coordination(program, resources, expected, host)
         self._transforms = bool(program.context.before)
         self._ticking = False
         self._changed = asyncio.Event()
@@ -54,9 +58,21 @@ class Coordinator:
         self._context = ray.put(replace(program.context, disk=disk))
         self._spread = False
         self._look_around_at = 0.0
+        self._workers_begun = asyncio.Event()
+        if not starts_workers or host.is_restarted():
+            self._workers_begun.set()
+
+    async def await_workers(self, started: Sequence[ray.ObjectRef[Any]]) -> None:
+        """Hear when workers have begun: what is ready then."""
+        await asyncio.gather(*started, return_exceptions=True)
+        self._workers_begun.set()
 
     async def open_epoch(self, request: OpenRequest) -> EpochFacts | Failure:
         """Begin an epoch for a shard; after a failure, with a new driver."""
+        if not self._workers_begun.is_set():
+            # a task that finds workers still beginning has Ray start more of them
+            await asyncio.wait([asyncio.ensure_future(self._workers_begun.wait())], timeout=_START_SECONDS)
+            self._workers_begun.set()
         self._begin_ticking()
         facts = self._coordination.open_epoch(request)
         self._wake()
@@ -177,12 +193,16 @@ class Coordinator:
 
 
 def start_coordinator(program: Program, resources: Resources, nodes: tuple[str | None, ...]) -> Any:
-    """Start a coordinator on this node, owned by this process; returns its handle."""
+    """Start a coordinator on this node, owned by this process; returns its handle.
+
+    It is to be told what workers to wait for (`Coordinator.await_workers`).
+    """
     here = NodeAffinitySchedulingStrategy(this_node(), soft=True)
     actor: Any = ray.remote(Coordinator)
     options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": here}
     # named here, so that a coordinator that is restarted finds the same files
-    return actor.options(**options).remote(program, resources, nodes, open_disk(program.job))
+    disk = open_disk(program.job)
+    return actor.options(**options).remote(program, resources, nodes, disk, starts_workers=True)
 
 
 class _Host:

@@ -11,6 +11,7 @@ import ray
 from windrow.core.errors import PlanError
 from windrow.core.machine import available_cores, free_memory_bytes
 from windrow.pipeline.budgeting import budget_program, overlap_waiting, size_parts
+from windrow.pipeline.executors.ray.asking import tell
 from windrow.pipeline.executors.ray.client import RaySession
 from windrow.pipeline.executors.ray.coordinator import start_coordinator
 from windrow.pipeline.executors.ray.nodes import find_starving, resolve_hints
@@ -75,8 +76,9 @@ class RayExecutor:
         budget_program(program, resources, 1)
         nodes = resolve_hints(hints, program.shards)
         blocks = len(program.job.source.blocks.rows)
-        start_workers(min(resources.workers, blocks), spread=resources.nodes > 1)
+        started = start_workers(min(resources.workers, blocks), nodes=resources.nodes)
         coordinator = start_coordinator(program, resources, nodes)
+        tell(coordinator.await_workers, started)
         return RaySession(coordinator, program)
 
 

@@ -27,16 +27,30 @@ __all__ = ["remove_everywhere", "start_workers", "submit_task"]
 _OUTPUTS_KEPT = 2
 
 
-def start_workers(count: int, *, spread: bool) -> None:
+def start_workers(count: int, *, nodes: int) -> list[ray.ObjectRef[Any]]:
     """Ask for so many worker processes, with their imports done, before there is work for them.
 
     It takes them as long as the coordinator, and both go on at once. They ask for no CPU: no one
     must find all of them taken, or wait for one, for what does nothing.
+
+    A raylet starts a process for each lease that finds no idle one, and with the first also as many
+    as tasks of its kind are waiting and CPUs idle; a lease that waits for its turn brings a process
+    about even when another one has come free for it. Here each task is therefore the only one of its
+    kind, and there is one less than wanted on each node.
+
+    Returns
+    -------
+    list
+        What is ready once they have begun. Leases asked for before then bring more processes about.
     """
     # named, or Ray would put them into the caller's placement group, where there may be no room
-    strategy = "SPREAD" if spread else "DEFAULT"
-    for _ in range(count):
-        _begin_remote.options(name="windrow:start worker", scheduling_strategy=strategy).remote()
+    strategy = "SPREAD" if nodes > 1 else "DEFAULT"
+    options = {"name": "windrow:start worker", "scheduling_strategy": strategy}
+    return [
+        # so many bytes of memory are nothing, but make a kind of its own
+        _begin_remote.options(memory=1 + number, **options).remote()
+        for number in range(max(1, count - nodes))
+    ]
 
 
 def _begin() -> None:
