@@ -18,6 +18,10 @@ from bench.spans import Span
 __all__ = ["KeepTensorColumns", "ShardEpochs", "build_chain", "convert_spans", "import_all", "promise_memory"]
 
 
+# windrow itself imports what it is asked for
+_IMPORTS = ("windrow.dataset.pipeline", "windrow.pipeline.shard", "windrow.pipeline.tensors.columns")
+
+
 def build_chain(request: Request, executor: str) -> Any:
     """Parquet, windowed, repeated, shuffled.
 
@@ -61,7 +65,8 @@ class KeepTensorColumns:
 
 def import_all() -> None:
     """Import what reading imports when it is first needed: idle memory is that with imports done."""
-    for name in ("fsspec.implementations.local", "pyarrow.dataset", "pyarrow.parquet"):
+    names = ("fsspec.implementations.local", "pyarrow.dataset", "pyarrow.parquet", *_IMPORTS)
+    for name in names:
         import_module(name)
 
 

@@ -15,6 +15,8 @@ from bench.trainer import Progress, TrainerResult
 
 __all__ = ["WindrowRay"]
 
+_IMPORTS = ("torch", "windrow.pipeline.executors.ray.client", "windrow.pipeline.shard")
+
 
 class WindrowRay:
     """A trainer actor a shard; data tasks have the CPUs."""
@@ -30,7 +32,7 @@ class WindrowRay:
         """Start Ray and the trainers, and import what reading needs."""
         import_all()
         self._store = start_ray(self._request)
-        self._actors = start_trainers(self._request, ["torch", "windrow"])
+        self._actors = start_trainers(self._request, _IMPORTS)
 
     def run(self) -> Sequence[TrainerResult]:
         """Plan, split, and let every actor consume its shard."""

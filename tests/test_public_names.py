@@ -1,0 +1,61 @@
+"""The names of the package: imported when they are asked for, and all of them there."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import windrow
+
+
+def modules_after(code: str, *watched: str) -> list[str]:
+    """Which of some modules a fresh interpreter has imported after running code."""
+    told = f"import sys; {code}; print(*(set({watched!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    return sorted(done.stdout.split())
+
+
+def test_what_type_checkers_see_is_what_there_is() -> None:
+    tree = ast.parse(Path(windrow.__file__).read_text())
+    (checked,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {
+        alias.asname or alias.name: node.module
+        for node in checked.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == windrow._HOMES
+    assert sorted([*seen, "__version__"]) == windrow.__all__
+    for name, module in seen.items():
+        assert getattr(windrow, name) is getattr(sys.modules[str(module)], name)
+    assert set(windrow.__all__) <= set(dir(windrow))
+
+
+def test_no_other_names() -> None:
+    with pytest.raises(AttributeError, match="module 'windrow' has no attribute 'read_parket'"):
+        windrow.read_parket  # noqa: B018
+
+
+def test_a_worker_imports_no_doors() -> None:
+    seen = modules_after(
+        "import windrow.pipeline.executors.ray.tasks",
+        "windrow.dataset",
+        "windrow.io.sinks",
+        "torch",
+        "pandas",
+    )
+    assert seen == []
+
+
+def test_reading_footers_imports_no_pandas(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    code = (
+        "import pyarrow as pa, pyarrow.parquet as pq, windrow; "
+        f"pq.write_table(pa.table({{'x': pa.nulls(3, pa.int64())}}), {str(tmp_path / 'x.parquet')!r}); "
+        f"windrow.read_parquet({str(tmp_path)!r}).repeat(1).explain()"
+    )
+    assert modules_after(code, "pandas", "torch") == []
