@@ -5,9 +5,12 @@ from __future__ import annotations
 import statistics
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 __all__ = ["Computing", "slowed_share"]
+
+_SCHEDULED = Path("/proc/thread-self/schedstat")
 
 _SIDE = 256
 _SETTLE_SECONDS = 1.5
@@ -35,6 +38,13 @@ class Computing:
         for _ in range(launches):
             torch.mm(one, other, out=product)
         return time.monotonic() - began
+
+    def core_wait(self) -> float:
+        """Seconds that this thread could have run for and had no core, ever; 0 where the system does not tell."""
+        try:
+            return int(_SCHEDULED.read_text().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
 
     def time_launch_alone(self, settle_seconds: float = _SETTLE_SECONDS) -> float:
         """Seconds of one launch, after a while in which whoever prepares batches has become idle.

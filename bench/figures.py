@@ -36,6 +36,7 @@ class Figures:
     groups_expected: float | None
     neighbours_kept: float | None
     slowed_share: float | None = None
+    coreless_share: float | None = None
 
 
 def sum_up(result: SystemResult, facts: Facts, scan_seconds: float | None) -> Figures:
@@ -44,6 +45,7 @@ def sum_up(result: SystemResult, facts: Facts, scan_seconds: float | None) -> Fi
     steady = result.steady
     waits = [epoch.wait_share for epoch in steady if epoch.wait_share is not None]
     slowed = [epoch.slowed for epoch in steady if epoch.slowed is not None]
+    coreless = [epoch.coreless for epoch in steady if epoch.coreless is not None]
     orders = [epoch.randomness for epoch in steady if epoch.randomness is not None]
     return Figures(
         title=describe_title(result),
@@ -63,6 +65,7 @@ def sum_up(result: SystemResult, facts: Facts, scan_seconds: float | None) -> Fi
         groups_expected=orders[0].groups_expected if orders else None,
         neighbours_kept=max((order.neighbours_kept for order in orders), default=None),
         slowed_share=statistics.median(slowed) if slowed else None,
+        coreless_share=statistics.median(coreless) if coreless else None,
     )
 
 

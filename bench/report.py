@@ -28,6 +28,7 @@ _HEADS = (
     "first batch s",
     "wait %",
     "slowed %",
+    "no core %",
     "peak MiB",
     "promised MiB",
     "exactly once",
@@ -36,7 +37,8 @@ _HEADS = (
 _NOTES = (
     "peak: above the idle processes; promised: what explain() told before the run; "
     f"above it by {TOLERANCE_BYTES // 2**20} MiB is a breach",
-    "slowed: how much longer trainers computed than with an idle engine (--computing)",
+    "slowed: how much longer trainers computed than with an idle engine (--computing); no core: what of that they "
+    "waited for one, as the kernel counts it",
     "order: how far apart in the files two rows are that arrive one after the other, over that of a "
     "full shuffle; windows of k of n blocks reach 1 - 1/k + 1/n",
 )
@@ -74,6 +76,7 @@ def _write_line(one: Figures) -> tuple[str, ...]:
         f"{one.first_batch_seconds:.2f}",
         write_cell(None if one.wait_share is None else one.wait_share * 100, "{:.1f}"),
         write_cell(None if one.slowed_share is None else one.slowed_share * 100, "{:.1f}"),
+        write_cell(None if one.coreless_share is None else one.coreless_share * 100, "{:.1f}"),
         write_cell(one.peak_mib, "{:,.0f}"),
         write_cell(one.promised_mib, "{:,.0f}"),
         one.exactly_once,

@@ -39,6 +39,7 @@ class EpochResult:
     peak_bytes: int | None = None
     paced: bool = False
     slowed: float | None = None
+    coreless: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -148,6 +149,7 @@ def _merge_epoch(
         randomness=None,
         paced=counts_paced and all(one.step_seconds for one in times),
         slowed=max((one.slowed for one in times if one.slowed is not None), default=None),
+        coreless=max((one.coreless for one in times if one.coreless is not None), default=None),
     )
 
 

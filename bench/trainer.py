@@ -36,7 +36,7 @@ class EpochTimes:
 
     ``wait_seconds`` is the time from asking for a batch to having it, summed;
     ``step_seconds`` how long the trainer is busy with each. ``slowed`` is how much longer
-    it computed than with an idle engine.
+    it computed than with an idle engine, ``coreless`` what of that it waited for a core.
     """
 
     start: float
@@ -48,6 +48,7 @@ class EpochTimes:
     losses: list[float] = field(default_factory=list)
     step_seconds: float = 0.0
     slowed: float | None = None
+    coreless: float | None = None
 
 
 @dataclass
@@ -86,6 +87,7 @@ class Trainer:
         self._step_seconds: float | None = None
         self._computing = Computing()
         self._computed_seconds = 0.0
+        self._coreless_seconds = 0.0
         self._launch_seconds = 0.0
 
     def join(self, rank: int) -> None:
@@ -159,7 +161,9 @@ class Trainer:
         if not step_seconds:
             return
         if self._request.computing:
+            before = self._computing.core_wait()
             self._computed_seconds += self._computing.run(self._launches(step_seconds))
+            self._coreless_seconds += self._computing.core_wait() - before
         else:
             time.sleep(max(0.0, got + step_seconds - time.monotonic()))
 
@@ -170,8 +174,11 @@ class Trainer:
         """Compare what the epoch's steps took with what they take alone, before it and after."""
         launches = self._launches(epoch.step_seconds) * epoch.batches
         before, self._launch_seconds = self._launch_seconds, self._computing.time_launch_alone()
-        epoch.slowed = slowed_share(self._computed_seconds, launches, (before, self._launch_seconds))
-        self._computed_seconds = 0.0
+        alone = (before, self._launch_seconds)
+        epoch.slowed = slowed_share(self._computed_seconds, launches, alone)
+        with_cores = slowed_share(self._computed_seconds - self._coreless_seconds, launches, alone)
+        epoch.coreless = epoch.slowed - with_cores
+        self._computed_seconds = self._coreless_seconds = 0.0
 
     def _take(self, batch: Mapping[str, Any], times: EpochTimes) -> int:
         if self._keys is not None and self._key is not None:

@@ -20,13 +20,18 @@ REQUESTED = replace(REQUEST, rows=4, trainers=1, epochs=EPOCHS, batch_size=2)
 
 
 class _Steps(Computing):
-    """Takes 1 ms a launch alone, and a tenth more beside others."""
+    """Takes 1 ms a launch alone, and a tenth more beside others, three tenths of that for want of a core."""
 
     launched = 0
+    waited = 0.0
 
     def run(self, launches: int) -> float:
         _Steps.launched += launches
+        _Steps.waited += launches * 0.00003
         return launches * 0.0011
+
+    def core_wait(self) -> float:
+        return _Steps.waited
 
     def time_launch_alone(self, settle_seconds: float = 0.0) -> float:
         return 0.001
@@ -47,6 +52,7 @@ def test_a_computing_trainer_tells_how_much_it_was_slowed(monkeypatch: pytest.Mo
     epochs = train(request).epochs
     assert [epoch.slowed for epoch in epochs[: request.paced_from]] == [None, None]
     assert [epoch.slowed for epoch in epochs[request.paced_from :]] == [pytest.approx(0.1)] * 4
+    assert [epoch.coreless for epoch in epochs[request.paced_from :]] == [pytest.approx(0.03)] * 4
     assert _Steps.launched >= 2 * 4  # one a batch at the least
 
 
