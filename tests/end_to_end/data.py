@@ -47,14 +47,14 @@ def flip_byte_in_page(path: Path) -> None:
 
 
 def write_wide(path: Path, rows: int, *, columns: int, row_group_size: int) -> Path:
-    """Write a key and columns of few values: large when decoded, small and quick as a file."""
-    schema = pa.schema([("key", pa.int64())] + [(f"c{i}", pa.int64()) for i in range(columns - 1)])
+    """Write a key and columns of few values: large when decoded and on their way, small and quick as a file."""
+    schema = pa.schema([("key", pa.int64())] + [(f"c{i}", pa.float64()) for i in range(columns - 1)])
     with pq.ParquetWriter(
         path, schema, use_dictionary=[f"c{i}" for i in range(columns - 1)], compression="zstd"
     ) as writer:
         for start in range(0, rows, row_group_size):
             stop = min(start + row_group_size, rows)
-            constant = pa.repeat(start, stop - start)
+            constant = pa.repeat(float(start), stop - start)
             writer.write_table(
                 pa.Table.from_arrays(
                     [pa.array(np.arange(start, stop)), *[constant] * (columns - 1)], schema=schema

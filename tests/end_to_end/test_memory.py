@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import windrow
@@ -104,8 +106,8 @@ def test_windows_of_much_of_the_limit_stream_on_threads(wide: Path, share: float
 
 
 def _widen(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    # what 16 columns became that were one
-    return {"key": batch["key"], **{f"y{i}": batch["key"] + i for i in range(15)}}
+    # what 16 columns became that were one; none of whole numbers, which would travel in fewer bytes
+    return {"key": batch["key"] + 0.0, **{f"y{i}": batch["key"] + i / 2 for i in range(15)}}
 
 
 def _read_all(shard: Shard) -> tuple[np.ndarray, RunStats]:
@@ -155,6 +157,29 @@ def test_a_window_that_cannot_fit_is_refused(executor: str, wide: Path, how: str
     smaller = ds.window(bytes_per_window=int(found[1])).random_shuffle_each_window(seed=1)
     smaller.explain(1 if how == "iter_batches" else 2)
     assert int(found[1]) > 80_000_000
+
+
+def test_of_whole_numbers_larger_windows_fit(executor: str, tmp_path: Path) -> None:
+    # 160 MB of which 40 travel: the rest of the 20 columns says which block it is
+    rows = 1_000_000
+    table = pa.table({"key": np.arange(rows), **{f"c{i}": np.arange(rows) // 10_000 for i in range(19)}})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=50_000)
+    ds = windrow.read_parquet(str(tmp_path), target_block_bytes=1).options(executor=executor)
+    whole = ds.repeat(1).random_shuffle_each_window(seed=1)
+    budget = whole.explain(batch_size=10_000).budget
+    assert not budget.exact, "files may tell what is wrong"
+    assert budget.window_bytes < 60_000_000
+    beside = budget.total_bytes - budget.windows_bytes
+    tight = whole.options(memory_limit=80_000_000 + (beside if executor == "threads" else 0))
+    seen = np.zeros(rows, np.uint8)
+    with tight.iterator() as shard:
+        for batch in shard.iter_batches(10_000):
+            seen[batch["key"]] += 1
+            assert np.array_equal(batch["c18"], batch["key"] // 10_000)
+        run = shard.stats().run
+    assert (seen == 1).all()
+    assert run is not None
+    assert 15_000_000 < run.peak_held_bytes <= budget.window_bytes
 
 
 def test_no_limit_changes_the_order(executor: str, wide: Path) -> None:

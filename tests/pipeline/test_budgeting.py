@@ -13,7 +13,9 @@ from tests.pipeline.test_program import MIB, make_program
 from windrow.core.errors import PlanError
 from windrow.pipeline.budgeting import DESTINATION_BYTES, budget_program, largest_window_bytes, size_parts
 from windrow.pipeline.executors.seam import Resources
+from windrow.pipeline.job import Options
 from windrow.pipeline.program import TASK_BYTES, Program
+from windrow.pipeline.transforms import MapBatches
 from windrow.shuffle.plan import WindowCut
 
 BLOCK = (10_000, 20 * MIB)
@@ -48,6 +50,19 @@ def test_every_node_gets_enough_of_every_task_but_a_windows_last(
         assert all(size >= min(wanted, sum(size for _, size in stated)) for size in all_but_last)
     else:
         assert sized is program
+
+
+def test_where_words_are_packed_tasks_read_more_for_as_large_objects() -> None:
+    plain, packed = (
+        size_parts(spread(make_program([BLOCK] * 400, WindowCut(), packs_to=times), 16), on_cluster(16))
+        for times in (1, 4)
+    )
+    output = packed.output_bytes.sum() / packed.job.source.blocks.memory_bytes.sum()
+    for program, share in ((plain, 1.0), (packed, output)):
+        *all_but_last, _ = part_bytes(program, 0)
+        assert min(all_but_last) * share >= 16 * DESTINATION_BYTES
+        assert max(all_but_last) * share <= 2 * 16 * DESTINATION_BYTES
+    assert packed.task_bytes > 3 * plain.task_bytes
 
 
 def test_workers_are_given_a_task_each() -> None:
@@ -192,3 +207,23 @@ def test_blocks_larger_than_a_task_allow_more_slices() -> None:
     # two nodes' copies of a window of four blocks, and a little more
     short = on_cluster(4, memory=int(1.1 * 1.75 * 4 * 128 * MIB))
     assert budget_program(program, short, 1).slices == 8
+
+
+def test_a_task_that_decodes_column_by_column_holds_a_few_of_them() -> None:
+    # a million rows of one column of 8 bytes, in a block that is stated to hold more
+    stated = [(10**6, 100 * MIB)] * 4
+    threads = Resources("simulated", 3, 2**40, limit_covers_all=True)
+
+    def tasks(resources: Resources, **options: Any) -> int:
+        program = make_program(stated, WindowCut(), **options)
+        return budget_program(program, resources, 1).tasks_bytes
+
+    columns = 3 * 8 * 10**6
+    assert tasks(threads) == 3 * (100 + 8) * MIB
+    assert tasks(threads, decodes_columns=True) == 3 * (columns + 8 * MIB)
+    assert tasks(on_cluster(1, workers=3)) - tasks(on_cluster(1, workers=3), decodes_columns=True) == 3 * (
+        100 * MIB - columns
+    )
+    mapped, cached = {"before": (MapBatches(lambda batch: batch),)}, {"options": Options(cache="disk")}
+    for options in (mapped, cached, {"rows_known": False}):
+        assert tasks(threads, decodes_columns=True, **options) == tasks(threads, **options)

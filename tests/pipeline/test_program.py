@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
@@ -17,13 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from windrow.core.source import BlockAddress, BlockTable, SourceIdentity
+from windrow.core.source import BlockAddress, BlockPart, BlockTable, SourceIdentity
 from windrow.pipeline.budgeting import largest_window_bytes
 from windrow.pipeline.job import Job
 from windrow.pipeline.program import TASK_BYTES, UNKNOWN_ROWS, Program
 from windrow.pipeline.scheduling.counts import EpochCounts
 from windrow.pipeline.scheduling.events import Part, Stage, Work
 from windrow.pipeline.tasks import Task
+from windrow.pipeline.transforms import MapBatches
 from windrow.shuffle.plan import WindowCut
 
 Rows = NDArray[np.int64]
@@ -32,11 +33,27 @@ READ, PLACE = Stage("read", needs_order=False), Stage("place", needs_order=True)
 
 
 @dataclass(frozen=True)
+class UnreadReader:
+    """Nothing is read."""
+
+    schema: pa.Schema
+    decodes_columns: bool
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        raise AssertionError("nothing is read")
+
+    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
+        raise AssertionError("nothing is read")
+
+
+@dataclass(frozen=True)
 class StatedSource:
-    """A source of which only rows and sizes are stated: (rows, bytes) of each block."""
+    """A source of which only rows and sizes are stated: (rows, bytes) of each block, and how far they pack."""
 
     stated: tuple[tuple[int, int], ...]
     rows_known: bool = True
+    packs_to: int = 1
+    decodes_columns: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -45,11 +62,12 @@ class StatedSource:
     @property
     def blocks(self) -> BlockTable:
         rows, sizes = (np.array([block[i] for block in self.stated], np.int64) for i in (0, 1))
-        return BlockTable(rows, sizes, sizes, self.rows_known, bytes_exact=True)
+        packed = sizes // self.packs_to if self.packs_to > 1 else None
+        return BlockTable(rows, sizes, sizes, self.rows_known, bytes_exact=True, packed_bytes=packed)
 
     @property
     def reader(self) -> Any:
-        raise AssertionError("nothing is read")
+        return UnreadReader(self.schema, decodes_columns=self.decodes_columns)
 
     @property
     def fingerprint(self) -> str:
@@ -74,8 +92,11 @@ class StatedSource:
 
 
 def make_program(stated: Sequence[tuple[int, int]], cut: WindowCut, **options: Any) -> Program:
-    known = options.pop("rows_known", True)
-    return Program(Job(StatedSource(tuple(stated), known), cut, 2, **options), 2, False, (0, 1))
+    told = {
+        name: options.pop(name) for name in ("rows_known", "packs_to", "decodes_columns") if name in options
+    }
+    source = StatedSource(tuple(stated), **told)
+    return Program(Job(source, cut, 2, **options), 2, False, (0, 1))
 
 
 def model_parts(program: Program, epoch: int, window: int) -> list[list[int]]:
@@ -241,3 +262,16 @@ def test_a_program_is_pickled_without_its_plans() -> None:
     for window, (first, stop) in enumerate(pairwise(program.plan(1).starts.tolist())):
         found = np.concatenate(list(again.parts(1, window)))
         assert found.tolist() == program.plan(1).blocks[first:stop].tolist()
+
+
+def test_words_are_held_packed_where_rows_are_placed_as_they_were_read() -> None:
+    stated = [(1_000, 64 * MIB), (1_000, 32 * MIB)]
+    plain, packed = (make_program(stated, WindowCut(), packs_to=times).output_bytes for times in (1, 4))
+    places = 1_000 * (plain[0] - 64 * MIB) / 1_000
+    assert (packed - places).tolist() == [16 * MIB, 8 * MIB]
+    changed = MapBatches(lambda batch: batch)
+    counted, mapped = (
+        make_program(stated, WindowCut(), packs_to=4, **options).output_bytes
+        for options in ({"rows_known": False}, {"before": (changed,)})
+    )
+    assert counted.tolist() == mapped.tolist() == plain.tolist()

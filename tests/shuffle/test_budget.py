@@ -71,14 +71,14 @@ def test_what_grows_takes_from_the_windows_and_never_from_the_limit(growth: floa
         exact=False,
         blocks_bytes=5_000,
     )
-    grown = budget.grown(growth)
+    grown = budget.grown(growth, growth)
     assert grown.window_bytes == int(100_000 * growth)
     beside = grown.runs_bytes + grown.tasks_bytes
     assert abs(beside - 35_000 * growth - 15_000) < 3
     assert abs(grown.windows_limit_bytes - max(0, 1_000_000 - covers_all * beside)) < 3
     assert abs(grown.windows_bytes - min(200_000 * growth, grown.windows_limit_bytes)) < 3
     assert abs(grown.total_bytes - grown.windows_bytes - beside) < 3
-    assert budget.grown(1.0) == budget
+    assert budget.grown(1.0, 1.0) == budget
 
 
 def test_a_single_window_may_be_a_little_larger_in_another_epoch() -> None:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from tests.shuffle.tables import KINDS, make_table
 from windrow.core.errors import PlanError, WindrowError
 from windrow.core.memory import BufferPool
-from windrow.shuffle import kernels, place
 from windrow.shuffle.group import group_rows
 from windrow.shuffle.piece import Piece
 from windrow.shuffle.place import Pieces, place_rows
@@ -156,18 +155,6 @@ def test_pieces_in_any_order_make_the_same_run() -> None:
     pieces = [whole_run(t, p, pool)[0] for t, p in zip(tables, positions, strict=True)]
     first = place_rows(Pieces(pieces), 0, 60, tables[0].schema, pool)
     assert first.to_pylist() == place_rows(Pieces(pieces[::-1]), 0, 60, tables[0].schema, pool).to_pylist()
-
-
-@pytest.mark.parametrize("at_once", [1, 2, 5, 9])
-def test_columns_are_placed_as_many_at_once_as_the_cache_holds(
-    monkeypatch: pytest.MonkeyPatch, at_once: int
-) -> None:
-    monkeypatch.setattr(kernels, "LIBRARY", None)
-    monkeypatch.setattr(place, "_SCRATCH_BYTES", at_once * 20 * 8)
-    table, pool = pa.table({name: np.arange(20) + 100 * i for i, name in enumerate("abcde")}), BufferPool(0)
-    pieces = whole_run(table, np.arange(20)[::-1].copy(), pool)
-    placed = place_rows(Pieces(pieces), 0, 20, table.schema, pool)
-    assert placed.to_pylist() == table.to_pylist()[::-1]
 
 
 def test_a_run_without_rows_is_an_empty_batch() -> None:

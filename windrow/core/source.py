@@ -30,7 +30,9 @@ __all__ = [
     "SourceIdentity",
     "TracingSource",
     "can_scatter",
+    "decodes_columns",
     "maps_files",
+    "told_bounds",
 ]
 
 
@@ -64,6 +66,9 @@ class BlockTable:
         True when ``memory_bytes`` is exact (every selected column is fixed-width).
     rows_bounded
         False where ``rows`` is an estimate.
+    packed_bytes
+        (blocks,) of ``memory_bytes``, what is left where words are packed (`windrow.core.packing`);
+        None where nothing tells.
     """
 
     rows: NDArray[np.int64]
@@ -72,6 +77,7 @@ class BlockTable:
     rows_known: bool
     bytes_exact: bool
     rows_bounded: bool = True
+    packed_bytes: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -189,9 +195,34 @@ class ScatteringPart(BlockPart, Protocol):
         ...
 
 
+class BoundedPart(BlockPart, Protocol):
+    """Rows of a block of which something is known before they are decoded."""
+
+    def bounds(self, column: int) -> tuple[int, int] | None:
+        """The least and the largest word of a column of whole numbers or times, as signed numbers.
+
+        Returns
+        -------
+        tuple or None
+            What is told, and may be wrong; None where nothing is.
+        """
+        ...
+
+
+def told_bounds(part: BlockPart, column: int) -> tuple[int, int] | None:
+    """What a part tells of a column (`BoundedPart`); None where it tells nothing."""
+    bounds = getattr(part, "bounds", None)
+    return None if bounds is None else bounds(column)
+
+
 def can_scatter(part: BlockPart) -> TypeGuard[ScatteringPart]:
     """Whether a part is a `ScatteringPart`: asked for each column, where ``isinstance`` would take 12 µs."""
     return hasattr(part, "scatter")
+
+
+def decodes_columns(reader: BlockReader) -> bool:
+    """Whether what `BlockReader.parts` gives is decoded column by column, and no part of it is held meanwhile."""
+    return bool(getattr(reader, "decodes_columns", False))
 
 
 def maps_files(reader: BlockReader) -> bool:

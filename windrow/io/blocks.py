@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.packing import Packing, packs
 from windrow.core.source import BlockTable
 from windrow.io.manifest import Manifest
 from windrow.io.partitions import Partitions
@@ -73,11 +74,13 @@ def weigh_blocks(
     """The rows and bytes of each block for the selected columns."""
     rows = _sum(manifest.rows, cuts)
     decoded, memory, exact = np.zeros_like(rows), np.zeros_like(rows), True
+    saved = 0
     for field in columns:
         bits = fixed_bits(field.type)
         if bits is not None:
             decoded += (rows * bits + 7) // 8
             memory += (rows * bits + 7) // 8
+            saved += _saved_bytes(manifest, field)
         elif field.name in manifest.variable:
             exact = False
             decoded += _sum(manifest.variable[field.name].encoded, cuts)
@@ -86,7 +89,19 @@ def weigh_blocks(
         else:
             text = rows * offset_bytes(field.type) + _sum(_text_bytes(manifest, field, partitions), cuts)
             decoded, memory, exact = decoded + text, memory + text, False
-    return BlockTable(rows, decoded, memory, rows_known, exact and rows_bounded, rows_bounded)
+    packed = memory - rows * saved
+    return BlockTable(rows, decoded, memory, rows_known, exact and rows_bounded, rows_bounded, packed)
+
+
+def _saved_bytes(manifest: Manifest, field: pa.Field[Any]) -> int:
+    """What packing leaves out of each word of a column at least, by what files tell of it."""
+    told = manifest.ranges.get(field.name)
+    # where values are null, words may be any
+    bits = fixed_bits(field.type)
+    if told is None or bits is None or manifest.null_counts.get(field.name) != 0 or not packs(field.type):
+        return 0
+    width = bits // 8
+    return int(width - Packing.of(width, *told).bytes)
 
 
 def _sum(values: NDArray[Any], cuts: BlockCuts) -> Ints:

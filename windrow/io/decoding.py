@@ -25,12 +25,14 @@ from numpy.typing import NDArray
 from windrow.core.memory import BufferPool
 from windrow.core.native import address_of, load_library
 from windrow.core.text import fits_offsets, offset_width
+from windrow.io.widths import leaf_places
 
-__all__ = ["Chunk", "StoredFooter", "check_footer", "decode", "decode_text"]
+__all__ = ["Chunk", "StoredFooter", "check_footer", "decode", "decode_text", "whole_bounds"]
 
 # A dictionary and a page as writers make them: 1 MiB each, a little more at times.
 _SCRATCH_BYTES = 4 * 2**20
 _WIDTHS = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
+_WHOLE = ("INT32", "INT64")
 _CODECS = {"UNCOMPRESSED": False, "SNAPPY": True}
 # Snappy's shortest copy of 64 bytes takes 3, which is 21.3 times less: a footer that states much more is wrong
 _MOST_RATIO = 24
@@ -83,6 +85,7 @@ class StoredFooter:
     def __init__(self, metadata: Any) -> None:
         self.metadata = metadata
         self._chunks: dict[tuple[int, str], tuple[pa.DataType, Chunk | None]] = {}
+        self._bounds: dict[tuple[int, str], tuple[int, int] | None] = {}
 
     @property
     def serialized_size(self) -> int:
@@ -96,6 +99,20 @@ class StoredFooter:
         if found is None or found[0] != wanted:
             found = self._chunks[group, name] = (wanted, self._find(group, name, wanted))
         return found[1]
+
+    def bounds(self, group: int, name: str, wanted: pa.DataType) -> tuple[int, int] | None:
+        """The least and the largest word of a flat column without nulls, as the footer states them."""
+        if (group, name) not in self._bounds:
+            self._bounds[group, name] = self._find_bounds(group, name)
+        return self._bounds[group, name] if self._types.get(name) == wanted else None
+
+    def _find_bounds(self, group: int, name: str) -> tuple[int, int] | None:
+        place = self._places.get(name)
+        if place is None:
+            return None
+        statistics = self.metadata.row_group(group).column(place).statistics
+        no_nulls = statistics is not None and statistics.has_null_count and not statistics.null_count
+        return whole_bounds(statistics) if no_nulls else None
 
     def ranges(self, groups: Iterable[int], names: Sequence[str]) -> list[tuple[int, int]]:
         """Where the chunks of some columns lie, those nested in them included."""
@@ -117,6 +134,16 @@ class StoredFooter:
             for number, leaf in leaves
             # a dot may be a part of the name, or of the path
             if "." not in leaf.path and leaf.max_repetition_level == 0 and leaf.max_definition_level <= 1
+        }
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """The number of each column that has one leaf, whatever its name."""
+        schema = self.metadata.schema.to_arrow_schema()
+        return {
+            name: places.start
+            for name, places in zip(schema.names, leaf_places(schema), strict=True)
+            if len(places) == 1
         }
 
     @cached_property
@@ -179,6 +206,15 @@ def _is_plain(kind: pa.DataType) -> bool:
 def _has_nulls(column: Any) -> bool:
     statistics = column.statistics
     return statistics is not None and statistics.has_null_count and statistics.null_count > 0
+
+
+def whole_bounds(statistics: Any) -> tuple[int, int] | None:
+    """The least and the largest stored number by a chunk's statistics, where they are of whole ones."""
+    if statistics is None or statistics.physical_type not in _WHOLE or not statistics.has_min_max:
+        return None
+    low, high = int(statistics.min_raw), int(statistics.max_raw)
+    # unsigned words are ordered otherwise
+    return (low, high) if low <= high else None
 
 
 # a column is described with more bytes than these, and takes so many when it is checked

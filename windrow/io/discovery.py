@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -102,6 +102,22 @@ def _look_at_all(files: Files, paths: Sequence[str], format: Format) -> Iterator
             yield from threads.map(look, paths[start : start + _FILES_AT_ONCE])
 
 
+class _Range(NamedTuple):
+    """The least and the largest word of a column, of so many files that have it as one type."""
+
+    kind: pa.DataType
+    low: int
+    high: int
+    files: int = 1
+
+    def join(self, before: _Range | None) -> _Range:
+        """Both ranges together; of files where the column has another type nothing is known."""
+        if before is None or before.kind != self.kind:
+            return before or self
+        low, high = min(self.low, before.low), max(self.high, before.high)
+        return _Range(self.kind, low, high, before.files + self.files)
+
+
 class _Columns:
     """Growing columns of a manifest; the only mutable thing here, gone once it is built."""
 
@@ -112,6 +128,8 @@ class _Columns:
         self._rows, self._encoded = array("q"), array("q")
         self._variable: dict[str, tuple[array[int], array[int]]] = {}
         self._nulls: dict[str, int | None] = {}
+        self._ranges: dict[str, _Range] = {}
+        self._filled = 0
 
     def add(self, name: str, fragment: Fragment) -> None:
         facts = fragment.facts
@@ -125,6 +143,13 @@ class _Columns:
         for column, count in facts.nulls.items():
             before = self._nulls.get(column, 0)
             self._nulls[column] = None if before is None or count is None else before + count
+        self._filled += any(facts.rows)
+        for column, (low, high) in facts.ranges.items():
+            place = schema.get_field_index(column)
+            # two columns of one name are refused where they are asked for
+            if place >= 0:
+                own = _Range(schema.field(place).type, low, high)
+                self._ranges[column] = own.join(self._ranges.get(column))
         self._rows.extend(facts.rows)
         self._encoded.extend(facts.encoded_bytes)
         self._sizes.append(fragment.version.size_bytes)
@@ -149,10 +174,20 @@ class _Columns:
             encoded_bytes=narrowed(self._encoded),
             variable={field.name: self._sized(field.name) for field in schema if _varies(field.type)},
             null_counts={field.name: self._nulls[field.name] for field in schema},
+            ranges=self._known_ranges(schema),
             stamps=np.array(self._stamps, np.uint64),
             format=format.name,
             options=format.options,
         )
+
+    def _known_ranges(self, schema: pa.Schema) -> dict[str, tuple[int, int]]:
+        """Of the columns that every file with rows tells of, as the type that is read."""
+        return {
+            name: (told.low, told.high)
+            for name, told in self._ranges.items()
+            if told.files == self._filled
+            and [told.kind] == [field.type for field in schema if field.name == name]
+        }
 
     def _sized(self, column: str) -> VariableBytes:
         encoded, memory = self._variable_column(column)

@@ -14,10 +14,11 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
-from windrow.io.decoding import check_footer
+from windrow.core.packing import packs
+from windrow.io.decoding import check_footer, whole_bounds
 from windrow.io.filesystems import Files
 from windrow.io.fragments import HASH_BYTES, FragmentFacts
-from windrow.io.widths import fixed_bits, leaf_types, offset_bytes
+from windrow.io.widths import fixed_bits, leaf_places, leaf_types, offset_bytes
 
 __all__ = ["Footer", "read_footer", "summarise"]
 
@@ -124,14 +125,20 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
         schema = metadata.schema.to_arrow_schema()
     except pa.ArrowException as error:
         raise SourceError(f"{name} has a column that Arrow cannot read: {error}; write it again") from error
-    leaves = _leaf_places(schema)
+    leaves = leaf_places(schema)
     if sum(map(len, leaves)) != metadata.num_columns:
         raise SourceError(f"{name}: the Arrow schema and the Parquet columns differ; write the file again")
     groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
-    variable, nulls = {}, {}
+    variable, nulls, ranges = {}, {}, {}
     for field, places in zip(schema, leaves, strict=True):
         chunks = [[group.column(place) for place in places] for group in groups]
-        nulls[field.name] = metadata.num_rows if pt.is_null(field.type) else _count_nulls(field.type, chunks)
+        # one without rows has nothing to tell
+        filled = [row_group for row_group, group in zip(chunks, groups, strict=True) if group.num_rows]
+        told = [chunk.statistics for row_group in filled for chunk in row_group]
+        nulls[field.name] = metadata.num_rows if pt.is_null(field.type) else _count_nulls(field.type, told)
+        found = _find_range(told) if packs(field.type) else None
+        if found is not None:
+            ranges[field.name] = found
         if fixed_bits(field.type) is None:
             stated = texts[:, places.start : places.stop].tolist()
             variable[field.name] = _sizes(field.type, [group.num_rows for group in groups], chunks, stated)
@@ -142,22 +149,22 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
         raise SourceError(
             f"{name} has a damaged Parquet footer: it states sizes that no file has; {_NO_PARQUET}"
         )
-    return FragmentFacts(schema, rows, encoded, variable, nulls)
+    return FragmentFacts(schema, rows, encoded, variable, nulls, ranges)
 
 
-def _leaf_places(schema: pa.Schema) -> list[range]:
-    places, start = [], 0
-    for field in schema:
-        stop = start + len(leaf_types(field.type))
-        places.append(range(start, stop))
-        start = stop
-    return places
+def _find_range(told: list[Any]) -> tuple[int, int] | None:
+    """The least and the largest stored number, where all chunks have statistics of such."""
+    bounds = [whole_bounds(statistics) for statistics in told]
+    known = [pair for pair in bounds if pair is not None]
+    if not known or len(known) < len(bounds):
+        return None
+    return min(low for low, _ in known), max(high for _, high in known)
 
 
-def _count_nulls(kind: pa.DataType, chunks: list[list[Any]]) -> int | None:
+def _count_nulls(kind: pa.DataType, told: list[Any]) -> int | None:
     """Nulls of a column; of a nested one only "none" can be told, since leaves count inner nulls too."""
     total = 0
-    for statistics in (chunk.statistics for row_group in chunks for chunk in row_group):
+    for statistics in told:
         if statistics is None or not statistics.has_null_count:
             return None
         total += statistics.null_count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +35,8 @@ class FragmentFacts:
         estimated decoded bytes.
     nulls
         Nulls by column; None where nothing tells.
+    ranges
+        The least and the largest word of columns of whole numbers and times, where that is told of all.
     """
 
     schema: pa.Schema
@@ -42,6 +44,7 @@ class FragmentFacts:
     encoded_bytes: list[int]
     variable: Mapping[str, tuple[list[int], list[int]]]
     nulls: Mapping[str, int | None]
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

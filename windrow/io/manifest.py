@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,8 @@ class Manifest:
         For each column whose values differ in width, its bytes by row group.
     null_counts
         Nulls by column; None where a footer does not tell.
+    ranges
+        The least and the largest word of columns, where every file tells; no part of the fingerprint.
     stamps
         (fragments,) what changes when a file is written anew, here and now: neither saved
         nor part of the fingerprint. None where nobody has looked.
@@ -83,6 +85,7 @@ class Manifest:
     encoded_bytes: Unsigned
     variable: Mapping[str, VariableBytes]
     null_counts: Mapping[str, int | None]
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     stamps: NDArray[np.uint64] | None = None
     format: str = "Parquet"
     options: str = ""
@@ -156,6 +159,7 @@ def save_manifest(manifest: Manifest, path: Any) -> None:
         "file_format": manifest.format,
         "file_options": manifest.options,
         "null_counts": dict(manifest.null_counts),
+        "ranges": dict(manifest.ranges),
         "variable": list(manifest.variable),
     }
     offsets, text = _text_arrays(manifest.paths)
@@ -222,6 +226,8 @@ def _assemble(head: Mapping[str, Any], arrays: Mapping[str, Any]) -> Manifest:
         paths=paths,
         variable=variable,
         null_counts=head["null_counts"],
+        # nor did they tell of ranges
+        ranges={name: (low, high) for name, (low, high) in head.get("ranges", {}).items()},
         # the first manifests were all of Parquet, and did not say so
         format=head.get("file_format", "Parquet"),
         options=head.get("file_options", ""),

@@ -23,6 +23,7 @@ from windrow.core.source import (
     TracingSource,
     can_scatter,
     maps_files,
+    told_bounds,
 )
 from windrow.io.origins import kept_rows
 
@@ -126,6 +127,11 @@ class _NumberedPart:
             found, schema=pa.schema([self.schema.field(column) for column in columns])
         )
 
+    def bounds(self, column: int) -> tuple[int, int] | None:
+        if column < len(self.schema) - 1:
+            return told_bounds(self.part, column)
+        return self.first, self.first + max(0, self.num_rows - 1)
+
     def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
         if column == len(self.schema) - 1 or not can_scatter(self.part):
             return False
@@ -176,7 +182,9 @@ class NumberedSource:
     def blocks(self) -> BlockTable:
         """All blocks; the numbers count as memory, and change no cut into windows."""
         blocks = self.stored.blocks
-        return replace(blocks, memory_bytes=blocks.memory_bytes + _BYTES * blocks.rows)
+        more = _BYTES * blocks.rows
+        packed = None if blocks.packed_bytes is None else blocks.packed_bytes + more
+        return replace(blocks, memory_bytes=blocks.memory_bytes + more, packed_bytes=packed)
 
     @property
     def reader(self) -> NumberedReader:

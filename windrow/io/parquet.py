@@ -91,6 +91,11 @@ class ParquetReader:
     filter: pc.Expression | None
 
     @property
+    def decodes_columns(self) -> bool:
+        """Whether parts are files that stay where they are, and columns are decoded when they are asked for."""
+        return self.filter is None and self.files.local
+
+    @property
     def distant(self) -> bool:
         """Whether the files are in a store."""
         return not self.files.local
@@ -228,6 +233,18 @@ class _StoredPart:
                 if not decoding.decode(self.block.file, chunk, targets[start:end], out):
                     return False
         return bool(chunks)
+
+    def bounds(self, column: int) -> tuple[int, int] | None:
+        field = self.schema.field(column)
+        if field.name in self.reader.partitions.schema.names:
+            return None
+        # one without rows has nothing to tell
+        filled = [number for number in self.numbers if self.stored.metadata.row_group(number).num_rows]
+        stated = [self.block.footer.bounds(number, field.name, field.type) for number in filled]
+        known = [pair for pair in stated if pair is not None]
+        if not known or len(known) < len(stated):
+            return None
+        return min(low for low, _ in known), max(high for _, high in known)
 
     def scatter_text(
         self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool

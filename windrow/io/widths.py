@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-__all__ = ["fixed_bits", "leaf_types", "offset_bytes"]
+__all__ = ["fixed_bits", "leaf_places", "leaf_types", "offset_bytes"]
 
 
 def fixed_bits(kind: pa.DataType) -> int | None:
@@ -51,6 +51,16 @@ def leaf_types(kind: pa.DataType) -> list[pa.DataType]:
     if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
         return leaf_types(kind.value_type)
     return [kind]
+
+
+def leaf_places(schema: pa.Schema) -> list[range]:
+    """The numbers of the stored leaves of each column."""
+    places, start = [], 0
+    for field in schema:
+        stop = start + len(leaf_types(field.type))
+        places.append(range(start, stop))
+        start = stop
+    return places
 
 
 def _children(kind: Any) -> list[pa.Field[Any]]:

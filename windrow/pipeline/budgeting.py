@@ -8,7 +8,8 @@ import numpy as np
 
 from windrow.core.errors import PlanError
 from windrow.core.sizes import format_bytes
-from windrow.core.source import DistantReader
+from windrow.core.source import DistantReader, decodes_columns
+from windrow.io.widths import fixed_bits
 from windrow.pipeline.cache.budget import RunBudget, share_memory
 from windrow.pipeline.executors.seam import Resources
 from windrow.pipeline.program import RUN_BYTES, TASK_BYTES, Program
@@ -37,6 +38,8 @@ _LEAST_TASK_BYTES = TASK_BYTES // 4
 
 # The decoder's scratch, and the numbers that are computed for each row of a part.
 _WORK_BYTES = 8 * 2**20
+# Of a block that is decoded column by column: one by Arrow, in two pieces and one, and where its rows are put in order.
+_COLUMNS_HELD = 3
 # One being consumed, one ready, one being placed, and one whose tensors are being let go.
 RUNS_AHEAD = 4
 # Tasks on a core whose blocks lie in a store: while one waits for it, another decodes.
@@ -87,7 +90,7 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
         return program
     sliced = budget_program(program, resources, 1).slices > 1
     each = max(DESTINATION_BYTES, _DESTINATION_BYTES_A_NODE * destinations)
-    wanted = each * destinations * (_WANTED_SLICES if sliced else 1)
+    wanted = int(each * destinations * (_WANTED_SLICES if sliced else 1) * _shrinkage(program))
     if wanted <= TASK_BYTES:
         return program
     # parts are cut at multiples of their size, so that one may lack almost a block of it
@@ -120,7 +123,14 @@ def _slices(program: Program, resources: Resources) -> int:
         return MAX_SLICES
     sizes = program.job.source.blocks.memory_bytes
     part_bytes = max(program.task_bytes, int(sizes.min()) if len(sizes) else 0)
-    return min(MAX_SLICES, max(_LEAST_SLICES, part_bytes // (DESTINATION_BYTES * destinations)))
+    slices = int(part_bytes / _shrinkage(program)) // (DESTINATION_BYTES * destinations)
+    return min(MAX_SLICES, max(_LEAST_SLICES, slices))
+
+
+def _shrinkage(program: Program) -> float:
+    """How many decoded bytes make a byte of what a task puts out, where words are packed; 1 or more."""
+    decoded, output = program.job.source.blocks.memory_bytes.sum(), program.output_bytes.sum()
+    return max(1.0, float(decoded / output)) if output else 1.0
 
 
 def budget_program(program: Program, resources: Resources, batch_rows: int) -> RunBudget:
@@ -158,7 +168,8 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
         tasks_bytes=resources.workers * _task_bytes(program, resources),
         limit_bytes=max(0, limit_bytes),
         limit_covers_all=resources.limit_covers_all,
-        exact=job.source.blocks.bytes_exact and not job.before,
+        # how far words can be packed is told by files, and may be wrong
+        exact=job.source.blocks.bytes_exact and not job.before and not program.packs,
         size_within=lambda held_bytes: _size_within(program, int(held_bytes / resources.copies)),
         processes_bytes=resources.processes_bytes + len(program.members) * resources.shard_bytes,
         copies=resources.copies,
@@ -197,16 +208,34 @@ def _windows_of_run(program: Program) -> int:
 def _task_bytes(program: Program, resources: Resources) -> int:
     """What a task takes beside what is counted for its window.
 
-    Decoded blocks, what is computed on the way; and where outputs go to a store, the output
-    before it is there.
+    Decoded blocks, or a few columns of one where no more is held; what is computed on the way; and where
+    outputs go to a store, the output before it is there.
     """
     decoded = program.job.source.blocks.memory_bytes
     kept = _kept_task_bytes(program, resources) + min(_WORK_BYTES, int(decoded.max(initial=0)))
+    columns = _columns_bytes(program)
+    if columns is not None:
+        decoded = np.minimum(decoded, columns)
+        if resources.limit_covers_all:
+            return kept + int(decoded.max(initial=0))
     if resources.limit_covers_all:
         return kept + int(min(decoded.sum(), max(decoded.max(initial=0), program.task_bytes)))
     held = program.held_bytes
     output = max(held.max(initial=0), program.task_bytes)
     return kept + int(min(decoded.sum() + held.sum(), decoded.max(initial=0) + output))
+
+
+def _columns_bytes(program: Program) -> int | None:
+    """What a task holds of its blocks where it decodes them column by column; None where it holds them whole."""
+    job = program.job
+    whole = bool(job.before) or job.cache is not None or not job.rows_known
+    if whole or not decodes_columns(job.source.reader):
+        return None
+    widths = [fixed_bits(kind) for kind in job.source.schema.types]
+    known = [bits for bits in widths if bits is not None]
+    if len(known) < len(widths):
+        return None
+    return _COLUMNS_HELD * int(job.source.blocks.rows.max(initial=0)) * -(-max(known, default=0) // 8)
 
 
 def _kept_task_bytes(program: Program, resources: Resources) -> int:

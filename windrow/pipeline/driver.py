@@ -286,7 +286,8 @@ class Driver:
         held = self._held.get((work.epoch, work.window))
         if held is not None and held.attempt == work.attempt:
             held.take(work.part, output, ordered=task.ordering is not None)
-        self._handle(Finished(work, int(self._rows[list(task.blocks)].sum()), report.slice_bytes))
+        rows = int(self._rows[list(task.blocks)].sum())
+        self._handle(Finished(work, rows, report.slice_bytes, report.unpacked_bytes))
         self._note_left_out()
         self._note_growth()
 
@@ -344,10 +345,10 @@ class Driver:
 
     def _note_growth(self) -> None:
         """Tell again what the run holds at most, where blocks turn out larger than was estimated."""
-        growth = self._scheduler.growth
+        growth = max(self._scheduler.growth, self._scheduler.held_growth)
         if self._budget.exact or growth == 1:
             return
-        budget = self._budget.grown(growth)
+        budget = self._budget.grown(self._scheduler.growth, self._scheduler.held_growth)
         self._promised_bytes = max(self._promised_bytes, budget.total_bytes)
         told = self._told_bytes
         if self._promised_bytes > max(_TOLD_AGAIN * told, told + _TOLD_AGAIN_BYTES):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,11 @@ _BLOCK_BYTES = 2**14
 
 _MAP = (Stage("map", needs_order=True),)
 _READ_THEN_PLACE = (Stage("read", needs_order=False), Stage("place", needs_order=True))
+
+
+def _as_held(output_bytes: NDArray[np.float64]) -> NDArray[np.int64]:
+    held: NDArray[np.int64] = (output_bytes * _ROUNDING).astype(np.int64) + _BLOCK_BYTES
+    return held
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,20 +104,35 @@ class Program:
         return rows if self.job.rows_known else np.full(len(rows), UNKNOWN_ROWS, dtype=np.int64)
 
     @cached_property
+    def packs(self) -> bool:
+        """Whether less is expected to be held because words are packed.
+
+        Transforms may change values, and blocks that are held whole are as they were read.
+        """
+        blocks = self.job.source.blocks
+        told = blocks.packed_bytes is not None and bool((blocks.packed_bytes < blocks.memory_bytes).any())
+        return told and self.job.rows_known and not self.job.before
+
+    @cached_property
     def held_bytes(self) -> NDArray[np.int64]:
         """(blocks,) what a window holds of each block, for the members' shards.
 
         Blocks that must be counted before their rows are placed are held whole.
         """
-        held: NDArray[np.int64] = (self.output_bytes * _ROUNDING).astype(np.int64) + _BLOCK_BYTES
-        return held
+        return _as_held(self.output_bytes)
 
     @cached_property
     def output_bytes(self) -> NDArray[np.float64]:
         """(blocks,) the same without what memory is rounded up by, as it crosses from node to node."""
-        blocks = self.job.source.blocks
+        packed = self.job.source.blocks.packed_bytes
+        return self._weigh(
+            packed if self.packs and packed is not None else self.job.source.blocks.memory_bytes
+        )
+
+    def _weigh(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(blocks,) what the members' shards take of rows whose values take so much."""
         share = len(self.members) / self.shards if self.job.rows_known else 1.0
-        rows = blocks.memory_bytes + self._extra_row_bytes * blocks.rows
+        rows = values + self._extra_row_bytes * self.job.source.blocks.rows
         return (rows * share).astype(np.float64)
 
     @property
@@ -182,7 +202,10 @@ class Program:
             for count, is_known in zip(parts.sums(rows).tolist(), known.tolist(), strict=True)
         ]
         sizes = parts.sums(self.held_bytes).tolist()
-        flat = tuple(map(Part, counts, sizes))
+        unpacked = repeat(None)
+        if self.packs:
+            unpacked = parts.sums(_as_held(self._weigh(self.job.source.blocks.memory_bytes))).tolist()
+        flat = tuple(map(Part, counts, sizes, unpacked))
         borders = parts.windows.tolist()
         windows = tuple(flat[first:stop] for first, stop in pairwise(borders))
         return EpochShape(windows=windows, stages=_MAP if known.all() else _READ_THEN_PLACE)

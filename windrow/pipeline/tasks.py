@@ -136,6 +136,8 @@ class TaskReport:
         What it found and kept of decoded blocks.
     damaged
         The blocks that it found damaged, and counted as having no rows.
+    unpacked_bytes
+        Its output if words were not packed; None: no less.
     """
 
     rows: tuple[int, ...]
@@ -145,6 +147,7 @@ class TaskReport:
     stop_time: float
     cache: CacheReport = CacheReport()
     damaged: tuple[Damage, ...] = ()
+    unpacked_bytes: int | None = None
 
 
 def run_task(
@@ -202,7 +205,9 @@ def run_task(
         if ordering is None
         else tuple(sum(_slice_bytes(output, i)) for i in range(layouts[0].slices))
     )
-    told = (start_time, time.time(), reader.report(), tuple(seen.damaged))
+    pieces = chain.from_iterable(chain.from_iterable(output))
+    unpacked = None if ordering is None else sum(piece.unpacked_bytes for piece in pieces)
+    told = (start_time, time.time(), reader.report(), tuple(seen.damaged), unpacked)
     report = TaskReport(tuple(seen.rows), sizes, seen.schema, *told)
     return report, (kept if ordering is None else output), reader.kept
 

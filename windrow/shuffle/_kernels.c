@@ -14,6 +14,9 @@
 typedef uint16_t LOOSE loose2;
 typedef uint32_t LOOSE loose4;
 typedef uint64_t LOOSE loose8;
+typedef int16_t LOOSE signed2;
+typedef int32_t LOOSE signed4;
+typedef int64_t LOOSE signed8;
 typedef struct {
     uint64_t low, high;
 } LOOSE loose16;
@@ -27,6 +30,116 @@ typedef struct {
 typedef struct {
     uint64_t a, b, c, d;
 } row8;
+
+/* --- packed words ----------------------------------------------------------------------- */
+
+/* With AVX2, where the machine has it, loops over values take a fraction of the time. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
+#if __has_attribute(target_clones)
+#define VECTORS __attribute__((target_clones("avx2", "default")))
+#endif
+#endif
+#ifndef VECTORS
+#define VECTORS
+#endif
+
+/* Rows that are widened or narrowed at a time: they stay in the nearest cache. */
+enum { AT_ONCE = 512 };
+
+#define RANGE(WORD)                                                \
+    do {                                                           \
+        const WORD *at = (const WORD *)words;                      \
+        WORD low = at[0], high = at[0];                            \
+        for (int64_t i = 1; i < count; i++) {                      \
+            WORD word = at[i];                                     \
+            low = word < low ? word : low;                         \
+            high = word > high ? word : high;                      \
+        }                                                          \
+        range[0] = low;                                            \
+        range[1] = high;                                           \
+    } while (0)
+
+/* The least and the largest of at least one word, as signed ones of 2, 4 or 8 bytes. */
+EXPORT VECTORS void windrow_range(int64_t width, int64_t count, const void *words, int64_t *range) {
+    switch (width) {
+    case 2: RANGE(signed2); break;
+    case 4: RANGE(signed4); break;
+    default: RANGE(signed8);
+    }
+}
+
+#define NARROW(FROM, TO)                                           \
+    do {                                                           \
+        const FROM *from = (const FROM *)source, less = (FROM)base; \
+        TO *to = (TO *)out;                                        \
+        FROM all = 0;                                              \
+        for (int64_t i = 0; i < count; i++) {                      \
+            FROM more = (FROM)(from[i] - less);                    \
+            all |= more;                                           \
+            to[i] = (TO)more;                                      \
+        }                                                          \
+        return all > (TO)~(TO)0;                                   \
+    } while (0)
+
+#define SAME(FROM)                                                 \
+    do {                                                           \
+        const FROM *from = (const FROM *)source, less = (FROM)base; \
+        FROM all = 0;                                              \
+        for (int64_t i = 0; i < count; i++) all |= (FROM)(from[i] - less); \
+        return all != 0;                                           \
+    } while (0)
+
+/* Write how much more than `base` each word is, in `bytes` of fewer than its `width`; 1 where one needs more. */
+VECTORS static int narrow(int64_t width, int64_t bytes, uint64_t base, int64_t count, const char *source, char *out) {
+    switch (width * 8 + bytes) {
+    case 8 * 8 + 4: NARROW(loose8, loose4);
+    case 8 * 8 + 2: NARROW(loose8, loose2);
+    case 8 * 8 + 1: NARROW(loose8, uint8_t);
+    case 8 * 8: SAME(loose8);
+    case 4 * 8 + 2: NARROW(loose4, loose2);
+    case 4 * 8 + 1: NARROW(loose4, uint8_t);
+    case 4 * 8: SAME(loose4);
+    case 2 * 8 + 1: NARROW(loose2, uint8_t);
+    default: SAME(loose2);
+    }
+}
+
+#define EACH(FROM, TO, MAKE)                                       \
+    do {                                                           \
+        const FROM *from = (const FROM *)source;                   \
+        TO *to = (TO *)out;                                        \
+        for (int64_t i = 0; i < count; i++) to[i] = (TO)(MAKE);    \
+    } while (0)
+
+/* The opposite. */
+VECTORS static void widen(int64_t width, int64_t bytes, uint64_t base, int64_t count, const char *source, char *out) {
+    switch (width * 8 + bytes) {
+    case 8 * 8 + 4: EACH(loose4, loose8, from[i] + base); break;
+    case 8 * 8 + 2: EACH(loose2, loose8, from[i] + base); break;
+    case 8 * 8 + 1: EACH(uint8_t, loose8, from[i] + base); break;
+    case 8 * 8: EACH(char, loose8, ((void)from, base)); break;
+    case 4 * 8 + 2: EACH(loose2, loose4, from[i] + base); break;
+    case 4 * 8 + 1: EACH(uint8_t, loose4, from[i] + base); break;
+    case 4 * 8: EACH(char, loose4, ((void)from, base)); break;
+    case 2 * 8 + 1: EACH(uint8_t, loose2, from[i] + base); break;
+    default: EACH(char, loose2, ((void)from, base));
+    }
+}
+
+/* A column of a piece: where its words begin, the bytes that each takes there, and what it is more than. */
+typedef struct {
+    int64_t address, bytes, base;
+} column_of;
+
+/* Some of its words in their own width, in `buffer` where they are packed. */
+static const char *words_of(const column_of *column, int64_t width, int64_t first, int64_t count, char *buffer) {
+    const char *words = (const char *)(intptr_t)column->address + first * column->bytes;
+    if (column->bytes == width) return words;
+    widen(width, column->bytes, (uint64_t)column->base, count, words, buffer);
+    return buffer;
+}
+
+/* --- moving rows ------------------------------------------------------------------------ */
 
 #define SCATTER(WORD)                                              \
     do {                                                           \
@@ -113,15 +226,49 @@ EXPORT void windrow_group(int64_t width, int64_t count, const void *runs, int64_
     if (width == 2) PLACE(uint16_t) else PLACE(uint32_t)
 }
 
+/* Give each piece its words, which lie end to end; returns 1 where one needs more bytes. */
+EXPORT int64_t windrow_copy_out(int64_t width, int64_t bytes, int64_t base, const char *words, int64_t pieces,
+                                const int64_t *rows, const int64_t *outs) {
+    for (int64_t piece = 0; piece < pieces; piece++) {
+        char *out = (char *)(intptr_t)outs[piece];
+        if (bytes == width)
+            memcpy(out, words, width * rows[piece]);
+        else if (narrow(width, bytes, (uint64_t)base, rows[piece], words, out))
+            return 1;
+        words += width * rows[piece];
+    }
+    return 0;
+}
+
+/* Part four columns that lie side by side, and write each with as many bytes as it travels in; returns
+ * which of them needs more, or -1. */
+static int part_packed(int64_t width, int64_t count, const char *source, const int64_t *packing, char *const *outs) {
+    char buffers[ABREAST][AT_ONCE * sizeof(uint64_t)], *to[ABREAST];
+    for (int64_t first = 0; first < count; first += AT_ONCE) {
+        const int64_t some = count - first < AT_ONCE ? count - first : AT_ONCE;
+        for (int k = 0; k < ABREAST; k++)
+            to[k] = packing[2 * k] == width ? outs[k] + first * width : buffers[k];
+        part(width, some, source + first * ABREAST * width, to);
+        for (int k = 0; k < ABREAST; k++) {
+            const int64_t bytes = packing[2 * k];
+            if (bytes != width &&
+                narrow(width, bytes, (uint64_t)packing[2 * k + 1], some, buffers[k], outs[k] + first * bytes))
+                return k;
+        }
+    }
+    return -1;
+}
+
 /* Put row i of each column at row targets[i] of its pieces laid end to end.
  *
- * outs has the pieces' addresses, those of the first column first. Rows go by way of `scratch`,
- * which stays in the cache: each of the pieces' pages is then written once, in order. With
- * `abreast` it has room for four columns, of 4 or 8 bytes.
+ * `packing` has the bytes that each column's words travel in, and what they are more than; outs has
+ * the pieces' addresses, those of the first column first. Rows go by way of `scratch`, which stays in
+ * the cache: each of the pieces' pages is then written once, in order. With `abreast` it has room for
+ * four columns, of 4 or 8 bytes. Returns a column whose words need more bytes, or -1.
  */
-EXPORT void windrow_group_columns(int64_t columns, int64_t width, int64_t count, const int64_t *sources,
-                                  const uint32_t *targets, char *scratch, int64_t abreast, int64_t pieces,
-                                  const int64_t *rows, const int64_t *outs) {
+EXPORT int64_t windrow_group_columns(int64_t columns, int64_t width, int64_t count, const int64_t *sources,
+                                  const int64_t *packing, const uint32_t *targets, char *scratch, int64_t abreast,
+                                  int64_t pieces, const int64_t *rows, const int64_t *outs) {
     int64_t column = 0;
     for (; abreast && column + ABREAST <= columns; column += ABREAST) {
         const char *from = scratch, *each[ABREAST];
@@ -130,18 +277,18 @@ EXPORT void windrow_group_columns(int64_t columns, int64_t width, int64_t count,
         for (int64_t piece = 0; piece < pieces; piece++) {
             char *to[ABREAST];
             for (int k = 0; k < ABREAST; k++) to[k] = (char *)(intptr_t)outs[(column + k) * pieces + piece];
-            part(width, rows[piece], from, to);
+            const int misfit = part_packed(width, rows[piece], from, packing + 2 * column, to);
+            if (misfit >= 0) return column + misfit;
             from += ABREAST * width * rows[piece];
         }
     }
     for (; column < columns; column++) {
-        const char *from = scratch;
         scatter(width, count, (const char *)(intptr_t)sources[column], targets, scratch);
-        for (int64_t piece = 0; piece < pieces; piece++) {
-            memcpy((char *)(intptr_t)outs[column * pieces + piece], from, width * rows[piece]);
-            from += width * rows[piece];
-        }
+        if (windrow_copy_out(width, packing[2 * column], packing[2 * column + 1], scratch, pieces, rows,
+                             outs + column * pieces))
+            return column;
     }
+    return -1;
 }
 
 /* Division by a number that is the same for many: exact for all words of 32 bits. */
@@ -207,22 +354,27 @@ EXPORT int64_t windrow_check_places(int64_t parts, const int64_t *places, const 
 
 /* Put the rows of all parts in their places, column by column.
  *
- * Column c of part p begins at bases[p] + c * strides[p]. Rows are scattered into `scratch`,
- * which stays in the cache, and copied out in order: fresh lines are then written once. With
- * `abreast` it has room for four columns, of 4 or 8 bytes. Without `scratch`, for rows that are
- * whole lines themselves, they go there at once.
+ * `sources` has each column of each part, those of the first column first; the rows begin at
+ * firsts[p] of part p. Rows are scattered into `scratch`, which stays in the cache, and copied out
+ * in order: fresh lines are then written once. With `abreast` it has room for four columns, of 4 or
+ * 8 bytes. Without `scratch`, for rows that are whole lines themselves, they go there at once.
  */
-EXPORT void windrow_place(int64_t parts, const int64_t *bases, const int64_t *strides, const int64_t *places,
+EXPORT void windrow_place(int64_t parts, const column_of *sources, const int64_t *firsts, const int64_t *places,
                           const int64_t *counts, int64_t columns, int64_t width, int64_t rows, char *scratch,
                           int64_t abreast, const int64_t *outs) {
+    char buffers[ABREAST][AT_ONCE * sizeof(uint64_t)];
     int64_t column = 0;
     for (; abreast && column + ABREAST <= columns; column += ABREAST) {
         const char *each[ABREAST];
         char *to[ABREAST];
         for (int64_t p = 0; p < parts; p++) {
-            for (int k = 0; k < ABREAST; k++)
-                each[k] = (const char *)(intptr_t)bases[p] + (column + k) * strides[p];
-            scatter_abreast(width, counts[p], each, (const uint32_t *)(intptr_t)places[p], scratch);
+            const uint32_t *at = (const uint32_t *)(intptr_t)places[p];
+            for (int64_t first = 0; first < counts[p]; first += AT_ONCE) {
+                const int64_t some = counts[p] - first < AT_ONCE ? counts[p] - first : AT_ONCE;
+                for (int k = 0; k < ABREAST; k++)
+                    each[k] = words_of(sources + (column + k) * parts + p, width, firsts[p] + first, some, buffers[k]);
+                scatter_abreast(width, some, each, at + first, scratch);
+            }
         }
         for (int k = 0; k < ABREAST; k++) to[k] = (char *)(intptr_t)outs[column + k];
         part(width, rows, scratch, to);
@@ -230,8 +382,13 @@ EXPORT void windrow_place(int64_t parts, const int64_t *bases, const int64_t *st
     for (; column < columns; column++) {
         char *out = (char *)(intptr_t)outs[column], *to = scratch ? scratch : out;
         for (int64_t p = 0; p < parts; p++) {
-            const char *source = (const char *)(intptr_t)bases[p] + column * strides[p];
-            scatter(width, counts[p], source, (const uint32_t *)(intptr_t)places[p], to);
+            const column_of *source = sources + column * parts + p;
+            const uint32_t *at = (const uint32_t *)(intptr_t)places[p];
+            const int64_t most = source->bytes == width ? counts[p] : AT_ONCE;
+            for (int64_t first = 0; first < counts[p]; first += most) {
+                const int64_t some = counts[p] - first < most ? counts[p] - first : most;
+                scatter(width, some, words_of(source, width, firsts[p] + first, some, buffers[0]), at + first, to);
+            }
         }
         if (scratch) memcpy(out, scratch, width * rows);
     }
@@ -308,16 +465,6 @@ EXPORT void windrow_text(int64_t width, int64_t parts, const int64_t *offsets, c
 /* --- positions -------------------------------------------------------------------------- */
 
 enum { ROUNDS = 6, LANES = 64, BLOCK = 8 * LANES };
-
-/* With AVX2, where the machine has it, a value takes a seventh of the time. */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
-#if __has_attribute(target_clones)
-#define VECTORS __attribute__((target_clones("avx2", "default")))
-#endif
-#endif
-#ifndef VECTORS
-#define VECTORS
-#endif
 
 /* The rounds for so many values, a number that a compiler can cut into vectors. */
 VECTORS

@@ -90,21 +90,25 @@ class Budget:
         """What grows with the rows beside the windows, under the same limit."""
         return self.runs_bytes + self.blocks_bytes if self.shared else 0
 
-    def grown(self, growth: float) -> Budget:
+    def grown(self, growth: float, windows_growth: float) -> Budget:
         """The same budget where blocks turn out to take ``growth`` times what was expected.
+
+        Windows, where words are packed, take ``windows_growth`` times as much.
 
         Examples
         --------
         >>> budget = plan_budget(window_bytes=10, windows=2, runs_bytes=2, tasks_bytes=2,
         ...     limit_bytes=50, limit_covers_all=True, exact=False, blocks_bytes=2)
-        >>> budget.total_bytes, budget.grown(2.0).total_bytes, budget.grown(3.0).total_bytes
+        >>> budget.total_bytes, budget.grown(2.0, 2.0).total_bytes, budget.grown(3.0, 3.0).total_bytes
         (24, 48, 50)
+        >>> budget.grown(2.0, 1.0).total_bytes
+        28
         """
         windows_limit = max(0, self.windows_limit_bytes - int(self.beside_bytes * (growth - 1)))
         return replace(
             self,
-            window_bytes=int(self.window_bytes * growth),
-            windows_bytes=min(windows_limit, int(self.windows_bytes * growth)),
+            window_bytes=int(self.window_bytes * windows_growth),
+            windows_bytes=min(windows_limit, int(self.windows_bytes * windows_growth)),
             windows_limit_bytes=windows_limit,
             runs_bytes=int(self.runs_bytes * growth),
             tasks_bytes=self.tasks_bytes + int(self.blocks_bytes * (growth - 1)),

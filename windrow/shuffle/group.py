@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import WindrowError
 from windrow.core.memory import ALIGNMENT_BYTES, BufferPool
-from windrow.core.source import BlockPart, can_scatter
+from windrow.core.native import address_of
+from windrow.core.packing import Packing, packs
+from windrow.core.source import BlockPart, can_scatter, told_bounds
 from windrow.shuffle import kernels
 from windrow.shuffle.columns import join, move_column
-from windrow.shuffle.piece import Piece, other_columns, stack_columns
+from windrow.shuffle.packing import find_ranges, pack_words
+from windrow.shuffle.piece import Piece, other_columns, word_columns
 from windrow.shuffle.plain import (
     PlainRows,
-    row_bytes,
     rows_view,
-    stack_view,
     validity_of,
     word_bytes,
     words_of,
@@ -38,6 +39,7 @@ _SCATTER_WIDTHS = (8, 16)
 _TOGETHER_BYTES, _TOGETHER_COPIES = 4 << 20, 128
 # no part decodes wider words to where rows go
 _DECODED_BYTES = 8
+_PLACE_BYTES, _WORD_BYTES = 4, 8
 
 RunIds = NDArray[np.uint16 | np.uint32]
 
@@ -56,7 +58,8 @@ def group_rows(
     Parameters
     ----------
     table
-        Rows of a block; each column is asked for once, and used at once.
+        Rows of a block; each column is asked for once, and used at once, unless what is told of one
+        is wrong (`windrow.core.source.BoundedPart`): then all are asked for again.
     rows
         (entries,) the row of ``table`` that each entry stands for; None for every
         row once, in order.
@@ -68,7 +71,7 @@ def group_rows(
         (slices + 1,) run ids: slice k holds runs ``slice_starts[k]`` up to, not
         including, ``slice_starts[k + 1]``.
     pool
-        Where memory comes from: one buffer for a piece's plain columns and places,
+        Where memory comes from: one buffer for a piece's columns of words and places,
         and one for the null flags of each column that holds nulls.
     pause
         Called every few milliseconds, between columns.
@@ -83,36 +86,70 @@ def group_rows(
         raise WindrowError(f"{entries} entries have {len(runs)} runs and {len(places)} places")
     grouping = _group_entries(runs, slice_starts)
     moving = grouping if rows is None else grouping.through(rows, table.num_rows)
-    arenas = [_Arena.of(table.schema, rows_of_piece, pool) for rows_of_piece in grouping.piece_rows]
-    grouping.move([places], [[arena.places for arena in arenas]], pool)
-    others: list[dict[int, pa.Array]] = [{} for _ in arenas]
-    stacks = _Stacks(table, moving, arenas, pool, pause)
-    for number, name in enumerate(table.schema.names):
-        if number in stacks.places:
-            stacks.add(number)
-            continue
-        pause()
-        arrays = moving.decode_text(table, number, pool)
-        if arrays is None:
-            arrays = moving.move_other(join(table.select([number])), name, pool)
-        for moved, array in zip(others, arrays, strict=True):
-            moved[number] = array
-    stacks.finish()
+    try:
+        arenas, others = _move_columns(table, moving, pool, pause)
+    except _MisfitError:
+        arenas = None  # with what it holds the error is gone, too, before there is more
+    if arenas is None:
+        # what is told of one column is wrong, and of others may be: of a table it is seen
+        whole = table.select(list(range(len(table.schema))))
+        arenas, others = _move_columns(whole, moving, pool, pause)
+    grouping.move([places], [arenas.places], pool)
     return [
         Piece(
             schema=table.schema,
             run_starts=run_starts,
-            places=arena.places,
-            stacks=arena.stacks,
-            validity=arena.validity,
+            places=arenas.places.see(at, np.uint32),
+            words=arenas.words(at),
+            packing=arenas.packing(at),
+            validity=arenas.validity(at),
             others=_batch_of(table.schema, moved),
         )
-        for run_starts, arena, moved in zip(grouping.run_starts, arenas, others, strict=True)
+        for at, (run_starts, moved) in enumerate(zip(grouping.run_starts, others, strict=True))
     ]
 
 
-class _Stacks:
-    """Moves the columns that are stacked.
+def _move_columns(
+    part: BlockPart, moving: _Grouping, pool: BufferPool, pause: Callable[[], None]
+) -> tuple[_Arenas, list[dict[int, pa.Array]]]:
+    """Move all columns: those of words, and of each piece the others by number."""
+    arenas = _Arenas(part.schema, _choose_packing(part), moving.piece_rows, pool)
+    others: list[dict[int, pa.Array]] = [{} for _ in moving.piece_rows]
+    words = _Words(part, moving, arenas, pool, pause)
+    for number, name in enumerate(part.schema.names):
+        if number in arenas.columns:
+            words.add(number)
+            continue
+        pause()
+        arrays = moving.decode_text(part, number, pool)
+        if arrays is None:
+            arrays = moving.move_other(join(part.select([number])), name, pool)
+        for moved, array in zip(others, arrays, strict=True):
+            moved[number] = array
+    words.finish()
+    return arenas, others
+
+
+def _choose_packing(part: BlockPart) -> dict[int, Packing]:
+    """How each column of words may travel: as is told of it, or seen of a table that lies in memory."""
+    chosen = {}
+    for number in word_columns(part.schema):
+        kind = part.schema.field(number).type
+        bounds = None
+        if packs(kind) and part.num_rows:
+            lies = isinstance(part, pa.Table)
+            bounds = find_ranges([part.select([number]).column(0)]) if lies else told_bounds(part, number)
+        width = word_bytes(kind)
+        chosen[number] = Packing(width, 0) if bounds is None else Packing.of(width, *bounds)
+    return chosen
+
+
+class _MisfitError(Exception):
+    """A column's words need more bytes than was told."""
+
+
+class _Words:
+    """Moves the columns of words.
 
     What a part decodes is moved column by column, while it is in the cache. What lies in memory
     is moved together, so that the interpreter's lock is given up once for many columns.
@@ -122,56 +159,51 @@ class _Stacks:
         self,
         part: BlockPart,
         moving: _Grouping,
-        arenas: Sequence[_Arena],
+        arenas: _Arenas,
         pool: BufferPool,
         pause: Callable[[], None],
     ) -> None:
         self._part, self._moving, self._arenas, self._pool, self._pause = part, moving, arenas, pool, pause
         self._decodes = can_scatter(part)
         self._waiting: dict[int, list[int]] = {}
-        stacked = stack_columns(part.schema)
-        self.places = {
-            number: (stack, place)
-            for stack, numbers in enumerate(stacked)
-            for place, number in enumerate(numbers)
-        }
-        self._widths = [word_bytes(part.schema.field(numbers[0]).type) for numbers in stacked]
+        self._widths = {number: column.width for number, column in arenas.columns.items()}
         self._scratch: NDArray[np.uint8] | None = None
 
     def add(self, number: int) -> None:
-        """Move a column, now or with others of its stack."""
+        """Move a column, now or with others of its width."""
         if self._decodes:
             self._pause()
             if self._decode(number):
                 return
-        stack, _ = self.places[number]
-        waiting = self._waiting.setdefault(stack, [])
+        width = self._widths[number]
+        waiting = self._waiting.setdefault(width, [])
         waiting.append(number)
-        size_bytes = len(waiting) * self._part.num_rows * word_bytes(self._part.schema.field(number).type)
-        copies = len(waiting) * len(self._arenas)
+        size_bytes = len(waiting) * self._part.num_rows * width
+        copies = len(waiting) * len(self._arenas.rows)
         if self._decodes or size_bytes >= _TOGETHER_BYTES or copies >= _TOGETHER_COPIES:
-            self._move(self._waiting.pop(stack))
+            self._move(self._waiting.pop(width))
 
     def _decode(self, number: int) -> bool:
-        stack, _ = self.places[number]
-        if not self._moving.is_compiled or self._widths[stack] > _DECODED_BYTES:
+        width = self._widths[number]
+        if width > _DECODED_BYTES:
             return False
         if self._scratch is None:
             # once for all columns
-            widest = max(width for width in self._widths if width <= _DECODED_BYTES)
+            widest = max(width for width in self._widths.values() if width <= _DECODED_BYTES)
             self._scratch = self._pool.take(widest * self._part.num_rows)
-        return self._moving.decode(self._part, number, self._outs(number), self._scratch)
+        words = self._moving.decode(self._part, number, width, self._scratch)
+        if words is None:
+            return False
+        column = self._arenas.columns[number]
+        if not kernels.copy_out(words, width, column.packing, self._arenas.rows, column.addresses):
+            raise _MisfitError(self._part.schema.field(number).name)
+        return True
 
     def finish(self) -> None:
         """Move what has waited for others."""
         self._scratch = None
         for numbers in self._waiting.values():
             self._move(numbers)
-
-    def _outs(self, number: int) -> list[PlainRows]:
-        """Where each piece has the rows of a column."""
-        stack, place = self.places[number]
-        return [arena.stacks[stack][place] for arena in self._arenas]
 
     def _move(self, numbers: list[int]) -> None:
         self._pause()
@@ -183,10 +215,11 @@ class _Stacks:
         for number, column in zip(numbers, columns, strict=True):
             valid = validity_of(column)
             if valid is not None:
-                flags = [arena.take_validity(number, self._pool) for arena in self._arenas]
-                self._moving.move([valid], [flags], self._pool)
-        outs = [self._outs(number) for number in numbers]
-        self._moving.move([words_of(column) for column in columns], outs, self._pool)
+                self._moving.move([valid], [self._arenas.take_validity(number)], self._pool)
+        outs = [self._arenas.columns[number] for number in numbers]
+        misfit = self._moving.move([words_of(column) for column in columns], outs, self._pool)
+        if misfit is not None:
+            raise _MisfitError(self._part.schema.field(numbers[misfit]).name)
 
 
 def _batch_of(schema: pa.Schema, columns: dict[int, pa.Array]) -> pa.RecordBatch:
@@ -195,35 +228,123 @@ def _batch_of(schema: pa.Schema, columns: dict[int, pa.Array]) -> pa.RecordBatch
 
 
 @dataclass(frozen=True, eq=False)
-class _Arena:
-    """The memory of one piece, cut from one buffer, so that a piece is freed as a whole.
+class _Column:
+    """Where a column of all pieces goes.
 
-    Whether a column holds nulls is known when it is decoded, so its flags come later.
+    Attributes
+    ----------
+    memories
+        The buffer of each piece.
+    starts, sizes
+        (pieces,) where it lies there, and its bytes.
+    addresses
+        (pieces,) the same as addresses.
+    width, packing
+        Bytes a row, and how they travel.
     """
 
-    places: NDArray[np.uint32]
-    stacks: tuple[PlainRows, ...]
-    validity: dict[int, NDArray[np.uint8]]
+    memories: Sequence[NDArray[np.uint8]]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    addresses: NDArray[np.int64]
+    width: int
+    packing: Packing
 
-    @classmethod
-    def of(cls, schema: pa.Schema, rows: int, pool: BufferPool) -> _Arena:
-        stacked = stack_columns(schema)
-        widths = [word_bytes(schema.field(numbers[0]).type) for numbers in stacked]
-        heights = [width * len(numbers) for width, numbers in zip(widths, stacked, strict=True)]
-        sizes = [size * rows for size in (np.dtype(np.uint32).itemsize, *heights)]
-        ends = list(accumulate(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes))
-        buffer = pool.take(ends[-1])
-        cuts = iter([buffer[start : start + size] for start, size in zip([0, *ends], sizes, strict=False)])
-        return cls(
-            places=next(cuts).view(np.uint32),
-            stacks=tuple(stack_view(next(cuts), w, len(n)) for w, n in zip(widths, stacked, strict=True)),
-            validity={},
+    def see(self, at: int, kind: Any) -> NDArray[Any]:
+        """Those of a piece, as words of a type."""
+        start = int(self.starts[at])
+        return self.memories[at][start : start + int(self.sizes[at])].view(kind)
+
+    def put(self, at: int, rows: PlainRows) -> bool:
+        """Write those of a piece; returns whether they fit."""
+        memory = self.see(at, np.uint8)
+        if self.packing.bytes != self.width:
+            return pack_words(rows, self.packing, memory)
+        np.copyto(rows_view(memory, self.width), rows)
+        return True
+
+    def gather(self, at: int, values: PlainRows, part: NDArray[np.int64]) -> bool:
+        """Write those of a piece, picked one by one; returns whether they fit."""
+        if self.packing.bytes != self.width:
+            return self.put(at, values[part])
+        if len(part):
+            np.take(values, part, axis=0, out=rows_view(self.see(at, np.uint8), self.width), mode="clip")
+        return True
+
+
+class _Arenas:
+    """The memory of pieces: one buffer each, so that a piece is freed as a whole.
+
+    Whether a column holds nulls is known when it has been decoded, so its flags come later.
+
+    Attributes
+    ----------
+    rows
+        (pieces,) of each piece.
+    places, columns
+        Where the places go, and the columns of words by number.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, packing: Mapping[int, Packing], piece_rows: Sequence[int], pool: BufferPool
+    ) -> None:
+        self.rows = np.array(piece_rows, np.int64)
+        self._pool = pool
+        sizes = {number: self.rows * how.bytes for number, how in packing.items()}
+        self._start = start = _aligned(self.rows * _PLACE_BYTES, ALIGNMENT_BYTES)
+        starts = {}
+        for number, of_column in sizes.items():
+            starts[number] = start
+            start = start + _aligned(of_column)
+        self._stop = start
+        self._memories = [pool.take(nbytes) for nbytes in start.tolist()]
+        addresses = np.array([address_of(memory) for memory in self._memories], np.int64)
+        self.places = _Column(
+            self._memories,
+            np.zeros_like(start),
+            self.rows * _PLACE_BYTES,
+            addresses,
+            _PLACE_BYTES,
+            Packing(_PLACE_BYTES, 0),
         )
+        self.columns = {
+            number: _Column(
+                self._memories,
+                starts[number],
+                sizes[number],
+                addresses + starts[number],
+                word_bytes(schema.field(number).type),
+                how,
+            )
+            for number, how in packing.items()
+        }
+        self._flags: dict[int, _Column] = {}
 
-    def take_validity(self, number: int, pool: BufferPool) -> NDArray[np.uint8]:
+    def take_validity(self, number: int) -> _Column:
         """Memory for the flags of a column that holds nulls."""
-        self.validity[number] = pool.take(len(self.places))
-        return self.validity[number]
+        memories = [self._pool.take(rows) for rows in self.rows.tolist()]
+        addresses = np.array([address_of(memory) for memory in memories], np.int64)
+        starts = np.zeros_like(self.rows)
+        self._flags[number] = _Column(memories, starts, self.rows, addresses, 1, Packing(1, 0))
+        return self._flags[number]
+
+    def words(self, at: int) -> NDArray[np.uint8]:
+        """All columns of a piece."""
+        return self._memories[at][int(self._start[at]) : int(self._stop[at])]
+
+    def packing(self, at: int) -> NDArray[np.int64]:
+        """How they lie there, as `Piece.packing` has it."""
+        start = int(self._start[at])
+        told = [(int(each.starts[at]) - start, *each.packing) for each in self.columns.values()]
+        return np.array(told, np.int64).reshape(-1, 3)
+
+    def validity(self, at: int) -> dict[int, NDArray[np.uint8]]:
+        """The flags of a piece's columns."""
+        return {number: flags.see(at, np.uint8) for number, flags in self._flags.items()}
+
+
+def _aligned(sizes: NDArray[np.int64], alignment: int = _WORD_BYTES) -> NDArray[np.int64]:
+    return -(-sizes // alignment) * alignment
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,35 +395,44 @@ class _Grouping:
     # directly: scattering there and copying in order writes each of the piece's pages once.
 
     def decode(
-        self, part: BlockPart, column: int, outs: Sequence[PlainRows], scratch: NDArray[np.uint8]
-    ) -> bool:
-        """Decode a column straight to each piece, by way of scratch; False where the part cannot."""
+        self, part: BlockPart, column: int, width: int, scratch: NDArray[np.uint8]
+    ) -> PlainRows | None:
+        """Decode a column to scratch, each row in its place; None where the part cannot."""
         if self.targets is None or not self.is_compiled or not can_scatter(part):
-            return False
-        width = row_bytes(outs[0])
+            return None
         rows = scratch[: width * len(self.targets)]
-        if not part.scatter(column, self.targets, rows):
-            return False
-        _copy_out(rows_view(rows, width), outs)
-        return True
+        return rows_view(rows, width) if part.scatter(column, self.targets, rows) else None
 
-    def move(
-        self, columns: Sequence[PlainRows], outs: Sequence[Sequence[PlainRows]], pool: BufferPool
-    ) -> None:
-        """Write columns of one width to each piece, the faster way; ``outs`` has the pieces of each."""
+    def move(self, columns: Sequence[PlainRows], outs: Sequence[_Column], pool: BufferPool) -> int | None:
+        """Write columns of one width to the pieces, the faster way.
+
+        Returns
+        -------
+        int or None
+            Which of them needs more bytes than its packing has.
+        """
         if self.targets is not None and self.is_compiled:
-            scratch = pool.take(kernels.scratch_bytes(row_bytes(columns[0]), len(columns[0]), len(columns)))
-            kernels.group_columns(
-                [np.ascontiguousarray(values) for values in columns], self.targets, scratch, outs
+            width, rows = outs[0].width, len(self.targets)
+            scratch = pool.take(kernels.scratch_bytes(width, rows, len(columns)))
+            return kernels.group_columns(
+                [np.ascontiguousarray(values) for values in columns],
+                width,
+                [out.packing for out in outs],
+                self.targets,
+                scratch,
+                np.array(self.piece_rows, np.int64),
+                np.stack([out.addresses for out in outs]),
             )
-            return
-        for values, out in zip(columns, outs, strict=True):
+        for number, (values, out) in enumerate(zip(columns, outs, strict=True)):
             if self.targets is None or not _scatters(values):
-                self.gather(values, out)
-                continue
-            scratch = pool.take(values.nbytes).view(values.dtype).reshape(values.shape)
-            scratch[self.targets] = values
-            _copy_out(scratch, out)
+                fits = all(out.gather(at, values, part) for at, part in enumerate(self.parts))
+            else:
+                scratch = pool.take(values.nbytes).view(values.dtype).reshape(values.shape)
+                scratch[self.targets] = values
+                fits = all(out.put(at, scratch[part]) for at, part in enumerate(self._piece_slices))
+            if not fits:
+                return number
+        return None
 
     def decode_text(self, part: BlockPart, column: int, pool: BufferPool) -> list[pa.Array] | None:
         """Decode a column of text straight to each piece; None where the part cannot."""
@@ -326,20 +456,6 @@ class _Grouping:
     def _piece_slices(self) -> list[slice]:
         """The rows of each piece in all pieces laid end to end."""
         return [slice(start, end) for start, end in pairwise(np.cumsum([0, *self.piece_rows]).tolist())]
-
-    def gather(self, values: PlainRows, outs: Sequence[PlainRows]) -> None:
-        """Write a column's rows to each piece, picked one by one in the piece's order."""
-        for part, out in zip(self.parts, outs, strict=True):
-            if len(part):
-                np.take(values, part, axis=0, out=out, mode="clip")
-
-
-def _copy_out(rows: PlainRows, outs: Sequence[PlainRows]) -> None:
-    """Give each piece its rows, which lie end to end."""
-    end = 0
-    for out in outs:
-        start, end = end, end + len(out)
-        np.copyto(out, rows[start:end])
 
 
 def _scatters(values: PlainRows) -> bool:

@@ -20,6 +20,8 @@ __all__ = [
     "MOST_ROWS",
     "assign",
     "check_places",
+    "copy_out",
+    "find_range",
     "group",
     "group_columns",
     "place",
@@ -35,7 +37,9 @@ _ABREAST, _ABREAST_WIDTHS, _ABREAST_BYTES = 4, (4, 8), 4 * 2**20
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
-    "windrow_group_columns": ([*[_INT] * 3, *[_POINTER] * 3, *[_INT] * 2, *[_POINTER] * 2], None),
+    "windrow_range": ([_INT, _INT, _POINTER, _POINTER], None),
+    "windrow_copy_out": ([_INT, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER], _INT),
+    "windrow_group_columns": ([*[_INT] * 3, *[_POINTER] * 4, *[_INT] * 2, *[_POINTER] * 2], _INT),
     "windrow_group": ([_INT, _INT, _POINTER, _INT, _INT, *[_POINTER] * 3], None),
     "windrow_assign": (
         [_INT, _POINTER, *[_INT] * 5, _POINTER, *[_INT] * 2, _POINTER, _INT, *[_POINTER] * 3],
@@ -57,41 +61,79 @@ def scratch_bytes(width: int, rows: int, columns: int) -> int:
     return abreast if together else width * rows
 
 
+def find_range(words: NDArray[Any]) -> tuple[int, int]:
+    """The least and the largest of at least one word of 1, 2, 4 or 8 bytes, as signed numbers."""
+    found = np.empty(2, np.int64)
+    LIBRARY.windrow_range(words.itemsize, len(words), address_of(words), address_of(found))
+    return int(found[0]), int(found[1])
+
+
+def copy_out(
+    words: NDArray[Any],
+    width: int,
+    packing: tuple[int, int],
+    rows: NDArray[np.int64],
+    outs: NDArray[np.int64],
+) -> bool:
+    """Give each piece its words, which lie end to end; parameters as of `group_columns`.
+
+    Returns
+    -------
+    bool
+        False where a word needs more bytes; the pieces may be half written then.
+    """
+    return not LIBRARY.windrow_copy_out(
+        width, *packing, address_of(words), len(rows), address_of(rows), address_of(outs)
+    )
+
+
 def group_columns(
     columns: Sequence[NDArray[Any]],
+    width: int,
+    packing: Sequence[tuple[int, int]],
     targets: NDArray[np.uint32],
     scratch: NDArray[np.uint8],
-    outs: Sequence[Sequence[NDArray[Any]]],
-) -> None:
+    rows: NDArray[np.int64],
+    outs: NDArray[np.int64],
+) -> int | None:
     """Put row i of each column at row ``targets[i]`` of its pieces laid end to end.
 
     Parameters
     ----------
     columns
-        Contiguous, of equal shape.
+        Contiguous, of equal shape, with ``width`` bytes a row.
+    packing
+        For each the bytes that its words travel in, and what is to be taken from each.
     targets
         (rows,) ranks.
     scratch
         Memory as `scratch_bytes` says.
+    rows
+        Of each piece.
     outs
-        The pieces of each column, all of them contiguous.
+        (columns, pieces) the addresses of the pieces.
+
+    Returns
+    -------
+    int or None
+        Which column needs more bytes than its packing has; the pieces may be half written then.
     """
-    count = len(targets)
-    rows = np.array([len(piece) for piece in outs[0]], np.int64)
     sources = np.array([address_of(column) for column in columns], np.int64)
-    addresses = np.array([address_of(piece) for pieces in outs for piece in pieces], np.int64)
-    LIBRARY.windrow_group_columns(
+    packed = np.array(packing, np.int64)
+    misfit: int = LIBRARY.windrow_group_columns(
         len(columns),
-        columns[0].nbytes // max(1, count),
-        count,
+        width,
+        len(targets),
         address_of(sources),
+        address_of(packed),
         address_of(targets),
         address_of(scratch),
-        scratch.nbytes > columns[0].nbytes,
+        scratch.nbytes > width * len(targets),
         len(rows),
         address_of(rows),
-        address_of(addresses),
+        address_of(outs),
     )
+    return None if misfit < 0 else misfit
 
 
 def group(
@@ -183,8 +225,8 @@ def check_places(places: NDArray[np.int64], counts: NDArray[np.int64], rows: int
 
 
 def place(
-    bases: NDArray[np.int64],
-    strides: NDArray[np.int64],
+    sources: NDArray[np.int64],
+    firsts: NDArray[np.int64],
     places: NDArray[np.int64],
     counts: NDArray[np.int64],
     scratch: NDArray[np.uint8] | None,
@@ -194,9 +236,11 @@ def place(
 
     Parameters
     ----------
-    bases, strides
-        (parts,) the address of each part's first row of the first column, and the bytes
-        from one column to the next.
+    sources
+        (columns, parts, 3) where each column of a part begins, the bytes that its words take
+        there, and what is to be added to each.
+    firsts
+        (parts,) the first row of each part that is meant.
     places, counts
         (parts,) the address of the places of its rows, and how many there are.
     scratch
@@ -208,8 +252,8 @@ def place(
     addresses = np.array([address_of(out) for out in outs], np.int64)
     LIBRARY.windrow_place(
         len(counts),
-        address_of(bases),
-        address_of(strides),
+        address_of(sources),
+        address_of(firsts),
         address_of(places),
         address_of(counts),
         len(outs),

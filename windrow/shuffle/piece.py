@@ -12,18 +12,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.native import address_of
+from windrow.core.packing import Packing
+from windrow.shuffle.packing import unpack_words
 from windrow.shuffle.plain import PlainRows, list_rows_of, word_bytes, wrap_words
 
-__all__ = ["Piece", "other_columns", "stack_columns"]
+__all__ = ["Piece", "columns_by_width", "other_columns", "word_columns"]
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
     """Some rows of one block, run after run, on their way to be placed.
 
-    Columns of one width are stacked in one array, so that the rows of a run are cut
-    from all of them at once. Pickled with protocol 5 the memory travels out of band,
-    and nothing but the piece's own.
+    Columns that are words lie in one memory, one behind the other, each packed as its
+    words allow (`windrow.core.packing`). Pickled with protocol 5 the memory travels out
+    of band, and nothing but the piece's own.
 
     Attributes
     ----------
@@ -33,20 +35,23 @@ class Piece:
         (runs + 1,) where each run begins among the rows, and the end of the last.
     places
         (rows,) the place of each row within its run.
-    stacks
-        For each entry of ``stack_columns(schema)`` an array (columns, rows) of words or
-        (columns, rows, width) of bytes.
+    words
+        The bytes of all columns of words.
+    packing
+        (columns of words, 3) for each, in the schema's order: where it begins in ``words``, and
+        its `Packing`.
     validity
         (rows,) 1 where a value is and 0 where it is null, by the number of the
-        stacked column; only where there are nulls.
+        column of words; only where there are nulls.
     others
-        The columns that are not stacked.
+        The columns that are no words.
     """
 
     schema: pa.Schema
     run_starts: NDArray[np.int64]
     places: NDArray[np.uint32]
-    stacks: tuple[PlainRows, ...]
+    words: NDArray[np.uint8]
+    packing: NDArray[np.int64]
     validity: Mapping[int, NDArray[np.uint8]]
     others: pa.RecordBatch
 
@@ -58,17 +63,36 @@ class Piece:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the piece holds."""
-        arrays: list[PlainRows] = [self.run_starts, self.places, *self.stacks, *self.validity.values()]
+        arrays: list[PlainRows] = [self.run_starts, self.places, self.words, *self.validity.values()]
         return int(self.others.nbytes) + sum(array.nbytes for array in arrays)
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """The same if words had the width of their type."""
+        widths = sum(word_bytes(kind) for kind in self.schema.types)
+        return self.nbytes - self.words.nbytes + widths * self.num_rows
 
     def __reduce__(self) -> tuple[Any, ...]:
         # what is kept beside the fields are addresses and views, which do not travel
         return Piece, tuple(getattr(self, each.name) for each in fields(self))
 
     @cached_property
-    def addresses(self) -> tuple[int, tuple[int, ...]]:
-        """Where its places and each of its stacks begin."""
-        return address_of(self.places), tuple(address_of(stack) for stack in self.stacks)
+    def places_address(self) -> int:
+        """Where its places begin."""
+        return address_of(self.places)
+
+    @cached_property
+    def sources(self) -> NDArray[np.int64]:
+        """(columns of words, 3) as ``packing``, with addresses."""
+        sources = self.packing.copy()
+        sources[:, 0] += address_of(self.words)
+        return sources
+
+    def words_of(self, at: int, width: int, rows: slice) -> PlainRows:
+        """Some rows of the column of words that is number ``at`` among these."""
+        start, taken, base = self.packing[at].tolist()
+        memory = self.words[start + rows.start * taken : start + rows.stop * taken]
+        return unpack_words(memory, rows.stop - rows.start, width, Packing(taken, base))
 
     @cached_property
     def lists(self) -> tuple[PlainRows | None, ...]:
@@ -79,21 +103,26 @@ class Piece:
     def rows(self) -> pa.RecordBatch:
         """The rows as Arrow sees them, run after run; made anew at each call."""
         columns = dict(zip(other_columns(self.schema), self.others.columns, strict=True))
-        for numbers, stack in zip(stack_columns(self.schema), self.stacks, strict=True):
-            for number, values in zip(numbers, stack, strict=True):
-                kind = self.schema.field(number).type
-                columns[number] = wrap_words(values, kind, self.validity.get(number))
+        for at, number in enumerate(word_columns(self.schema)):
+            kind = self.schema.field(number).type
+            words = self.words_of(at, word_bytes(kind), slice(0, self.num_rows))
+            columns[number] = wrap_words(words, kind, self.validity.get(number))
         return pa.RecordBatch.from_arrays([columns[i] for i in sorted(columns)], schema=self.schema)
 
 
-def stack_columns(schema: pa.Schema) -> list[list[int]]:
-    """The numbers of the columns that are stacked, for each width that occurs."""
+def word_columns(schema: pa.Schema) -> list[int]:
+    """The numbers of the columns that are words."""
+    return [number for number, kind in enumerate(schema.types) if word_bytes(kind)]
+
+
+def columns_by_width(schema: pa.Schema) -> dict[int, list[int]]:
+    """The numbers of the columns that are words, by their width."""
     by_width: dict[int, list[int]] = {}
     for number, kind in enumerate(schema.types):
         by_width.setdefault(word_bytes(kind), []).append(number)
-    return [by_width[width] for width in sorted(by_width) if width]
+    return {width: by_width[width] for width in sorted(by_width) if width}
 
 
 def other_columns(schema: pa.Schema) -> list[int]:
-    """The numbers of the columns that are not stacked."""
+    """The numbers of the columns that are no words."""
     return [number for number, kind in enumerate(schema.types) if not word_bytes(kind)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -16,12 +15,11 @@ from windrow.core.memory import BufferPool
 from windrow.core.native import address_of
 from windrow.shuffle import kernels
 from windrow.shuffle.columns import join, move_column
-from windrow.shuffle.piece import Piece, other_columns, stack_columns
+from windrow.shuffle.piece import Piece, columns_by_width, other_columns, word_columns
 from windrow.shuffle.plain import (
     PlainRows,
     row_bytes,
     rows_view,
-    stack_view,
     wrap_list_rows,
     wrap_words,
 )
@@ -29,7 +27,6 @@ from windrow.shuffle.text import can_move_text, move_text
 
 __all__ = ["Pieces", "place_rows"]
 
-_SCRATCH_BYTES = 4 << 20
 # of the cache: rows of a line and more are written whole wherever they go
 _LINE_BYTES = 64
 _PLACE_BYTES = np.dtype(np.uint32).itemsize
@@ -54,48 +51,51 @@ class Pieces(tuple[Piece, ...]):
     @cached_property
     def places(self) -> NDArray[np.int64]:
         """(pieces,) the address of each one's places."""
-        return np.array([piece.addresses[0] for piece in self], np.int64)
+        return np.array([piece.places_address for piece in self], np.int64)
 
     @cached_property
     def stacks(self) -> list[_Stack]:
-        """For each entry of ``stack_columns(schema)`` where it lies."""
-        numbers = stack_columns(self[0].schema)
-        return [_find_stack(self, at, columns) for at, columns in enumerate(numbers)]
+        """The columns of words, by their width."""
+        schema = self[0].schema
+        at = {number: place for place, number in enumerate(word_columns(schema))}
+        each = np.stack([piece.sources for piece in self], axis=1)
+        return [
+            _Stack(
+                numbers, [at[number] for number in numbers], width, each[[at[number] for number in numbers]]
+            )
+            for width, numbers in columns_by_width(schema).items()
+        ]
 
     @cached_property
     def others(self) -> list[int]:
-        """The numbers of the columns that are not stacked."""
+        """The numbers of the columns that are no words."""
         return other_columns(self[0].schema)
 
     @cached_property
     def masked(self) -> frozenset[int]:
-        """The numbers of the stacked columns that hold nulls somewhere."""
+        """The numbers of the columns of words that hold nulls somewhere."""
         return frozenset(chain.from_iterable(piece.validity for piece in self))
 
 
 class _Stack(NamedTuple):
-    """The stacked columns of one width.
+    """The columns of words of one width.
 
     Attributes
     ----------
     columns
         Their numbers.
+    at
+        Their numbers among the columns of words.
     width
         Bytes a row of each.
-    bases, strides
-        (pieces,) the address of each piece's first one, and the bytes from one to the next.
+    sources
+        (columns, pieces, 3) where each lies, as `Piece.sources` has it.
     """
 
     columns: list[int]
+    at: list[int]
     width: int
-    bases: NDArray[np.int64]
-    strides: NDArray[np.int64]
-
-
-def _find_stack(pieces: Sequence[Piece], at: int, columns: list[int]) -> _Stack:
-    bases = np.array([piece.addresses[1][at] for piece in pieces], np.int64)
-    strides = np.array([piece.stacks[at].strides[0] for piece in pieces], np.int64)
-    return _Stack(columns, row_bytes(pieces[0].stacks[at][0]), bases, strides)
+    sources: NDArray[np.int64]
 
 
 def place_rows(
@@ -130,8 +130,8 @@ def place_rows(
         return _without_values(row_count, schema)
     columns: dict[int, pa.Array] = {}
     kinds = schema.types
-    for at, stack in enumerate(pieces.stacks):
-        for number, values in zip(stack.columns, placing.place_stack(at, stack, pool), strict=True):
+    for stack in pieces.stacks:
+        for number, values in zip(stack.columns, placing.place_stack(stack, pool), strict=True):
             valid = placing.place_mask(number) if number in pieces.masked else None
             columns[number] = wrap_words(values, kinds[number], valid)
     for at, number in enumerate(pieces.others):
@@ -198,22 +198,24 @@ class _Placing:
         sources[given[inside]] = np.arange(len(given))[inside]
         return sources
 
-    def place_stack(self, at: int, stack: _Stack, pool: BufferPool) -> list[PlainRows]:
+    def place_stack(self, stack: _Stack, pool: BufferPool) -> list[PlainRows]:
         """Each column of a stack in place order, in a buffer of its own."""
         memory = pool.take_each(stack.width * self._row_count, len(stack.columns))
         outs = [rows_view(each, stack.width) for each in memory]
         if kernels.LIBRARY is None:
-            parts = [span.piece.stacks[at][:, span.rows] for span in self._spans]
-            _take_stack(parts, self.sources, outs, pool)
+            together = rows_view(pool.take(stack.width * self._row_count), stack.width)
+            for at, out in zip(stack.at, outs, strict=True):
+                parts = [span.piece.words_of(at, stack.width, span.rows) for span in self._spans]
+                np.concatenate(parts, out=together)
+                np.take(together, self.sources, axis=0, out=out, mode="clip")
         else:
-            bases = stack.bases + self._starts * stack.width
-            self._place(bases, stack.strides, self._addresses, self._counts, outs, stack.width, pool)
+            self._place(stack.sources, self._starts, self._addresses, self._counts, outs, stack.width, pool)
         return outs
 
     def _place(
         self,
-        bases: NDArray[np.int64],
-        strides: NDArray[np.int64],
+        sources: NDArray[np.int64],
+        firsts: NDArray[np.int64],
         places: NDArray[np.int64],
         counts: NDArray[np.int64],
         outs: list[PlainRows],
@@ -223,7 +225,7 @@ class _Placing:
         """Let the kernel place the columns of a width, part by part."""
         scratch_bytes = kernels.scratch_bytes(width, self._row_count, len(outs))
         scratch = pool.take(scratch_bytes) if width < _LINE_BYTES else None
-        kernels.place(bases, strides, places, counts, scratch, outs)
+        kernels.place(sources, firsts, places, counts, scratch, outs)
 
     def place_mask(self, number: int) -> NDArray[np.uint8]:
         """Where a stacked column has values (1) and nulls (0), in place order."""
@@ -253,31 +255,12 @@ class _Placing:
     def _place_lists(self, parts: list[Any], kind: pa.DataType, pool: BufferPool) -> pa.Array:
         width = row_bytes(parts[0])
         memory = pool.take(width * self._row_count)
-        firsts = zip(parts, self._spans, strict=True)
-        bases = np.array([address_of(part) + span.start * width for part, span in firsts], np.int64)
         held = self._counts > 0
-        places, counts = self._addresses[held], self._counts[held]
-        self._place(bases, np.zeros_like(bases), places, counts, [rows_view(memory, width)], width, pool)
+        addresses = [address_of(part) for part in parts]
+        sources = np.array([[(address, width, 0) for address in addresses]], np.int64)
+        firsts, places, counts = self._starts[held], self._addresses[held], self._counts[held]
+        self._place(sources, firsts, places, counts, [rows_view(memory, width)], width, pool)
         return wrap_list_rows(memory, kind, self._row_count)
-
-
-def _take_stack(
-    parts: list[PlainRows], sources: NDArray[np.int64], outs: list[PlainRows], pool: BufferPool
-) -> None:
-    """Place with NumPy."""
-    columns, width = len(outs), row_bytes(outs[0])
-    # Parts are laid end to end for as many columns at once as the cache holds: fewer,
-    # larger copies, and what the random reads then touch is near.
-    at_once = max(1, min(columns, _SCRATCH_BYTES // (width * len(sources))))
-    scratch = stack_view(pool.take(at_once * width * len(sources)), width, at_once)
-    for first in range(0, columns, at_once):
-        some = min(at_once, columns - first)
-        end = 0
-        for part in parts:
-            start, end = end, end + part.shape[1]
-            scratch[:some, start:end] = part[first : first + some]
-        for values, out in zip(scratch[:some], outs[first : first + some], strict=True):
-            np.take(values, sources, axis=0, out=out, mode="clip")
 
 
 def _without_values(row_count: int, schema: pa.Schema) -> pa.RecordBatch:

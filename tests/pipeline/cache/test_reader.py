@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import windrow
 from tests.dataset.sources import make_source
+from windrow.core.source import told_bounds
+from windrow.io.source import open_parquet
 from windrow.pipeline.cache.disk import DiskCache
+from windrow.pipeline.cache.ranges import note_ranges, take_ranges
 from windrow.pipeline.cache.reader import CachingReader
 
 SOURCE = make_source(3, 4, 5)
@@ -112,3 +116,28 @@ def test_what_is_kept_goes_with_its_last_user() -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_kept_blocks_tell_what_their_words_are_and_keep_their_schema(tmp_path: Path) -> None:
+    schema = SOURCE.schema.with_metadata({"told": "by the user"})
+    blocks = [pa.table({"x": [start, start + 5]}, schema=schema) for start in (3, 90)]
+    noted = note_ranges(blocks)
+    assert take_ranges(noted[1].schema) == (schema, {0: (3, 95)})
+    disk = DiskCache(str(tmp_path), "run", "", None, kept=False)
+    disk.keep(0, noted)
+    for reader in (make([0], found={0: noted}), make([0], disk)):
+        parts = list(reader.parts(0))
+        assert [told_bounds(part, 0) for part in parts] == [(3, 95)] * 2
+        assert all(part.schema.equals(schema, check_metadata=True) for part in parts)
+        assert reader.read(0).schema.equals(schema, check_metadata=True)
+
+
+def test_what_is_being_kept_tells_of_itself(tmp_path: Path) -> None:
+    # nothing is told of a column with nulls before it is decoded
+    pq.write_table(pa.table({"x": [7, 3], "n": [9, None]}), tmp_path / "x.parquet")
+    source = open_parquet(tmp_path)
+    addresses = source.addresses([0])
+    reader = CachingReader(source.reader, None, [0], addresses, found={}, keeps=(0,))
+    for part in reader.parts(0):
+        assert not isinstance(part, pa.Table)
+        assert [told_bounds(part, column) for column in range(2)] == [(3, 7), (0, 9)]

@@ -52,6 +52,7 @@ def _begin_slowly() -> float:
     return time.time()
 
 
+@pytest.mark.timeout(45)
 def test_workers_that_do_not_begin_hold_nobody_up_for_long(
     ray_local: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.memory import BufferPool
-from windrow.core.source import BlockAddress, BlockPart, can_scatter
+from windrow.core.source import BlockAddress, BlockPart, can_scatter, told_bounds
 from windrow.io.filters import kept_places
 from windrow.io.parquet import ParquetReader
 from windrow.io.partitions import Partitions
@@ -155,6 +155,9 @@ class _RenamedPart:
         table = self.part.select(columns)
         schema = pa.schema([self.schema.field(column) for column in columns])
         return pa.Table.from_arrays(table.columns, schema=schema)
+
+    def bounds(self, column: int) -> tuple[int, int] | None:
+        return told_bounds(self.part, column)
 
     def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
         return can_scatter(self.part) and self.part.scatter(column, targets, out)

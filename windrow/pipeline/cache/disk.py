@@ -23,7 +23,7 @@ from windrow.pipeline.job import Job
 __all__ = ["DiskCache", "open_disk"]
 
 # What files hold: a change of what this version writes into them is a new number.
-_VERSION = 1
+_VERSION = 2
 _RUN_PREFIX = "windrow-run-"
 _KEPT_PREFIX = "windrow-kept-"
 

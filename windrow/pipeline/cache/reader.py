@@ -12,6 +12,7 @@ import pyarrow as pa
 from windrow.core.source import BlockAddress, BlockPart, BlockReader, maps_files
 from windrow.pipeline.ahead import BlocksAhead
 from windrow.pipeline.cache.disk import DiskCache
+from windrow.pipeline.cache.ranges import Ranges, note_ranges, take_ranges
 from windrow.pipeline.cache.recording import record_parts
 from windrow.pipeline.sealing import sealed
 
@@ -59,10 +60,11 @@ def _seal(table: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, eq=False)
 class _KeptPart:
-    """A table whose schema is shared with others."""
+    """A table whose schema is shared with others, and what is known of its words."""
 
     table: pa.Table
     schema: pa.Schema
+    ranges: Ranges
 
     @property
     def num_rows(self) -> int:
@@ -70,6 +72,9 @@ class _KeptPart:
 
     def select(self, columns: list[int]) -> pa.Table:
         return self.table.select(columns)
+
+    def bounds(self, column: int) -> tuple[int, int] | None:
+        return self.ranges.get(column)
 
 
 def _is_worth_asking_for(
@@ -137,7 +142,8 @@ class CachingReader:
         with self._look_up(at) as tables:
             # what is kept of a block without rows has lost its schema
             if tables:
-                return pa.concat_tables(tables)
+                metadata = take_ranges(tables[0].schema)[0].metadata
+                return pa.concat_tables([table.replace_schema_metadata(metadata) for table in tables])
             table = self._ahead.read(at)
             if self._is_wanted(at):
                 # transforms see what later epochs will see
@@ -153,7 +159,10 @@ class CachingReader:
             return
         with self._look_up(at) as tables:
             if tables is not None:
-                yield from (_KeptPart(table, self._share_schema(table.schema)) for table in tables)
+                for table in tables:
+                    schema, ranges = take_ranges(table.schema)
+                    schema = self._share_schema(schema)
+                    yield _KeptPart(table.replace_schema_metadata(schema.metadata), schema, ranges)
                 return
             parts = self._ahead.parts(at)
             if not self._is_wanted(at):
@@ -196,6 +205,7 @@ class CachingReader:
         return at in self._keeps or (self._disk is not None and self._disk.has_room)
 
     def _keep(self, at: int, tables: Tables) -> None:
+        tables = note_ranges(tables)
         if at in self._keeps:
             self._keeps[at] = tables
         if self._disk is not None:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from windrow.core.source import BlockPart
+from windrow.core.source import BlockPart, told_bounds
 from windrow.shuffle.columns import join
+from windrow.shuffle.packing import find_ranges
 
 __all__ = ["record_parts"]
 
@@ -33,6 +34,10 @@ class _RecordedPart:
                 self._columns[number] = join(self._part.select([number]))
         schema = pa.schema([self.schema.field(number) for number in columns])
         return pa.Table.from_arrays([self._columns[number] for number in columns], schema=schema)
+
+    def bounds(self, column: int) -> tuple[int, int] | None:
+        told = told_bounds(self._part, column)
+        return find_ranges([self.select([column]).column(0)]) if told is None else told
 
     def table(self) -> pa.Table:
         return self.select(list(range(len(self.schema))))

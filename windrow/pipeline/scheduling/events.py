@@ -56,10 +56,13 @@ class Part:
         Rows it delivers, or None while unknown.
     size_bytes
         What its output is expected to take.
+    unpacked_bytes
+        The same if words were not packed, as they are in runs and batches; None: no less.
     """
 
     rows: int | None
     size_bytes: int
+    unpacked_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -202,11 +205,14 @@ class Finished:
         Rows of the part.
     slice_bytes
         Measured bytes of its output, slice by slice; one entry before the last stage.
+    unpacked_bytes
+        All of it if words were not packed; None: no less.
     """
 
     work: Work
     rows: int
     slice_bytes: tuple[int, ...]
+    unpacked_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windrow.core.sizes import format_bytes
-from windrow.pipeline.scheduling.events import Limits
+from windrow.pipeline.scheduling.events import Finished, Limits, Part
 from windrow.pipeline.scheduling.window import WindowState
 
 __all__ = ["Room"]
@@ -24,6 +24,7 @@ class Room:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._expected_bytes = self._measured_bytes = 0
+        self._expected_unpacked = self._measured_unpacked = 0
 
     @property
     def limit_bytes(self) -> int:
@@ -32,6 +33,14 @@ class Room:
 
     @property
     def growth(self) -> float:
+        """How many times what was expected rows take that tasks have put out so far, 1 or more.
+
+        As they are in runs, batches and decoded blocks: how far words could be packed changes nothing there.
+        """
+        return max(1.0, self._measured_unpacked / max(1, self._expected_unpacked))
+
+    @property
+    def held_growth(self) -> float:
         """How many times what was expected tasks have put out so far, 1 or more."""
         return max(1.0, self._measured_bytes / max(1, self._expected_bytes))
 
@@ -52,10 +61,13 @@ class Room:
         beside = (limits.beside_bytes - idle_bytes) * (_UNMEASURED_GROWTH - 1)
         return held_bytes * _UNMEASURED_GROWTH + beside <= limits.memory_bytes
 
-    def measure(self, expected_bytes: int, measured_bytes: int) -> None:
+    def measure(self, part: Part, finished: Finished) -> None:
         """Note what a task was expected to put out, and what it did."""
-        self._expected_bytes += expected_bytes
-        self._measured_bytes += measured_bytes
+        measured = sum(finished.slice_bytes)
+        self._expected_bytes += part.size_bytes
+        self._measured_bytes += measured
+        self._expected_unpacked += part.size_bytes if part.unpacked_bytes is None else part.unpacked_bytes
+        self._measured_unpacked += measured if finished.unpacked_bytes is None else finished.unpacked_bytes
 
     def expect(self, size_bytes: int) -> int:
         """What a task will put out, judged by how far others have exceeded what was expected."""

@@ -121,6 +121,11 @@ class Scheduler:
         return self._room.growth
 
     @property
+    def held_growth(self) -> float:
+        """The same for what windows hold, whose words are packed."""
+        return self._room.held_growth
+
+    @property
     def windows_ready(self) -> dict[Key, float]:
         """The windows that are being prepared or held, in order, and the share of each that is ready."""
         return {key: self._windows[key].ready for key in sorted(self._windows)}
@@ -187,7 +192,7 @@ class Scheduler:
             return
         window = self._windows[work.epoch, work.window]
         if work.stage == 0:
-            self._room.measure(window.parts[work.part].size_bytes, sum(event.slice_bytes))
+            self._room.measure(window.parts[work.part], event)
         window.finish(event)
         if window.held_bytes > self._room.limit_bytes:
             self._too_large(window)

@@ -110,7 +110,7 @@ def _run(holder: list[ray.ObjectRef[Any]], task: Task, tables: list[pa.Table] | 
         with giving_way():
             _store_pages().map_ahead()
             report, output, blocks = run_task(kept.context, task, tables, kept.pool, cached)
-        kept.make_fit(sum(report.slice_bytes))
+        kept.make_fit(kept.pool.in_use_bytes)
     except Exception as error:
         failed: list[Any] = [
             (Failure.capture(error, cloudpickle.dumps), _name()),
