@@ -56,9 +56,9 @@ class Trainer:
 class PatientCoordinator(Coordinator):
     """Keeps rows for trainers that give no sign."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         driver.PATIENCE_SECONDS = 1_000.0
-        super().__init__(*args)
+        super().__init__(*args, **options)
 
 
 @pytest.fixture(scope="module")

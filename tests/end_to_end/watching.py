@@ -133,8 +133,8 @@ def find_tasks() -> list[RanTask]:
 class WatchedCoordinator(Coordinator):
     """Notes with what arguments tasks are submitted."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._arguments: list[tuple[int, int]] = []
         remote, noted = tasks._run_remote, self._arguments
 
