@@ -18,13 +18,6 @@ ROWS, COLUMNS = 200_000, 8
 TRUE, LIE = 2**40 + 12_345, 7
 
 
-@pytest.fixture(params=["threads", pytest.param("ray", marks=pytest.mark.ray)])
-def executor(request: pytest.FixtureRequest) -> str:
-    if request.param == "ray":
-        request.getfixturevalue("ray_local")
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
 def lying(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight wide columns, said to hold 0 to 7."""

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.pipeline.cache.test_recording import LazyPart
 from tests.shuffle.test_kernels import GuardedPool, needs_library, without_library
 from windrow.core.memory import BufferPool
 from windrow.core.packing import Packing, packs
@@ -155,28 +156,19 @@ def test_rows_without_a_place_do_not_count_as_words() -> None:
 
 
 @dataclass
-class ToldPart:
+class ToldPart(LazyPart):
     """Rows of which something is told, right or wrong."""
 
-    table: pa.Table
-    told: Mapping[int, tuple[int, int] | None]
+    told: Mapping[int, tuple[int, int] | None] = field(default_factory=dict)
     scatters: Sequence[int] = ()
-    asked: list[int] = field(default_factory=list)
-
-    @property
-    def num_rows(self) -> int:
-        return int(self.table.num_rows)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.table.schema
+    looked_at: list[int] = field(default_factory=list)
 
     def select(self, columns: list[int]) -> pa.Table:
         # as a file's: of the columns alone
         return self.table.select(columns).replace_schema_metadata()
 
     def bounds(self, column: int) -> tuple[int, int] | None:
-        self.asked.append(column)
+        self.looked_at.append(column)
         return self.told.get(column)
 
     def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
@@ -203,7 +195,7 @@ def test_what_is_told_wrongly_costs_time_and_no_word(
     table = table.replace_schema_metadata({"made": "here"})
     # too small, the wrong way round, one value, beyond 64 bits, right
     told = {0: (0, 5), 1: (900, 0), 2: (2, 2), 3: (0, 2**70), 4: (4, 3_001)}
-    part = ToldPart(table, told, scatters)
+    part = ToldPart(table, told=told, scatters=scatters)
     places = np.random.default_rng(3).permutation(rows).astype(np.uint32)
     chosen = np.arange(rows) if rows_given else None
     pool = GuardedPool()
@@ -215,13 +207,13 @@ def test_what_is_told_wrongly_costs_time_and_no_word(
     assert all(np.array_equal(batch.column(i), table.column(i).to_numpy()[order]) for i in range(5))
     assert piece.packing[:, 1].tolist() == [2] * 5
     assert piece.unpacked_bytes - piece.nbytes == 5 * rows * (8 - 2)
-    assert len(part.asked) == 5, "the second time nothing that is told is believed"
+    assert len(part.looked_at) == 5, "the second time nothing that is told is believed"
 
 
 def test_of_a_part_that_tells_nothing_nothing_is_decoded_to_see() -> None:
-    part = ToldPart(pa.table({"x": np.arange(50)}), {})
+    part = ToldPart(pa.table({"x": np.arange(50)}))
     (piece,) = group(part, np.arange(50, dtype=np.uint32), BufferPool(0))
-    assert (part.asked, piece.packing[:, 1].tolist()) == ([0], [8])
+    assert (part.looked_at, piece.packing[:, 1].tolist()) == ([0], [8])
 
 
 @needs_library

@@ -7,12 +7,13 @@ its own width back when rows are placed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.types as pt
 
-__all__ = ["Packing", "packs"]
+__all__ = ["Packing", "join_ranges", "packs"]
 
 _BITS = (16, 32, 64)
 _LEAST = -(2**63)
@@ -29,6 +30,22 @@ def packs(kind: pa.DataType) -> bool:
     if isinstance(kind, pa.BaseExtensionType):
         return packs(kind.storage_type)
     return (pt.is_integer(kind) or pt.is_temporal(kind)) and kind.bit_width in _BITS
+
+
+def join_ranges(ranges: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
+    """The least and the largest of several ranges; None where one is not known, or there is none.
+
+    Examples
+    --------
+    >>> join_ranges([(3, 9), (-1, 4)]), join_ranges([(3, 9), None]), join_ranges([])
+    ((-1, 9), None, None)
+    """
+    joined = None
+    for told in ranges:
+        if told is None:
+            return None
+        joined = told if joined is None else (min(joined[0], told[0]), max(joined[1], told[1]))
+    return joined
 
 
 class Packing(NamedTuple):

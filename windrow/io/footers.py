@@ -14,7 +14,7 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
-from windrow.core.packing import packs
+from windrow.core.packing import join_ranges, packs
 from windrow.io.decoding import check_footer, whole_bounds
 from windrow.io.filesystems import Files
 from windrow.io.fragments import HASH_BYTES, FragmentFacts
@@ -136,7 +136,7 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
         filled = [row_group for row_group, group in zip(chunks, groups, strict=True) if group.num_rows]
         told = [chunk.statistics for row_group in filled for chunk in row_group]
         nulls[field.name] = metadata.num_rows if pt.is_null(field.type) else _count_nulls(field.type, told)
-        found = _find_range(told) if packs(field.type) else None
+        found = join_ranges(map(whole_bounds, told)) if packs(field.type) else None
         if found is not None:
             ranges[field.name] = found
         if fixed_bits(field.type) is None:
@@ -150,15 +150,6 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
             f"{name} has a damaged Parquet footer: it states sizes that no file has; {_NO_PARQUET}"
         )
     return FragmentFacts(schema, rows, encoded, variable, nulls, ranges)
-
-
-def _find_range(told: list[Any]) -> tuple[int, int] | None:
-    """The least and the largest stored number, where all chunks have statistics of such."""
-    bounds = [whole_bounds(statistics) for statistics in told]
-    known = [pair for pair in bounds if pair is not None]
-    if not known or len(known) < len(bounds):
-        return None
-    return min(low for low, _ in known), max(high for _, high in known)
 
 
 def _count_nulls(kind: pa.DataType, told: list[Any]) -> int | None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.memory import BufferPool
+from windrow.core.packing import join_ranges
 from windrow.core.source import BlockAddress, BlockPart
 from windrow.io import decoding
 from windrow.io.conforming import conform
@@ -240,11 +241,7 @@ class _StoredPart:
             return None
         # one without rows has nothing to tell
         filled = [number for number in self.numbers if self.stored.metadata.row_group(number).num_rows]
-        stated = [self.block.footer.bounds(number, field.name, field.type) for number in filled]
-        known = [pair for pair in stated if pair is not None]
-        if not known or len(known) < len(stated):
-            return None
-        return min(low for low, _ in known), max(high for _, high in known)
+        return join_ranges(self.block.footer.bounds(number, field.name, field.type) for number in filled)
 
     def scatter_text(
         self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -13,13 +13,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import WindrowError
-from windrow.core.memory import ALIGNMENT_BYTES, BufferPool
-from windrow.core.native import address_of
+from windrow.core.memory import BufferPool
 from windrow.core.packing import Packing, packs
 from windrow.core.source import BlockPart, can_scatter, told_bounds
 from windrow.shuffle import kernels
+from windrow.shuffle.arenas import Arenas, PieceColumn
 from windrow.shuffle.columns import join, move_column
-from windrow.shuffle.packing import find_ranges, pack_words
+from windrow.shuffle.packing import find_ranges
 from windrow.shuffle.piece import Piece, other_columns, word_columns
 from windrow.shuffle.plain import (
     PlainRows,
@@ -39,7 +39,6 @@ _SCATTER_WIDTHS = (8, 16)
 _TOGETHER_BYTES, _TOGETHER_COPIES = 4 << 20, 128
 # no part decodes wider words to where rows go
 _DECODED_BYTES = 8
-_PLACE_BYTES, _WORD_BYTES = 4, 8
 
 RunIds = NDArray[np.uint16 | np.uint32]
 
@@ -111,9 +110,9 @@ def group_rows(
 
 def _move_columns(
     part: BlockPart, moving: _Grouping, pool: BufferPool, pause: Callable[[], None]
-) -> tuple[_Arenas, list[dict[int, pa.Array]]]:
+) -> tuple[Arenas, list[dict[int, pa.Array]]]:
     """Move all columns: those of words, and of each piece the others by number."""
-    arenas = _Arenas(part.schema, _choose_packing(part), moving.piece_rows, pool)
+    arenas = Arenas(part.schema, _choose_packing(part), moving.piece_rows, pool)
     others: list[dict[int, pa.Array]] = [{} for _ in moving.piece_rows]
     words = _Words(part, moving, arenas, pool, pause)
     for number, name in enumerate(part.schema.names):
@@ -159,7 +158,7 @@ class _Words:
         self,
         part: BlockPart,
         moving: _Grouping,
-        arenas: _Arenas,
+        arenas: Arenas,
         pool: BufferPool,
         pause: Callable[[], None],
     ) -> None:
@@ -228,126 +227,6 @@ def _batch_of(schema: pa.Schema, columns: dict[int, pa.Array]) -> pa.RecordBatch
 
 
 @dataclass(frozen=True, eq=False)
-class _Column:
-    """Where a column of all pieces goes.
-
-    Attributes
-    ----------
-    memories
-        The buffer of each piece.
-    starts, sizes
-        (pieces,) where it lies there, and its bytes.
-    addresses
-        (pieces,) the same as addresses.
-    width, packing
-        Bytes a row, and how they travel.
-    """
-
-    memories: Sequence[NDArray[np.uint8]]
-    starts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    addresses: NDArray[np.int64]
-    width: int
-    packing: Packing
-
-    def see(self, at: int, kind: Any) -> NDArray[Any]:
-        """Those of a piece, as words of a type."""
-        start = int(self.starts[at])
-        return self.memories[at][start : start + int(self.sizes[at])].view(kind)
-
-    def put(self, at: int, rows: PlainRows) -> bool:
-        """Write those of a piece; returns whether they fit."""
-        memory = self.see(at, np.uint8)
-        if self.packing.bytes != self.width:
-            return pack_words(rows, self.packing, memory)
-        np.copyto(rows_view(memory, self.width), rows)
-        return True
-
-    def gather(self, at: int, values: PlainRows, part: NDArray[np.int64]) -> bool:
-        """Write those of a piece, picked one by one; returns whether they fit."""
-        if self.packing.bytes != self.width:
-            return self.put(at, values[part])
-        if len(part):
-            np.take(values, part, axis=0, out=rows_view(self.see(at, np.uint8), self.width), mode="clip")
-        return True
-
-
-class _Arenas:
-    """The memory of pieces: one buffer each, so that a piece is freed as a whole.
-
-    Whether a column holds nulls is known when it has been decoded, so its flags come later.
-
-    Attributes
-    ----------
-    rows
-        (pieces,) of each piece.
-    places, columns
-        Where the places go, and the columns of words by number.
-    """
-
-    def __init__(
-        self, schema: pa.Schema, packing: Mapping[int, Packing], piece_rows: Sequence[int], pool: BufferPool
-    ) -> None:
-        self.rows = np.array(piece_rows, np.int64)
-        self._pool = pool
-        sizes = {number: self.rows * how.bytes for number, how in packing.items()}
-        self._start = start = _aligned(self.rows * _PLACE_BYTES, ALIGNMENT_BYTES)
-        starts = {}
-        for number, of_column in sizes.items():
-            starts[number] = start
-            start = start + _aligned(of_column)
-        self._stop = start
-        self._memories = [pool.take(nbytes) for nbytes in start.tolist()]
-        addresses = np.array([address_of(memory) for memory in self._memories], np.int64)
-        self.places = _Column(
-            self._memories,
-            np.zeros_like(start),
-            self.rows * _PLACE_BYTES,
-            addresses,
-            _PLACE_BYTES,
-            Packing(_PLACE_BYTES, 0),
-        )
-        self.columns = {
-            number: _Column(
-                self._memories,
-                starts[number],
-                sizes[number],
-                addresses + starts[number],
-                word_bytes(schema.field(number).type),
-                how,
-            )
-            for number, how in packing.items()
-        }
-        self._flags: dict[int, _Column] = {}
-
-    def take_validity(self, number: int) -> _Column:
-        """Memory for the flags of a column that holds nulls."""
-        memories = [self._pool.take(rows) for rows in self.rows.tolist()]
-        addresses = np.array([address_of(memory) for memory in memories], np.int64)
-        starts = np.zeros_like(self.rows)
-        self._flags[number] = _Column(memories, starts, self.rows, addresses, 1, Packing(1, 0))
-        return self._flags[number]
-
-    def words(self, at: int) -> NDArray[np.uint8]:
-        """All columns of a piece."""
-        return self._memories[at][int(self._start[at]) : int(self._stop[at])]
-
-    def packing(self, at: int) -> NDArray[np.int64]:
-        """How they lie there, as `Piece.packing` has it."""
-        start = int(self._start[at])
-        told = [(int(each.starts[at]) - start, *each.packing) for each in self.columns.values()]
-        return np.array(told, np.int64).reshape(-1, 3)
-
-    def validity(self, at: int) -> dict[int, NDArray[np.uint8]]:
-        """The flags of a piece's columns."""
-        return {number: flags.see(at, np.uint8) for number, flags in self._flags.items()}
-
-
-def _aligned(sizes: NDArray[np.int64], alignment: int = _WORD_BYTES) -> NDArray[np.int64]:
-    return -(-sizes // alignment) * alignment
-
-
-@dataclass(frozen=True, eq=False)
 class _Grouping:
     """Where rows go; the same for every column.
 
@@ -403,7 +282,7 @@ class _Grouping:
         rows = scratch[: width * len(self.targets)]
         return rows_view(rows, width) if part.scatter(column, self.targets, rows) else None
 
-    def move(self, columns: Sequence[PlainRows], outs: Sequence[_Column], pool: BufferPool) -> int | None:
+    def move(self, columns: Sequence[PlainRows], outs: Sequence[PieceColumn], pool: BufferPool) -> int | None:
         """Write columns of one width to the pieces, the faster way.
 
         Returns

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.packing import Packing
+from windrow.core.packing import Packing, join_ranges
 from windrow.shuffle import kernels
 from windrow.shuffle.plain import PlainRows, rows_view, words_of
 
@@ -38,8 +38,8 @@ def find_ranges(columns: Sequence[pa.ChunkedArray]) -> tuple[int, int] | None:
     >>> find_ranges([pa.chunked_array([[5], [2, 9]])])
     (2, 9)
     """
-    ranges = [find_range(words_of(chunk)) for column in columns for chunk in column.chunks if len(chunk)]
-    return (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None
+    chunks = (chunk for column in columns for chunk in column.chunks if len(chunk))
+    return join_ranges(find_range(words_of(chunk)) for chunk in chunks)
 
 
 def pack_words(words: NDArray[Any], packing: Packing, out: NDArray[np.uint8]) -> bool:

@@ -19,7 +19,6 @@ __all__ = [
     "pack",
     "row_bytes",
     "rows_view",
-    "stack_view",
     "validity_of",
     "word_bytes",
     "words_of",
@@ -53,13 +52,6 @@ def rows_view(memory: NDArray[np.uint8], width: int) -> PlainRows:
     """See bytes as rows: (rows,) words where a word has that width, else (rows, width)."""
     word = _BY_WIDTH.get(width)
     return memory.reshape(-1, width) if word is None else memory.view(word)
-
-
-def stack_view(memory: NDArray[np.uint8], width: int, columns: int) -> PlainRows:
-    """See bytes as columns of rows: (columns, rows) words, or (columns, rows, width) bytes."""
-    rows = memory.nbytes // (width * columns)
-    seen = rows_view(memory, width)
-    return seen.reshape(columns, rows, *seen.shape[1:])
 
 
 def row_bytes(values: PlainRows) -> int:
