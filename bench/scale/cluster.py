@@ -32,8 +32,11 @@ class Costs:
     get
         For an object that a shard maps into its process.
     owner_task, owner_object, owner_handle, owner_call
-        In the coordinator's process, for Ray's part: a task, an object that it puts out,
+        In the coordinator's busiest thread, for Ray's part: a task, an object that it puts out,
         a handle in an answer, a call.
+    call
+        For a call, beside that thread: in the process that calls, and in the owner's other threads
+        (all of it is charged to the caller's node).
     wake
         In the coordinator, for a waiting request at every piece of news.
     """
@@ -51,6 +54,7 @@ class Costs:
     owner_object: float = 31e-6
     owner_handle: float = 10e-6
     owner_call: float = 0.2e-3
+    call: float = 0.8e-3
     wake: float = 8e-6
 
     @property

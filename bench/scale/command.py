@@ -38,6 +38,11 @@ def add_scale(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--setting", help="only settings with this in their name")
     group.add_argument("--costs", type=Path, metavar="PATH", help="unit costs as JSON, instead of measuring")
+    group.add_argument(
+        "--plain",
+        action="store_true",
+        help="words that need all of their bytes, as floats do (default: as dlrm's)",
+    )
     group.add_argument("--folder", type=Path, default=Path(".bench"), help="where made data is kept")
     group = parser.add_argument_group("the cluster")
     group.add_argument("--nic", type=float, default=10.0, help="Gbit/s of a node (default: %(default)s)")
@@ -118,7 +123,7 @@ def _simulate(
     seen = []
     trainer_bytes = read_size(options.trainer, "--trainer") if options.trainer else _TRAINER_BYTES
     for chosen in _chosen(options):
-        setting = replace(chosen, cluster=chosen.cluster).on(
+        setting = replace(chosen, packs=not options.plain).on(
             nic_gbit=options.nic,
             connection_bytes=read_size(options.connection, "--connection"),
             connections=options.connections,

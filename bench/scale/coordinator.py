@@ -6,6 +6,7 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from bench.scale.clock import Clock
@@ -33,8 +34,8 @@ _TICK_SECONDS = 1.0
 class _Poll:
     """A request for a window that waits for its answer."""
 
-    def __init__(self, shard: int, key: tuple[int, int], have: set[int], began: float) -> None:
-        self.shard, self.key, self.have, self.began = shard, key, have, began
+    def __init__(self, shard: int, place: Place, key: tuple[int, int], have: set[int], began: float) -> None:
+        self.shard, self.place, self.key, self.have, self.began = shard, place, key, have, began
         self.round = 0
 
 
@@ -72,7 +73,7 @@ class Coordinator:
             tuple(range(node, program.shards, cluster.nodes))
             for node in range(min(cluster.nodes, program.shards))
         )
-        self._calls: deque[tuple[Callable[[], Any], Callable[[Any], None], float]] = deque()
+        self._calls: deque[tuple[Callable[[], Any], Callable[[Any], None], float, bool]] = deque()
         self._serving = False
         self._submitted: list[Task] = []
         self._polls: list[tuple[_Poll, Callable[[WindowReply], None]]] = []
@@ -94,22 +95,27 @@ class Coordinator:
         self, shard: int, cursor: Any, batch_rows: int, done: Callable[[EpochFacts], None]
     ) -> None:
         """Begin an epoch for a shard."""
-        open_epoch = self.driver.open_epoch
-        self._call(lambda: open_epoch(shard, cursor, batch_rows, drop_last=False), done, wakes=True)
+        work = partial(self.driver.open_epoch, shard, cursor, batch_rows, drop_last=False)
+        self._call(work, done, shard=shard, wakes=True)
 
     def reached(self, shard: int, place: Place) -> None:
         """A shard needs nothing before a place."""
-        self._call(lambda: self.driver.reached(shard, place), lambda _: None, wakes=True)
+        self._call(lambda: self.driver.reached(shard, place), lambda _: None, shard=shard, wakes=True)
 
     def sign(self, shard: int) -> None:
         """A shard's consumer is alive."""
-        self._call(lambda: self.driver.sign(shard), lambda _: None)
+        self._call(lambda: self.driver.sign(shard), lambda _: None, shard=shard)
 
     def poll(
-        self, shard: int, key: tuple[int, int], have: set[int], done: Callable[[WindowReply], None]
+        self,
+        shard: int,
+        place: Place,
+        key: tuple[int, int],
+        have: set[int],
+        done: Callable[[WindowReply], None],
     ) -> None:
-        """Answer with parts of a window: all of it, or what there is after a while."""
-        self._look(_Poll(shard, key, have, self._clock.now), done)
+        """Answer a shard at a place with parts of a window: all of it, or what there is after a while."""
+        self._look(_Poll(shard, place, key, have, self._clock.now), done)
 
     # --- what the driver calls
 
@@ -123,6 +129,8 @@ class Coordinator:
 
     def _look(self, poll: _Poll, done: Callable[[WindowReply], None]) -> None:
         def look() -> WindowReply:
+            if not poll.round:
+                self.driver.reached(poll.shard, poll.place)
             reply = self.driver.poll(poll.shard, *poll.key, ())
             outputs = {part: refs for part, refs in reply.outputs.items() if part not in poll.have}
             return WindowReply(reply.attempt, reply.parts, reply.layout, outputs)
@@ -135,7 +143,8 @@ class Coordinator:
             else:
                 self._park(poll, done, waited)
 
-        self._call(look, answer, answers=True)
+        # that it looks again when it is woken is no call
+        self._call(look, answer, shard=None if poll.round else poll.shard, answers=True)
 
     def _park(self, poll: _Poll, done: Callable[[WindowReply], None], waited: float) -> None:
         poll.round += 1
@@ -169,10 +178,10 @@ class Coordinator:
                 for poll, done in ready:
                     self._look(poll, done)
 
-        self._call(take, tell, wakes=True, calls=False)
+        self._call(take, tell, wakes=True)
 
     def _tick(self) -> None:
-        self._call(self.driver.tick, lambda _: None, wakes=True, calls=False)
+        self._call(self.driver.tick, lambda _: None, wakes=True)
         self._clock.after(_TICK_SECONDS, self._tick)
 
     def _call(
@@ -180,15 +189,19 @@ class Coordinator:
         work: Callable[[], Any],
         then: Callable[[Any], None],
         *,
+        shard: int | None = None,
         wakes: bool = False,
         answers: bool = False,
-        calls: bool = True,
     ) -> None:
-        self.calls += calls
-        seconds = self._costs.owner_call if calls else 0.0
+        seconds = 0.0
+        if shard is not None:
+            self.calls += 1
+            seconds = self._costs.owner_call
+            if not self._cluster.threads:
+                self._nodes.work(shard % self._cluster.nodes, self._costs.call, lambda: None)
         if wakes:
             self.news += 1
-        self._calls.append((work, then, -1.0 if answers else seconds + wakes * self._wakes()))
+        self._calls.append((work, then, seconds + wakes * self._wakes(), answers))
         if not self._serving:
             self._serve()
 
@@ -200,17 +213,17 @@ class Coordinator:
             self._serving = False
             return
         self._serving = True
-        work, then, overhead = self._calls.popleft()
+        work, then, overhead, answers = self._calls.popleft()
         # of this thread, since others may work on the machine that simulates
         began = time.thread_time()
         result = work()
         spent = time.thread_time() - began
         self.measured_seconds += spent
         seconds = spent if self._driver_seconds is None else self._driver_seconds
-        if overhead < 0:
+        if answers:
             handles = sum(len(slices) for slices in result.outputs.values())
             self.handles += handles
-            overhead = self._costs.owner_call + handles * self._costs.owner_handle
+            overhead += handles * self._costs.owner_handle
         submitted, self._submitted = self._submitted, []
         for task in submitted:
             layouts = task.ordering.layouts if task.ordering else ()

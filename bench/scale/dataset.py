@@ -16,12 +16,19 @@ __all__ = ["COLUMNS", "ENCODED_SHARE", "make_source"]
 # The columns of `bench.data.dlrm`, and what it takes in Parquet before compression.
 COLUMNS = 21
 ENCODED_SHARE = 0.457
+# What the words of each need, by the footers of that data; the key of so many rows needs all 8.
+_WORD_BYTES = (8, 2, 1, 1, 1, 1, 2, 1, 1, 1, 2, 2, 4, 4, 2, 4, 4, 4, 1, 1, 8)
 _GROUPS_PER_FILE = 10
 _SPREAD = 0.1
 
 
-def make_source(row_groups: int, group_bytes: int, block_bytes: int = 64 * 2**20) -> FileSource:
-    """Files of about equal row groups of 8-byte columns; their sizes differ by up to 10 %."""
+def make_source(
+    row_groups: int, group_bytes: int, block_bytes: int = 64 * 2**20, *, packs: bool = True
+) -> FileSource:
+    """Files of about equal row groups of 8-byte columns; their sizes differ by up to 10 %.
+
+    ``packs``: footers tell that most words need fewer bytes.
+    """
     draws = np.random.Philox(key=1).random_raw(row_groups) / 2.0**64
     rows = (group_bytes / (8 * COLUMNS) * (1 + _SPREAD * (2 * draws - 1))).astype(np.int64)
     files = -(-row_groups // _GROUPS_PER_FILE)
@@ -38,6 +45,12 @@ def make_source(row_groups: int, group_bytes: int, block_bytes: int = 64 * 2**20
         encoded_bytes=narrowed((rows * (8 * COLUMNS * ENCODED_SHARE)).astype(np.int64)),
         variable={},
         null_counts=dict.fromkeys(schema.names, 0),
+        ranges=dict(zip(schema.names, map(_range, _WORD_BYTES), strict=True)) if packs else {},
     )
     partitions = find_partitions([], schema.names)
     return FileSource(Files("bucket/train"), manifest, schema, partitions, None, block_bytes, ParquetFormat())
+
+
+def _range(word_bytes: int) -> tuple[int, int]:
+    """Words that need so many bytes."""
+    return (0, 2 ** (8 * word_bytes) - 1) if word_bytes < 8 else (-(2**63), 2**63 - 1)

@@ -1,6 +1,7 @@
 """What Ray itself costs here: a task, an object, a handle, a call; run as a process of its own.
 
-A process of Ray has many threads that work at once, so what limits it is the busiest one.
+A process of Ray has many threads that work at once, so what limits it is the busiest one. Of calls, what
+the others use is told as well: there are many, and cores may be few.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def measure_ray() -> dict[str, float]:
         ray.get(owner.submit.remote(50, 1))  # workers start
         few = min(ray.get(owner.submit.remote(200, 1)) for _ in range(3))
         many = min(ray.get(owner.submit.remote(40, _MANY)) for _ in range(3))
-        call = _time_calls(owner, 300)
+        owner_call, call = _time_calls(owner, 300)
         hand, get = _time_handles(owner, 8)
         wake = ray.get(owner.wake.remote(50, 100))
     finally:
@@ -47,7 +48,8 @@ def measure_ray() -> dict[str, float]:
         "owner_task": few - per_object,
         "owner_object": per_object,
         "owner_handle": max(0.0, hand),
-        "owner_call": call,
+        "owner_call": owner_call,
+        "call": call,
         "wake": wake,
         "get": get,
     }
@@ -131,13 +133,18 @@ def _put(returns: int) -> list[Any]:
     return [None, *(np.zeros(_OBJECT_BYTES, np.uint8) for _ in range(returns))]
 
 
-def _time_calls(owner: Any, calls: int) -> float:
+def _time_calls(owner: Any, calls: int) -> tuple[float, float]:
+    """The owner's core seconds for a call in its busiest thread, and those of all other threads of both."""
     import ray
 
-    before = ray.get(owner.used.remote())
+    before, began = ray.get(owner.used.remote()), time.process_time()
     for _ in range(calls):
         ray.get(owner.call.remote())
-    return _busiest(before, ray.get(owner.used.remote())) / calls
+    calling = time.process_time() - began
+    after = ray.get(owner.used.remote())
+    busiest = _busiest(before, after)
+    answering = sum(seconds - before.get(thread, 0.0) for thread, seconds in after.items())
+    return busiest / calls, (calling + answering - busiest) / calls
 
 
 def _time_handles(owner: Any, rounds: int) -> tuple[float, float]:

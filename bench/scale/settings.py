@@ -29,6 +29,8 @@ class Setting:
         What it runs on; bandwidths are the command line's.
     epochs, stop_windows
         What is simulated: whole epochs, or so many windows.
+    packs
+        Whether words travel packed, as those of identifiers and codes do.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Setting:
     cluster: Cluster
     epochs: int = 2
     stop_windows: int | None = None
+    packs: bool = True
 
     @property
     def decoded_bytes(self) -> int:
@@ -57,7 +60,7 @@ class Setting:
 
     def run(self, costs: Costs, trainer_bytes: float | None = None) -> Outcome:
         """Simulate it; ``trainer_bytes``: what each trainer takes a second, None: all it gets."""
-        source = make_source(self.row_groups, self.group_bytes)
+        source = make_source(self.row_groups, self.group_bytes, packs=self.packs)
         total = int(source.blocks.decoded_bytes.sum())
         job = Job(source, WindowCut(None, -(-total // self.windows)), self.epochs + 1, 7)
         cluster = replace(self.cluster, trainer_bytes=trainer_bytes)

@@ -10,12 +10,13 @@ from itertools import groupby
 from bench.scale.clock import Clock
 from bench.scale.cluster import Cluster, Costs
 from bench.scale.coordinator import Coordinator
-from bench.scale.fetching import Fetched, Fetcher
+from bench.scale.fetching import Fetcher
 from bench.scale.node import Nodes
 from bench.scale.slots import Slots
 from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.executors.seam import EpochFacts
+from windrow.pipeline.executors.seam import EpochFacts, WindowData
 from windrow.pipeline.scheduling.events import Place
+from windrow.shuffle.place import Pieces
 from windrow.shuffle.runs import Run
 
 __all__ = ["Shard", "Times"]
@@ -109,7 +110,7 @@ class Shard:
         self._expected = 0
         self._ahead: deque[_Group] = deque()
         self._handed: deque[_Group] = deque()
-        self._held: dict[int, Fetched] = {}
+        self._held: dict[int, WindowData] = {}
         self._left: dict[int, list[int]] = {}
         self._free: dict[int, int] = {}
         self.delivered.append(0)
@@ -118,18 +119,19 @@ class Shard:
                 self._coordinator,
                 self._nodes,
                 self._costs,
+                facts,
                 shard=self._shard,
                 node=self._node,
-                windows=facts.windows,
                 epochs=self._epochs,
                 arrived=self._walk,
             )
-        self._fetcher.open(facts.epoch)
+        else:
+            self._fetcher.open(facts.epoch)
         # what was fetched ahead is there already
         self._walk()
 
     def _end(self) -> None:
-        self._coordinator.reached(self._shard, Place(self._epoch + 1, 0))
+        self._reached(Place(self._epoch + 1, 0))
         if self._epoch + 1 < self._epochs:
             self._open(self._epoch + 1)
         else:
@@ -145,12 +147,12 @@ class Shard:
     def _walk(self) -> None:
         """Take the next window once all runs of the one before have been handed out."""
         while self._fetcher is not None and not self._ahead and self._window < self._facts.windows:
-            fetched = self._fetcher.take(self._number(self._window))
+            fetched = self._fetcher.take((self._facts.epoch, self._window))
             if fetched is None:
                 return
             window, self._window = self._window, self._window + 1
             if fetched.layout is None:
-                self._fetcher.passed(self._number(self._window))
+                self._reached(Place(self._epoch, self._window))
                 continue
             groups = list(self._group(window, fetched.layout.runs(self._shard)))
             self._held[window], self._free[window] = fetched, 0
@@ -161,9 +163,9 @@ class Shard:
             self._ahead.extend(groups)
             self._hand_out()
 
-    def _number(self, window: int) -> int:
-        """Where a window of the open epoch stands among those of all epochs."""
-        return self._facts.epoch * self._facts.windows + window
+    def _reached(self, place: Place) -> None:
+        assert self._fetcher is not None, "an epoch has been opened"
+        self._fetcher.reached(place)
 
     def _group(self, window: int, runs: list[Run]) -> Iterator[_Group]:
         for number, some in groupby(runs, lambda run: run.slice):
@@ -204,17 +206,15 @@ class Shard:
         left[group.slice] -= 1
         before = self._free[window]
         while self._free[window] < len(left) and left[self._free[window]] == 0:
-            self._held[window].slices[self._free[window]] = []
+            self._held[window].slices[self._free[window]] = Pieces()
             self._free[window] += 1
         if self._free[window] == before:
             return
         ended = self._free[window] == len(left)
         place = Place(self._epoch, window + 1) if ended else Place(self._epoch, window, self._free[window])
-        self._coordinator.reached(self._shard, place)
         if ended:
             del self._held[window], self._left[window], self._free[window]
-            assert self._fetcher is not None, "an epoch ends after its last window"
-            self._fetcher.passed(self._number(window + 1))
+        self._reached(place)
 
     # --- the trainer
 

@@ -24,6 +24,8 @@ __all__ = ["Outcome", "make_program", "simulate"]
 
 # What Ray's object store may hold before it begins to spill.
 _STORE_FILL = 0.8
+# as in windrow.pipeline.executors.ray
+_SMALL_WINDOWS_BYTES = 192 * 2**20
 _MEMORY = "memory"
 # A resource that is busy for more than this is what a run waits for.
 _ALWAYS = 0.9
@@ -108,6 +110,7 @@ def find_resources(cluster: Cluster) -> Resources:
         limit_covers_all=False,
         copies=2 - 1 / cluster.nodes,
         nodes=cluster.nodes,
+        small_windows_bytes=_SMALL_WINDOWS_BYTES,
     )
 
 
@@ -273,6 +276,14 @@ def _sum_up(program: Program, budget: Budget, watch: _Watch, epochs: int) -> Out
         driver_share=(end.coordinator - begin.coordinator) / lasted,
         driver_calls=coordinator.calls,
         crossed_share=(end.crossed - begin.crossed) / max(1.0, delivered),
-        least_crossed_share=1 - 1 / cluster.nodes,
+        least_crossed_share=(1 - 1 / cluster.nodes) * _travelling_share(program),
         delivered_rows=end.rows,
     )
+
+
+def _travelling_share(program: Program) -> float:
+    """What travels of a decoded byte: less where words are packed."""
+    blocks = program.job.source.blocks
+    if not program.packs or blocks.packed_bytes is None:
+        return 1.0
+    return float(blocks.packed_bytes.sum() / blocks.memory_bytes.sum())

@@ -23,6 +23,7 @@ __all__ = ["Feed"]
 
 _LOOK_SECONDS = 1.0
 _TRANSFER_SECONDS = 0.05
+_TELL_SECONDS = 0.2
 
 Fetching = Generator[Ask | Load | Pause, Any, WindowData]
 
@@ -54,10 +55,10 @@ class Feed:
         self._failed = failed
         self._leads_on = leads_on
         self.alive = True
-        self._opened = 0
+        self._opened = self._asked = 0
         self._ahead: Ahead | None = None
         self._fetching: Fetching | None = None
-        self._void = False
+        self._void = self._waits = False
         self._arrived: Callable[[], None] | None = None
 
     def open_epoch(
@@ -72,7 +73,8 @@ class Feed:
                 self._failed(facts)
                 return
             self._request = request
-            self._ahead = Ahead(cursor, facts.windows, leads_on=self._leads_on(cursor.epoch))
+            leads_on, spare = self._leads_on(cursor.epoch), facts.spare_windows
+            self._ahead = Ahead(cursor, facts.windows, leads_on=leads_on, spare=spare)
             done(facts)
             self._choose()
 
@@ -118,23 +120,38 @@ class Feed:
         self._arrived = arrived
         self._ahead.want((epoch, window))
         data = self._ahead.take((epoch, window))
+        self._asked += 1
+        self._waits = data is None
+        self._world.after(_TELL_SECONDS, self._tell_waiting, self._asked)
         self._choose()
         return data
+
+    def _tell_waiting(self, asked: int) -> None:
+        if self._waits and asked == self._asked and self._ahead is not None:
+            self._tell(self._ahead.take_news(waits=True))
+            self._world.after(_TELL_SECONDS, self._tell_waiting, asked)
 
     def let_go(self) -> None:
         """Hold nothing until a window is asked for."""
         if self._ahead is not None:
             self._ahead.let_go()
+            self._tell(self._ahead.take_news())
             self._give_up()
 
     def reached(self, place: Place) -> None:
         """Tell how far the shard has come."""
         if not self.alive:
             return
-        if self._ahead is not None:
-            self._ahead.reached(place)
-            self._choose()
-        self._actor.call(self, "reached", self._shard, self._token, place)
+        if self._ahead is None:
+            self._tell(place)
+            return
+        self._ahead.reached(place)
+        self._tell(self._ahead.take_news())
+        self._choose()
+
+    def _tell(self, place: Place | None) -> None:
+        if place is not None:
+            self._actor.call(self, "reached", self._shard, self._token, place)
 
     def sign(self) -> None:
         """Tell that the consumer is alive."""
@@ -212,7 +229,7 @@ class Feed:
             self._go_on(fetching, key, answer)
 
         request = replace(self._request, cursor=self._ahead.cursor)
-        question = (request, self._ahead.place, key, step.attempt, step.have, step.lost)
+        question = (request, self._ahead.ask(key), key, step.attempt, step.have, step.lost)
         self._actor.call(self, "poll", *question, reply=answered)
 
     def _load(self, fetching: Fetching, key: Key, step: Load) -> None:

@@ -142,6 +142,8 @@ class Scenario:
         How many times what was expected tasks put out.
     room
         What windows may take, over what the largest is expected to.
+    small_windows_bytes
+        Windows that take no more together are prepared farther ahead.
     """
 
     job: Job
@@ -151,6 +153,7 @@ class Scenario:
     task_seconds: float
     growth: float
     room: float
+    small_windows_bytes: int
     faults: Faults
 
     def program(self, split: Split) -> Program:
@@ -163,7 +166,15 @@ class Scenario:
         nodes = len(self.nodes)
         copies = 2 - 1 / nodes
         least = int(largest_window_bytes(program) * copies * max(1.0, self.growth)) + (self.growth > 1)
-        return Resources("simulated", sum(self.nodes), int(least * self.room), False, copies, nodes=nodes)
+        return Resources(
+            "simulated",
+            sum(self.nodes),
+            int(least * self.room),
+            False,
+            copies,
+            nodes=nodes,
+            small_windows_bytes=self.small_windows_bytes,
+        )
 
 
 def draw_scenario(chance: random.Random) -> Scenario:
@@ -206,6 +217,7 @@ def draw_scenario(chance: random.Random) -> Scenario:
         task_seconds=chance.choice([0.05, 0.3, 1.0]),
         growth=growth,
         room=chance.choice([1.0, 1.0, 1.2, 1.7, 2.5, 10.0]),
+        small_windows_bytes=_draw_small_windows(stored, row_bytes),
         faults=_draw_faults(chance),
     )
 
@@ -217,6 +229,11 @@ def _draw_damaged(stored: tuple[int, ...], row_bytes: int) -> frozenset[int]:
         return frozenset()
     blocks = range(len(stored))
     return frozenset(chance.sample(blocks, min(len(blocks), chance.choice([1, 1, 2, 3, MOST_BLOCKS]))))
+
+
+def _draw_small_windows(stored: tuple[int, ...], row_bytes: int) -> int:
+    """Draw what windows count as small, by a chance of its own as well."""
+    return random.Random(f"small windows of {stored} {row_bytes}").choice([0, MiB, 2**30])
 
 
 def _draw_faults(chance: random.Random) -> Faults:

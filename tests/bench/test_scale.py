@@ -25,14 +25,16 @@ SMALL = Cluster(nodes=4, cpus=4, memory_bytes=4e9, store_share=0.5)
 GROUPS, GROUP_BYTES = 96, 20_000_000
 
 
-def make_job(windows: int, epochs: int = 2, groups: int = GROUPS) -> Job:
-    source = make_source(groups, GROUP_BYTES, block_bytes=16 * 2**20)
+def make_job(windows: int, epochs: int = 2, groups: int = GROUPS, *, packs: bool = False) -> Job:
+    source = make_source(groups, GROUP_BYTES, block_bytes=16 * 2**20, packs=packs)
     total = int(source.blocks.decoded_bytes.sum())
     return Job(source, WindowCut(None, -(-total // windows)), epochs + 1, 7)
 
 
-def run(cluster: Cluster, windows: int = 4, costs: Costs = COSTS, epochs: int = 2) -> Outcome:
-    job = make_job(windows, epochs)
+def run(
+    cluster: Cluster, windows: int = 4, costs: Costs = COSTS, epochs: int = 2, *, packs: bool = False
+) -> Outcome:
+    job = make_job(windows, epochs, packs=packs)
     return simulate(
         job, cluster, costs, batch_rows=4096, epochs=epochs, grain=None, driver_seconds=CALL_SECONDS
     )
@@ -137,6 +139,15 @@ def test_rows_cross_nodes_once() -> None:
     extra = (8 * COLUMNS + 4) / (8 * COLUMNS) * 1.07
     assert outcome.crossed_share == pytest.approx(0.75 * extra, rel=0.15)
     assert run(replace(SMALL, nodes=1, memory_bytes=16e9)).crossed_share == 0
+
+
+def test_packed_words_take_less_of_network_and_store() -> None:
+    # of a few windows some are pulled before those that count
+    plain, packed = run(SMALL), run(SMALL, epochs=8, packs=True)
+    # 55 of 168 bytes a row, and 4 of its place
+    assert packed.least_crossed_share == pytest.approx(0.75 * 55 / 168)
+    assert packed.crossed_share == pytest.approx(0.75 * 59 / 168 * 1.07, rel=0.15)
+    assert packed.store_peak_bytes < 0.5 * plain.store_peak_bytes
 
 
 def test_objects_are_tasks_by_nodes_by_slices() -> None:

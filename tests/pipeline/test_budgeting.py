@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,6 +81,15 @@ def test_of_many_nodes_objects_are_larger_and_not_every_worker_gets_a_task() -> 
     assert 100 <= len(many.parts(0, 0)) <= 120
 
 
+def test_of_many_nodes_packed_objects_are_as_large() -> None:
+    program = spread(make_program([BLOCK] * 20_000, WindowCut(), packs_to=4), 100)
+    sized = size_parts(program, on_cluster(100, workers=1_000))
+    share = sized.output_bytes.sum() / sized.job.source.blocks.memory_bytes.sum()
+    assert share < 0.3
+    assert min(part_bytes(sized, 0)[:-1]) * share >= 2.2 * DESTINATION_BYTES * 100
+    assert len(sized.parts(0, 0)) >= 100
+
+
 def test_larger_tasks_change_no_order() -> None:
     program = spread(make_program([BLOCK] * 64, WindowCut(blocks_per_window=16), seed=5), 16)
     sized = size_parts(program, on_cluster(16))
@@ -97,6 +107,44 @@ def test_every_copy_of_a_window_counts() -> None:
     here, there = (budget_program(program, on_cluster(nodes), 10) for nodes in (1, 4))
     assert there.windows_limit_bytes == pytest.approx(1.75 * here.windows_limit_bytes, rel=0.001)
     assert there.outputs_limit_bytes == pytest.approx(here.outputs_limit_bytes, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "asked", "epochs", "held"),
+    # windows of 20 MiB a block, of which 200 MiB count as small
+    [
+        (1, 1, 2, 4),
+        (2, 1, 2, 4),
+        (3, 1, 2, 3),
+        (5, 1, 2, 2),
+        (9, 1, 2, 2),
+        (1, 0, 2, 1),
+        (1, 4, 2, 7),
+        (4, 1, 1, 2),
+    ],
+)
+def test_of_small_windows_more_are_held_than_are_asked_for(
+    blocks: int, asked: int, epochs: int, held: int
+) -> None:
+    program = make_program([BLOCK] * 8 * blocks, WindowCut(blocks_per_window=blocks))
+    if epochs == 1:
+        program = make_program([BLOCK] * 2 * blocks, WindowCut(blocks_per_window=blocks))
+    job = replace(program.job, epochs=epochs, options=Options(prefetch_windows=asked))
+    program = replace(program, job=job)
+    resources = replace(on_cluster(1), small_windows_bytes=200 * MIB)
+    budget, plain = budget_program(program, resources, 10), budget_program(program, on_cluster(1), 10)
+    assert budget.windows == held
+    assert (plain.windows, plain.spare_windows) == (held - budget.spare_windows, 0)
+    assert plain.windows == min(1 + asked, held)
+
+
+def test_kept_blocks_go_before_windows_that_nobody_asked_for() -> None:
+    program = make_program([BLOCK] * 16, WindowCut(blocks_per_window=1), options=Options(cache="memory"))
+    plain = on_cluster(1, memory=100 * MIB)
+    roomy = replace(plain, small_windows_bytes=200 * MIB)
+    shares = [budget_program(program, resources, 10) for resources in (plain, roomy)]
+    assert shares[0].cache_bytes == shares[1].cache_bytes > 0
+    assert shares[1].windows_bytes + shares[1].cache_bytes <= 100 * MIB
 
 
 @pytest.mark.parametrize("rows", range(1, 20))

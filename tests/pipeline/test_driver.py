@@ -48,10 +48,10 @@ class Runner:
 
 
 def start(
-    case: Case, *, workers: int = 4, memory: int = 10**6, slices: int = 1
+    case: Case, *, workers: int = 4, memory: int = 10**6, slices: int = 1, spare: int = 0, ahead: int = 10**6
 ) -> tuple[Driver, Runner, list[float]]:
     program = Program(case.job("threads"), case.shards, case.equal, tuple(range(case.shards)))
-    budget = Budget(memory, memory, memory, 0, 0, memory, slices, 2, exact=True)
+    budget = Budget(memory, ahead, memory, 0, 0, memory, slices, 2 + spare, exact=True, spare_windows=spare)
     runner, clock = Runner(program), [100.0]
     runner.driver = Driver(program, budget, runner, workers=workers, clock=lambda: clock[0])
     return runner.driver, runner, clock
@@ -69,6 +69,15 @@ def test_opening_an_epoch_tells_what_is_known_of_it() -> None:
     assert facts.run_rows % 4 == 0
     assert driver.run_stats(spans=False).left_out_rows == 1
     assert runner.queue
+
+
+@pytest.mark.parametrize(("asked", "spare", "windows"), [(1, 0, 2), (1, 2, 4), (0, 0, 1)])
+def test_spare_windows_are_prepared_beyond_those_asked_for(asked: int, spare: int, windows: int) -> None:
+    case = Case((5,) * 6, WindowCut(blocks_per_window=1), prefetch_windows=asked)
+    # none farther ahead, for which windows of one size leave no room
+    driver, runner, _ = start(case, workers=6, spare=spare, ahead=0)
+    assert driver.open_epoch(0, Cursor(), 4, drop_last=False).spare_windows == spare
+    assert [task.work.window for task in runner.seen] == list(range(windows))
 
 
 def test_another_batch_size_names_both() -> None:

@@ -84,6 +84,19 @@ def test_one_thread_goes_through_all_epochs_and_ends_with_the_last(monkeypatch: 
         assert eventually(lambda: not _walkers())
 
 
+@pytest.mark.parametrize("batch_rows", [64, 20, 10])
+def test_epochs_whose_last_windows_hold_nothing_of_any_step_follow_each_other(batch_rows: int) -> None:
+    case = Case((10,) * 10, WindowCut(blocks_per_window=1), epochs=4, batch_rows=batch_rows)
+    (shard,) = _open(case)
+    with shard:
+        for epoch in range(4):
+            batches = shard.iter_batches(batch_rows, drop_last=True)
+            whole = case.dealt(epoch).batches[0][: 100 // batch_rows]
+            # and not the end behind them
+            assert [next(batches)["x"].tolist() for _ in whole] == whole
+            del batches
+
+
 def _walkers() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "windrow-shard-0"]
 

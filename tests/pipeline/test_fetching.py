@@ -58,6 +58,91 @@ def test_the_windows_of_the_next_epoch_follow_those_of_this_one() -> None:
     assert ahead.next() is None
 
 
+def consume(ahead: Ahead, number: int, windows: int = 5) -> bool:
+    """Fetch and take a window, pass it, and return whether that is told at once."""
+    epoch, window = divmod(number, windows)
+    while (key := ahead.next()) is not None:
+        assert ahead.ask(key) == ahead.place
+        ahead.keep(key, DATA)
+    assert ahead.take((epoch, window)) is DATA
+    assert ahead.reached(Place(epoch, window + 1))
+    return ahead.take_news() is not None
+
+
+def test_each_window_and_slice_is_told_of_where_the_run_holds_no_more_than_is_needed() -> None:
+    ahead = Ahead(Cursor(), 5, leads_on=True)
+    assert [consume(ahead, number) for number in range(5)] == [True] * 5
+    assert ahead.take_news() is None, "nothing is told twice"
+    ahead.reached(Place(1, 0, 2))
+    assert ahead.take_news() == Place(1, 0, 2)
+
+
+def test_where_the_run_holds_more_windows_the_next_question_tells_of_one() -> None:
+    ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
+    assert not consume(ahead, 0)
+    assert ahead.next() == (0, 3), "as many are fetched as are held beside one"
+    assert ahead.ask((0, 3)) == Place(0, 1)
+    assert ahead.take_news() is None, "the question has told it"
+
+
+def test_windows_of_which_no_question_tells_are_told_of_after_two() -> None:
+    ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
+    ahead.ask((0, 0))
+    places = []
+    for window in range(1, 7):
+        ahead.reached(Place(0, window) if window < 6 else Place(1, 1))
+        places.append(ahead.take_news() is not None)
+    assert places == [False, False, True, False, False, True]
+
+
+def test_windows_behind_the_last_question_are_told_of_at_once() -> None:
+    ahead = Ahead(Cursor(), 5, leads_on=False, spare=2)
+    # the last question is asked when the second window is passed
+    assert [consume(ahead, number) for number in range(5)] == [False, False, True, True, True]
+    ahead.open(Cursor(1), leads_on=False)
+    assert not consume(ahead, 5)
+
+
+def test_who_fetches_nothing_has_told_how_far_it_has_come() -> None:
+    ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
+    assert not consume(ahead, 0)
+    ahead.let_go()
+    assert ahead.take_news() is not None
+    ahead.reached(Place(0, 2))
+    assert ahead.take_news() is not None
+    ahead.want((0, 2))
+    ahead.reached(Place(0, 3))
+    assert ahead.take_news() is None
+
+
+def test_who_leaves_an_epoch_that_leads_to_none_has_told_it_though_its_last_question_is_not_asked() -> None:
+    ahead = Ahead(Cursor(), 4, leads_on=False, spare=4)
+    ahead.ask((0, 0))
+    ahead.ask((0, 1))
+    ahead.reached(Place(1, 0))
+    assert ahead.take_news() == Place(1, 0)
+
+
+def test_who_waits_for_a_window_tells_what_it_has_passed() -> None:
+    ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
+    assert not consume(ahead, 0)
+    assert ahead.take_news(waits=True) == Place(0, 1)
+    assert ahead.take_news(waits=True) is None
+
+
+def test_windows_that_have_been_passed_are_not_held() -> None:
+    ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
+    ahead.keep((0, 0), DATA)
+    ahead.keep((0, 1), DATA)
+    ahead.want((0, 2))
+    assert ahead.next() == (0, 2)
+    ahead.reached(Place(1, 0))
+    assert ahead.fetched == {}
+    assert ahead.next() == (1, 0), "nor is what somebody wanted before"
+    ahead.keep((0, 2), DATA)
+    assert ahead.fetched == {}
+
+
 def test_what_is_let_go_is_fetched_when_it_is_asked_for() -> None:
     ahead = Ahead(Cursor(), 5, leads_on=False)
     ahead.fetched[0, 0] = DATA

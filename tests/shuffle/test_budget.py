@@ -15,7 +15,7 @@ SIZES = st.integers(0, 1000)
 
 
 def plan(
-    window: int, windows: int, limit: int, *, runs: int = 0, tasks: int = 0, all_: bool = True
+    window: int, windows: int, limit: int, *, runs: int = 0, tasks: int = 0, all_: bool = True, most: int = 0
 ) -> Budget:
     return plan_budget(
         window_bytes=window,
@@ -25,6 +25,7 @@ def plan(
         limit_bytes=limit,
         limit_covers_all=all_,
         exact=True,
+        most_windows=most,
     )
 
 
@@ -43,6 +44,22 @@ def test_the_limit_holds(window: int, windows: int, limit: int, runs: int, tasks
     assert budget.total_bytes == budget.windows_limit_bytes + runs + tasks
     assert budget.windows <= windows
     assert (budget.slices == 1) == (budget.windows == windows)
+
+
+@given(st.integers(1, 100), st.integers(1, 4), st.integers(0, 6), st.integers(1, 1000))
+def test_more_windows_are_held_only_where_all_that_are_needed_fit_whole(
+    window: int, windows: int, most: int, limit: int
+) -> None:
+    if window > limit:
+        return
+    plain = plan(window, windows, limit)
+    roomy = plan(window, windows, limit, most=most)
+    if plain.slices > 1:
+        assert roomy == plain
+        assert roomy.spare_windows == 0
+    else:
+        assert roomy.windows == max(windows, min(most, limit // window)) == windows + roomy.spare_windows
+        assert roomy.windows * window <= roomy.windows_bytes <= limit
 
 
 def test_an_estimate_may_grow_up_to_the_limit() -> None:

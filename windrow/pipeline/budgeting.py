@@ -44,6 +44,8 @@ _COLUMNS_HELD = 3
 RUNS_AHEAD = 4
 # Tasks on a core whose blocks lie in a store: while one waits for it, another decodes.
 _OVERLAP = 2
+# So many windows may a shard pass before it tells, with a call of its own where it asks nothing meanwhile.
+_SPARE_WINDOWS = 2
 # Epochs whose cut into windows is looked at: blocks are permuted, so sizes differ a little.
 _EPOCHS_LOOKED_AT = 3
 
@@ -78,10 +80,10 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
 
     Each of as many nodes as there are, and at most one a shard, gets `DESTINATION_BYTES`
     or more of every task but the last of a window, more where there are over 42 nodes.
-    Smaller tasks are kept where a window would not give every worker one, or, of so many
-    nodes, as large a share of the workers as objects are smaller without. Where tasks share
-    the limit with windows, and the largest window would not fit beside them, they are made
-    smaller.
+    Smaller tasks are kept where a window would not give every worker one; of so many nodes fewer
+    workers are enough, the fewer the larger objects are to be and the more words are packed.
+    Where tasks share the limit with windows, and the largest window would not fit beside
+    them, they are made smaller.
     """
     if resources.limit_covers_all:
         return _make_room(program, resources, batch_rows)
@@ -89,17 +91,18 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     if destinations == 1 or not len(sizes):
         return program
     sliced = budget_program(program, resources, 1).slices > 1
-    each = max(DESTINATION_BYTES, _DESTINATION_BYTES_A_NODE * destinations)
-    wanted = int(each * destinations * (_WANTED_SLICES if sliced else 1) * _shrinkage(program))
+    each, shrinkage = max(DESTINATION_BYTES, _DESTINATION_BYTES_A_NODE * destinations), _shrinkage(program)
+    wanted = int(each * destinations * (_WANTED_SLICES if sliced else 1) * shrinkage)
     if wanted <= TASK_BYTES:
         return program
     # parts are cut at multiples of their size, so that one may lack almost a block of it
     lacking = 0 if int(sizes.min()) >= wanted else int(sizes.max())
     windows = max(1, program.plan(0).windows)
-    # so many nodes are bound by their network long before their CPUs
-    least = min(resources.workers, destinations)
-    workers = max(least, resources.workers * DESTINATION_BYTES // each)
-    most = int(sizes.sum()) // (windows * workers)
+    # one coordinator hears of all objects, of which there are more a second the more nodes there are and the
+    # less of the network rows take; so many nodes wait for that long before their CPUs are busy
+    over = each / DESTINATION_BYTES
+    fewer = int(resources.workers / (over * min(shrinkage, over**2)))
+    most = int(sizes.sum()) // (windows * max(fewer, min(resources.workers, destinations)))
     return replace(program, part_bytes=max(TASK_BYTES, min(wanted + lacking, most)))
 
 
@@ -143,7 +146,12 @@ def budget_program(program: Program, resources: Resources, batch_rows: int) -> R
     """
     limit_bytes = program.job.options.memory_bytes or resources.memory_bytes
     budget = _plan_windows(program, resources, batch_rows, limit_bytes)
-    cache_bytes = share_memory(program.job, budget, limit_covers_all=resources.limit_covers_all)
+    cache_bytes = 0
+    if program.job.cache == "memory":
+        # kept blocks go before windows that nobody asked for
+        asked = replace(resources, small_windows_bytes=0)
+        least = _plan_windows(program, asked, batch_rows, limit_bytes)
+        cache_bytes = share_memory(program.job, least, limit_covers_all=resources.limit_covers_all)
     if cache_bytes:
         try:
             budget = _plan_windows(program, resources, batch_rows, limit_bytes - cache_bytes)
@@ -160,10 +168,11 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
     # no batch is larger than the dataset, whatever was asked for
     run_rows = min(batch_rows, int(job.source.blocks.rows.sum()))
     run_bytes = max(RUN_BYTES, run_rows * program.row_bytes)
-    ahead = 1 + job.options.prefetch_windows
+    window_bytes = int(largest_window_bytes(program) * resources.copies)
     return plan_budget(
-        window_bytes=int(largest_window_bytes(program) * resources.copies),
-        windows=min(ahead, _windows_of_run(program)),
+        window_bytes=window_bytes,
+        windows=min(1 + job.options.prefetch_windows, _windows_of_run(program)),
+        most_windows=_most_windows(program, resources, window_bytes),
         runs_bytes=len(program.members) * RUNS_AHEAD * run_bytes,
         tasks_bytes=resources.workers * _task_bytes(program, resources),
         limit_bytes=max(0, limit_bytes),
@@ -176,6 +185,15 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
         slices=_slices(program, resources),
         blocks_bytes=resources.workers * int(job.source.blocks.memory_bytes.max(initial=0)),
     )
+
+
+def _most_windows(program: Program, resources: Resources, window_bytes: int) -> int:
+    """How many windows are held where they are small: as many as are asked for, and some to spare."""
+    asked = program.job.options.prefetch_windows
+    if not asked or not window_bytes:
+        return 0
+    small = resources.small_windows_bytes // window_bytes
+    return min(1 + asked + _SPARE_WINDOWS, small, _windows_of_run(program))
 
 
 def largest_window_bytes(program: Program) -> int:

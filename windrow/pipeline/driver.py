@@ -107,20 +107,21 @@ class Driver:
         self._events: deque[Event] = deque()
         self._handling = False
         self._spans: deque[Span] = deque(maxlen=_SPANS_KEPT)
+        asked = job.options.prefetch_windows
         limits = Limits(
             shards=program.members,
             start=Place(start.epoch, start.window),
             stop_epoch=job.epochs,
             slots=workers,
             memory_bytes=budget.outputs_limit_bytes,
-            prefetch_windows=job.options.prefetch_windows,
+            prefetch_windows=asked + budget.spare_windows,
             crosses_epochs=not job.on_demand,
             slices=budget.slices,
             patience_seconds=PATIENCE_SECONDS,
             beside_bytes=budget.beside_bytes,
             blocks_bytes=budget.blocks_bytes if budget.shared else 0,
             exact=budget.exact,
-            ahead_bytes=budget.ahead_bytes if job.options.prefetch_windows else 0,
+            ahead_bytes=budget.ahead_bytes if asked else 0,
         )
         self._scheduler = Scheduler(limits, self._shape)
 
@@ -164,6 +165,7 @@ class Driver:
             run_rows=self._program.run_rows(batch_rows),
             total=self._total(cursor.epoch),
             look_out=self.take_look_out(),
+            spare_windows=self._budget.spare_windows,
         )
 
     def poll(self, shard: int, epoch: int, window: int, have: Collection[int]) -> WindowReply:

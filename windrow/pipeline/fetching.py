@@ -23,7 +23,7 @@ from windrow.shuffle.place import Pieces
 __all__ = ["UNHEARD", "Ahead", "Ask", "Load", "Lost", "Pause", "Unheard", "fetch_window"]
 
 # the window being consumed, and the next
-_WINDOWS_AHEAD = 2
+_WINDOWS_NEEDED = 2
 # Where two threads of a process hold references to one object and one lets go, Ray can forget to
 # tell the other that the object is here. A reference that is asked for anew is told.
 _UNHEARD_SECONDS = 2.0
@@ -48,6 +48,9 @@ class Ahead:
         How many an epoch has.
     leads_on
         Whether those of the next epoch follow.
+    spare
+        How many windows the run holds beyond those that were asked for. So many may have been passed
+        without its being told at once, and more are fetched ahead.
 
     Attributes
     ----------
@@ -60,12 +63,13 @@ class Ahead:
         damaged.
     """
 
-    def __init__(self, cursor: Cursor, windows: int, *, leads_on: bool) -> None:
-        self.place = Place(cursor.epoch, cursor.window)
+    def __init__(self, cursor: Cursor, windows: int, *, leads_on: bool, spare: int = 0) -> None:
+        self.place = self._told = Place(cursor.epoch, cursor.window)
         self.fetched: dict[Key, WindowData] = {}
         self._windows = windows
+        self._spare = spare
         self._wanted: Key | None = None
-        self._taken = self._number(cursor.epoch, cursor.window) - 1
+        self._taken = self._asked = self._number(cursor.epoch, cursor.window) - 1
         self._paused = False
         self.open(cursor, leads_on=leads_on)
 
@@ -83,8 +87,9 @@ class Ahead:
         self._wanted, self._paused = key, False
 
     def keep(self, key: Key, data: WindowData) -> None:
-        """A window has been fetched."""
-        self.fetched[key] = data
+        """A window has been fetched; it may have been passed meanwhile."""
+        if self._number(*key) >= self._passed:
+            self.fetched[key] = data
         self.cursor = self.cursor.leaving_out(data.damaged)
 
     def take(self, key: Key) -> WindowData | None:
@@ -96,26 +101,59 @@ class Ahead:
 
     def let_go(self) -> None:
         """Drop what is here; there is no next window until one is asked for."""
-        self._paused, self._wanted = True, None
+        self.pause()
         self.fetched.clear()
+
+    def pause(self) -> None:
+        """Nothing is fetched until a window is asked for."""
+        self._paused, self._wanted = True, None
 
     def reached(self, place: Place) -> bool:
         """Note how far the consumer has come; returns whether that is news."""
         if place <= self.place:
             return False
         self.place = place
+        for key in [key for key in self.fetched if self._number(*key) < self._passed]:
+            del self.fetched[key]
         return True
+
+    def ask(self, key: Key) -> Place:
+        """A question about a window is asked, and tells the place that is returned."""
+        self._asked, self._told = max(self._asked, self._number(*key)), self.place
+        return self.place
+
+    def take_news(self, *, waits: bool = False) -> Place | None:
+        """The place, if it is to be told now and not with the next question; then it counts as told.
+
+        ``waits``: the consumer has been waiting for a window, which may wait for what it has passed.
+        """
+        passed, told = self._passed, self._number(self._told.epoch, self._told.window)
+        asks_on = not self._paused and max(passed, self._asked + 1) < self._fetch_stop
+        can_wait = asks_on and not waits and 0 < self._spare >= passed - told
+        if self.place == self._told or can_wait:
+            return None
+        self._told = self.place
+        return self.place
 
     def next(self) -> Key | None:
         """The window to fetch: the one that is asked for, else the next one ahead."""
         if self._paused:
             return None
-        if self._wanted is not None and self._wanted not in self.fetched:
-            return self._wanted
-        passed = self._number(self.place.epoch, self.place.window)
-        ahead = range(max(passed, self._taken + 1), min(passed + _WINDOWS_AHEAD, self._stop))
+        wanted, passed = self._wanted, self._passed
+        # who asked for what has been passed since is not there any more
+        if wanted is not None and wanted not in self.fetched and self._number(*wanted) >= passed:
+            return wanted
+        ahead = range(max(passed, self._taken + 1), self._fetch_stop)
         keys = (divmod(number, self._windows) for number in ahead)
         return next((key for key in keys if key not in self.fetched), None)
+
+    @property
+    def _passed(self) -> int:
+        return self._number(self.place.epoch, self.place.window)
+
+    @property
+    def _fetch_stop(self) -> int:
+        return min(self._passed + max(_WINDOWS_NEEDED, 1 + self._spare), self._stop)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from windrow.pipeline.waiting import Waiting
 
 __all__ = ["RunReader"]
 
+_MOMENT_SECONDS = 0.02
 _LOOK_SECONDS = 1.0
 _SIGN_SECONDS = 1.0
 
@@ -140,6 +142,10 @@ class RunReader:
             self.give_sign()
             warned = self._check_stall(began, warned)
         return self._runs.handed_rows > rows or not self._runs.is_whole
+
+    def is_walked(self) -> bool:
+        """Whether all windows of the epoch have been walked, or are within a moment."""
+        return self._runs.tells(sys.maxsize, timeout=_MOMENT_SECONDS) and self._runs.is_whole
 
     def window_before(self, row: int) -> tuple[int, int]:
         """The window that holds the row before a row of the epoch, and the row at which it begins."""

@@ -217,7 +217,9 @@ class Reading:
     def _goes_on(self) -> bool:
         """Whether all of this epoch is done, so that its reader's walk may go on to the next one."""
         deal, total = self.facts.deal, self.facts.total
-        return self._reader.has_heard and total is not None and self.steps >= deal.steps(total, self._shard)
+        taken = total is not None and self.steps >= deal.steps(total, self._shard)
+        # windows that hold nothing of its steps are walked yet, and are no longer there once the epoch is left
+        return taken and self._reader.has_heard and self._reader.is_walked()
 
     def _note_wait(self, began: float, computed: float) -> None:
         now = time.time()

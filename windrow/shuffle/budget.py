@@ -39,6 +39,8 @@ class Budget:
     windows
         How many whole windows fit at once (1 means that the next one is prepared as
         the current one is consumed, slice by slice).
+    spare_windows
+        How many of these are more than was asked for.
     exact
         False when the sizes of blocks are estimates.
     processes_bytes
@@ -64,6 +66,7 @@ class Budget:
     copies: float = 1.0
     blocks_bytes: int = 0
     shared: bool = False
+    spare_windows: int = 0
 
     @property
     def outputs_limit_bytes(self) -> int:
@@ -129,6 +132,7 @@ def plan_budget(
     copies: float = 1.0,
     slices: int = MAX_SLICES,
     blocks_bytes: int = 0,
+    most_windows: int = 0,
 ) -> Budget:
     """Fit windows into a memory limit: slice finer, then overlap less, then refuse.
 
@@ -153,6 +157,8 @@ def plan_budget(
         Into how many slices to cut where not all windows fit.
     blocks_bytes
         Of ``tasks_bytes``, a block in each task.
+    most_windows
+        Whole windows that are held if they fit, where that is more than ``windows``.
 
     Raises
     ------
@@ -168,8 +174,10 @@ def plan_budget(
             f"{_beside(runs_bytes, tasks_bytes, processes_bytes) if limit_covers_all else ''}: "
             f"{_remedy(size_within(max(rest, 0)))}, or raise options(memory_limit=...)"
         )
-    fitting = min(windows, rest // window_bytes) if window_bytes else windows
-    whole = fitting == windows
+    fitting = min(max(windows, most_windows), rest // window_bytes) if window_bytes else windows
+    whole = fitting >= windows
+    spare = max(0, fitting - windows)
+    windows += spare
     # a window of a later epoch may be a little larger than those that were looked at
     most = min(rest, window_bytes * max(4 * windows, 5) // 4) if whole and exact else rest
     return Budget(
@@ -186,6 +194,7 @@ def plan_budget(
         copies=copies,
         blocks_bytes=blocks_bytes,
         shared=limit_covers_all,
+        spare_windows=int(spare),
     )
 
 

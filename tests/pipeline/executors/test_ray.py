@@ -95,9 +95,9 @@ def test_what_was_let_go_comes_again_and_nothing_is_fetched_meanwhile(feed: Feed
     first = contents(feed.window(0, 0, stop))
     fetcher = fetcher_of(feed)
     with fetcher._changed:
-        assert fetcher._changed.wait_for(lambda: (0, 1) in fetcher._ahead.fetched, WAIT_SECONDS)
+        assert fetcher._changed.wait_for(lambda: fetcher._ahead.next() is None, WAIT_SECONDS)
         under_way = fetcher._ahead.fetched[0, 1]
-    assert fetcher._ahead.next() is None, "what is being consumed is not fetched again"
+    assert (0, 0) not in fetcher._ahead.fetched, "what is being consumed is not fetched again"
     stopped = threading.Event()
     stopped.set()
     feed.let_go(stopped)
@@ -216,6 +216,17 @@ def test_a_failed_shard_can_be_read_again(ray_local: Any, tmp_path: Path) -> Non
     finally:
         for shard in shards:
             shard.close()
+
+
+def test_epochs_whose_last_windows_hold_nothing_of_any_step_follow_each_other(ray_local: Any) -> None:
+    case = Case((10,) * 10, ONE_BLOCK, epochs=6, batch_rows=64)
+    (shard,) = open_shards(case.job("ray"), 1)
+    with shard:
+        for epoch in range(6):
+            batches = shard.iter_batches(64, drop_last=True)
+            # and not the end behind it
+            assert next(batches)["x"].tolist() == case.dealt(epoch).batches[0][0]
+            del batches
 
 
 def test_of_two_readers_of_a_shard_the_later_one_has_it(ray_local: Any) -> None:

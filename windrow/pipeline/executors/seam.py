@@ -50,6 +50,9 @@ class Resources:
         Of ``processes_bytes``, what one more worker would take.
     task_cpus
         The share of a CPU that a task is given.
+    small_windows_bytes
+        Where more windows than are asked for take no more than this together, a few more are held:
+        shards then need not tell of each at once that they have passed it.
     """
 
     executor: str
@@ -63,6 +66,7 @@ class Resources:
     nodes: int = 1
     worker_bytes: int = 0
     task_cpus: float = 1.0
+    small_windows_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,8 @@ class EpochFacts:
         Rows of the epoch, or None while unknown.
     look_out
         What the user should know before the first batch, one line each.
+    spare_windows
+        How many windows the run holds beyond those that were asked for.
     """
 
     epoch: int
@@ -92,6 +98,7 @@ class EpochFacts:
     run_rows: int
     total: int | None
     look_out: tuple[str, ...] = ()
+    spare_windows: int = 0
 
     @property
     def next_epoch(self) -> EpochFacts:

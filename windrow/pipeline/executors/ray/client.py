@@ -154,9 +154,10 @@ class _RayFeed:
     def reached(self, place: Place) -> None:
         """Tell how far the shard has come."""
         fetcher = self._fetcher
-        if fetcher is not None:
+        if fetcher is None:
+            tell(self._coordinator.reached, self._shard, self._token, place)
+        else:
             fetcher.reached(place)
-        tell(self._coordinator.reached, self._shard, self._token, place)
 
     def sign(self) -> None:
         """Tell that the consumer is alive."""

@@ -155,6 +155,11 @@ class Coordinator:
         self._changed.set()
         self._changed = asyncio.Event()
 
+    @property
+    def has_tasks(self) -> bool:
+        """Whether tasks run or wait for a CPU, also those of a driver that has failed."""
+        return bool(self._tasks)
+
     def spawn(self, work: Any) -> None:
         """Run a coroutine beside the requests, and keep hold of it."""
         task = asyncio.get_running_loop().create_task(work)
@@ -227,8 +232,8 @@ class _Host:
             return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
     def look_out(self) -> tuple[str, ...]:
-        """Whether any CPU is left for data tasks."""
-        return find_starving()
+        """Whether any CPU is left for data tasks, where it is not such tasks that take them."""
+        return () if self._coordinator.has_tasks else find_starving()
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
         """Submit a task to the cluster."""

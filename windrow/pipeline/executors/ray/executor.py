@@ -28,8 +28,10 @@ _DEFAULT_STORE_SHARE_OF_MEMORY = 0.3
 _FREE_SOON = {"free_objects_period_milliseconds": 50}
 # By `python -m bench memory`: an interpreter with windrow, Arrow and Ray that works, and what
 # reading a shard adds to a trainer's.
-_WORKER_BYTES = 96 * 2**20
-_SHARD_BYTES = 48 * 2**20
+_WORKER_BYTES = 80 * 2**20
+_SHARD_BYTES = 24 * 2**20
+# Each window that a shard passes costs a call, which two of the benchmark's ten windows are worth.
+_SMALL_WINDOWS_BYTES = 192 * 2**20
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class RayExecutor:
             processes_bytes=(max(1, cpus) + 1) * _WORKER_BYTES,
             shard_bytes=_SHARD_BYTES,
             worker_bytes=_WORKER_BYTES,
+            small_windows_bytes=_SMALL_WINDOWS_BYTES,
         )
 
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:

@@ -6,11 +6,12 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import ray
 
-from windrow.pipeline.executors.ray.asking import LOOK_SECONDS, ask_until
+from windrow.pipeline.executors.ray.asking import LOOK_SECONDS, ask_until, tell
 from windrow.pipeline.executors.seam import EpochFacts, WindowData
 from windrow.pipeline.fetching import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
 from windrow.pipeline.requests import OpenRequest
@@ -18,6 +19,9 @@ from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.scheduling.readers import Key
 
 __all__ = ["Fetcher"]
+
+# who waits so long for a window tells what it has passed, lest the window wait for that memory
+_TELL_SECONDS = 0.2
 
 
 class Fetcher:
@@ -32,7 +36,8 @@ class Fetcher:
         self._request = request
         self._stopped = threading.Event()
         self._changed = threading.Condition()
-        self._ahead = Ahead(request.cursor, facts.windows, leads_on=leads_on)
+        spare = facts.spare_windows
+        self._ahead = Ahead(request.cursor, facts.windows, leads_on=leads_on, spare=spare)
         # set when what is being fetched is no longer to be kept
         self._void = threading.Event()
         self._error: BaseException | None = None
@@ -49,31 +54,47 @@ class Fetcher:
     def take(self, key: Key, stop: threading.Event) -> WindowData | None:
         """Wait for a window; None when ``stop`` is set first. What was let go comes anew."""
         with self._changed:
-            if not stop.is_set():
+            if not stop.is_set() and self._error is None:
                 self._ahead.want(key)
                 self._changed.notify_all()
-            while not stop.is_set() and not self._stopped.is_set():
-                data = self._ahead.take(key)
-                if data is not None:
+        while True:
+            with self._changed:
+                if self._changed.wait_for(partial(self._ends_wait, key, stop), _TELL_SECONDS):
+                    if stop.is_set() or self._stopped.is_set():
+                        return None
+                    data = self._ahead.take(key)
+                    if data is None and self._error is not None:
+                        raise self._error
                     self._changed.notify_all()
                     return data
-                if self._error is not None:
-                    raise self._error
-                self._changed.wait(LOOK_SECONDS)
-        return None
+                news = self._ahead.take_news(waits=True)
+            self._tell(news)
+
+    def _ends_wait(self, key: Key, stop: threading.Event) -> bool:
+        ended = stop.is_set() or self._stopped.is_set() or self._error is not None
+        return ended or key in self._ahead.fetched
 
     def let_go(self, stop: threading.Event) -> None:
         """Drop what is fetched, and fetch nothing until a window is asked for; not when ``stop`` is set."""
         with self._changed:
-            if not stop.is_set():
-                self._ahead.let_go()
-                self._void.set()
+            if stop.is_set():
+                return
+            self._ahead.let_go()
+            self._void.set()
+            news = self._ahead.take_news()
+        self._tell(news)
 
     def reached(self, place: Place) -> None:
-        """Make room for as many windows as have been passed."""
+        """Make room for as many windows as have been passed, and tell the run, now or with the next question."""
         with self._changed:
             if self._ahead.reached(place):
                 self._changed.notify_all()
+            news = self._ahead.take_news()
+        self._tell(news)
+
+    def _tell(self, place: Place | None) -> None:
+        if place is not None:
+            tell(self._coordinator.reached, self._request.shard, self._request.token, place)
 
     def stop(self) -> None:
         """Drop what is fetched; the thread ends at its next look."""
@@ -95,7 +116,11 @@ class Fetcher:
         except BaseException as error:
             with self._changed:
                 self._error = error
+                # no question follows
+                self._ahead.pause()
+                news = self._ahead.take_news()
                 self._changed.notify_all()
+            self._tell(news)
 
     def _choose(self) -> Key | None:
         """Wait for a window to fetch: the one that is asked for, else the next one ahead."""
@@ -141,7 +166,7 @@ class Fetcher:
 
     def _ask(self, key: Key, attempt: str, have: frozenset[int], lost: str) -> Any:
         with self._changed:
-            request, place = replace(self._request, cursor=self._ahead.cursor), self._ahead.place
+            request, place = replace(self._request, cursor=self._ahead.cursor), self._ahead.ask(key)
         ref = self._coordinator.poll.remote(request, place, key, attempt, have, lost)
         return ask_until(ref, f"shard {request.shard}", self._void)
 
