@@ -345,19 +345,20 @@ import ray, windrow
 from tests.end_to_end.reading import at_once
 
 warnings.filterwarnings("ignore", "a damaged block is left out")
-address, path, state = sys.argv[1:]
+address, path, state, out = sys.argv[1:]
 ray.init(address=address, log_to_driver=False, logging_level="ERROR")
 ds = windrow.read_parquet(path, target_block_bytes=1)
 pipe = ds.window(blocks_per_window=3).repeat(2).random_shuffle_each_window(seed=5)
 shards = pipe.options(executor="ray", on_error="skip").split(3, state_dict=json.loads(state))
-for _ in range(2):
-    print(json.dumps(at_once(shards, lambda shard: [b["x"].tolist() for b in shard.iter_batches(11)])))
+found = [at_once(shards, lambda shard: [b["x"].tolist() for b in shard.iter_batches(11)]) for _ in range(2)]
+with open(out, "w") as told:
+    json.dump(found, told)
 """
 
 
 @expects_damage
 def test_a_fresh_process_goes_on_with_another_number_of_shards_and_batch_size(
-    ray_local: Any, folder: Path
+    ray_local: Any, folder: Path, tmp_path: Path
 ) -> None:
     rot(folder, 0, 4, 7)
     pipe = chain(folder).options(executor="ray")
@@ -365,9 +366,9 @@ def test_a_fresh_process_goes_on_with_another_number_of_shards_and_batch_size(
     rows, state = read_steps(shards, 8, 6)
     for shard in shards:
         shard.close()
-    address = ray_local.get_runtime_context().gcs_address
+    address, out = ray_local.get_runtime_context().gcs_address, tmp_path / "found.json"
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", _RESUME, address, str(folder), json.dumps(state)],
+        [sys.executable, "-W", "error", "-c", _RESUME, address, str(folder), json.dumps(state), str(out)],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
@@ -375,8 +376,7 @@ def test_a_fresh_process_goes_on_with_another_number_of_shards_and_batch_size(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    for epoch, line in enumerate(done.stdout.splitlines()):
-        batches = json.loads(line)
+    for epoch, batches in enumerate(json.loads(out.read_text())):
         steps = max(map(len, batches))
         rows += [x for step in range(steps) for shard in batches if step < len(shard) for x in shard[step]]
         assert rows == expected_order(pipe, epoch, (0, 4, 7))
