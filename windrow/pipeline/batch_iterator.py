@@ -56,4 +56,4 @@ class BatchIterator:
 def _drop(reading: Reading) -> None:
     owner = reading.owner
     if owner is not None:
-        owner._dropped(reading)
+        owner.dropped(reading)

@@ -12,16 +12,15 @@ from dataclasses import replace
 from typing import Any
 
 from windrow.core.errors import PlanError, SourceError
-from windrow.core.sizes import format_bytes
 from windrow.pipeline.beginnings import Beginnings
+from windrow.pipeline.block_rows import BlockRows
 from windrow.pipeline.cache.run_cache import RunCache
 from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.damage import refuse_late
-from windrow.pipeline.damaged_blocks import DamagedBlocks
 from windrow.pipeline.executors.seam import EpochFacts, TaskRunner
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.held import HeldWindow, WindowReply
-from windrow.pipeline.program import UNKNOWN_ROWS, Program
+from windrow.pipeline.program import Program
+from windrow.pipeline.promise import Promise
 from windrow.pipeline.scheduling.diagnosis import diagnose
 from windrow.pipeline.scheduling.events import (
     Abort,
@@ -51,8 +50,6 @@ __all__ = ["PATIENCE_SECONDS", "Driver"]
 
 PATIENCE_SECONDS = 5.0
 _SPANS_KEPT = 20_000
-# An estimate that is passed by less is what estimates do.
-_TOLD_AGAIN, _TOLD_AGAIN_BYTES = 1.2, 64 * 2**20
 
 
 class Driver:
@@ -88,19 +85,16 @@ class Driver:
         self._budget = budget
         self._runner = runner
         self._clock = clock
-        self._rows = program.stored_rows.copy()
-        self._rows_known = job.rows_known
+        self._rows = BlockRows(program)
         self._held: dict[tuple[int, int], HeldWindow] = {}
         self._running: dict[Work, str] = {}
         self._failure: Failure | None = None
-        self._damaged = DamagedBlocks(program)
         self._beginnings = Beginnings()
         self._schema: Any = None
         self._tasks = 0
         self._peak_bytes = 0
         self._left_out_rows = 0
-        self._promised_bytes = budget.total_bytes
-        self._told_bytes = budget.total_bytes
+        self._promise = Promise(budget)
         self._look_out: list[str] = []
         self._cache = RunCache(cache_bytes, job.source.blocks.memory_bytes)
         self._uncounted: dict[int, Deal] = {}
@@ -181,7 +175,7 @@ class Driver:
         if self._program.job.rows_known or reply.layout is None or deal is None:
             return reply
         starts = self._scheduler.counts(epoch).starts(window, deal)
-        return replace(reply, starts=starts, damaged=self._damaged.blocks)
+        return replace(reply, starts=starts, damaged=self._rows.damaged.blocks)
 
     def admit(self, cursor: Cursor, window: int) -> None:
         """A shard that opened an epoch at a cursor may have rows of a window, and of those before.
@@ -191,10 +185,7 @@ class Driver:
         SourceError
             If the blocks that were left out for it contradict what has been read since.
         """
-        known = cursor.damaged
-        counted = [block for block in known if self._rows[block] > 0]
-        self._damaged.admit(cursor.epoch, window, known, counted=counted)
-        self._rows[list(known)] = 0
+        self._rows.admit(cursor, window)
 
     def take_look_out(self) -> tuple[str, ...]:
         """What users should know, one line each, and each but once."""
@@ -204,7 +195,7 @@ class Driver:
     @property
     def promised_bytes(self) -> int:
         """What the run takes in all, as far as it is known by now."""
-        return self._promised_bytes
+        return self._promise.total_bytes
 
     @property
     def failure(self) -> Failure | None:
@@ -248,17 +239,17 @@ class Driver:
             held_bytes=0 if self._failure is not None else self._scheduler.held_bytes,
             memory_bytes=self._scheduler.memory_bytes,
             peak_held_bytes=self._peak_bytes,
-            promised_bytes=self._promised_bytes,
+            promised_bytes=self._promise.total_bytes,
             dropped_windows=self._scheduler.dropped_windows,
             left_out_rows=self._left_out_rows,
-            epoch_rows=int(self._rows.sum()) if self._rows_known else None,
+            epoch_rows=self._rows.total,
             windows_ready=self._scheduler.windows_ready,
             spans=tuple(self._spans) if spans else (),
             cache_hits=self._cache.told.hits,
             cache_misses=self._cache.told.misses,
             cache_bytes=self._cache.held_bytes,
-            damaged_blocks=self._damaged.names,
-            damaged_rows=self._damaged.rows,
+            damaged_blocks=self._rows.damaged.names,
+            damaged_rows=self._rows.damaged.rows,
         )
 
     # --- what tasks tell
@@ -288,10 +279,12 @@ class Driver:
         held = self._held.get((work.epoch, work.window))
         if held is not None and held.attempt == work.attempt:
             held.take(work.part, output, ordered=task.ordering is not None)
-        rows = int(self._rows[list(task.blocks)].sum())
+        rows = self._rows.count(task.blocks)
         self._handle(Finished(work, rows, report.slice_bytes, report.unpacked_bytes))
         self._note_left_out()
-        self._note_growth()
+        scheduler = self._scheduler
+        growth = scheduler.growth, scheduler.held_growth
+        self._look_out += self._promise.grow(*growth, memory_bytes=scheduler.memory_bytes)
 
     def blocks_lost(self, task: Task) -> Task:
         """Kept blocks that came with a task are lost: returns the task that reads them again."""
@@ -345,27 +338,9 @@ class Driver:
                 self._left_out_rows += deal.left_out_rows(total)
                 del self._uncounted[epoch]
 
-    def _note_growth(self) -> None:
-        """Tell again what the run holds at most, where blocks turn out larger than was estimated."""
-        growth = max(self._scheduler.growth, self._scheduler.held_growth)
-        if self._budget.exact or growth == 1:
-            return
-        budget = self._budget.grown(self._scheduler.growth, self._scheduler.held_growth)
-        self._promised_bytes = max(self._promised_bytes, budget.total_bytes)
-        told = self._told_bytes
-        if self._promised_bytes > max(_TOLD_AGAIN * told, told + _TOLD_AGAIN_BYTES):
-            self._told_bytes = self._promised_bytes
-            self._look_out.append(
-                f"blocks take {growth:.1f} times the memory that was estimated: the run holds about "
-                f"{format_bytes(self._promised_bytes)} in all where {format_bytes(told)} were announced; "
-                f"a window takes about {format_bytes(budget.window_bytes / budget.copies)} of the "
-                f"{format_bytes(self._scheduler.memory_bytes)} that all windows may. For less, ask for smaller "
-                "windows with window(bytes_per_window=...)"
-            )
-
     def _total(self, epoch: int) -> int | None:
         # counts learnt in an earlier epoch hold even where this one was begun without them
-        return int(self._rows.sum()) if self._rows_known else self._scheduler.counts(epoch).total
+        return self._rows.total if self._rows.known else self._scheduler.counts(epoch).total
 
     def _run(self, instruction: Run) -> None:
         work = instruction.work
@@ -389,8 +364,8 @@ class Driver:
                 destinations=self._runner.destinations,
                 slices=self._budget.slices,
             )
-        task = self._program.task(work, stage, self._rows, held.layouts)
-        task = replace(task, skips=self._damaged.places(work.epoch, task.blocks))
+        task = self._program.task(work, stage, self._rows.array, held.layouts)
+        task = replace(task, skips=self._rows.damaged.places(work.epoch, task.blocks))
         task, cached = self._cache.prepare(task)
         self._runner.run(task, held.tables.get(work.part), *cached)
 
@@ -402,29 +377,15 @@ class Driver:
             self._held[key].empty(instruction.slices)
 
     def _learn(self, task: Task, report: TaskReport) -> None:
-        if not self._rows_known:
-            self._leave_out(task, report)
-            part = self._program.parts(task.work.epoch, task.work.window)[task.work.part]
-            self._rows[part] = report.rows
-            # a task that began before another one found damage may have read it whole
-            self._rows[list(self._damaged.blocks)] = 0
-            self._rows_known = bool((self._rows != UNKNOWN_ROWS).all())
+        self._look_out += self._rows.learn(task, report)
         if report.schema is None:
             return
         if self._schema is None:
             self._schema = report.schema
         check_schema(self._schema, report.schema, task.addresses[0].origin)
 
-    def _leave_out(self, task: Task, report: TaskReport) -> None:
-        for damage in report.damaged:
-            if self._rows[damage.block] > 0:
-                # counted by another try at its window, meanwhile
-                raise refuse_late(damage.error)
-            if self._rows[damage.block] == UNKNOWN_ROWS:
-                self._look_out.append(self._damaged.add(task.work.epoch, task.work.window, damage))
-
     def _shape(self, epoch: int) -> Any:
-        return self._program.shape(epoch, self._rows)
+        return self._program.shape(epoch, self._rows.array)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

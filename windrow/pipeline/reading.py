@@ -33,11 +33,11 @@ _SPAN_SECONDS = 1e-3
 
 
 class Owner(Protocol):
-    """Who is told when an epoch ends: the shard."""
+    """Who is told when an epoch ends: the shard's position."""
 
-    def _dropped(self, reading: Reading) -> None: ...
+    def dropped(self, reading: Reading) -> None: ...
 
-    def _ended(self, reading: Reading, *, whole: bool, failed: bool) -> None: ...
+    def ended(self, reading: Reading, *, whole: bool, failed: bool) -> None: ...
 
 
 class Reading:
@@ -87,7 +87,7 @@ class Reading:
 
     @property
     def owner(self) -> Owner | None:
-        """The shard, until the epoch has ended for it."""
+        """The shard's position, until the epoch has ended for it."""
         return self._owner
 
     @property
@@ -204,7 +204,7 @@ class Reading:
             return False
         # called from the last to the first, each whatever becomes of the others
         with ExitStack() as calls:
-            calls.callback(owner._ended, self, whole=whole, failed=failed)
+            calls.callback(owner.ended, self, whole=whole, failed=failed)
             if not failed:
                 calls.callback(self._reader.leave_epoch)
             if self._progress is not None:

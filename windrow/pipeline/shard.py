@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 import warnings
-import weakref
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -20,15 +18,15 @@ from windrow.pipeline.delivery import Deliverable, Delivery
 from windrow.pipeline.epoch import Epoch
 from windrow.pipeline.executors.resolve import resolve_executor
 from windrow.pipeline.executors.seam import EpochFacts, Session
-from windrow.pipeline.finalizing import in_background
 from windrow.pipeline.job import Job
 from windrow.pipeline.opening import open_epoch
+from windrow.pipeline.position import Position
 from windrow.pipeline.program import Program
 from windrow.pipeline.provenance import Provenance
-from windrow.pipeline.reading import Reading, start_reading
+from windrow.pipeline.reading import start_reading
 from windrow.pipeline.skipping import skip_steps
 from windrow.pipeline.state import State, describe_stream, resume
-from windrow.pipeline.stats import Stats, Tally
+from windrow.pipeline.stats import Stats
 from windrow.pipeline.unequal_steps import find_unequal_steps
 from windrow.shuffle.deal import Deal, Equal, check_equal
 
@@ -82,40 +80,35 @@ class Shard(Deliverable):
         self._program = program
         self._session = session
         self._shard = shard
-        self._at = start
+        self._start = start
         self._closed = False
         self._prepare()
 
     def _prepare(self) -> None:
         self._lock = threading.Lock()
-        self._settling = threading.RLock()
-        self._unsettled: deque[Reading] = deque()
-        self._open: weakref.ReferenceType[BatchIterator] | None = None
         self._line = Connection(self._session, self._shard)
-        self._loads = 0
+        self._position = Position(self._start, self._line)
         self._stream: State | None = None
         self._latest: Deal | None = None
         self._latest_epoch = 0
         self._provenance: Provenance | None = None
-        self._epochs = 0
-        self._tally = Tally()
         self._consumer = Consumer(self._shard)
 
     def __repr__(self) -> str:
-        return f"Shard({self._shard} of {self._program.shards}, at epoch {self._cursor.epoch})"
+        return f"Shard({self._shard} of {self._program.shards}, at epoch {self._position.at.epoch})"
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._iterator() is not None:
+        if self._position.iterator is not None:
             raise PlanError(
                 f"shard {self._shard} cannot be sent elsewhere while it is being iterated (epoch "
-                f"{self._cursor.epoch}): finish or close() the iterator first"
+                f"{self._position.at.epoch}): finish or close() the iterator first"
             )
         self._line.rest()
         return {
             "_program": self._program,
             "_session": self._session.export(self._shard),
             "_shard": self._shard,
-            "_at": self._cursor,
+            "_start": self._position.at,
             "_closed": self._closed,
         }
 
@@ -141,10 +134,10 @@ class Shard(Deliverable):
         Epoch
         """
         while self._has_next():
-            number, loads = self._cursor.epoch, self._loads
+            number, moves = self._position.at.epoch, self._position.moves
             yield Epoch(self, number)
-            if loads == self._loads:
-                self._leave(number)
+            if moves == self._position.moves:
+                self._position.leave(number)
 
     def steps_per_epoch(self, batch_size: int, *, drop_last: bool = False) -> int:
         """Batches that this shard gets in a whole epoch.
@@ -184,8 +177,7 @@ class Shard(Deliverable):
         >>> [batch["x"].tolist() for batch in pipe.iterator(state_dict=state).iter_batches(batch_size=4)]
         [[2, 3, 4, 5]]
         """
-        iterator = self._iterator()
-        cursor = self._cursor if iterator is None else iterator.reading.cursor
+        cursor = self._position.consumed
         if self._stream is None:
             self._stream = describe_stream(self._program.job)
         rows = None if self._latest is None else self._latest.batch_rows
@@ -211,12 +203,11 @@ class Shard(Deliverable):
         StateError
             If an epoch is open, or the state is damaged or of another stream; says what differs.
         """
-        self._settle()
         with self._lock:
-            if self._iterator() is not None:
+            if self._position.iterator is not None:
                 raise StateError(
-                    f"shard {self._shard} is being iterated (epoch {self._at.epoch}): finish or close() the "
-                    "iterator before a state is loaded"
+                    f"shard {self._shard} is being iterated (epoch {self._position.at.epoch}): finish or "
+                    "close() the iterator before a state is loaded"
                 )
             job, cursor = resume(self._program.job, state_dict, admit_appended=admit_appended)
             self._program = self._program.with_seed(job.seed)
@@ -224,7 +215,7 @@ class Shard(Deliverable):
             self._stream = self._provenance = self._latest = None
             # what is still under way for the place before is not heard any more
             self._line.drop()
-            self._go_to(cursor)
+            self._position.move(cursor)
 
     def skip_batches(self, count: int, *, batch_size: int | None = None, drop_last: bool = False) -> None:
         """Go ahead by some steps without reading them, across epochs too: for loss spikes.
@@ -250,19 +241,19 @@ class Shard(Deliverable):
         Where the rows of an epoch are not known (a filter that was not counted yet), the steps
         end with it, and what is skipped is read to be counted.
         """
-        self._settle()
         with self._lock:
             self._check_free()
+            at = self._position.at
             rows = self._batch_rows if batch_size is None else batch_size
             cursor = skip_steps(
                 self._program,
-                self._at,
+                at,
                 count,
                 batch_rows=rows,
                 drop_last=drop_last,
                 total=self._total_rows(),
             )
-            self._go_to(cursor.leaving_out(self._at.damaged))
+            self._position.move(cursor.leaving_out(at.damaged))
 
     def provenance(self, step: int) -> list[RowOrigin]:
         """Where the rows of this shard's batch of a step are stored, from the plan.
@@ -280,8 +271,9 @@ class Shard(Deliverable):
         """
         if self._latest is None:
             raise PlanError("provenance() tells of the epoch that is read or was read last: read one first")
-        if self._provenance is None or self._provenance.damaged != self._damaged:
-            self._provenance = Provenance(self._program.job, self._damaged)
+        damaged = self._position.damaged
+        if self._provenance is None or self._provenance.damaged != damaged:
+            self._provenance = Provenance(self._program.job, damaged)
         rows = self._latest.step_of(step, self._shard, self._provenance.total)
         if rows is None:
             raise PlanError(f"shard {self._shard} has no step {step!r} in epoch {self._latest_epoch}")
@@ -289,13 +281,12 @@ class Shard(Deliverable):
 
     def stats(self) -> Stats:
         """What the shard has received so far, and what the run behind it has done."""
-        self._settle()
+        self._position.settle()
         run = self._line.run_stats(spans=True)
-        iterator = self._iterator()
-        tally = self._tally if iterator is None else self._tally.add(iterator.reading)
+        tally = self._position.tally
         return Stats(
             shard=self._shard,
-            epochs=self._epochs,
+            epochs=self._position.epochs,
             batches=tally.batches,
             rows=tally.rows,
             bytes=tally.bytes,
@@ -307,8 +298,8 @@ class Shard(Deliverable):
     def close(self) -> None:
         """Read no more; lets go of everything that was held for this shard."""
         self._closed = True
-        self._settle()
-        iterator = self._iterator()
+        self._position.settle()
+        iterator = self._position.iterator
         try:
             if iterator is not None:
                 iterator.close()
@@ -326,11 +317,10 @@ class Shard(Deliverable):
         return self._begin(delivery)
 
     def _begin(self, delivery: Delivery) -> BatchIterator:
-        self._settle()
         with self._lock:
             self._check_free()
             self._check(delivery)
-            opened = self._cursor
+            opened = self._position.at
             try:
                 epoch = open_epoch(self._line, self._program, delivery, self._consumer, at=opened)
             except (PlanError, StateError):
@@ -340,20 +330,19 @@ class Shard(Deliverable):
                 raise
             self._latest, self._latest_epoch = epoch.facts.deal, epoch.facts.epoch
             self._warn(epoch.facts)
-            reading = start_reading(self, self._program, epoch, delivery, self._consumer, opened=opened)
+            reading = start_reading(
+                self._position, self._program, epoch, delivery, self._consumer, opened=opened
+            )
             iterator = BatchIterator(reading)
-            self._open = weakref.ref(iterator)
+            self._position.enter(iterator)
             return iterator
-
-    def _iterator(self) -> BatchIterator | None:
-        return self._open() if self._open is not None else None
 
     def _check_free(self) -> None:
         if self._closed:
             raise PlanError(f"shard {self._shard} has been closed")
-        if self._iterator() is not None:
+        if self._position.iterator is not None:
             raise PlanError(
-                f"shard {self._shard} is being iterated (epoch {self._cursor.epoch}): a shard is read once "
+                f"shard {self._shard} is being iterated (epoch {self._position.at.epoch}): a shard is read once "
                 "at a time; finish or close() the other iterator first"
             )
 
@@ -369,64 +358,17 @@ class Shard(Deliverable):
 
     def _has_next(self) -> bool:
         epochs = self._program.job.epochs
-        return not self._closed and (epochs is None or self._cursor.epoch < epochs)
+        return not self._closed and (epochs is None or self._position.at.epoch < epochs)
 
     @property
     def _batch_rows(self) -> int | None:
         if self._latest is not None:
             return self._latest.batch_rows
-        return None if self._at.dealt is None else self._at.dealt[1]
-
-    @property
-    def _damaged(self) -> tuple[int, ...]:
-        """The blocks that are known by now to be left out as damaged."""
-        iterator = self._iterator()
-        known = self._at if iterator is None else iterator.reading.known
-        return known.damaged
-
-    def _go_to(self, cursor: Cursor) -> None:
-        self._at = cursor
-        # an epoch that iter_epochs has handed out is none of this stream any more
-        self._loads += 1
+        dealt = self._position.at.dealt
+        return None if dealt is None else dealt[1]
 
     def _total_rows(self) -> int | None:
         """Rows of an epoch, all shards together, or None before they have been counted."""
         if self._program.job.rows_known:
             return int(self._program.stored_rows.sum())
         return self._line.run_stats(spans=False).epoch_rows
-
-    def _leave(self, epoch: int) -> None:
-        """Go on to the next epoch, whether or not this one was read."""
-        iterator = self._iterator()
-        if iterator is not None:
-            iterator.close()
-        if self._cursor.epoch == epoch:
-            self._at = self._at.next_epoch()
-
-    # --- what an open epoch tells
-
-    @property
-    def _cursor(self) -> Cursor:
-        """Where the shard is, between epochs."""
-        self._settle()
-        return self._at
-
-    def _dropped(self, reading: Reading) -> None:
-        """Note that an iterator is gone; called by a finalizer, so nothing else happens now."""
-        self._unsettled.append(reading)
-        in_background(self._settle)
-
-    def _settle(self) -> None:
-        """End what dropped iterators have left, before anything depends on it."""
-        with self._settling:
-            while self._unsettled:
-                self._unsettled.popleft().end()
-
-    def _ended(self, reading: Reading, *, whole: bool, failed: bool) -> None:
-        self._tally = self._tally.add(reading)
-        self._open = None
-        self._epochs += whole
-        # what was not delivered for an error is delivered next
-        self._at = reading.cursor if failed else reading.next_epoch(whole=whole)
-        if failed:
-            self._line.drop()

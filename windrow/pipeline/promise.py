@@ -1,0 +1,58 @@
+"""What a run holds at most: as it was announced, and what that becomes as blocks are read."""
+
+from __future__ import annotations
+
+from windrow.core.sizes import format_bytes
+from windrow.shuffle.budget import Budget
+
+__all__ = ["Promise"]
+
+# An estimate that is passed by less is what estimates do.
+_TOLD_AGAIN, _TOLD_AGAIN_BYTES = 1.2, 64 * 2**20
+
+
+class Promise:
+    """What a run announces that it holds at most.
+
+    Parameters
+    ----------
+    budget
+        By which it was announced.
+
+    Attributes
+    ----------
+    total_bytes
+        What the run holds at most, as far as it is known by now.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._told_bytes = budget.total_bytes
+        self.total_bytes = budget.total_bytes
+
+    def grow(self, growth: float, held_growth: float, *, memory_bytes: int) -> list[str]:
+        """Blocks take so many times what was estimated; returns what users should know of it.
+
+        Parameters
+        ----------
+        growth, held_growth
+            Of what is read, and of what is held of it.
+        memory_bytes
+            What all windows may take.
+        """
+        largest = max(growth, held_growth)
+        if self._budget.exact or largest == 1:
+            return []
+        grown = self._budget.grown(growth, held_growth)
+        self.total_bytes = max(self.total_bytes, grown.total_bytes)
+        told = self._told_bytes
+        if self.total_bytes <= max(_TOLD_AGAIN * told, told + _TOLD_AGAIN_BYTES):
+            return []
+        self._told_bytes = self.total_bytes
+        return [
+            f"blocks take {largest:.1f} times the memory that was estimated: the run holds about "
+            f"{format_bytes(self.total_bytes)} in all where {format_bytes(told)} were announced; "
+            f"a window takes about {format_bytes(grown.window_bytes / grown.copies)} of the "
+            f"{format_bytes(memory_bytes)} that all windows may. For less, ask for smaller "
+            "windows with window(bytes_per_window=...)"
+        ]
