@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from windrow.core.errors import SourceError
 from windrow.core.text import text_array
 from windrow.io.filesystems import Files
 from windrow.io.formats.format import Format, SurveyedFormat, UnifyingFormat
@@ -95,7 +96,13 @@ def _look_at_all(files: Files, paths: Sequence[str], format: Format) -> Iterator
     def look(path: str) -> tuple[str, Fragment]:
         name = files.name(path)
         with files.mapped_errors(name):
-            return name, format.look(files, path)
+            fragment = format.look(files, path)
+        if not fragment.facts.is_possible:
+            raise SourceError(
+                f"{name} states sizes that no file has: it is damaged; restore the file, write it again, or "
+                "leave it out"
+            )
+        return name, fragment
 
     with ThreadPoolExecutor(_LOOKING_THREADS, "windrow-looking") as threads:
         for start in range(0, len(paths), _FILES_AT_ONCE):

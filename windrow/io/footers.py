@@ -24,8 +24,6 @@ __all__ = ["Footer", "read_footer", "summarise"]
 
 _TAIL_BYTES = 64 * 1024
 _TRAILER_BYTES = 8
-# of a row group; sums of them fit into 64 bits
-_LARGEST = 2**48
 _UNKNOWN = -1
 # Arrow does not count values that repeat the one before in what it states of such a chunk
 _LEAVES_OUT_REPEATED = "DELTA_BYTE_ARRAY"
@@ -144,12 +142,12 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
             variable[field.name] = _sizes(field.type, [group.num_rows for group in groups], chunks, stated)
     encoded = [max(group.total_byte_size, 0) for group in groups]
     rows = [group.num_rows for group in groups]
-    sums = (rows, encoded, *(sizes for pair in variable.values() for sizes in pair))
-    if min(rows, default=0) < 0 or any(max(sizes, default=0) > _LARGEST for sizes in sums):
+    facts = FragmentFacts(schema, rows, encoded, variable, nulls, ranges)
+    if not facts.is_possible:
         raise SourceError(
             f"{name} has a damaged Parquet footer: it states sizes that no file has; {_NO_PARQUET}"
         )
-    return FragmentFacts(schema, rows, encoded, variable, nulls, ranges)
+    return facts
 
 
 def _count_nulls(kind: pa.DataType, told: list[Any]) -> int | None:

@@ -16,6 +16,8 @@ __all__ = ["END_BYTES", "HASH_BYTES", "Fragment", "FragmentFacts", "digest_ends"
 HASH_BYTES = 16
 
 END_BYTES = 16 * 1024
+# rows or bytes of a row group; sums of them fit into 64 bits
+_LARGEST = 2**48
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,16 @@ class FragmentFacts:
     variable: Mapping[str, tuple[list[int], list[int]]]
     nulls: Mapping[str, int | None]
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a file can hold so much, and not less than nothing."""
+        stated = (
+            self.rows,
+            self.encoded_bytes,
+            *(sizes for pair in self.variable.values() for sizes in pair),
+        )
+        return all(min(sizes, default=0) >= 0 and max(sizes, default=0) <= _LARGEST for sizes in stated)
 
 
 @dataclass(frozen=True)

@@ -267,17 +267,33 @@ def test_damage_is_an_error_or_harmless(
     flips: list[tuple[float, int]],
 ) -> None:
     path = tmp_path_factory.mktemp("damage") / "x"
-    table = pa.table(
-        {
-            "s": ["one", "two", None],
-            "l": [[1], [], [2, 3]],
-            "d": pa.array(["a", "b", "a"]).dictionary_encode(),
-        }
-    )
-    content = bytearray(write(path, table, stream=stream, compression=compression).read_bytes())
+    content = bytearray(write(path, SMALL, stream=stream, compression=compression).read_bytes())
     for place, value in flips:
         content[int(place * (len(content) - 1))] = value
     path.write_bytes(content)
+    is_error_or_harmless(path)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("compression", [None, "lz4"])
+def test_any_number_may_be_beyond_measure(tmp_path: Path, stream: bool, compression: str | None) -> None:
+    path = tmp_path / "x"
+    content = write(path, SMALL, stream=stream, compression=compression).read_bytes()
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :])
+        is_error_or_harmless(path)
+
+
+SMALL = pa.table(
+    {
+        "s": ["one", "two", None],
+        "l": [[1], [], [2, 3]],
+        "d": pa.array(["a", "b", "a"]).dictionary_encode(),
+    }
+)
+
+
+def is_error_or_harmless(path: Path) -> None:
     raised: windrow.WindrowError | None = None
     try:
         windrow.read_arrow(path).take_batch(10, batch_format="pyarrow").validate(full=True)

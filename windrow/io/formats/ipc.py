@@ -154,6 +154,8 @@ def read_header(file: OpenFile, batch: Message) -> BatchHeader:
     buffers = content.structs(2, "qq")
     if min(rows, *(number for buffer in buffers for number in buffer), 0) < 0:
         raise ValueError("has a batch that claims less than nothing")
+    if any(begin + size > batch.body_bytes for begin, size in buffers):
+        raise ValueError("has a batch with columns that lie behind its end")
     views = [count for (count,) in content.structs(4, "q")]
     nulls = [count for _, count in nodes]
     return BatchHeader(
