@@ -138,6 +138,22 @@ def test_of_small_windows_more_are_held_than_are_asked_for(
     assert plain.windows == min(1 + asked, held)
 
 
+@pytest.mark.parametrize(
+    ("options", "spare"),
+    [
+        ({}, 2),
+        ({"packs_to": 2}, 2),
+        ({"bytes_exact": False}, 0),
+        ({"rows_known": False}, 0),
+        ({"before": (MapBatches(lambda batch: batch),)}, 0),
+    ],
+)
+def test_none_is_spare_where_windows_may_grow_or_are_counted_first(options: Any, spare: int) -> None:
+    program = make_program([BLOCK] * 8, WindowCut(blocks_per_window=1), **options)
+    resources = replace(on_cluster(1), small_windows_bytes=200 * MIB)
+    assert budget_program(program, resources, 10).spare_windows == spare
+
+
 def test_kept_blocks_go_before_windows_that_nobody_asked_for() -> None:
     program = make_program([BLOCK] * 16, WindowCut(blocks_per_window=1), options=Options(cache="memory"))
     plain = on_cluster(1, memory=100 * MIB)

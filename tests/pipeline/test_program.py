@@ -52,6 +52,7 @@ class StatedSource:
 
     stated: tuple[tuple[int, int], ...]
     rows_known: bool = True
+    bytes_exact: bool = True
     packs_to: int = 1
     decodes_columns: bool = False
 
@@ -63,7 +64,7 @@ class StatedSource:
     def blocks(self) -> BlockTable:
         rows, sizes = (np.array([block[i] for block in self.stated], np.int64) for i in (0, 1))
         packed = sizes // self.packs_to if self.packs_to > 1 else None
-        return BlockTable(rows, sizes, sizes, self.rows_known, bytes_exact=True, packed_bytes=packed)
+        return BlockTable(rows, sizes, sizes, self.rows_known, self.bytes_exact, packed_bytes=packed)
 
     @property
     def reader(self) -> Any:
@@ -92,9 +93,8 @@ class StatedSource:
 
 
 def make_program(stated: Sequence[tuple[int, int]], cut: WindowCut, **options: Any) -> Program:
-    told = {
-        name: options.pop(name) for name in ("rows_known", "packs_to", "decodes_columns") if name in options
-    }
+    names = ("rows_known", "bytes_exact", "packs_to", "decodes_columns")
+    told = {name: options.pop(name) for name in names if name in options}
     source = StatedSource(tuple(stated), **told)
     return Program(Job(source, cut, 2, **options), 2, False, (0, 1))
 

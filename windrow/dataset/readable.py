@@ -130,7 +130,7 @@ class Readable(Deliverable, Writable, Convertible):
             Windows prepared beyond the one that is consumed; 1 by default. Where these are smaller
             than the largest ones, parts of the windows behind them too, within the memory that as
             many of the largest would take; on Ray, of windows of which more take no more than
-            192 MiB, two more. 0: none.
+            192 MiB, two more where their sizes and rows are known before they are read. 0: none.
         on_error
             ``"raise"`` (the default): the first error ends the run. ``"skip"``: a block (one
             or more row groups of a file) that is damaged, and so cannot be decoded, is left

@@ -12,6 +12,7 @@ from windrow.core.source import DistantReader, decodes_columns
 from windrow.io.widths import fixed_bits
 from windrow.pipeline.cache.budget import RunBudget, share_memory
 from windrow.pipeline.executors.seam import Resources
+from windrow.pipeline.job import Job
 from windrow.pipeline.program import RUN_BYTES, TASK_BYTES, Program
 from windrow.shuffle.budget import MAX_SLICES, Budget, plan_budget
 
@@ -178,7 +179,7 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
         limit_bytes=max(0, limit_bytes),
         limit_covers_all=resources.limit_covers_all,
         # how far words can be packed is told by files, and may be wrong
-        exact=job.source.blocks.bytes_exact and not job.before and not program.packs,
+        exact=_is_exact(job) and not program.packs,
         size_within=lambda held_bytes: _size_within(program, int(held_bytes / resources.copies)),
         processes_bytes=resources.processes_bytes + len(program.members) * resources.shard_bytes,
         copies=resources.copies,
@@ -187,10 +188,18 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
     )
 
 
+def _is_exact(job: Job) -> bool:
+    return job.source.blocks.bytes_exact and not job.before
+
+
 def _most_windows(program: Program, resources: Resources, window_bytes: int) -> int:
-    """How many windows are held where they are small: as many as are asked for, and some to spare."""
+    """How many windows are held where they are small: as many as are asked for, and some to spare.
+
+    None are where they may turn out larger than is known, or are counted first: the next one would wait for
+    memory, or for its rows, until shards have told of what they have passed.
+    """
     asked = program.job.options.prefetch_windows
-    if not asked or not window_bytes:
+    if not asked or not window_bytes or not (_is_exact(program.job) and program.job.rows_known):
         return 0
     small = resources.small_windows_bytes // window_bytes
     return min(1 + asked + _SPARE_WINDOWS, small, _windows_of_run(program))
