@@ -99,9 +99,33 @@ def test_rows_that_were_consumed_are_counted_once() -> None:
         for _ in range(3):
             next(batches)
         batches.close()
-        assert (shard.stats().batches, shard.stats().rows) == (3, 21)
+        stats = shard.stats()
+        assert (stats.epochs, stats.batches, stats.rows) == (0, 3, 21)
         list(shard.iter_batches(7))
-        assert (shard.stats().batches, shard.stats().rows) == (3 + 12, 21 + 80)
+        stats = shard.stats()
+        assert (stats.epochs, stats.batches, stats.rows) == (1, 3 + 12, 21 + 80)
+
+
+def test_what_a_failure_kept_back_is_delivered_next() -> None:
+    fails = threading.Event()
+
+    def fail(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if fails.is_set():
+            raise ArithmeticError("not yet")
+        return batch
+
+    (shard,) = _open(after=(MapBatches(fail),))
+    with shard:
+        batches = shard.iter_batches(4)
+        delivered = [next(batches)]
+        fails.set()
+        with pytest.raises(TransformError):
+            # keeps what comes before the failure
+            delivered.extend(batches)
+        fails.clear()
+        assert repr(shard) == "Shard(0 of 1, at epoch 0)"
+        assert _x([*delivered, *shard.iter_batches(4)]) == ROWS
+        assert repr(shard) == "Shard(0 of 1, at epoch 1)"
 
 
 def test_a_dropped_iterator_has_left_its_epoch_at_once() -> None:
