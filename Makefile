@@ -65,7 +65,7 @@ tests: $(STAMP) ## the tests alone
 
 nightly: $(STAMP) ## long: the laws on many more examples, and what is marked nightly
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --no-build-isolation --editable '.[nightly]'
-	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly --numprocesses 2 --dist loadfile -m "not cluster"
+	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not cluster"
 	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly -m cluster
 	$(BIN)/python -m bench simulate --seeds 100000
 	$(BIN)/python -m bench chaos --minutes 10

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from windrow.pipeline.executors.resolve import ray_is_initialized
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 FLIGHTS = REPOSITORY.parent / "shared" / "data" / "flights-3m.parquet"
 STORE_BYTES = 300 * 2**20
@@ -33,6 +35,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture, mark in MARK_OF_FIXTURE.items():
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
+
+
+@pytest.fixture(autouse=True)
+def _auto_is_threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that asks for no Ray gets threads by default, also where another one has started Ray before it."""
+
+    def is_asked_for() -> bool:
+        return ray_is_initialized() and not MARK_OF_FIXTURE.keys().isdisjoint(request.fixturenames)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("windrow.pipeline.executors.resolve.ray_is_initialized", is_asked_for)
+        yield
 
 
 @pytest.fixture(scope="session")
