@@ -56,6 +56,8 @@ class Feed:
         self._leads_on = leads_on
         self.alive = True
         self._opened = self._asked = 0
+        self._closed = False
+        self._unanswered = 0
         self._ahead: Ahead | None = None
         self._fetching: Fetching | None = None
         self._void = self._waits = False
@@ -78,7 +80,7 @@ class Feed:
             done(facts)
             self._choose()
 
-        self._actor.call(self, "open_epoch", request, reply=opened)
+        self._question("open_epoch", request, reply=opened)
 
     def open_next(
         self, cursor: Cursor, batch_rows: int, *, drop_last: bool, done: Callable[[], None]
@@ -93,7 +95,7 @@ class Feed:
                 done()
 
         self._request = self._make_request(cursor, batch_rows, drop_last=drop_last, goes_on=True)
-        self._actor.call(self, "open_epoch", self._request, reply=opened)
+        self._question("open_epoch", self._request, reply=opened)
         self._ahead.open(cursor, leads_on=self._leads_on(cursor.epoch))
         self._choose()
 
@@ -160,7 +162,23 @@ class Feed:
     def close(self) -> None:
         """The shard reads no more."""
         self._stop_fetching()
+        self._closed = True
+        self._tell_closed()
+
+    def _tell_closed(self) -> None:
         self._actor.call(self, "close_shard", self._shard, self._token)
+
+    def _question(self, method: str, *args: Any, reply: Callable[[Any], None]) -> None:
+        """Ask what would open the shard again, if it were heard by another coordinator after the shard's end."""
+
+        def answered(answer: Any) -> None:
+            self._unanswered -= 1
+            reply(answer)
+            if self._closed and not self._unanswered:
+                self._tell_closed()
+
+        self._unanswered += 1
+        self._actor.call(self, method, *args, reply=answered)
 
     def die(self) -> None:
         """Its process ends without a word."""
@@ -230,7 +248,7 @@ class Feed:
 
         request = replace(self._request, cursor=self._ahead.cursor)
         question = (request, self._ahead.ask(key), key, step.attempt, step.have, step.lost)
-        self._actor.call(self, "poll", *question, reply=answered)
+        self._question("poll", *question, reply=answered)
 
     def _load(self, fetching: Fetching, key: Key, step: Load) -> None:
         if step.reply.outputs and self._world.happens(self._world.faults.unheard):

@@ -11,6 +11,7 @@ import pytest
 
 from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.executors.ray import fetcher as module
+from windrow.pipeline.executors.ray.asking import Questions
 from windrow.pipeline.executors.ray.fetcher import Fetcher
 from windrow.pipeline.executors.seam import EpochFacts
 from windrow.pipeline.held import WindowReply
@@ -59,7 +60,7 @@ def begin(monkeypatch: pytest.MonkeyPatch, *, spare: int, lacks: int) -> tuple[F
     monkeypatch.setattr(module, "tell", lambda method, *args: method.remote(*args))
     request = OpenRequest(0, "node", "token", 0, Cursor(), 4, False, False, 7)
     facts = EpochFacts(0, 0, WINDOWS, Deal(1, 4, False, False), 4, None, spare_windows=spare)
-    return Fetcher(coordinator, request, facts, leads_on=False), coordinator
+    return Fetcher(coordinator, request, facts, Questions(), leads_on=False), coordinator
 
 
 def wait_until(found: Callable[[], bool]) -> None:

@@ -12,9 +12,44 @@ from windrow.core.errors import StallError
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.waiting import Waiting
 
-__all__ = ["LOOK_SECONDS", "ask", "ask_until", "tell"]
+__all__ = ["LOOK_SECONDS", "Questions", "ask", "ask_until", "tell"]
 
 LOOK_SECONDS = 1.0
+
+
+class Questions:
+    """What one reader has asked the coordinator and has heard no answer to.
+
+    Ray has a coordinator that is restarted hear it once more, whoever waits for the answer yet.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._refs: list[Any] = []
+
+    def add(self, ref: Any) -> None:
+        """Something has been asked."""
+        with self._lock:
+            self._refs.append(ref)
+
+    def answered(self, ref: Any) -> None:
+        """Its answer has been heard."""
+        with self._lock:
+            self._refs = [other for other in self._refs if other != ref]
+
+    def await_answers(self, seconds: float) -> bool:
+        """Wait so long at most; returns whether nothing is left, as it is after ray.shutdown().
+
+        Answers that nobody has waited for are let go of, with what they hold.
+        """
+        with self._lock:
+            refs = list(self._refs)
+        if not refs or not ray.is_initialized():
+            return True
+        ready, left = ray.wait(refs, num_returns=len(refs), timeout=seconds)
+        with self._lock:
+            self._refs = [ref for ref in self._refs if ref not in ready]
+        return not left
 
 
 def tell(method: Any, *args: Any) -> Any:

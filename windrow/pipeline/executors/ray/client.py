@@ -7,6 +7,7 @@ import uuid
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from windrow.core.memory import BufferPool
 from windrow.io.lanes import call_ahead
 from windrow.pipeline.budgeting import RUNS_AHEAD
 from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.executors.ray.asking import ask, tell
+from windrow.pipeline.executors.ray.asking import LOOK_SECONDS, Questions, ask, tell
 from windrow.pipeline.executors.ray.fetcher import Fetcher
 from windrow.pipeline.executors.ray.nodes import this_node
 from windrow.pipeline.executors.seam import EpochFacts, Feed, Session, WindowData
@@ -29,6 +30,7 @@ from windrow.pipeline.program import RUN_BYTES, Program
 from windrow.pipeline.requests import OpenRequest
 from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.stats import RunStats
+from windrow.pipeline.waiting import Waiting
 
 __all__ = ["RaySession"]
 
@@ -87,6 +89,7 @@ class _RayFeed:
         self._token = uuid.uuid4().hex
         self._opened = 0
         self._closed = False
+        self._questions = Questions()
         self._pool = pool
         self._workers = WorkerPool(placers, f"windrow-place-{shard}")
         self._finalizer = weakref.finalize(self, in_background, self._workers.close)
@@ -101,9 +104,12 @@ class _RayFeed:
         """Begin an epoch, and begin to fetch its first window."""
         self._stop_fetching()
         request = self._request(cursor, batch_rows, drop_last=drop_last, goes_on=False)
-        facts: EpochFacts = ask(self._coordinator.open_epoch.remote(request), f"shard {self._shard}")
+        answer = self._coordinator.open_epoch.remote(request)
+        self._questions.add(answer)
+        facts: EpochFacts = ask(answer, f"shard {self._shard}")
+        self._questions.answered(answer)
         leads_on = self._leads_on(cursor.epoch)
-        self._fetcher = Fetcher(self._coordinator, request, facts, leads_on=leads_on)
+        self._fetcher = Fetcher(self._coordinator, request, facts, self._questions, leads_on=leads_on)
         if self._closed:
             # by another thread, which has found nothing to stop yet
             self._stop_fetching()
@@ -117,6 +123,7 @@ class _RayFeed:
             raise StallError(f"shard {self._shard} was closed while epoch {cursor.epoch} was being opened")
         request = self._request(cursor, batch_rows, drop_last=drop_last, goes_on=True)
         answer = self._coordinator.open_epoch.remote(request)
+        self._questions.add(answer)
         fetcher.go_on(request, leads_on=self._leads_on(cursor.epoch))
         who = f"shard {self._shard}"
         (opened,) = call_ahead([partial(ask, answer, who)], 1, f"windrow-open-{self._shard}")
@@ -200,9 +207,21 @@ class _RayFeed:
             fetcher.join()
         self._finalizer.detach()
         self._workers.close()
+        if closed is not None and not self._questions.await_answers(0.0):
+            again = partial(tell, self._coordinator.close_shard, self._shard, self._token)
+            with suppress(RuntimeError):  # no more threads may start: the process ends, and its questions with it
+                threading.Thread(target=_call_when_answered, args=(self._questions, again), daemon=True).start()
 
     def _stop_fetching(self) -> Fetcher | None:
         fetcher, self._fetcher = self._fetcher, None
         if fetcher is not None:
             fetcher.stop()
         return fetcher
+
+
+def _call_when_answered(questions: Questions, call: Callable[[], object]) -> None:
+    """Close a shard once more: a coordinator restarted since has heard its questions, and not that it is closed."""
+    for _ in range(int(Waiting().fail_seconds / LOOK_SECONDS)):
+        if questions.await_answers(LOOK_SECONDS):
+            call()
+            return

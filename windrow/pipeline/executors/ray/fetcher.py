@@ -11,7 +11,7 @@ from typing import Any
 
 import ray
 
-from windrow.pipeline.executors.ray.asking import LOOK_SECONDS, ask_until, tell
+from windrow.pipeline.executors.ray.asking import LOOK_SECONDS, Questions, ask_until, tell
 from windrow.pipeline.executors.seam import EpochFacts, WindowData
 from windrow.pipeline.fetching import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
 from windrow.pipeline.requests import OpenRequest
@@ -31,8 +31,17 @@ class Fetcher:
     transfers.
     """
 
-    def __init__(self, coordinator: Any, request: OpenRequest, facts: EpochFacts, *, leads_on: bool) -> None:
+    def __init__(
+        self,
+        coordinator: Any,
+        request: OpenRequest,
+        facts: EpochFacts,
+        questions: Questions,
+        *,
+        leads_on: bool,
+    ) -> None:
         self._coordinator = coordinator
+        self._questions = questions
         self._request = request
         self._stopped = threading.Event()
         self._changed = threading.Condition()
@@ -126,6 +135,8 @@ class Fetcher:
         """Wait for a window to fetch: the one that is asked for, else the next one ahead."""
         with self._changed:
             while not self._stopped.is_set():
+                # the answers to what was asked before all was let go, and their objects
+                self._questions.await_answers(0.0)
                 key = self._ahead.next()
                 if key is not None:
                     self._void.clear()
@@ -168,7 +179,11 @@ class Fetcher:
         with self._changed:
             request, place = replace(self._request, cursor=self._ahead.cursor), self._ahead.ask(key)
         ref = self._coordinator.poll.remote(request, place, key, attempt, have, lost)
-        return ask_until(ref, f"shard {request.shard}", self._void)
+        self._questions.add(ref)
+        answer = ask_until(ref, f"shard {request.shard}", self._void)
+        if not self._void.is_set():
+            self._questions.answered(ref)
+        return answer
 
     def _load(self, reply: Any, patience_seconds: float) -> Any:
         """Map the outputs of a reply into this process, without a copy; None when stopped first."""

@@ -1,0 +1,103 @@
+"""What a shard on Ray tells the coordinator when it closes, and once more after that."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from windrow.core.memory import BufferPool
+from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.executors.ray import asking, client, fetcher
+from windrow.pipeline.executors.seam import EpochFacts, Feed
+from windrow.shuffle.deal import Deal
+
+WAIT_SECONDS = 10.0
+FACTS = EpochFacts(0, 0, 3, Deal(1, 4, False, False), 4, None)
+
+
+class Coordinator:
+    """Hands out a name for each answer; `answered` holds those that have arrived."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answered: set[str] = set()
+        self.closed: list[tuple[Any, ...]] = []
+        self.polled = threading.Event()
+        self.open_epoch = SimpleNamespace(remote=lambda *_: self._ask("open"))
+        self.poll = SimpleNamespace(remote=lambda *_: self._ask("poll"))
+        self.reached = SimpleNamespace(remote=lambda *_: None)
+        self.close_shard = SimpleNamespace(remote=self._close)
+
+    def _close(self, shard: int, token: str) -> str:
+        self.closed.append((shard, token))
+        return "closed"
+
+    def _ask(self, kind: str) -> str:
+        self.asked.append(f"{kind} {len(self.asked)}")
+        if kind == "poll":
+            self.polled.set()
+        return self.asked[-1]
+
+    def wait(self, refs: Sequence[str], *, num_returns: int, timeout: float) -> tuple[list[str], list[str]]:
+        """What `ray.wait` does."""
+        assert num_returns == len(refs)
+        deadline = time.monotonic() + timeout
+        while not self.answered.issuperset(refs) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return [ref for ref in refs if ref in self.answered], [
+            ref for ref in refs if ref not in self.answered
+        ]
+
+
+def connect(monkeypatch: pytest.MonkeyPatch) -> tuple[Feed, Coordinator]:
+    """A shard that has opened its epoch and waits for the answer to its first question."""
+    coordinator = Coordinator()
+    ray = SimpleNamespace(is_initialized=lambda: True, wait=coordinator.wait)
+    monkeypatch.setattr(asking, "ray", ray)
+    coordinator.answered.add("open 0")
+    monkeypatch.setattr(client, "ask", lambda ref, who: FACTS)
+    monkeypatch.setattr(client, "this_node", lambda: "node")
+    monkeypatch.setattr(fetcher, "ask_until", lambda ref, who, stopped: stopped.wait(WAIT_SECONDS) and None)
+    pool = BufferPool(0)
+    feed = client._RayFeed(coordinator, 0, pool, 1, seed=7, has_files=False, leads_on=lambda _: False)
+    feed.open_epoch(Cursor(), 4, drop_last=False)
+    assert coordinator.polled.wait(WAIT_SECONDS)
+    return feed, coordinator
+
+
+def wait_until(found: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not found():
+        assert time.monotonic() < deadline, "it has not come to that in time"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("last", ["poll 1", "open 2"])
+def test_it_closes_again_once_all_that_it_asked_is_answered(
+    monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    """A coordinator that is restarted hears unanswered questions again, but not that the shard was closed."""
+    feed, coordinator = connect(monkeypatch)
+    feed.open_next(Cursor(epoch=1), 4, drop_last=False)
+    feed.close()
+    assert len(coordinator.closed) == 1
+    for question in sorted(["poll 1", "open 2"], key=last.__eq__):
+        time.sleep(0.05)
+        assert len(coordinator.closed) == 1, "a question is open yet"
+        coordinator.answered.add(question)
+    wait_until(lambda: len(coordinator.closed) == 2)
+    assert coordinator.closed[0] == coordinator.closed[1]
+
+
+def test_it_closes_once_where_no_question_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, coordinator = connect(monkeypatch)
+    coordinator.answered.add("poll 1")
+    threads = set(threading.enumerate())
+    feed.close()
+    assert len(coordinator.closed) == 1
+    assert set(threading.enumerate()) <= threads
