@@ -209,8 +209,12 @@ class _RayFeed:
         self._workers.close()
         if closed is not None and not self._questions.await_answers(0.0):
             again = partial(tell, self._coordinator.close_shard, self._shard, self._token)
-            with suppress(RuntimeError):  # no more threads may start: the process ends, and its questions with it
-                threading.Thread(target=_call_when_answered, args=(self._questions, again), daemon=True).start()
+            with suppress(
+                RuntimeError
+            ):  # no more threads may start: the process ends, and its questions with it
+                threading.Thread(
+                    target=_call_when_answered, args=(self._questions, again), daemon=True
+                ).start()
 
     def _stop_fetching(self) -> Fetcher | None:
         fetcher, self._fetcher = self._fetcher, None
