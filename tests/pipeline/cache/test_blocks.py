@@ -66,6 +66,15 @@ def test_not_even_empty_blocks_are_kept_where_nothing_is_to_be_kept() -> None:
     assert cache.reserve([0, 1]) == ()
 
 
+def test_not_even_an_empty_block_that_is_being_read_is_kept_once_all_is_cleared() -> None:
+    cache = make(10, 0, 10)
+    assert cache.reserve([0, 1]) == (0, 1)
+    cache.clear()
+    for block in (0, 1):
+        cache.keep(block, 0, "block")
+    assert cache.find([0, 1]) == {}
+
+
 @examples(50)
 @given(
     limit=st.integers(0, 60),

@@ -85,6 +85,7 @@ class BlockCache:
                 self._taken_bytes -= self._bytes.pop(block)
 
     def clear(self) -> None:
-        """Keep nothing any more."""
+        """Keep nothing any more, nor what is being read."""
         self.forget(list(self._handles))
-        self._limit_bytes = 0
+        self._reserved.clear()
+        self._taken_bytes = self._limit_bytes = 0
