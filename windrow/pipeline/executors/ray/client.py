@@ -209,12 +209,10 @@ class _RayFeed:
         self._workers.close()
         if closed is not None and not self._questions.await_answers(0.0):
             again = partial(tell, self._coordinator.close_shard, self._shard, self._token)
-            with suppress(
-                RuntimeError
-            ):  # no more threads may start: the process ends, and its questions with it
-                threading.Thread(
-                    target=_call_when_answered, args=(self._questions, again), daemon=True
-                ).start()
+            thread = threading.Thread(target=_call_when_answered, args=(self._questions, again), daemon=True)
+            # where no more threads may start, the process ends, and its questions with it
+            with suppress(RuntimeError):
+                thread.start()
 
     def _stop_fetching(self) -> Fetcher | None:
         fetcher, self._fetcher = self._fetcher, None
