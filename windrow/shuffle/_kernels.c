@@ -23,20 +23,16 @@ typedef struct {
 typedef int32_t LOOSE offset4;
 typedef int64_t LOOSE offset8;
 
-/* Four columns side by side. */
-typedef struct {
-    uint32_t a, b, c, d;
-} row4;
-typedef struct {
-    uint64_t a, b, c, d;
-} row8;
-
 /* --- packed words ----------------------------------------------------------------------- */
 
-/* With AVX2, where the machine has it, loops over values take a fraction of the time. */
+/* With AVX-512 or AVX2, where the machine has it, loops over values take a fraction of the time. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
 #if __has_attribute(target_clones)
+#if !defined(__clang__) && __GNUC__ >= 12
+#define VECTORS __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
+#else
 #define VECTORS __attribute__((target_clones("avx2", "default")))
+#endif
 #endif
 #endif
 #ifndef VECTORS
@@ -139,13 +135,19 @@ static const char *words_of(const column_of *column, int64_t width, int64_t firs
     return buffer;
 }
 
-/* --- moving rows ------------------------------------------------------------------------ */
+/* --- scattering ------------------------------------------------------------------------- */
 
-#define SCATTER(WORD)                                              \
-    do {                                                           \
-        const WORD *from = (const WORD *)source;                   \
-        WORD *to = (WORD *)out;                                    \
-        for (int64_t i = 0; i < count; i++) to[targets[i]] = from[i]; \
+/* A row is scattered to a line that the nearest cache does not hold: it is asked for so many rows before. */
+enum { AHEAD = 16 };
+
+#define SCATTER(WORD)                                                         \
+    do {                                                                      \
+        const WORD *from = (const WORD *)source;                              \
+        WORD *to = (WORD *)out;                                               \
+        for (int64_t i = 0; i < count; i++) {                                 \
+            if (i + AHEAD < count) __builtin_prefetch(to + targets[i + AHEAD], 1); \
+            to[targets[i]] = from[i];                                         \
+        }                                                                     \
     } while (0)
 
 /* Put row i of `source` at row targets[i] of `out`; rows have `width` bytes. */
@@ -161,44 +163,188 @@ static void scatter(int64_t width, int64_t count, const char *source, const uint
     }
 }
 
-/* Four columns of a width go side by side: a line of the cache then takes two or four of their values at once. */
-enum { ABREAST = 4 };
+/* --- joint words ------------------------------------------------------------------------ */
 
-#define SCATTER_ABREAST(WORD, ROW)                                                \
-    do {                                                                          \
-        const WORD *a = (const WORD *)sources[0], *b = (const WORD *)sources[1];  \
-        const WORD *c = (const WORD *)sources[2], *d = (const WORD *)sources[3];  \
-        ROW *to = (ROW *)out;                                                     \
-        for (int64_t i = 0; i < count; i++) to[targets[i]] = (ROW){a[i], b[i], c[i], d[i]}; \
+/* What a scatter costs is lines of the cache, not bytes. So columns are joined to words of 8 bytes, as many as
+ * fit in, and up to four such words go side by side: 8, 16 or 32 bytes for each row. */
+
+/* A column of a joint word: which, how many bits it lies above the lowest, its bytes there, and what it is more than. */
+typedef struct {
+    int64_t column, shift, bytes, base;
+} member;
+
+/* The members of word k are those from starts[k] to starts[k + 1]; so many words go side by side. */
+typedef struct {
+    int64_t words, abreast;
+    const int64_t *starts;
+    const member *members;
+} layout;
+
+enum { ABREAST = 4, LINE = 64 };
+
+/* The words of some rows, one after the other for each of the words that go side by side. */
+typedef uint64_t words_of_rows[ABREAST][AT_ONCE];
+
+#define JOIN(FROM, AS)                                                         \
+    do {                                                                       \
+        const FROM *from = (const FROM *)source;                               \
+        if (first)                                                             \
+            for (int64_t i = 0; i < count; i++) to[i] = (uint64_t)(AS) << shift; \
+        else                                                                   \
+            for (int64_t i = 0; i < count; i++) to[i] |= (uint64_t)(AS) << shift; \
     } while (0)
 
-static void scatter_abreast(int64_t width, int64_t count, const char *const *sources, const uint32_t *targets, char *out) {
-    if (width == 4)
-        SCATTER_ABREAST(loose4, row4);
-    else
-        SCATTER_ABREAST(loose8, row8);
+/* Put a column of fewer than 8 bytes, as it is packed where it comes from, into its words, which are blank where it
+ * is the `first`. */
+VECTORS static void join(int64_t bytes, const char *source, uint64_t more, uint64_t mask, int64_t shift, int first,
+                         int64_t count, uint64_t *restrict to) {
+    switch (more ? -bytes : bytes) {
+    case 1: JOIN(uint8_t, from[i]); break;
+    case 2: JOIN(loose2, from[i]); break;
+    case 4: JOIN(loose4, from[i]); break;
+    case -1: JOIN(uint8_t, (from[i] + more) & mask); break;
+    case -2: JOIN(loose2, (from[i] + more) & mask); break;
+    case -4: JOIN(loose4, (from[i] + more) & mask); break;
+    default: JOIN(char, ((void)from, more & mask));
+    }
 }
 
-#define PART(WORD, ROW)                                                           \
-    do {                                                                          \
-        WORD *a = (WORD *)outs[0], *b = (WORD *)outs[1], *c = (WORD *)outs[2], *d = (WORD *)outs[3]; \
-        const ROW *from = (const ROW *)source;                                    \
-        for (int64_t i = 0; i < count; i++) {                                     \
-            ROW values = from[i];                                                 \
-            a[i] = values.a;                                                      \
-            b[i] = values.b;                                                      \
-            c[i] = values.c;                                                      \
-            d[i] = values.d;                                                      \
-        }                                                                         \
+/* The same of words in their own width, which are to be `less` than they are; 1 where one needs more bytes. */
+#define JOIN_LESS(FROM)                                                        \
+    do {                                                                       \
+        FROM all = 0;                                                          \
+        JOIN(FROM, (all |= (FROM)(from[i] - (FROM)less), (FROM)(from[i] - (FROM)less))); \
+        return (all & ~mask) != 0;                                             \
     } while (0)
 
-/* Give four columns that lie side by side their values. */
-static void part(int64_t width, int64_t count, const char *source, char *const *outs) {
-    if (width == 4)
-        PART(loose4, row4);
-    else
-        PART(loose8, row8);
+VECTORS static int join_less(int64_t width, const char *source, uint64_t less, uint64_t mask, int64_t shift,
+                             int first, int64_t count, uint64_t *restrict to) {
+    switch (width) {
+    case 2: JOIN_LESS(loose2);
+    case 4: JOIN_LESS(loose4);
+    default: JOIN_LESS(loose8);
+    }
 }
+
+#define TAKE(FROM, TO)                                                         \
+    do {                                                                       \
+        TO *to = (TO *)out;                                                    \
+        for (int64_t i = 0; i < count; i++) to[i] = (TO)((FROM)(from[i] >> shift) + base); \
+    } while (0)
+
+/* Take a column of so many bytes out of its words again, to `width` bytes each. */
+VECTORS static void take(int64_t bytes, int64_t width, uint64_t base, int64_t shift, int64_t count,
+                         const uint64_t *restrict from, char *restrict out) {
+    switch (width * 8 + bytes) {
+    case 8 * 8 + 8: TAKE(uint64_t, loose8); break;
+    case 8 * 8 + 4: TAKE(uint32_t, loose8); break;
+    case 8 * 8 + 2: TAKE(uint16_t, loose8); break;
+    case 8 * 8 + 1: TAKE(uint8_t, loose8); break;
+    case 4 * 8 + 4: TAKE(uint32_t, loose4); break;
+    case 4 * 8 + 2: TAKE(uint16_t, loose4); break;
+    case 4 * 8 + 1: TAKE(uint8_t, loose4); break;
+    case 2 * 8 + 2: TAKE(uint16_t, loose2); break;
+    case 2 * 8 + 1: TAKE(uint8_t, loose2); break;
+    case 1 * 8 + 1: TAKE(uint8_t, uint8_t); break;
+    default: widen(width, 0, base, count, NULL, out);
+    }
+}
+
+/* Ask for memory that is read or written next. Columns are visited in turns of a few pages, which the processor
+ * does not foresee. */
+static void fetch(const char *at, int64_t bytes) {
+    for (int64_t k = 0; k < bytes; k += LINE) __builtin_prefetch(at + k);
+}
+
+typedef struct {
+    uint64_t a, b;
+} row2;
+typedef struct {
+    uint64_t a, b, c, d;
+} row4;
+
+/* How many words a row has that holds so many: 1, 2 or 4. */
+static int64_t row_words(int64_t words) { return words == 3 ? ABREAST : words; }
+
+/* Put the words of row i at row targets[i]. */
+static void scatter_joint(int64_t words, int64_t count, const char *const *each, const uint32_t *targets, char *out) {
+    const loose8 *a = (const loose8 *)each[0], *b = (const loose8 *)each[1];
+    const loose8 *c = (const loose8 *)each[2], *d = (const loose8 *)each[3];
+    row2 *two = (row2 *)out;
+    row4 *four = (row4 *)out;
+    switch (words) {
+    case 1: scatter(sizeof *a, count, each[0], targets, out); break;
+    case 2:
+        for (int64_t i = 0; i < count; i++) {
+            if (i + AHEAD < count) __builtin_prefetch(two + targets[i + AHEAD], 1);
+            two[targets[i]] = (row2){a[i], b[i]};
+        }
+        break;
+    default:
+        for (int64_t i = 0; i < count; i++) {
+            if (i + AHEAD < count) __builtin_prefetch(four + targets[i + AHEAD], 1);
+            four[targets[i]] = (row4){a[i], b[i], c[i], d[i]};
+        }
+    }
+}
+
+/* Lay the words of rows one after the other again. */
+static void part(int64_t words, int64_t count, const char *rows, uint64_t *const *to) {
+    const row2 *two = (const row2 *)rows;
+    const row4 *four = (const row4 *)rows;
+    uint64_t *restrict a = to[0], *restrict b = to[1], *restrict c = to[2], *restrict d = to[3];
+    switch (words) {
+    case 1: memcpy(a, rows, count * sizeof *a); break;
+    case 2:
+        for (int64_t i = 0; i < count; i++) {
+            a[i] = two[i].a;
+            b[i] = two[i].b;
+        }
+        break;
+    default:
+        for (int64_t i = 0; i < count; i++) {
+            row4 row = four[i];
+            a[i] = row.a;
+            b[i] = row.b;
+            c[i] = row.c;
+            d[i] = row.d;
+        }
+    }
+}
+
+static uint64_t mask_of(const member *column) {
+    return column->bytes == 8 ? ~(uint64_t)0 : ((uint64_t)1 << 8 * column->bytes) - 1;
+}
+
+/* Bytes of a row that holds the words from `word` on. */
+static int64_t words_there(const layout *how, int64_t word) {
+    return how->words - word < how->abreast ? how->words - word : how->abreast;
+}
+
+/* Take so many rows apart: column k of them goes to outs[k * stride] + done rows, in words of `width` bytes, or,
+ * where that is 0, as they are packed, without what they are more than. */
+static void take_rows(const layout *how, int64_t word, int64_t count, const char *rows, int64_t width, int64_t done,
+                      const int64_t *outs, int64_t stride) {
+    words_of_rows buffers;
+    uint64_t *to[ABREAST];
+    const int64_t there = words_there(how, word), stop = how->starts[word + there];
+    for (int k = 0; k < ABREAST; k++) to[k] = buffers[k];
+    part(row_words(there), count, rows, to);
+    for (int64_t k = 0; k < there; k++)
+        for (int64_t m = how->starts[word + k]; m < how->starts[word + k + 1]; m++) {
+            const member *own = how->members + m;
+            const int64_t bytes = width ? width : own->bytes;
+            if (m + 1 < stop) {
+                const int64_t next = width ? width : own[1].bytes;
+                fetch((const char *)(intptr_t)outs[own[1].column * stride] + done * next, count * next);
+            }
+            if (bytes)
+                take(own->bytes, bytes, width ? (uint64_t)own->base : 0, own->shift, count, buffers[k],
+                     (char *)(intptr_t)outs[own->column * stride] + done * bytes);
+        }
+}
+
+/* --- grouping --------------------------------------------------------------------------- */
 
 #define COUNT(WORD)                                                              \
     for (int64_t i = 0; i < count; i++) {                                        \
@@ -240,22 +386,27 @@ EXPORT int64_t windrow_copy_out(int64_t width, int64_t bytes, int64_t base, cons
     return 0;
 }
 
-/* Part four columns that lie side by side, and write each with as many bytes as it travels in; returns
- * which of them needs more, or -1. */
-static int part_packed(int64_t width, int64_t count, const char *source, const int64_t *packing, char *const *outs) {
-    char buffers[ABREAST][AT_ONCE * sizeof(uint64_t)], *to[ABREAST];
-    for (int64_t first = 0; first < count; first += AT_ONCE) {
-        const int64_t some = count - first < AT_ONCE ? count - first : AT_ONCE;
-        for (int k = 0; k < ABREAST; k++)
-            to[k] = packing[2 * k] == width ? outs[k] + first * width : buffers[k];
-        part(width, some, source + first * ABREAST * width, to);
-        for (int k = 0; k < ABREAST; k++) {
-            const int64_t bytes = packing[2 * k];
-            if (bytes != width &&
-                narrow(width, bytes, (uint64_t)packing[2 * k + 1], some, buffers[k], outs[k] + first * bytes))
-                return k;
+/* Join some rows of the words from `word` on, and say where each word's lie; returns a column that does not fit, or -1. */
+static int64_t join_own(const layout *how, int64_t word, int64_t width, int64_t done, int64_t count,
+                        const int64_t *sources, words_of_rows buffers, const char **each) {
+    const int64_t there = words_there(how, word), stop = how->starts[word + there];
+    for (int64_t k = 0; k < there; k++) {
+        const int64_t begin = how->starts[word + k];
+        each[k] = (const char *)buffers[k];
+        for (int64_t m = begin; m < how->starts[word + k + 1]; m++) {
+            const member *own = how->members + m;
+            const char *from = (const char *)(intptr_t)sources[own->column] + done * width;
+            if (m + 1 < stop)
+                fetch((const char *)(intptr_t)sources[own[1].column] + done * width, count * width);
+            if (own->bytes == 8)
+                each[k] = from;
+            else if (own->bytes == width)
+                join(width, from, 0, 0, own->shift, m == begin, count, buffers[k]);
+            else if (join_less(width, from, (uint64_t)own->base, mask_of(own), own->shift, m == begin, count, buffers[k]))
+                return own->column;
         }
     }
+    for (int64_t k = there; k < ABREAST; k++) each[k] = each[0];
     return -1;
 }
 
@@ -263,26 +414,33 @@ static int part_packed(int64_t width, int64_t count, const char *source, const i
  *
  * `packing` has the bytes that each column's words travel in, and what they are more than; outs has
  * the pieces' addresses, those of the first column first. Rows go by way of `scratch`, which stays in
- * the cache: each of the pieces' pages is then written once, in order. With `abreast` it has room for
- * four columns, of 4 or 8 bytes. Returns a column whose words need more bytes, or -1.
+ * the cache: each of the pieces' pages is then written once, in order. Columns go in so many joint
+ * `words`, or, where there are none, by themselves. Returns a column whose words need more bytes, or -1.
  */
 EXPORT int64_t windrow_group_columns(int64_t columns, int64_t width, int64_t count, const int64_t *sources,
-                                  const int64_t *packing, const uint32_t *targets, char *scratch, int64_t abreast,
-                                  int64_t pieces, const int64_t *rows, const int64_t *outs) {
-    int64_t column = 0;
-    for (; abreast && column + ABREAST <= columns; column += ABREAST) {
-        const char *from = scratch, *each[ABREAST];
-        for (int k = 0; k < ABREAST; k++) each[k] = (const char *)(intptr_t)sources[column + k];
-        scatter_abreast(width, count, each, targets, scratch);
-        for (int64_t piece = 0; piece < pieces; piece++) {
-            char *to[ABREAST];
-            for (int k = 0; k < ABREAST; k++) to[k] = (char *)(intptr_t)outs[(column + k) * pieces + piece];
-            const int misfit = part_packed(width, rows[piece], from, packing + 2 * column, to);
-            if (misfit >= 0) return column + misfit;
-            from += ABREAST * width * rows[piece];
+                                     const int64_t *packing, const uint32_t *targets, char *scratch, int64_t words,
+                                     int64_t abreast, const int64_t *starts, const member *members, int64_t pieces,
+                                     const int64_t *rows, const int64_t *outs) {
+    const layout how = {words, abreast, starts, members};
+    words_of_rows buffers;
+    const char *each[ABREAST];
+    for (int64_t word = 0; word < words; word += abreast) {
+        const int64_t row = row_words(words_there(&how, word));
+        for (int64_t first = 0; first < count; first += AT_ONCE) {
+            const int64_t some = count - first < AT_ONCE ? count - first : AT_ONCE;
+            const int64_t misfit = join_own(&how, word, width, first, some, sources, buffers, each);
+            if (misfit >= 0) return misfit;
+            scatter_joint(row, some, each, targets + first, scratch);
         }
+        const char *from = scratch;
+        for (int64_t piece = 0; piece < pieces; piece++)
+            for (int64_t first = 0; first < rows[piece]; first += AT_ONCE) {
+                const int64_t some = rows[piece] - first < AT_ONCE ? rows[piece] - first : AT_ONCE;
+                take_rows(&how, word, some, from, 0, first, outs + piece, pieces);
+                from += some * row * sizeof(uint64_t);
+            }
     }
-    for (; column < columns; column++) {
+    for (int64_t column = 0; column < columns && !words; column++) {
         scatter(width, count, (const char *)(intptr_t)sources[column], targets, scratch);
         if (windrow_copy_out(width, packing[2 * column], packing[2 * column + 1], scratch, pieces, rows,
                              outs + column * pieces))
@@ -352,34 +510,61 @@ EXPORT int64_t windrow_check_places(int64_t parts, const int64_t *places, const 
     return named;
 }
 
-/* Put the rows of all parts in their places, column by column.
+/* Join some rows of a part's words from `word` on, and say where each word's lie. */
+static void join_packed(const layout *how, int64_t word, int64_t done, int64_t count, const column_of *sources,
+                        int64_t parts, words_of_rows buffers, const char **each) {
+    enum { BEFORE = 2 }; /* columns that are asked for before they are read */
+    const int64_t there = words_there(how, word), stop = how->starts[word + there];
+    for (int64_t k = 0; k < there; k++) {
+        const int64_t begin = how->starts[word + k];
+        each[k] = (const char *)buffers[k];
+        for (int64_t m = begin; m < how->starts[word + k + 1]; m++) {
+            const member *own = how->members + m;
+            const column_of *source = sources + own->column * parts;
+            const char *from = (const char *)(intptr_t)source->address + done * source->bytes;
+            if (m + BEFORE < stop) {
+                const column_of *next = sources + own[BEFORE].column * parts;
+                fetch((const char *)(intptr_t)next->address + done * next->bytes, count * next->bytes);
+            }
+            if (source->bytes == 8)
+                each[k] = from;
+            else
+                join(source->bytes, from, (uint64_t)(source->base - own->base), mask_of(own), own->shift, m == begin,
+                     count, buffers[k]);
+        }
+    }
+    for (int64_t k = there; k < ABREAST; k++) each[k] = each[0];
+}
+
+/* Put the rows of all parts in their places.
  *
  * `sources` has each column of each part, those of the first column first; the rows begin at
  * firsts[p] of part p. Rows are scattered into `scratch`, which stays in the cache, and copied out
- * in order: fresh lines are then written once. With `abreast` it has room for four columns, of 4 or
- * 8 bytes. Without `scratch`, for rows that are whole lines themselves, they go there at once.
+ * in order: fresh lines are then written once. Columns go in so many joint `words`, or, where there are
+ * none, by themselves. Without `scratch`, for rows that are whole lines themselves, they go there at once.
  */
 EXPORT void windrow_place(int64_t parts, const column_of *sources, const int64_t *firsts, const int64_t *places,
                           const int64_t *counts, int64_t columns, int64_t width, int64_t rows, char *scratch,
-                          int64_t abreast, const int64_t *outs) {
-    char buffers[ABREAST][AT_ONCE * sizeof(uint64_t)];
-    int64_t column = 0;
-    for (; abreast && column + ABREAST <= columns; column += ABREAST) {
-        const char *each[ABREAST];
-        char *to[ABREAST];
+                          int64_t words, int64_t abreast, const int64_t *starts, const member *members,
+                          const int64_t *outs) {
+    const layout how = {words, abreast, starts, members};
+    words_of_rows buffers;
+    const char *each[ABREAST];
+    for (int64_t word = 0; word < words; word += abreast) {
+        const int64_t row = row_words(words_there(&how, word));
         for (int64_t p = 0; p < parts; p++) {
             const uint32_t *at = (const uint32_t *)(intptr_t)places[p];
             for (int64_t first = 0; first < counts[p]; first += AT_ONCE) {
                 const int64_t some = counts[p] - first < AT_ONCE ? counts[p] - first : AT_ONCE;
-                for (int k = 0; k < ABREAST; k++)
-                    each[k] = words_of(sources + (column + k) * parts + p, width, firsts[p] + first, some, buffers[k]);
-                scatter_abreast(width, some, each, at + first, scratch);
+                join_packed(&how, word, firsts[p] + first, some, sources + p, parts, buffers, each);
+                scatter_joint(row, some, each, at + first, scratch);
             }
         }
-        for (int k = 0; k < ABREAST; k++) to[k] = (char *)(intptr_t)outs[column + k];
-        part(width, rows, scratch, to);
+        for (int64_t first = 0; first < rows; first += AT_ONCE)
+            take_rows(&how, word, rows - first < AT_ONCE ? rows - first : AT_ONCE,
+                      scratch + first * row * sizeof(uint64_t), width, first, outs, 1);
     }
-    for (; column < columns; column++) {
+    for (int64_t column = 0; column < columns && !words; column++) {
         char *out = (char *)(intptr_t)outs[column], *to = scratch ? scratch : out;
         for (int64_t p = 0; p < parts; p++) {
             const column_of *source = sources + column * parts + p;
@@ -387,7 +572,7 @@ EXPORT void windrow_place(int64_t parts, const column_of *sources, const int64_t
             const int64_t most = source->bytes == width ? counts[p] : AT_ONCE;
             for (int64_t first = 0; first < counts[p]; first += most) {
                 const int64_t some = counts[p] - first < most ? counts[p] - first : most;
-                scatter(width, some, words_of(source, width, firsts[p] + first, some, buffers[0]), at + first, to);
+                scatter(width, some, words_of(source, width, firsts[p] + first, some, (char *)buffers[0]), at + first, to);
             }
         }
         if (scratch) memcpy(out, scratch, width * rows);

@@ -19,6 +19,7 @@ from windrow.core.source import BlockPart, can_scatter, told_bounds
 from windrow.shuffle import kernels
 from windrow.shuffle.arenas import Arenas, PieceColumn
 from windrow.shuffle.columns import join, move_column
+from windrow.shuffle.joint import join_columns
 from windrow.shuffle.packing import find_ranges
 from windrow.shuffle.piece import Piece, other_columns, word_columns
 from windrow.shuffle.plain import (
@@ -292,15 +293,18 @@ class _Grouping:
         """
         if self.targets is not None and self.is_compiled:
             width, rows = outs[0].width, len(self.targets)
-            scratch = pool.take(kernels.scratch_bytes(width, rows, len(columns)))
+            packing = tuple(out.packing for out in outs)
+            joint = join_columns(packing, width, rows)
+            scratch = pool.take(kernels.scratch_bytes(width, rows, joint))
             return kernels.group_columns(
                 [np.ascontiguousarray(values) for values in columns],
                 width,
-                [out.packing for out in outs],
+                packing,
                 self.targets,
                 scratch,
                 np.array(self.piece_rows, np.int64),
                 np.stack([out.addresses for out in outs]),
+                joint,
             )
         for number, (values, out) in enumerate(zip(columns, outs, strict=True)):
             if self.targets is None or not _scatters(values):

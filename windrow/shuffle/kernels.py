@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.native import address_of, load_library
+from windrow.shuffle.joint import Joint
 
 __all__ = [
     "LIBRARY",
@@ -32,21 +33,19 @@ __all__ = [
 # Rows of one call are numbered with 32 bits.
 MOST_ROWS = 2**32 - 1
 
-# Columns that are moved side by side, their widths, and the memory that does not leave the cache.
-_ABREAST, _ABREAST_WIDTHS, _ABREAST_BYTES = 4, (4, 8), 4 * 2**20
-
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
+_JOINT = [_INT, _INT, _POINTER, _POINTER]
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_range": ([_INT, _INT, _POINTER, _POINTER], None),
     "windrow_copy_out": ([_INT, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER], _INT),
-    "windrow_group_columns": ([*[_INT] * 3, *[_POINTER] * 4, *[_INT] * 2, *[_POINTER] * 2], _INT),
+    "windrow_group_columns": ([*[_INT] * 3, *[_POINTER] * 4, *_JOINT, _INT, *[_POINTER] * 2], _INT),
     "windrow_group": ([_INT, _INT, _POINTER, _INT, _INT, *[_POINTER] * 3], None),
     "windrow_assign": (
         [_INT, _POINTER, *[_INT] * 5, _POINTER, *[_INT] * 2, _POINTER, _INT, *[_POINTER] * 3],
         _INT,
     ),
     "windrow_check_places": ([_INT, _POINTER, _POINTER, _INT, _POINTER], _INT),
-    "windrow_place": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _POINTER, _INT, _POINTER], None),
+    "windrow_place": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _POINTER, *_JOINT, _POINTER], None),
     "windrow_text_offsets": ([_INT, _INT, *[_POINTER] * 3, _INT, _INT, _POINTER], _INT),
     "windrow_text": ([_INT, _INT, *[_POINTER] * 4, _INT, _INT, _POINTER, _POINTER], None),
     "windrow_walk": ([_INT, _INT, _POINTER, _POINTER, ctypes.c_uint64, _INT, _INT, _POINTER], None),
@@ -54,11 +53,15 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
 LIBRARY: Any = load_library("windrow.shuffle._kernels", _FUNCTIONS)
 
 
-def scratch_bytes(width: int, rows: int, columns: int) -> int:
-    """The memory by way of which columns go: for four at once, where that stays in the cache."""
-    abreast = _ABREAST * width * rows
-    together = width in _ABREAST_WIDTHS and columns >= _ABREAST and abreast <= _ABREAST_BYTES
-    return abreast if together else width * rows
+def scratch_bytes(width: int, rows: int, joint: Joint | None) -> int:
+    """The memory by way of which columns go: joined to words as told, or each by itself."""
+    return rows * (width if joint is None else joint.row_bytes(rows))
+
+
+def _tell(joint: Joint | None, rows: int) -> tuple[int, int, int | None, int | None]:
+    if joint is None:
+        return 0, 0, None, None
+    return joint.words, joint.abreast(rows), address_of(joint.starts), address_of(joint.members)
 
 
 def find_range(words: NDArray[Any]) -> tuple[int, int]:
@@ -95,6 +98,7 @@ def group_columns(
     scratch: NDArray[np.uint8],
     rows: NDArray[np.int64],
     outs: NDArray[np.int64],
+    joint: Joint | None,
 ) -> int | None:
     """Put row i of each column at row ``targets[i]`` of its pieces laid end to end.
 
@@ -112,6 +116,8 @@ def group_columns(
         Of each piece.
     outs
         (columns, pieces) the addresses of the pieces.
+    joint
+        How columns of this packing are joined to words; None to move each by itself.
 
     Returns
     -------
@@ -128,7 +134,7 @@ def group_columns(
         address_of(packed),
         address_of(targets),
         address_of(scratch),
-        scratch.nbytes > width * len(targets),
+        *_tell(joint, len(targets)),
         len(rows),
         address_of(rows),
         address_of(outs),
@@ -231,8 +237,9 @@ def place(
     counts: NDArray[np.int64],
     scratch: NDArray[np.uint8] | None,
     outs: Sequence[NDArray[Any]],
+    joint: Joint | None,
 ) -> None:
-    """Put the rows of all parts in their places, column by column.
+    """Put the rows of all parts in their places.
 
     Parameters
     ----------
@@ -247,6 +254,9 @@ def place(
         Memory as `scratch_bytes` says; None to write each row where it goes at once.
     outs
         Where each column goes.
+    joint
+        How columns are joined to words, whose bytes hold what every part has of them; None to move
+        each by itself.
     """
     rows = len(outs[0])
     addresses = np.array([address_of(out) for out in outs], np.int64)
@@ -260,7 +270,7 @@ def place(
         outs[0].nbytes // max(1, rows),
         rows,
         None if scratch is None else address_of(scratch),
-        scratch is not None and scratch.nbytes > outs[0].nbytes,
+        *_tell(joint, rows),
         address_of(addresses),
     )
 

@@ -15,6 +15,7 @@ from windrow.core.memory import BufferPool
 from windrow.core.native import address_of
 from windrow.shuffle import kernels
 from windrow.shuffle.columns import join, move_column
+from windrow.shuffle.joint import Joint, join_columns, join_packings
 from windrow.shuffle.piece import Piece, columns_by_width, other_columns, word_columns
 from windrow.shuffle.plain import (
     PlainRows,
@@ -59,12 +60,13 @@ class Pieces(tuple[Piece, ...]):
         schema = self[0].schema
         at = {number: place for place, number in enumerate(word_columns(schema))}
         each = np.stack([piece.sources for piece in self], axis=1)
-        return [
-            _Stack(
-                numbers, [at[number] for number in numbers], width, each[[at[number] for number in numbers]]
-            )
-            for width, numbers in columns_by_width(schema).items()
-        ]
+        stacks = []
+        for width, numbers in columns_by_width(schema).items():
+            places = [at[number] for number in numbers]
+            sources = each[places]
+            packing = join_packings(sources[:, :, 1], sources[:, :, 2], width)
+            stacks.append(_Stack(numbers, places, width, sources, tuple(packing)))
+        return stacks
 
     @cached_property
     def others(self) -> list[int]:
@@ -90,12 +92,15 @@ class _Stack(NamedTuple):
         Bytes a row of each.
     sources
         (columns, pieces, 3) where each lies, as `Piece.sources` has it.
+    packing
+        Of each, such that the words of every piece fit in.
     """
 
     columns: list[int]
     at: list[int]
     width: int
     sources: NDArray[np.int64]
+    packing: tuple[tuple[int, int], ...]
 
 
 def place_rows(
@@ -209,23 +214,16 @@ class _Placing:
                 np.concatenate(parts, out=together)
                 np.take(together, self.sources, axis=0, out=out, mode="clip")
         else:
-            self._place(stack.sources, self._starts, self._addresses, self._counts, outs, stack.width, pool)
+            joint = join_columns(stack.packing, stack.width, self._row_count)
+            scratch = self._take_scratch(stack.width, joint, pool)
+            kernels.place(stack.sources, self._starts, self._addresses, self._counts, scratch, outs, joint)
         return outs
 
-    def _place(
-        self,
-        sources: NDArray[np.int64],
-        firsts: NDArray[np.int64],
-        places: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        outs: list[PlainRows],
-        width: int,
-        pool: BufferPool,
-    ) -> None:
-        """Let the kernel place the columns of a width, part by part."""
-        scratch_bytes = kernels.scratch_bytes(width, self._row_count, len(outs))
-        scratch = pool.take(scratch_bytes) if width < _LINE_BYTES else None
-        kernels.place(sources, firsts, places, counts, scratch, outs)
+    def _take_scratch(self, width: int, joint: Joint | None, pool: BufferPool) -> NDArray[np.uint8] | None:
+        """Memory by way of which columns go; rows that are whole lines need none."""
+        if width >= _LINE_BYTES:
+            return None
+        return pool.take(kernels.scratch_bytes(width, self._row_count, joint))
 
     def place_mask(self, number: int) -> NDArray[np.uint8]:
         """Where a stacked column has values (1) and nulls (0), in place order."""
@@ -259,7 +257,8 @@ class _Placing:
         addresses = [address_of(part) for part in parts]
         sources = np.array([[(address, width, 0) for address in addresses]], np.int64)
         firsts, places, counts = self._starts[held], self._addresses[held], self._counts[held]
-        self._place(sources, firsts, places, counts, [rows_view(memory, width)], width, pool)
+        scratch = self._take_scratch(width, None, pool)
+        kernels.place(sources, firsts, places, counts, scratch, [rows_view(memory, width)], None)
         return wrap_list_rows(memory, kind, self._row_count)
 
 
