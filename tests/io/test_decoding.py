@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def decode_group(
         return None
     out = np.full(chunk.width * len(targets), 0xAB, np.uint8)
     with pa.memory_map(str(path)) as file:
-        return out if decode(file, chunk, targets, out) else None
+        return out if decode(file, [[chunk]], targets, [out])[0] else None
 
 
 def words_of(column: pa.ChunkedArray) -> NDArray[np.uint8]:
@@ -170,7 +171,7 @@ def test_damaged_pages_end_nothing_but_the_attempt(tmp_path: Path, data: st.Data
     cut = Chunk(chunk.start, size_bytes, rows, 8, chunk.snappy, chunk.optional)
     guarded = np.full(8 * rows + 128, 0xAB, np.uint8)
     targets = rng.permutation(rows).astype(np.uint32)
-    decode(pa.BufferReader(bytes(stored)), cut, targets, guarded[64:-64])
+    decode(pa.BufferReader(bytes(stored)), [[cut]], targets, [guarded[64:-64]])
     assert (guarded[:64] == 0xAB).all()
     assert (guarded[-64:] == 0xAB).all()
 
@@ -188,6 +189,32 @@ def test_a_dot_in_a_name_is_no_path(tmp_path: Path) -> None:
     )
     pq.write_table(table, tmp_path / "x.parquet")
     assert StoredFooter(pq.read_metadata(tmp_path / "x.parquet")).chunk(0, "a.b", pa.int64()) is None
+
+
+@needs_library
+def test_a_column_that_is_declined_does_not_touch_the_others(tmp_path: Path) -> None:
+    """Columns of two row groups each, decoded at one call; one has no chunks, one is damaged, one cut off."""
+    rows, rng = 1_000, np.random.default_rng(5)
+    kinds = {"a": pa.int64(), "b": pa.int32(), "c": pa.int64(), "d": pa.float32(), "e": pa.float64()}
+    table = pa.table({name: draw_words(kind, rows, 200, rng) for name, kind in kinds.items()})
+    path = tmp_path / "x.parquet"
+    pq.write_table(table, path, row_group_size=600, compression=dict.fromkeys(kinds, "snappy"))
+    footer, stored = StoredFooter(pq.read_metadata(path)), bytearray(path.read_bytes())
+    chunks: dict[str, list[Chunk]] = {}
+    for name, kind in kinds.items():
+        found = [footer.chunk(group, name, kind) for group in range(2)]
+        chunks[name] = [chunk for chunk in found if chunk is not None]
+        assert len(chunks[name]) == 2
+    damaged, cut = chunks["c"][1], chunks["d"][0]
+    stored[damaged.start : damaged.start + 8] = b"\xff" * 8
+    chunks["d"][0] = replace(cut, start=len(stored) - 4)
+    chunks["b"] = []
+    targets = rng.permutation(rows).astype(np.uint32)
+    outs = [np.zeros(rows * kind.bit_width // 8, np.uint8) for kind in kinds.values()]
+    done = decode(pa.BufferReader(bytes(stored)), list(chunks.values()), targets, outs)
+    assert done == [True, False, False, False, True]
+    for name, out in zip("ae", (outs[0], outs[4]), strict=True):
+        assert np.array_equal(out.view(np.int64)[targets], words_of(table[name]).view(np.int64))
 
 
 @needs_library
@@ -216,7 +243,7 @@ def decode_pages(*pages: bytes, rows: int, snappy: bool = False) -> list[int] | 
     stored, guarded = b"".join(pages), np.full(rows + 8, -1, np.int64)
     targets = np.arange(rows + 8, dtype=np.uint32)[:rows]
     chunk = Chunk(0, len(stored), rows, 8, snappy, optional=False)
-    decoded = decode(pa.BufferReader(stored), chunk, targets, guarded[:rows].view(np.uint8))
+    (decoded,) = decode(pa.BufferReader(stored), [[chunk]], targets, [guarded[:rows].view(np.uint8)])
     assert (guarded[rows:] == -1).all()
     return guarded[:rows].tolist() if decoded else None
 

@@ -171,12 +171,14 @@ class ToldPart(LazyPart):
         self.looked_at.append(column)
         return self.told.get(column)
 
-    def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
-        if column not in self.scatters:
-            return False
-        values = self.table.column(column).to_numpy()
-        out.view(values.dtype)[targets] = values
-        return True
+    def scatter(
+        self, columns: Sequence[int], targets: NDArray[np.uint32], outs: Sequence[NDArray[np.uint8]]
+    ) -> Sequence[bool]:
+        for column, out in zip(columns, outs, strict=True):
+            if column in self.scatters:
+                values = self.table.column(column).to_numpy()
+                out.view(values.dtype)[targets] = values
+        return [column in self.scatters for column in columns]
 
     def scatter_text(self, *_: object) -> None:
         return None

@@ -169,14 +169,16 @@ class BlockPart(Protocol):
 class ScatteringPart(BlockPart, Protocol):
     """Rows of a block that can be decoded straight to where they go."""
 
-    def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
-        """Write the word of each row to word ``targets[row]`` of ``out``.
+    def scatter(
+        self, columns: Sequence[int], targets: NDArray[np.uint32], outs: Sequence[NDArray[np.uint8]]
+    ) -> Sequence[bool]:
+        """Write the word of each row of some columns to word ``targets[row]`` of the column's ``out``.
 
         Returns
         -------
-        bool
-            False where this column cannot be decoded so; it is asked for with `select`
-            then, and ``out`` may hold anything.
+        sequence of bool
+            Whether each was decoded so; another is asked for with `select` then, and its ``out`` may
+            hold anything.
         """
         ...
 

@@ -470,19 +470,27 @@ static int decode_pages(Column *column, const uint8_t *chunk, int64_t chunk_byte
     return failed;
 }
 
-/* Decode a chunk of `rows` values of 4 or 8 bytes.
+/* A chunk of values of 4 or 8 bytes: its pages, what the footer tells of it, where its rows begin among the
+ * targets, where its column goes, and, afterwards, whether it was decoded. */
+typedef struct {
+    int64_t address, bytes, snappy, optional, width, rows, first, out, decoded;
+} stored_chunk;
+
+/* Decode chunks, several at a call.
  *
- * Value i goes to row targets[i] of `out`, or to row i where targets is NULL. `scratch` takes
- * the dictionary and one page as they are unpacked; a chunk for which it is too small is
- * declined. Returns 0, or -1 when the chunk is declined; `out` may be half written then.
+ * Value i of a chunk goes to row targets[first + i] of its `out`. `scratch` takes the dictionary and one
+ * page as they are unpacked; a chunk for which it is too small is declined. What a chunk that is declined
+ * has for `out` may be half written then.
  */
-EXPORT int64_t windrow_decode(const uint8_t *chunk, int64_t chunk_bytes, int64_t snappy, int64_t optional,
-                              int64_t width, int64_t rows, const uint32_t *targets, uint8_t *out, uint8_t *scratch,
-                              int64_t scratch_bytes) {
-    Column column = {.width = width, .rows = rows, .snappy = (int)snappy, .optional = (int)optional,
-                     .targets = targets, .out = out, .free = scratch, .free_bytes = scratch_bytes};
-    if (width != 4 && width != 8) return DECLINED;
-    return decode_pages(&column, chunk, chunk_bytes) ? DECLINED : 0;
+EXPORT void windrow_decode(int64_t count, stored_chunk *chunks, const uint32_t *targets, uint8_t *scratch,
+                           int64_t scratch_bytes) {
+    for (stored_chunk *chunk = chunks; chunk < chunks + count; chunk++) {
+        Column column = {.width = chunk->width, .rows = chunk->rows, .snappy = (int)chunk->snappy,
+                         .optional = (int)chunk->optional, .targets = targets + chunk->first,
+                         .out = (uint8_t *)(intptr_t)chunk->out, .free = scratch, .free_bytes = scratch_bytes};
+        chunk->decoded = (chunk->width == 4 || chunk->width == 8) &&
+                         !decode_pages(&column, (const uint8_t *)(intptr_t)chunk->address, chunk->bytes);
+    }
 }
 
 /* Find the text of a chunk.

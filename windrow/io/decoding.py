@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
 
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
-    "windrow_decode": ([_POINTER, *[_INT] * 5, *[_POINTER] * 3, _INT], _INT),
+    "windrow_decode": ([_INT, *[_POINTER] * 3, _INT], None),
     "windrow_find_text": ([_POINTER, *[_INT] * 4, *[_POINTER] * 3, _INT, _POINTER, _INT, _INT], _INT),
     "windrow_measure_text": ([_POINTER, _POINTER, _INT, _INT, _POINTER], _INT),
     "windrow_gather_text": ([_POINTER, _POINTER, _INT, _POINTER, _INT], None),
@@ -257,31 +258,39 @@ class _Scratch(threading.local):
 _SCRATCH = _Scratch()
 
 
-def decode(file: pa.NativeFile, chunk: Chunk, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
-    """Decode a chunk; value i goes to word ``targets[i]`` of ``out``.
+def decode(
+    file: pa.NativeFile,
+    columns: Sequence[Sequence[Chunk]],
+    targets: NDArray[np.uint32],
+    outs: Sequence[NDArray[np.uint8]],
+) -> list[bool]:
+    """Decode columns; value i of one, counted through its chunks, goes to word ``targets[i]`` of its ``out``.
 
     Returns
     -------
-    bool
-        False when the chunk is declined; ``out`` may be half written then.
+    list of bool
+        False for each column without chunks, and those of which one is declined; its ``out`` may be half
+        written then.
     """
-    pages = _read_pages(file, chunk)
-    if pages is None:
-        return False
-    scratch = _SCRATCH.memory
-    declined = LIBRARY.windrow_decode(
-        pages.address,
-        pages.size,
-        chunk.snappy,
-        chunk.optional,
-        chunk.width,
-        chunk.rows,
-        address_of(targets),
-        address_of(out),
-        address_of(scratch),
-        len(scratch),
+    told, held = [], []
+    for chunks, out in zip(columns, outs, strict=True):
+        first, address = 0, address_of(out)
+        for chunk in chunks:
+            pages = _read_pages(file, chunk)
+            held.append(pages)
+            # without pages it is declined
+            where = (0, 0) if pages is None else (pages.address, pages.size)
+            how = (chunk.snappy, chunk.optional, chunk.width, chunk.rows)
+            told.append((*where, *how, first, address, False))
+            first += chunk.rows
+    if not told:
+        return [False] * len(columns)
+    jobs, scratch = np.array(told, np.int64), _SCRATCH.memory
+    LIBRARY.windrow_decode(
+        len(jobs), address_of(jobs), address_of(targets), address_of(scratch), len(scratch)
     )
-    return not declined
+    decoded = iter(jobs[:, -1].tolist())
+    return [bool(chunks) and all([*islice(decoded, len(chunks))]) for chunks in columns]
 
 
 def decode_text(

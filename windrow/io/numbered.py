@@ -132,10 +132,18 @@ class _NumberedPart:
             return told_bounds(self.part, column)
         return self.first, self.first + max(0, self.num_rows - 1)
 
-    def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
-        if column == len(self.schema) - 1 or not can_scatter(self.part):
-            return False
-        return self.part.scatter(column, targets, out)
+    def scatter(
+        self, columns: Sequence[int], targets: NDArray[np.uint32], outs: Sequence[NDArray[np.uint8]]
+    ) -> Sequence[bool]:
+        if not can_scatter(self.part):
+            return [False] * len(columns)
+        number = len(self.schema) - 1
+        if number not in columns:
+            return self.part.scatter(columns, targets, outs)
+        at = columns.index(number)
+        stored, rest = [*columns[:at], *columns[at + 1 :]], [*outs[:at], *outs[at + 1 :]]
+        done = self.part.scatter(stored, targets, rest)
+        return [*done[:at], False, *done[at:]]
 
     def scatter_text(
         self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool

@@ -225,15 +225,14 @@ class _StoredPart:
             table = _read_groups(self.stored, self.numbers, names)
             return conform(table, schema, self.reader.partitions, self.block.groups.path)
 
-    def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
-        chunks = self._find_chunks(column, len(targets))
-        end = 0
+    def scatter(
+        self, columns: Sequence[int], targets: NDArray[np.uint32], outs: Sequence[NDArray[np.uint8]]
+    ) -> Sequence[bool]:
+        chunks = [self._find_chunks(column, len(targets)) for column in columns]
+        if not any(chunks):
+            return [False] * len(columns)
         with self.block.mapped_errors():
-            for chunk in chunks:
-                start, end = end, end + chunk.rows
-                if not decoding.decode(self.block.file, chunk, targets[start:end], out):
-                    return False
-        return bool(chunks)
+            return decoding.decode(self.block.file, chunks, targets, outs)
 
     def bounds(self, column: int) -> tuple[int, int] | None:
         field = self.schema.field(column)

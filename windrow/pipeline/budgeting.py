@@ -15,6 +15,7 @@ from windrow.pipeline.executors.seam import Resources
 from windrow.pipeline.job import Job
 from windrow.pipeline.program import RUN_BYTES, TASK_BYTES, Program
 from windrow.shuffle.budget import MAX_SLICES, Budget, plan_budget
+from windrow.shuffle.group import DECODED_TOGETHER_BYTES
 
 __all__ = [
     "DESTINATION_BYTES",
@@ -39,8 +40,8 @@ _LEAST_TASK_BYTES = TASK_BYTES // 4
 
 # The decoder's scratch, and the numbers that are computed for each row of a part.
 _WORK_BYTES = 8 * 2**20
-# Of a block that is decoded column by column: one by Arrow, in two pieces and one, and where its rows are put in order.
-_COLUMNS_HELD = 3
+# Of a block that is decoded column by column, what Arrow holds of one, in two pieces and one.
+_COLUMNS_HELD = 2
 # One being consumed, one ready, one being placed, and one whose tensors are being let go.
 RUNS_AHEAD = 4
 # Tasks on a core whose blocks lie in a store: while one waits for it, another decodes.
@@ -262,7 +263,9 @@ def _columns_bytes(program: Program) -> int | None:
     known = [bits for bits in widths if bits is not None]
     if len(known) < len(widths):
         return None
-    return _COLUMNS_HELD * int(job.source.blocks.rows.max(initial=0)) * -(-max(known, default=0) // 8)
+    column = int(job.source.blocks.rows.max(initial=0)) * -(-max(known, default=0) // 8)
+    # and where its rows, or those of several, are put in order
+    return _COLUMNS_HELD * column + max(column, DECODED_TOGETHER_BYTES)
 
 
 def _kept_task_bytes(program: Program, resources: Resources) -> int:

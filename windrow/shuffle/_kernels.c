@@ -373,8 +373,8 @@ EXPORT void windrow_group(int64_t width, int64_t count, const void *runs, int64_
 }
 
 /* Give each piece its words, which lie end to end; returns 1 where one needs more bytes. */
-EXPORT int64_t windrow_copy_out(int64_t width, int64_t bytes, int64_t base, const char *words, int64_t pieces,
-                                const int64_t *rows, const int64_t *outs) {
+static int copy_out(int64_t width, int64_t bytes, int64_t base, const char *words, int64_t pieces, const int64_t *rows,
+                    const int64_t *outs) {
     for (int64_t piece = 0; piece < pieces; piece++) {
         char *out = (char *)(intptr_t)outs[piece];
         if (bytes == width)
@@ -384,6 +384,20 @@ EXPORT int64_t windrow_copy_out(int64_t width, int64_t bytes, int64_t base, cons
         words += width * rows[piece];
     }
     return 0;
+}
+
+/* A column whose rows are in order: its words, and how it is packed in its pieces, whose addresses are `outs`. */
+typedef struct {
+    int64_t words, width, bytes, base, outs;
+} ordered;
+
+/* Give each piece its words of some columns; returns a column whose words need more bytes, or -1. */
+EXPORT int64_t windrow_copy_out(int64_t columns, const ordered *each, int64_t pieces, const int64_t *rows) {
+    for (int64_t k = 0; k < columns; k++)
+        if (copy_out(each[k].width, each[k].bytes, each[k].base, (const char *)(intptr_t)each[k].words, pieces, rows,
+                     (const int64_t *)(intptr_t)each[k].outs))
+            return k;
+    return -1;
 }
 
 /* Join some rows of the words from `word` on, and say where each word's lie; returns a column that does not fit, or -1. */
@@ -442,8 +456,8 @@ EXPORT int64_t windrow_group_columns(int64_t columns, int64_t width, int64_t cou
     }
     for (int64_t column = 0; column < columns && !words; column++) {
         scatter(width, count, (const char *)(intptr_t)sources[column], targets, scratch);
-        if (windrow_copy_out(width, packing[2 * column], packing[2 * column + 1], scratch, pieces, rows,
-                             outs + column * pieces))
+        if (copy_out(width, packing[2 * column], packing[2 * column + 1], scratch, pieces, rows,
+                     outs + column * pieces))
             return column;
     }
     return -1;

@@ -31,15 +31,16 @@ from windrow.shuffle.plain import (
 )
 from windrow.shuffle.text import can_move_text, move_text
 
-__all__ = ["group_rows"]
+__all__ = ["DECODED_TOGETHER_BYTES", "group_rows"]
 
 # Scattering reads in order and writes one stream a run, which beats gathering for
 # words of this size and more; below it the 8-byte row numbers are most of the traffic.
 _SCATTER_WIDTHS = (8, 16)
 # about a millisecond's work, of C or of Python
-_TOGETHER_BYTES, _TOGETHER_COPIES = 4 << 20, 128
-# no part decodes wider words to where rows go
+_TOGETHER_BYTES, _TOGETHER_COPIES = 8 << 20, 128
+# no part decodes wider words to where rows go; so much of them lies there at a time
 _DECODED_BYTES = 8
+DECODED_TOGETHER_BYTES = 4 << 20
 
 RunIds = NDArray[np.uint16 | np.uint32]
 
@@ -151,8 +152,8 @@ class _MisfitError(Exception):
 class _Words:
     """Moves the columns of words.
 
-    What a part decodes is moved column by column, while it is in the cache. What lies in memory
-    is moved together, so that the interpreter's lock is given up once for many columns.
+    What a part decodes is moved while it is in the cache, and what lies in memory together, as many
+    columns at a time as make it worth while to give up the interpreter's lock.
     """
 
     def __init__(
@@ -165,43 +166,55 @@ class _Words:
     ) -> None:
         self._part, self._moving, self._arenas, self._pool, self._pause = part, moving, arenas, pool, pause
         self._decodes = can_scatter(part)
+        # columns that the part is asked to decode
+        self._stored: list[int] = []
+        self._stored_bytes = 0
         self._waiting: dict[int, list[int]] = {}
         self._widths = {number: column.width for number, column in arenas.columns.items()}
-        self._scratch: NDArray[np.uint8] | None = None
 
     def add(self, number: int) -> None:
-        """Move a column, now or with others of its width."""
-        if self._decodes:
-            self._pause()
-            if self._decode(number):
-                return
+        """Move a column, now or with others."""
         width = self._widths[number]
+        size_bytes = width * self._part.num_rows
+        if self._decodes and self._moving.is_compiled and width <= _DECODED_BYTES:
+            if self._stored_bytes + size_bytes > DECODED_TOGETHER_BYTES:
+                self._decode()
+            self._stored.append(number)
+            self._stored_bytes += size_bytes
+            return
         waiting = self._waiting.setdefault(width, [])
         waiting.append(number)
-        size_bytes = len(waiting) * self._part.num_rows * width
         copies = len(waiting) * len(self._arenas.rows)
-        if self._decodes or size_bytes >= _TOGETHER_BYTES or copies >= _TOGETHER_COPIES:
+        is_much = len(waiting) * size_bytes >= _TOGETHER_BYTES or copies >= _TOGETHER_COPIES
+        if self._decodes or is_much:
             self._move(self._waiting.pop(width))
 
-    def _decode(self, number: int) -> bool:
-        width = self._widths[number]
-        if width > _DECODED_BYTES:
-            return False
-        if self._scratch is None:
-            # once for all columns
-            widest = max(width for width in self._widths.values() if width <= _DECODED_BYTES)
-            self._scratch = self._pool.take(widest * self._part.num_rows)
-        words = self._moving.decode(self._part, number, width, self._scratch)
-        if words is None:
-            return False
-        column = self._arenas.columns[number]
-        if not kernels.copy_out(words, width, column.packing, self._arenas.rows, column.addresses):
-            raise _MisfitError(self._part.schema.field(number).name)
-        return True
+    def _decode(self) -> None:
+        """Move the columns that the part may decode; those that it cannot are asked for."""
+        numbers, self._stored, self._stored_bytes = self._stored, [], 0
+        if not numbers:
+            return
+        self._pause()
+        outs = [self._arenas.columns[number] for number in numbers]
+        found = self._moving.decode(self._part, numbers, [out.width for out in outs], self._pool)
+        decoded = [(words, out) for words, out in zip(found, outs, strict=True) if words is not None]
+        if decoded:
+            misfit = kernels.copy_out(
+                [words for words, _ in decoded],
+                [out.packing for _, out in decoded],
+                self._arenas.rows,
+                [out.addresses for _, out in decoded],
+            )
+            if misfit is not None:
+                number = next(k for k, out in zip(numbers, outs, strict=True) if out is decoded[misfit][1])
+                raise _MisfitError(self._part.schema.field(number).name)
+        del decoded
+        for number in [k for k, words in zip(numbers, found, strict=True) if words is None]:
+            self._move([number])
 
     def finish(self) -> None:
         """Move what has waited for others."""
-        self._scratch = None
+        self._decode()
         for numbers in self._waiting.values():
             self._move(numbers)
 
@@ -275,13 +288,16 @@ class _Grouping:
     # directly: scattering there and copying in order writes each of the piece's pages once.
 
     def decode(
-        self, part: BlockPart, column: int, width: int, scratch: NDArray[np.uint8]
-    ) -> PlainRows | None:
-        """Decode a column to scratch, each row in its place; None where the part cannot."""
-        if self.targets is None or not self.is_compiled or not can_scatter(part):
-            return None
-        rows = scratch[: width * len(self.targets)]
-        return rows_view(rows, width) if part.scatter(column, self.targets, rows) else None
+        self, part: BlockPart, numbers: Sequence[int], widths: Sequence[int], pool: BufferPool
+    ) -> list[PlainRows | None]:
+        """Decode columns to scratch, each row in its place; None for those that the part cannot."""
+        if self.targets is None or not can_scatter(part):
+            return [None] * len(numbers)
+        sizes = [width * len(self.targets) for width in widths]
+        scratch = np.split(pool.take(sum(sizes)), np.cumsum(sizes)[:-1])
+        done = part.scatter(numbers, self.targets, scratch)
+        told = zip(scratch, widths, done, strict=True)
+        return [rows_view(words, width) if is_done else None for words, width, is_done in told]
 
     def move(self, columns: Sequence[PlainRows], outs: Sequence[PieceColumn], pool: BufferPool) -> int | None:
         """Write columns of one width to the pieces, the faster way.

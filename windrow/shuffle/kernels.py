@@ -37,7 +37,7 @@ _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 _JOINT = [_INT, _INT, _POINTER, _POINTER]
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_range": ([_INT, _INT, _POINTER, _POINTER], None),
-    "windrow_copy_out": ([_INT, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER], _INT),
+    "windrow_copy_out": ([_INT, _POINTER, _INT, _POINTER], _INT),
     "windrow_group_columns": ([*[_INT] * 3, *[_POINTER] * 4, *_JOINT, _INT, *[_POINTER] * 2], _INT),
     "windrow_group": ([_INT, _INT, _POINTER, _INT, _INT, *[_POINTER] * 3], None),
     "windrow_assign": (
@@ -72,22 +72,24 @@ def find_range(words: NDArray[Any]) -> tuple[int, int]:
 
 
 def copy_out(
-    words: NDArray[Any],
-    width: int,
-    packing: tuple[int, int],
+    columns: Sequence[NDArray[Any]],
+    packing: Sequence[tuple[int, int]],
     rows: NDArray[np.int64],
-    outs: NDArray[np.int64],
-) -> bool:
-    """Give each piece its words, which lie end to end; parameters as of `group_columns`.
+    outs: Sequence[NDArray[np.int64]],
+) -> int | None:
+    """Give each piece its words of columns whose rows lie in order; parameters as of `group_columns`.
 
     Returns
     -------
-    bool
-        False where a word needs more bytes; the pieces may be half written then.
+    int or None
+        Which column needs more bytes than its packing has; the pieces may be half written then.
     """
-    return not LIBRARY.windrow_copy_out(
-        width, *packing, address_of(words), len(rows), address_of(rows), address_of(outs)
+    told = zip(columns, packing, outs, strict=True)
+    each = np.array(
+        [(address_of(words), words.itemsize, *how, address_of(out)) for words, how, out in told], np.int64
     )
+    misfit: int = LIBRARY.windrow_copy_out(len(columns), address_of(each), len(rows), address_of(rows))
+    return None if misfit < 0 else misfit
 
 
 def group_columns(

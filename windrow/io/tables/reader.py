@@ -159,8 +159,10 @@ class _RenamedPart:
     def bounds(self, column: int) -> tuple[int, int] | None:
         return told_bounds(self.part, column)
 
-    def scatter(self, column: int, targets: NDArray[np.uint32], out: NDArray[np.uint8]) -> bool:
-        return can_scatter(self.part) and self.part.scatter(column, targets, out)
+    def scatter(
+        self, columns: Sequence[int], targets: NDArray[np.uint32], outs: Sequence[NDArray[np.uint8]]
+    ) -> Sequence[bool]:
+        return self.part.scatter(columns, targets, outs) if can_scatter(self.part) else [False] * len(columns)
 
     def scatter_text(
         self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
