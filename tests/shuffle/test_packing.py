@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from tests.pipeline.cache.test_recording import LazyPart
 from tests.shuffle.test_kernels import GuardedPool, needs_library, without_library
 from windrow.core.memory import BufferPool
+from windrow.core.native import address_of
 from windrow.core.packing import Packing, packs
 from windrow.core.source import BlockPart
 from windrow.shuffle import kernels
 from windrow.shuffle.group import group_rows
+from windrow.shuffle.joint import join_columns
 from windrow.shuffle.piece import Piece
 from windrow.shuffle.place import Pieces, place_rows
 from windrow.shuffle.plain import word_bytes
@@ -239,3 +241,69 @@ def test_pieces_are_the_same_with_numpy(rows: int, columns: int, runs: int, seed
             assert np.array_equal(one.packing, other.packing)
             assert one.words.nbytes == other.words.nbytes
             assert one.rows.equals(other.rows)
+
+
+@dataclass
+class WatchedPart(ToldPart):
+    """Notes where columns are decoded to, and what the pool lends while others are asked for."""
+
+    pool: BufferPool = field(default_factory=lambda: BufferPool(0))
+    places: list[int] = field(default_factory=list)
+    lent: list[int] = field(default_factory=list)
+
+    def scatter(
+        self, columns: Sequence[int], targets: NDArray[np.uint32], outs: Sequence[NDArray[np.uint8]]
+    ) -> Sequence[bool]:
+        self.places += [address_of(out) for out in outs]
+        return super().scatter(columns, targets, outs)
+
+    def select(self, columns: list[int]) -> pa.Table:
+        self.lent.append(self.pool.in_use_bytes)
+        return super().select(columns)
+
+
+@needs_library
+def test_columns_decoded_together_lie_where_words_can_be_written() -> None:
+    rows, pool = 1_001, BufferPool(0)
+    kinds = [pa.int32(), pa.int64(), pa.int16(), pa.int64()]
+    table = pa.table({f"c{i}": pa.array(range(rows), kind) for i, kind in enumerate(kinds)})
+    part = WatchedPart(table, scatters=range(4), pool=pool)
+    (piece,) = group(part, np.arange(rows, dtype=np.uint32), pool)
+    assert piece.rows.equals(table.to_batches()[0])
+    assert len(part.places) == 4
+    assert not any(place % 8 for place in part.places)
+
+
+@needs_library
+def test_what_was_decoded_is_let_go_before_other_columns_are_asked_for() -> None:
+    rows, pool = 50_000, BufferPool(0)
+    table = pa.table({f"c{i}": np.arange(rows) for i in range(5)})
+    part = WatchedPart(table, scatters=range(4), pool=pool)
+    pieces = group(part, np.arange(rows, dtype=np.uint32), pool)
+    assert pieces[0].rows.equals(table.to_batches()[0])
+    # of the last column alone; its pieces are lent, and no scratch
+    assert part.lent == [pool.in_use_bytes]
+
+
+@needs_library
+@pytest.mark.parametrize("bad", [None, 0, 3, 5])
+def test_the_column_that_does_not_fit_is_told(bad: int | None) -> None:
+    rows, rng = 700, np.random.default_rng(1)
+    columns = [rng.integers(0, 200, rows).astype(np.int64) + 7 for _ in range(6)]
+    if bad is not None:
+        columns[bad][rows - 1] = 6
+    packing = tuple((1, 7) for _ in columns)
+    outs = [np.zeros(rows, np.uint8) for _ in columns]
+    joint = join_columns(packing, 8, rows)
+    assert joint is not None
+    misfit = kernels.group_columns(
+        columns,
+        8,
+        packing,
+        rng.permutation(rows).astype(np.uint32),
+        np.empty(kernels.scratch_bytes(8, rows, joint), np.uint8),
+        np.array([rows]),
+        np.array([[address_of(out)] for out in outs]),
+        joint,
+    )
+    assert misfit == bad

@@ -482,8 +482,8 @@ typedef struct {
  * page as they are unpacked; a chunk for which it is too small is declined. What a chunk that is declined
  * has for `out` may be half written then.
  */
-EXPORT void windrow_decode(int64_t count, stored_chunk *chunks, const uint32_t *targets, uint8_t *scratch,
-                           int64_t scratch_bytes) {
+EXPORT void windrow_decode_chunks(int64_t count, stored_chunk *chunks, const uint32_t *targets, uint8_t *scratch,
+                                  int64_t scratch_bytes) {
     for (stored_chunk *chunk = chunks; chunk < chunks + count; chunk++) {
         Column column = {.width = chunk->width, .rows = chunk->rows, .snappy = (int)chunk->snappy,
                          .optional = (int)chunk->optional, .targets = targets + chunk->first,

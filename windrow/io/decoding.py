@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
 
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
-    "windrow_decode": ([_INT, *[_POINTER] * 3, _INT], None),
+    "windrow_decode_chunks": ([_INT, *[_POINTER] * 3, _INT], None),
     "windrow_find_text": ([_POINTER, *[_INT] * 4, *[_POINTER] * 3, _INT, _POINTER, _INT, _INT], _INT),
     "windrow_measure_text": ([_POINTER, _POINTER, _INT, _INT, _POINTER], _INT),
     "windrow_gather_text": ([_POINTER, _POINTER, _INT, _POINTER, _INT], None),
@@ -272,25 +272,22 @@ def decode(
         False for each column without chunks, and those of which one is declined; its ``out`` may be half
         written then.
     """
-    told, held = [], []
+    told, pages, stops = [], [], [0]
     for chunks, out in zip(columns, outs, strict=True):
         first, address = 0, address_of(out)
         for chunk in chunks:
-            pages = _read_pages(file, chunk)
-            held.append(pages)
-            # without pages it is declined
-            where = (0, 0) if pages is None else (pages.address, pages.size)
+            # kept until all is decoded, since what is told are addresses; without pages it is declined
+            pages.append(_read_pages(file, chunk))
+            where = (0, 0) if pages[-1] is None else (pages[-1].address, pages[-1].size)
             how = (chunk.snappy, chunk.optional, chunk.width, chunk.rows)
             told.append((*where, *how, first, address, False))
             first += chunk.rows
-    if not told:
-        return [False] * len(columns)
-    jobs, scratch = np.array(told, np.int64), _SCRATCH.memory
-    LIBRARY.windrow_decode(
+        stops.append(len(told))
+    jobs, scratch = np.array(told, np.int64).reshape(len(told), -1), _SCRATCH.memory
+    LIBRARY.windrow_decode_chunks(
         len(jobs), address_of(jobs), address_of(targets), address_of(scratch), len(scratch)
     )
-    decoded = iter(jobs[:, -1].tolist())
-    return [bool(chunks) and all([*islice(decoded, len(chunks))]) for chunks in columns]
+    return [start < stop and bool(jobs[start:stop, -1].all()) for start, stop in pairwise(stops)]
 
 
 def decode_text(

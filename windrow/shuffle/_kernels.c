@@ -96,7 +96,8 @@ VECTORS static int narrow(int64_t width, int64_t bytes, uint64_t base, int64_t c
     case 4 * 8 + 1: NARROW(loose4, uint8_t);
     case 4 * 8: SAME(loose4);
     case 2 * 8 + 1: NARROW(loose2, uint8_t);
-    default: SAME(loose2);
+    case 2 * 8: SAME(loose2);
+    default: SAME(uint8_t);
     }
 }
 
@@ -118,7 +119,8 @@ VECTORS static void widen(int64_t width, int64_t bytes, uint64_t base, int64_t c
     case 4 * 8 + 1: EACH(uint8_t, loose4, from[i] + base); break;
     case 4 * 8: EACH(char, loose4, ((void)from, base)); break;
     case 2 * 8 + 1: EACH(uint8_t, loose2, from[i] + base); break;
-    default: EACH(char, loose2, ((void)from, base));
+    case 2 * 8: EACH(char, loose2, ((void)from, base)); break;
+    default: EACH(char, uint8_t, ((void)from, base));
     }
 }
 
@@ -220,6 +222,7 @@ VECTORS static void join(int64_t bytes, const char *source, uint64_t more, uint6
 VECTORS static int join_less(int64_t width, const char *source, uint64_t less, uint64_t mask, int64_t shift,
                              int first, int64_t count, uint64_t *restrict to) {
     switch (width) {
+    case 1: JOIN_LESS(uint8_t);
     case 2: JOIN_LESS(loose2);
     case 4: JOIN_LESS(loose4);
     default: JOIN_LESS(loose8);
@@ -263,7 +266,7 @@ typedef struct {
     uint64_t a, b, c, d;
 } row4;
 
-/* How many words a row has that holds so many: 1, 2 or 4. */
+/* How many words a row has that holds so many: 1, 2 or 4, since three move no faster than four. */
 static int64_t row_words(int64_t words) { return words == 3 ? ABREAST : words; }
 
 /* Put the words of row i at row targets[i]. */
@@ -316,7 +319,7 @@ static uint64_t mask_of(const member *column) {
     return column->bytes == 8 ? ~(uint64_t)0 : ((uint64_t)1 << 8 * column->bytes) - 1;
 }
 
-/* Bytes of a row that holds the words from `word` on. */
+/* How many words go side by side from `word` on. */
 static int64_t words_there(const layout *how, int64_t word) {
     return how->words - word < how->abreast ? how->words - word : how->abreast;
 }
@@ -392,7 +395,7 @@ typedef struct {
 } ordered;
 
 /* Give each piece its words of some columns; returns a column whose words need more bytes, or -1. */
-EXPORT int64_t windrow_copy_out(int64_t columns, const ordered *each, int64_t pieces, const int64_t *rows) {
+EXPORT int64_t windrow_copy_columns(int64_t columns, const ordered *each, int64_t pieces, const int64_t *rows) {
     for (int64_t k = 0; k < columns; k++)
         if (copy_out(each[k].width, each[k].bytes, each[k].base, (const char *)(intptr_t)each[k].words, pieces, rows,
                      (const int64_t *)(intptr_t)each[k].outs))
@@ -416,7 +419,9 @@ static int64_t join_own(const layout *how, int64_t word, int64_t width, int64_t 
                 each[k] = from;
             else if (own->bytes == width)
                 join(width, from, 0, 0, own->shift, m == begin, count, buffers[k]);
-            else if (join_less(width, from, (uint64_t)own->base, mask_of(own), own->shift, m == begin, count, buffers[k]))
+            /* behind a whole word, one without bytes is only looked at */
+            else if (join_less(width, from, (uint64_t)own->base, mask_of(own), own->shift,
+                               m == begin || each[k] != (const char *)buffers[k], count, buffers[k]))
                 return own->column;
         }
     }
@@ -431,10 +436,10 @@ static int64_t join_own(const layout *how, int64_t word, int64_t width, int64_t 
  * the cache: each of the pieces' pages is then written once, in order. Columns go in so many joint
  * `words`, or, where there are none, by themselves. Returns a column whose words need more bytes, or -1.
  */
-EXPORT int64_t windrow_group_columns(int64_t columns, int64_t width, int64_t count, const int64_t *sources,
-                                     const int64_t *packing, const uint32_t *targets, char *scratch, int64_t words,
-                                     int64_t abreast, const int64_t *starts, const member *members, int64_t pieces,
-                                     const int64_t *rows, const int64_t *outs) {
+EXPORT int64_t windrow_group_joined(int64_t columns, int64_t width, int64_t count, const int64_t *sources,
+                                    const int64_t *packing, const uint32_t *targets, char *scratch, int64_t words,
+                                    int64_t abreast, const int64_t *starts, const member *members, int64_t pieces,
+                                    const int64_t *rows, const int64_t *outs) {
     const layout how = {words, abreast, starts, members};
     words_of_rows buffers;
     const char *each[ABREAST];
@@ -542,7 +547,7 @@ static void join_packed(const layout *how, int64_t word, int64_t done, int64_t c
             }
             if (source->bytes == 8)
                 each[k] = from;
-            else
+            else if (own->bytes || m == begin)
                 join(source->bytes, from, (uint64_t)(source->base - own->base), mask_of(own), own->shift, m == begin,
                      count, buffers[k]);
         }
@@ -557,10 +562,10 @@ static void join_packed(const layout *how, int64_t word, int64_t done, int64_t c
  * in order: fresh lines are then written once. Columns go in so many joint `words`, or, where there are
  * none, by themselves. Without `scratch`, for rows that are whole lines themselves, they go there at once.
  */
-EXPORT void windrow_place(int64_t parts, const column_of *sources, const int64_t *firsts, const int64_t *places,
-                          const int64_t *counts, int64_t columns, int64_t width, int64_t rows, char *scratch,
-                          int64_t words, int64_t abreast, const int64_t *starts, const member *members,
-                          const int64_t *outs) {
+EXPORT void windrow_place_joined(int64_t parts, const column_of *sources, const int64_t *firsts,
+                                 const int64_t *places, const int64_t *counts, int64_t columns, int64_t width,
+                                 int64_t rows, char *scratch, int64_t words, int64_t abreast, const int64_t *starts,
+                                 const member *members, const int64_t *outs) {
     const layout how = {words, abreast, starts, members};
     words_of_rows buffers;
     const char *each[ABREAST];

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import WindrowError
-from windrow.core.memory import BufferPool
+from windrow.core.memory import ALIGNMENT_BYTES, BufferPool
 from windrow.core.packing import Packing, packs
 from windrow.core.source import BlockPart, can_scatter, told_bounds
 from windrow.shuffle import kernels
@@ -195,22 +195,24 @@ class _Words:
         if not numbers:
             return
         self._pause()
+        for number in self._decode_some(numbers):
+            self._move([number])
+
+    def _decode_some(self, numbers: Sequence[int]) -> list[int]:
+        """Move the columns that the part can decode; returns the others."""
         outs = [self._arenas.columns[number] for number in numbers]
         found = self._moving.decode(self._part, numbers, [out.width for out in outs], self._pool)
-        decoded = [(words, out) for words, out in zip(found, outs, strict=True) if words is not None]
-        if decoded:
-            misfit = kernels.copy_out(
-                [words for words, _ in decoded],
-                [out.packing for _, out in decoded],
-                self._arenas.rows,
-                [out.addresses for _, out in decoded],
-            )
-            if misfit is not None:
-                number = next(k for k, out in zip(numbers, outs, strict=True) if out is decoded[misfit][1])
-                raise _MisfitError(self._part.schema.field(number).name)
-        del decoded
-        for number in [k for k, words in zip(numbers, found, strict=True) if words is None]:
-            self._move([number])
+        told = list(zip(numbers, outs, found, strict=True))
+        decoded = [(number, out, words) for number, out, words in told if words is not None]
+        misfit = kernels.copy_out(
+            [words for _, _, words in decoded],
+            [out.packing for _, out, _ in decoded],
+            self._arenas.rows,
+            [out.addresses for _, out, _ in decoded],
+        )
+        if misfit is not None:
+            raise _MisfitError(self._part.schema.field(decoded[misfit][0]).name)
+        return [number for number, _, words in told if words is None]
 
     def finish(self) -> None:
         """Move what has waited for others."""
@@ -294,7 +296,10 @@ class _Grouping:
         if self.targets is None or not can_scatter(part):
             return [None] * len(numbers)
         sizes = [width * len(self.targets) for width in widths]
-        scratch = np.split(pool.take(sum(sizes)), np.cumsum(sizes)[:-1])
+        # words must lie where the decoder can write whole ones
+        starts = np.cumsum([0, *(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes)]).tolist()
+        memory = pool.take(starts[-1])
+        scratch = [memory[start : start + size] for start, size in zip(starts, sizes, strict=False)]
         done = part.scatter(numbers, self.targets, scratch)
         told = zip(scratch, widths, done, strict=True)
         return [rows_view(words, width) if is_done else None for words, width, is_done in told]

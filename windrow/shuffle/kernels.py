@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from windrow.core.native import address_of, load_library
 from windrow.shuffle.joint import Joint
+from windrow.shuffle.plain import row_bytes
 
 __all__ = [
     "LIBRARY",
@@ -35,17 +36,18 @@ MOST_ROWS = 2**32 - 1
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 _JOINT = [_INT, _INT, _POINTER, _POINTER]
+# a library that was built for other parameters is known by its names
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_range": ([_INT, _INT, _POINTER, _POINTER], None),
-    "windrow_copy_out": ([_INT, _POINTER, _INT, _POINTER], _INT),
-    "windrow_group_columns": ([*[_INT] * 3, *[_POINTER] * 4, *_JOINT, _INT, *[_POINTER] * 2], _INT),
+    "windrow_copy_columns": ([_INT, _POINTER, _INT, _POINTER], _INT),
+    "windrow_group_joined": ([*[_INT] * 3, *[_POINTER] * 4, *_JOINT, _INT, *[_POINTER] * 2], _INT),
     "windrow_group": ([_INT, _INT, _POINTER, _INT, _INT, *[_POINTER] * 3], None),
     "windrow_assign": (
         [_INT, _POINTER, *[_INT] * 5, _POINTER, *[_INT] * 2, _POINTER, _INT, *[_POINTER] * 3],
         _INT,
     ),
     "windrow_check_places": ([_INT, _POINTER, _POINTER, _INT, _POINTER], _INT),
-    "windrow_place": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _POINTER, *_JOINT, _POINTER], None),
+    "windrow_place_joined": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _POINTER, *_JOINT, _POINTER], None),
     "windrow_text_offsets": ([_INT, _INT, *[_POINTER] * 3, _INT, _INT, _POINTER], _INT),
     "windrow_text": ([_INT, _INT, *[_POINTER] * 4, _INT, _INT, _POINTER, _POINTER], None),
     "windrow_walk": ([_INT, _INT, _POINTER, _POINTER, ctypes.c_uint64, _INT, _INT, _POINTER], None),
@@ -86,9 +88,9 @@ def copy_out(
     """
     told = zip(columns, packing, outs, strict=True)
     each = np.array(
-        [(address_of(words), words.itemsize, *how, address_of(out)) for words, how, out in told], np.int64
+        [(address_of(words), row_bytes(words), *how, address_of(out)) for words, how, out in told], np.int64
     )
-    misfit: int = LIBRARY.windrow_copy_out(len(columns), address_of(each), len(rows), address_of(rows))
+    misfit: int = LIBRARY.windrow_copy_columns(len(columns), address_of(each), len(rows), address_of(rows))
     return None if misfit < 0 else misfit
 
 
@@ -128,7 +130,7 @@ def group_columns(
     """
     sources = np.array([address_of(column) for column in columns], np.int64)
     packed = np.array(packing, np.int64)
-    misfit: int = LIBRARY.windrow_group_columns(
+    misfit: int = LIBRARY.windrow_group_joined(
         len(columns),
         width,
         len(targets),
@@ -262,7 +264,7 @@ def place(
     """
     rows = len(outs[0])
     addresses = np.array([address_of(out) for out in outs], np.int64)
-    LIBRARY.windrow_place(
+    LIBRARY.windrow_place_joined(
         len(counts),
         address_of(sources),
         address_of(firsts),
