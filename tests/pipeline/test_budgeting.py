@@ -288,6 +288,9 @@ def test_a_task_that_decodes_column_by_column_holds_a_few_of_them() -> None:
     assert tasks(on_cluster(1, workers=3)) - tasks(on_cluster(1, workers=3), decodes_columns=True) == 3 * (
         100 * MIB - columns
     )
+    # of narrow columns as many are put in order at once as 4 MiB hold
+    narrow = make_program([(10**5, 50 * MIB)] * 4, WindowCut(), decodes_columns=True)
+    assert budget_program(narrow, threads, 1).tasks_bytes == 3 * (2 * 8 * 10**5 + (4 + 8) * MIB)
     mapped, cached = {"before": (MapBatches(lambda batch: batch),)}, {"options": Options(cache="disk")}
     for options in (mapped, cached, {"rows_known": False}):
         assert tasks(threads, decodes_columns=True, **options) == tasks(threads, **options)

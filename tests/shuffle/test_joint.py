@@ -55,6 +55,11 @@ def test_a_common_packing_holds_the_words_of_every_part(width: int, data: st.Dat
     assert len(parts) > 1 or (size, base) == parts[0]
 
 
+def test_parts_that_are_as_far_apart_as_words_can_be_are_not_packed_together() -> None:
+    bases = np.array([[-(2**63), 2**63 - 200]], np.int64)
+    assert join_packings(np.array([[4, 1]], np.int64), bases, 8) == [(8, 0)]
+
+
 @pytest.mark.parametrize(
     ("columns", "rows", "abreast"),
     [(2, 1_000, 2), (3, 1_000, 4), (9, 1_000, 4), (9, 2**17 + 1, 2), (9, 2**18 + 1, 1), (9, 2**19 + 1, None)],
