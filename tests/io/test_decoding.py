@@ -27,6 +27,7 @@ from tests.io.chunks import (
     varint,
     write,
 )
+from windrow.core.packing import Packing
 from windrow.io import decoding
 from windrow.io.decoding import Chunk, StoredFooter, decode
 
@@ -57,15 +58,24 @@ def draw_words(kind: pa.DataType, rows: int, distinct: int, rng: np.random.Gener
 
 
 def decode_group(
-    path: Path, metadata: Any, group: int, kind: pa.DataType, targets: NDArray[np.uint32]
+    path: Path,
+    metadata: Any,
+    group: int,
+    kind: pa.DataType,
+    targets: NDArray[np.uint32],
+    packing: Packing | None = None,
 ) -> NDArray[np.uint8] | None:
     """The decoded words in target order; None where the chunk does not qualify or is declined."""
     chunk = StoredFooter(metadata).chunk(group, "x", kind)
     if chunk is None:
         return None
-    out = np.full(chunk.width * len(targets), 0xAB, np.uint8)
+    packing = packing or Packing(chunk.width, 0)
+    size = packing.bytes * len(targets)
+    out = np.full(size + 16, 0xAB, np.uint8)
     with pa.memory_map(str(path)) as file:
-        return out if decode(file, [[chunk]], targets, [out])[0] else None
+        (done,) = decode(file, [[chunk]], [packing], targets, [out[:size]])
+    assert (out[size:] == 0xAB).all()
+    return out[:size] if done else None
 
 
 def words_of(column: pa.ChunkedArray) -> NDArray[np.uint8]:
@@ -93,6 +103,42 @@ def test_every_value_goes_where_its_target_says(tmp_path: Path, data: st.DataObj
         found = decode_group(path, metadata, group, kind, targets)
         assert found is not None
         assert np.array_equal(found.reshape(-1, width)[targets], expected.reshape(-1, width))
+
+
+@needs_library
+@given(data=st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_words_arrive_packed_or_not_at_all(tmp_path: Path, data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(TYPES))
+    width = kind.bit_width // 8
+    taken = data.draw(st.sampled_from([size for size in (0, 1, 2, 4, 8) if size <= width]))
+    rows = data.draw(st.integers(1, 1_000))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    top = (1 << 8 * min(taken, 7)) - 1
+    distinct = rng.integers(0, top + 1, data.draw(st.sampled_from([1, 3, 300])), np.int64)
+    # the least and the largest that go in, and now and then one that does not
+    more = distinct[rng.integers(0, len(distinct), rows)]
+    more[rng.integers(0, rows, 2)] = [0, top]
+    beyond = data.draw(st.sampled_from([0, 0, -1, 1]))
+    if beyond:
+        more[data.draw(st.sampled_from([0, rows // 2, rows - 1]))] = -1 if beyond < 0 else top + 1
+    base = data.draw(st.sampled_from([0, 7, -3, 2**31 - 5] if width == 4 else [0, 7, -(2**40), 2**62]))
+    base = 0 if taken == width else base
+    words = (more.view(np.uint64) + np.array(base, np.int64).view(np.uint64)).astype(f"u{width}")
+    path = tmp_path / "x.parquet"
+    options = data.draw(WRITING)
+    metadata = write(path, pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(words)]), **options)
+    start = 0
+    for group in range(metadata.num_row_groups):
+        count = metadata.row_group(group).num_rows
+        of_group = more[start : start + count]
+        start += count
+        targets = rng.permutation(count).astype(np.uint32)
+        found = decode_group(path, metadata, group, kind, targets, Packing(taken, base))
+        fits = taken == width or ((of_group >= 0) & (of_group <= top)).all()
+        assert (found is not None) == fits
+        if found is not None and taken:
+            assert np.array_equal(found.view(f"u{taken}")[targets], of_group.astype(f"u{taken}"))
 
 
 DECLINED: dict[str, tuple[pa.Array, dict[str, Any]]] = {
@@ -171,9 +217,13 @@ def test_damaged_pages_end_nothing_but_the_attempt(tmp_path: Path, data: st.Data
     cut = Chunk(chunk.start, size_bytes, rows, 8, chunk.snappy, chunk.optional)
     guarded = np.full(8 * rows + 128, 0xAB, np.uint8)
     targets = rng.permutation(rows).astype(np.uint32)
-    decode(pa.BufferReader(bytes(stored)), [[cut]], targets, [guarded[64:-64]])
+    packing = data.draw(
+        st.sampled_from([Packing(8, 0), Packing(4, 0), Packing(2, -5), Packing(1, 3), Packing(0, 1)])
+    )
+    end = 64 + packing.bytes * rows
+    decode(pa.BufferReader(bytes(stored)), [[cut]], [packing], targets, [guarded[64:end]])
     assert (guarded[:64] == 0xAB).all()
-    assert (guarded[-64:] == 0xAB).all()
+    assert (guarded[end:] == 0xAB).all()
 
 
 def test_a_dot_in_a_name_is_no_path(tmp_path: Path) -> None:
@@ -211,7 +261,8 @@ def test_a_column_that_is_declined_does_not_touch_the_others(tmp_path: Path) -> 
     chunks["b"] = []
     targets = rng.permutation(rows).astype(np.uint32)
     outs = [np.zeros(rows * kind.bit_width // 8, np.uint8) for kind in kinds.values()]
-    done = decode(pa.BufferReader(bytes(stored)), list(chunks.values()), targets, outs)
+    packings = [Packing(kind.bit_width // 8, 0) for kind in kinds.values()]
+    done = decode(pa.BufferReader(bytes(stored)), list(chunks.values()), packings, targets, outs)
     assert done == [True, False, False, False, True]
     for name, out in zip("ae", (outs[0], outs[4]), strict=True):
         assert np.array_equal(out.view(np.int64)[targets], words_of(table[name]).view(np.int64))
@@ -243,7 +294,8 @@ def decode_pages(*pages: bytes, rows: int, snappy: bool = False) -> list[int] | 
     stored, guarded = b"".join(pages), np.full(rows + 8, -1, np.int64)
     targets = np.arange(rows + 8, dtype=np.uint32)[:rows]
     chunk = Chunk(0, len(stored), rows, 8, snappy, optional=False)
-    (decoded,) = decode(pa.BufferReader(stored), [[chunk]], targets, [guarded[:rows].view(np.uint8)])
+    out = guarded[:rows].view(np.uint8)
+    (decoded,) = decode(pa.BufferReader(stored), [[chunk]], [Packing(8, 0)], targets, [out])
     assert (guarded[rows:] == -1).all()
     return guarded[:rows].tolist() if decoded else None
 

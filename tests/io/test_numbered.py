@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tests.shuffle.test_packing import ToldPart
+from windrow.core.packing import Packing
 from windrow.io.numbered import _NumberedPart
 
 
@@ -17,8 +18,10 @@ def test_the_number_is_the_one_column_that_is_not_decoded(columns: list[int]) ->
     schema = table.schema.append(pa.field("number", pa.int64()))
     part = _NumberedPart(ToldPart(table, scatters=(0, 1)), schema, 5)
     targets = np.random.default_rng(2).permutation(rows).astype(np.uint32)
-    outs = [np.zeros(8 * rows, np.uint8) for _ in columns]
-    assert list(part.scatter(columns, targets, outs)) == [column != 2 for column in columns]
-    for column, out in zip(columns, outs, strict=True):
+    packings = [(Packing(1, 0), Packing(2, 0), Packing(8, 0))[column] for column in columns]
+    outs = [np.zeros(packing.bytes * rows, np.uint8) for packing in packings]
+    assert list(part.scatter_words(columns, packings, targets, outs)) == [column != 2 for column in columns]
+    for column, packing, out in zip(columns, packings, outs, strict=True):
         if column != 2:
-            assert np.array_equal(out.view(np.int64)[targets], table.column(column).to_numpy())
+            words = out.view(f"u{packing.bytes}")
+            assert np.array_equal(words[targets], table.column(column).to_numpy())

@@ -22,6 +22,7 @@ from windrow.core.source import BlockPart
 from windrow.shuffle import kernels
 from windrow.shuffle.group import group_rows
 from windrow.shuffle.joint import join_columns
+from windrow.shuffle.packing import pack_words
 from windrow.shuffle.piece import Piece
 from windrow.shuffle.place import Pieces, place_rows
 from windrow.shuffle.plain import word_bytes
@@ -173,14 +174,30 @@ class ToldPart(LazyPart):
         self.looked_at.append(column)
         return self.told.get(column)
 
-    def scatter(
-        self, columns: Sequence[int], targets: NDArray[np.uint32], outs: Sequence[NDArray[np.uint8]]
+    def scatter_words(
+        self,
+        columns: Sequence[int],
+        packings: Sequence[Packing],
+        targets: NDArray[np.uint32],
+        outs: Sequence[NDArray[np.uint8]],
     ) -> Sequence[bool]:
-        for column, out in zip(columns, outs, strict=True):
-            if column in self.scatters:
-                values = self.table.column(column).to_numpy()
-                out.view(values.dtype)[targets] = values
-        return [column in self.scatters for column in columns]
+        told = zip(columns, packings, outs, strict=True)
+        return [
+            column in self.scatters and self._scatter(column, packing, targets, out)
+            for column, packing, out in told
+        ]
+
+    def _scatter(
+        self, column: int, packing: Packing, targets: NDArray[np.uint32], out: NDArray[np.uint8]
+    ) -> bool:
+        values = self.table.column(column).to_numpy()
+        ordered = np.empty_like(values)
+        ordered[targets] = values
+        words = ordered.view(f"u{ordered.itemsize}")
+        if packing.bytes == words.itemsize:
+            out.view(words.dtype)[:] = words
+            return True
+        return pack_words(words, packing, out)
 
     def scatter_text(self, *_: object) -> None:
         return None
@@ -251,11 +268,15 @@ class WatchedPart(ToldPart):
     places: list[int] = field(default_factory=list)
     lent: list[int] = field(default_factory=list)
 
-    def scatter(
-        self, columns: Sequence[int], targets: NDArray[np.uint32], outs: Sequence[NDArray[np.uint8]]
+    def scatter_words(
+        self,
+        columns: Sequence[int],
+        packings: Sequence[Packing],
+        targets: NDArray[np.uint32],
+        outs: Sequence[NDArray[np.uint8]],
     ) -> Sequence[bool]:
         self.places += [address_of(out) for out in outs]
-        return super().scatter(columns, targets, outs)
+        return super().scatter_words(columns, packings, targets, outs)
 
     def select(self, columns: list[int]) -> pa.Table:
         self.lent.append(self.pool.in_use_bytes)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
 from windrow.core.memory import BufferPool
+from windrow.core.packing import Packing
 
 __all__ = [
     "BlockAddress",
@@ -169,16 +170,20 @@ class BlockPart(Protocol):
 class ScatteringPart(BlockPart, Protocol):
     """Rows of a block that can be decoded straight to where they go."""
 
-    def scatter(
-        self, columns: Sequence[int], targets: NDArray[np.uint32], outs: Sequence[NDArray[np.uint8]]
+    def scatter_words(
+        self,
+        columns: Sequence[int],
+        packings: Sequence[Packing],
+        targets: NDArray[np.uint32],
+        outs: Sequence[NDArray[np.uint8]],
     ) -> Sequence[bool]:
-        """Write the word of each row of some columns to word ``targets[row]`` of the column's ``out``.
+        """Write the word of each row of some columns, packed, to word ``targets[row]`` of the column's ``out``.
 
         Returns
         -------
         sequence of bool
             Whether each was decoded so; another is asked for with `select` then, and its ``out`` may
-            hold anything.
+            hold anything. So is one with a word that its packing does not hold.
         """
         ...
 
@@ -219,7 +224,7 @@ def told_bounds(part: BlockPart, column: int) -> tuple[int, int] | None:
 
 def can_scatter(part: BlockPart) -> TypeGuard[ScatteringPart]:
     """Whether a part is a `ScatteringPart`: asked for each column, where ``isinstance`` would take 12 µs."""
-    return hasattr(part, "scatter")
+    return hasattr(part, "scatter_words")
 
 
 def decodes_columns(reader: BlockReader) -> bool:

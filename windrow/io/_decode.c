@@ -260,14 +260,15 @@ static inline uint64_t load_tail(const uint8_t *from, int64_t bytes, int64_t bit
                 /* without bits nothing may be left to load */                       \
                 int64_t fast = (width) ? (bytes - 8) * 8 / (width) : 0;              \
                 if (fast > many) fast = many;                                        \
+                const uint8_t *from = r->at;                                         \
                 int64_t j = 0;                                                       \
                 uint64_t bit = 0;                                                    \
                 for (; j < fast; j++, bit += (width)) {                              \
-                    uint64_t v = (load8(r->at + (bit >> 3)) >> (bit & 7)) & mask;    \
+                    uint64_t v = (load8(from + (bit >> 3)) >> (bit & 7)) & mask;     \
                     DO_ONE(i + j, v)                                                 \
                 }                                                                    \
                 for (; j < many; j++, bit += (width)) {                              \
-                    uint64_t v = load_tail(r->at, bytes, (int64_t)bit, mask);        \
+                    uint64_t v = load_tail(from, bytes, (int64_t)bit, mask);         \
                     DO_ONE(i + j, v)                                                 \
                 }                                                                    \
                 r->at += bytes;                                                      \
@@ -294,39 +295,112 @@ static int check_levels(Reader *r, int64_t count) {
     return 0;
 }
 
-#define VALUES(WORD, NAME)                                                            \
-    static int NAME##_dictionary(Reader *r, int width, int64_t count, const WORD *dictionary, \
-                                 uint64_t entries, const uint32_t *targets, WORD *out) { \
-        if (targets != NULL) {                                                        \
-            EACH_RUN(width, count, SCATTER_ONE, SCATTER_RUN);                         \
-        } else {                                                                      \
-            EACH_RUN(width, count, STORE_ONE, STORE_RUN);                             \
-        }                                                                             \
-        return 0;                                                                     \
-    }                                                                                 \
-    static void NAME##_plain(const uint8_t *from, int64_t count, const uint32_t *targets, WORD *out) { \
-        if (targets == NULL) {                                                        \
-            memcpy(out, from, count * sizeof(WORD));                                  \
-            return;                                                                   \
-        }                                                                             \
-        for (int64_t i = 0; i < count; i++) memcpy(&out[targets[i]], from + i * sizeof(WORD), sizeof(WORD)); \
+#define DECLINE_BEYOND(v) if (v >= entries) return DECLINED;
+#define CHECK_ONE(at, v) DECLINE_BEYOND(v)
+#define CHECK_RUN(at, many, v) DECLINE_BEYOND(v)
+#define SCATTER_ONE(at, v) DECLINE_BEYOND(v) out[targets[at]] = dictionary[v];
+#define SCATTER_RUN(at, many, v) \
+    DECLINE_BEYOND(v)            \
+    for (int64_t j = 0; j < many; j++) out[targets[(at) + j]] = dictionary[v];
+
+/* Look indices up: value i goes to place targets[i]. */
+#define LOOK_UP(NAME, WORD)                                                                        \
+    static int look_up_##NAME(Reader *r, int width, int64_t count, const WORD *restrict dictionary,  \
+                              uint64_t entries, const uint32_t *restrict targets, WORD *restrict out) { \
+        EACH_RUN(width, count, SCATTER_ONE, SCATTER_RUN);                                          \
+        return 0;                                                                                  \
     }
 
-#define SCATTER_ONE(at, v)               \
-    if (v >= entries) return DECLINED;   \
-    out[targets[at]] = dictionary[v];
-#define SCATTER_RUN(at, many, v)         \
-    if (v >= entries) return DECLINED;   \
-    for (int64_t j = 0; j < many; j++) out[targets[(at) + j]] = dictionary[v];
-#define STORE_ONE(at, v)                 \
-    if (v >= entries) return DECLINED;   \
-    out[at] = dictionary[v];
-#define STORE_RUN(at, many, v)           \
-    if (v >= entries) return DECLINED;   \
-    for (int64_t j = 0; j < many; j++) out[(at) + j] = dictionary[v];
+LOOK_UP(1, uint8_t)
+LOOK_UP(2, uint16_t)
+LOOK_UP(4, uint32_t)
+LOOK_UP(8, uint64_t)
 
-VALUES(uint32_t, four)
-VALUES(uint64_t, eight)
+/* Where all words are the same. */
+static int check_indices(Reader *r, int width, int64_t count, uint64_t entries) {
+    EACH_RUN(width, count, CHECK_ONE, CHECK_RUN);
+    return 0;
+}
+
+static int look_up(Reader *r, int width, int64_t count, const uint8_t *dictionary, uint64_t entries, int64_t bytes,
+                   const uint32_t *targets, uint8_t *out) {
+    switch (bytes) {
+    case 0: return check_indices(r, width, count, entries);
+    case 1: return look_up_1(r, width, count, dictionary, entries, targets, out);
+    case 2: return look_up_2(r, width, count, (const uint16_t *)dictionary, entries, targets, (uint16_t *)out);
+    case 4: return look_up_4(r, width, count, (const uint32_t *)dictionary, entries, targets, (uint32_t *)out);
+    default: return look_up_8(r, width, count, (const uint64_t *)dictionary, entries, targets, (uint64_t *)out);
+    }
+}
+
+/* What is stored may begin at any byte, and be of any type. */
+#define LOOSE __attribute__((aligned(1), may_alias))
+typedef uint16_t LOOSE loose2;
+typedef uint32_t LOOSE loose4;
+typedef uint64_t LOOSE loose8;
+
+/* Words that are packed at a time: `out` may be where they come from. */
+enum { AT_ONCE = 64 };
+
+#define PACK_SOME(FROM, TO, COUNT)                                  \
+    do {                                                            \
+        TO some[AT_ONCE];                                           \
+        for (int64_t j = 0; j < (COUNT); j++) {                     \
+            FROM more = (FROM)(from[i + j] - less);                 \
+            all |= more;                                            \
+            some[j] = (TO)more;                                     \
+        }                                                           \
+        if (targets == NULL)                                        \
+            memcpy(to + i, some, (COUNT) * sizeof(TO));             \
+        else                                                        \
+            for (int64_t j = 0; j < (COUNT); j++) to[targets[i + j]] = some[j]; \
+    } while (0)
+
+#define PACK(FROM, TO)                                              \
+    do {                                                            \
+        const FROM *from = (const FROM *)words, less = (FROM)base;  \
+        TO *to = (TO *)out;                                         \
+        FROM all = 0;                                               \
+        int64_t i = 0;                                              \
+        for (; i + AT_ONCE <= count; i += AT_ONCE) PACK_SOME(FROM, TO, AT_ONCE); \
+        PACK_SOME(FROM, TO, count - i);                             \
+        return all > (TO)~(TO)0 ? DECLINED : 0;                     \
+    } while (0)
+
+#define SCATTER(WORD)                                               \
+    do {                                                            \
+        WORD *to = (WORD *)out;                                     \
+        for (int64_t i = 0; i < count; i++) to[targets[i]] = ((const WORD *)words)[i]; \
+        return 0;                                                   \
+    } while (0)
+
+#define SAME(FROM)                                                  \
+    do {                                                            \
+        for (int64_t i = 0; i < count; i++)                         \
+            if (((const FROM *)words)[i] != (FROM)base) return DECLINED; \
+        return 0;                                                   \
+    } while (0)
+
+/* Write how much more than `base` each word is, in so many bytes of its width, where these hold it: word i goes to
+ * place targets[i], or, without targets, to place i. */
+static int pack(const uint8_t *words, int64_t width, int64_t count, int64_t bytes, uint64_t base,
+                const uint32_t *targets, uint8_t *out) {
+    switch (width * 8 + bytes) {
+    case 8 * 8 + 4: PACK(loose8, loose4);
+    case 8 * 8 + 2: PACK(loose8, loose2);
+    case 8 * 8 + 1: PACK(loose8, uint8_t);
+    case 8 * 8: SAME(loose8);
+    case 4 * 8 + 2: PACK(loose4, loose2);
+    case 4 * 8 + 1: PACK(loose4, uint8_t);
+    case 4 * 8: SAME(loose4);
+    }
+    if (targets == NULL) {
+        if (out != words) memcpy(out, words, count * width);
+        return 0;
+    }
+    if (width == 8) SCATTER(loose8);
+    SCATTER(loose4);
+}
 
 /* --- a column chunk --------------------------------------------------------------------- */
 
@@ -334,7 +408,10 @@ enum { DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 };
 enum { PLAIN = 0, PLAIN_DICTIONARY = 2, RLE = 3, RLE_DICTIONARY = 8 };
 
 typedef struct {
-    int64_t width, rows;
+    /* bytes of a word as it is stored and as it is packed, and what it is more than then */
+    int64_t width, bytes;
+    uint64_t base;
+    int64_t rows;
     int snappy, optional;
     const uint32_t *targets;
     uint8_t *out;
@@ -401,13 +478,12 @@ static int read_dictionary(Column *column, Reader *r, const Page *page) {
     if (unpack(column, r, page, 0, column->text != NULL, &body)) return DECLINED;
     /* before each value of text are 4 bytes of length, as many as `width` */
     if (page->values > (body.end - body.at) / column->width) return DECLINED;
-    int64_t bytes = page->values * column->width, kept = (bytes + SLACK - 1) / SLACK * SLACK;
+    int64_t bytes = page->values * column->bytes, kept = (bytes + SLACK - 1) / SLACK * SLACK;
     if (kept > column->free_bytes) return DECLINED;
     if (column->text != NULL) {
         if (find_text(column, &body, page->values, NULL, (uint32_t *)column->free)) return DECLINED;
-    } else if (body.at != column->free) {
-        /* as a rule it was unpacked to its place; one stored raw may be unaligned where it lies */
-        memcpy(column->free, body.at, bytes);
+    } else if (pack(body.at, column->width, page->values, column->bytes, column->base, NULL, column->free)) {
+        return DECLINED;
     }
     column->dictionary = column->free;
     column->entries = (uint64_t)page->values;
@@ -430,25 +506,19 @@ static int read_values(Column *column, Reader *r, const Page *page) {
     int keep = column->text != NULL && page->encoding == PLAIN;
     if (unpack(column, r, page, v2 ? page->def_bytes : 0, keep, &body)) return DECLINED;
     if (!v2 && column->optional && skip_levels(&body, page->values)) return DECLINED;
-    const uint32_t *targets = column->targets == NULL ? NULL : column->targets + column->done;
-    uint8_t *out = column->targets == NULL ? column->out + column->done * column->width : column->out;
-    int failed = 0;
+    const uint32_t *targets = column->targets + column->done;
+    int failed;
     if (page->encoding == PLAIN) {
         if (page->values > (body.end - body.at) / column->width) return DECLINED;
-        if (keep) failed = find_text(column, &body, page->values, targets, (uint32_t *)out);
-        else if (column->width == 8) eight_plain(body.at, page->values, targets, (uint64_t *)out);
-        else four_plain(body.at, page->values, targets, (uint32_t *)out);
+        if (keep) failed = find_text(column, &body, page->values, targets, (uint32_t *)column->out);
+        else failed = pack(body.at, column->width, page->values, column->bytes, column->base, targets, column->out);
     } else if (page->encoding == RLE_DICTIONARY || page->encoding == PLAIN_DICTIONARY) {
         if (page->values == 0) return 0;
         if (body.at >= body.end || column->dictionary == NULL) return DECLINED;
         int width = *body.at++;
         if (width > 32) return DECLINED;
-        if (column->width == 8)
-            failed = eight_dictionary(&body, width, page->values, (const uint64_t *)column->dictionary,
-                                      column->entries, targets, (uint64_t *)out);
-        else
-            failed = four_dictionary(&body, width, page->values, (const uint32_t *)column->dictionary,
-                                     column->entries, targets, (uint32_t *)out);
+        failed = look_up(&body, width, page->values, column->dictionary, column->entries, column->bytes, targets,
+                         column->out);
     } else {
         return DECLINED;
     }
@@ -470,26 +540,28 @@ static int decode_pages(Column *column, const uint8_t *chunk, int64_t chunk_byte
     return failed;
 }
 
-/* A chunk of values of 4 or 8 bytes: its pages, what the footer tells of it, where its rows begin among the
- * targets, where its column goes, and, afterwards, whether it was decoded. */
+/* A chunk of values of 4 or 8 bytes: its pages, what the footer tells of it, in how many bytes its words go to `out`
+ * and what they are more than then, where its rows begin among the targets, and, afterwards, whether it was decoded. */
 typedef struct {
-    int64_t address, bytes, snappy, optional, width, rows, first, out, decoded;
+    int64_t address, stored_bytes, snappy, optional, width, rows, bytes, base, first, out, decoded;
 } stored_chunk;
 
 /* Decode chunks, several at a call.
  *
- * Value i of a chunk goes to row targets[first + i] of its `out`. `scratch` takes the dictionary and one
- * page as they are unpacked; a chunk for which it is too small is declined. What a chunk that is declined
- * has for `out` may be half written then.
+ * Value i of a chunk goes, packed, to row targets[first + i] of its `out`; a chunk with a word that needs more bytes
+ * is declined. `scratch` takes the dictionary and one page as they are unpacked; a chunk for which it is too small is
+ * declined. What a chunk that is declined has for `out` may be half written then.
  */
-EXPORT void windrow_decode_chunks(int64_t count, stored_chunk *chunks, const uint32_t *targets, uint8_t *scratch,
+EXPORT void windrow_decode_packed(int64_t count, stored_chunk *chunks, const uint32_t *targets, uint8_t *scratch,
                                   int64_t scratch_bytes) {
     for (stored_chunk *chunk = chunks; chunk < chunks + count; chunk++) {
-        Column column = {.width = chunk->width, .rows = chunk->rows, .snappy = (int)chunk->snappy,
-                         .optional = (int)chunk->optional, .targets = targets + chunk->first,
-                         .out = (uint8_t *)(intptr_t)chunk->out, .free = scratch, .free_bytes = scratch_bytes};
-        chunk->decoded = (chunk->width == 4 || chunk->width == 8) &&
-                         !decode_pages(&column, (const uint8_t *)(intptr_t)chunk->address, chunk->bytes);
+        Column column = {.width = chunk->width, .bytes = chunk->bytes, .base = (uint64_t)chunk->base,
+                         .rows = chunk->rows, .snappy = (int)chunk->snappy, .optional = (int)chunk->optional,
+                         .targets = targets + chunk->first, .out = (uint8_t *)(intptr_t)chunk->out, .free = scratch, .free_bytes = scratch_bytes};
+        const int64_t bytes = chunk->bytes;
+        chunk->decoded = (chunk->width == 4 || chunk->width == 8) && bytes <= chunk->width &&
+                         (bytes == 0 || bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8) &&
+                         !decode_pages(&column, (const uint8_t *)(intptr_t)chunk->address, chunk->stored_bytes);
     }
 }
 
@@ -502,7 +574,7 @@ EXPORT void windrow_decode_chunks(int64_t count, stored_chunk *chunks, const uin
 EXPORT int64_t windrow_find_text(const uint8_t *chunk, int64_t chunk_bytes, int64_t snappy, int64_t optional,
                                  int64_t rows, const uint32_t *targets, uint32_t *at, uint8_t *scratch,
                                  int64_t scratch_bytes, uint8_t *text, int64_t used, int64_t text_bytes) {
-    Column column = {.width = sizeof *at, .rows = rows, .snappy = (int)snappy, .optional = (int)optional,
+    Column column = {.width = sizeof *at, .bytes = sizeof *at, .rows = rows, .snappy = (int)snappy, .optional = (int)optional,
                      .targets = targets, .out = (uint8_t *)at, .free = scratch, .free_bytes = scratch_bytes,
                      .text = text, .text_used = used, .text_bytes = text_bytes};
     if (text_bytes > UINT32_MAX) return DECLINED;

@@ -2,7 +2,8 @@
 
 Most training data is 4 or 8 bytes wide or text, flat and without nulls, plain or by dictionary,
 raw or Snappy. Such a chunk is decoded by ``_decode.c``, which puts each value in its place at
-once: 1.6 times as fast as Arrow decodes it, and the copy into place comes free. Of text it finds
+once, in as many bytes as travel (`windrow.core.packing`): 1.6 times as fast as Arrow decodes it, and
+the copy into place comes free. Of text it finds
 out where each value lies in the unpacked pages, and copies it once. Everything else, and every
 chunk with anything odd about it, is declined, and Arrow reads it.
 """
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 
 from windrow.core.memory import BufferPool
 from windrow.core.native import address_of, load_library
+from windrow.core.packing import Packing
 from windrow.core.text import fits_offsets, offset_width
 from windrow.io.widths import leaf_places
 
@@ -45,7 +47,7 @@ _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
 
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
-    "windrow_decode_chunks": ([_INT, *[_POINTER] * 3, _INT], None),
+    "windrow_decode_packed": ([_INT, *[_POINTER] * 3, _INT], None),
     "windrow_find_text": ([_POINTER, *[_INT] * 4, *[_POINTER] * 3, _INT, _POINTER, _INT, _INT], _INT),
     "windrow_measure_text": ([_POINTER, _POINTER, _INT, _INT, _POINTER], _INT),
     "windrow_gather_text": ([_POINTER, _POINTER, _INT, _POINTER, _INT], None),
@@ -261,30 +263,31 @@ _SCRATCH = _Scratch()
 def decode(
     file: pa.NativeFile,
     columns: Sequence[Sequence[Chunk]],
+    packings: Sequence[Packing],
     targets: NDArray[np.uint32],
     outs: Sequence[NDArray[np.uint8]],
 ) -> list[bool]:
-    """Decode columns; value i of one, counted through its chunks, goes to word ``targets[i]`` of its ``out``.
+    """Decode columns; value i of one, counted through its chunks, goes to word ``targets[i]`` of its ``out``, packed.
 
     Returns
     -------
     list of bool
-        False for each column without chunks, and those of which one is declined; its ``out`` may be half
-        written then.
+        False for each column without chunks, and those of which one is declined, or holds a word that does
+        not fit; its ``out`` may be half written then.
     """
     told, pages, stops = [], [], [0]
-    for chunks, out in zip(columns, outs, strict=True):
+    for chunks, packing, out in zip(columns, packings, outs, strict=True):
         first, address = 0, address_of(out)
         for chunk in chunks:
             # kept until all is decoded, since what is told are addresses; without pages it is declined
             pages.append(_read_pages(file, chunk))
             where = (0, 0) if pages[-1] is None else (pages[-1].address, pages[-1].size)
             how = (chunk.snappy, chunk.optional, chunk.width, chunk.rows)
-            told.append((*where, *how, first, address, False))
+            told.append((*where, *how, *packing, first, address, False))
             first += chunk.rows
         stops.append(len(told))
     jobs, scratch = np.array(told, np.int64).reshape(len(told), -1), _SCRATCH.memory
-    LIBRARY.windrow_decode_chunks(
+    LIBRARY.windrow_decode_packed(
         len(jobs), address_of(jobs), address_of(targets), address_of(scratch), len(scratch)
     )
     return [start < stop and bool(jobs[start:stop, -1].all()) for start, stop in pairwise(stops)]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.memory import BufferPool
+from windrow.core.packing import Packing
 from windrow.core.source import (
     BlockAddress,
     BlockPart,
@@ -132,17 +133,21 @@ class _NumberedPart:
             return told_bounds(self.part, column)
         return self.first, self.first + max(0, self.num_rows - 1)
 
-    def scatter(
-        self, columns: Sequence[int], targets: NDArray[np.uint32], outs: Sequence[NDArray[np.uint8]]
+    def scatter_words(
+        self,
+        columns: Sequence[int],
+        packings: Sequence[Packing],
+        targets: NDArray[np.uint32],
+        outs: Sequence[NDArray[np.uint8]],
     ) -> Sequence[bool]:
         if not can_scatter(self.part):
             return [False] * len(columns)
         number = len(self.schema) - 1
         if number not in columns:
-            return self.part.scatter(columns, targets, outs)
+            return self.part.scatter_words(columns, packings, targets, outs)
         at = columns.index(number)
-        stored, rest = [*columns[:at], *columns[at + 1 :]], [*outs[:at], *outs[at + 1 :]]
-        done = self.part.scatter(stored, targets, rest)
+        stored, their, rest = ([*each[:at], *each[at + 1 :]] for each in (columns, packings, outs))
+        done = self.part.scatter_words(stored, their, targets, rest)
         return [*done[:at], False, *done[at:]]
 
     def scatter_text(

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.memory import BufferPool
-from windrow.core.packing import join_ranges
+from windrow.core.packing import Packing, join_ranges
 from windrow.core.source import BlockAddress, BlockPart
 from windrow.io import decoding
 from windrow.io.conforming import conform
@@ -225,14 +225,18 @@ class _StoredPart:
             table = _read_groups(self.stored, self.numbers, names)
             return conform(table, schema, self.reader.partitions, self.block.groups.path)
 
-    def scatter(
-        self, columns: Sequence[int], targets: NDArray[np.uint32], outs: Sequence[NDArray[np.uint8]]
+    def scatter_words(
+        self,
+        columns: Sequence[int],
+        packings: Sequence[Packing],
+        targets: NDArray[np.uint32],
+        outs: Sequence[NDArray[np.uint8]],
     ) -> Sequence[bool]:
         chunks = [self._find_chunks(column, len(targets)) for column in columns]
         if not any(chunks):
             return [False] * len(columns)
         with self.block.mapped_errors():
-            return decoding.decode(self.block.file, chunks, targets, outs)
+            return decoding.decode(self.block.file, chunks, packings, targets, outs)
 
     def bounds(self, column: int) -> tuple[int, int] | None:
         field = self.schema.field(column)

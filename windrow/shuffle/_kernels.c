@@ -389,18 +389,16 @@ static int copy_out(int64_t width, int64_t bytes, int64_t base, const char *word
     return 0;
 }
 
-/* A column whose rows are in order: its words, and how it is packed in its pieces, whose addresses are `outs`. */
+/* A column whose rows are in order: its words, the bytes of each, and the addresses of its pieces. */
 typedef struct {
-    int64_t words, width, bytes, base, outs;
+    int64_t words, bytes, outs;
 } ordered;
 
-/* Give each piece its words of some columns; returns a column whose words need more bytes, or -1. */
-EXPORT int64_t windrow_copy_columns(int64_t columns, const ordered *each, int64_t pieces, const int64_t *rows) {
+/* Give each piece its words of some columns. */
+EXPORT void windrow_copy_packed(int64_t columns, const ordered *each, int64_t pieces, const int64_t *rows) {
     for (int64_t k = 0; k < columns; k++)
-        if (copy_out(each[k].width, each[k].bytes, each[k].base, (const char *)(intptr_t)each[k].words, pieces, rows,
-                     (const int64_t *)(intptr_t)each[k].outs))
-            return k;
-    return -1;
+        copy_out(each[k].bytes, each[k].bytes, 0, (const char *)(intptr_t)each[k].words, pieces, rows,
+                 (const int64_t *)(intptr_t)each[k].outs);
 }
 
 /* Join some rows of the words from `word` on, and say where each word's lie; returns a column that does not fit, or -1. */

@@ -22,9 +22,9 @@ from windrow.shuffle.plain import validity_of, word_bytes, words_of
 
 __all__ = ["DECODED_TOGETHER_BYTES", "group_rows"]
 
-# about a millisecond's work, of C or of Python
+# some milliseconds' work of C, or of Python
 _TOGETHER_BYTES, _TOGETHER_COPIES = 8 << 20, 128
-# no part decodes wider words to where rows go; so much of them lies there at a time
+# no part decodes wider words to where rows go; so much of them, packed, lies there at a time
 _DECODED_BYTES = 8
 DECODED_TOGETHER_BYTES = 4 << 20
 
@@ -150,9 +150,9 @@ class _Words:
     ) -> None:
         self._part, self._moving, self._arenas, self._pool, self._pause = part, moving, arenas, pool, pause
         self._decodes = can_scatter(part)
-        # columns that the part is asked to decode
+        # columns that the part is asked to decode, and what they take unpacked and packed
         self._stored: list[int] = []
-        self._stored_bytes = 0
+        self._stored_bytes = self._packed_bytes = 0
         self._waiting: dict[int, list[int]] = {}
         self._widths = {number: column.width for number, column in arenas.columns.items()}
 
@@ -161,10 +161,13 @@ class _Words:
         width = self._widths[number]
         size_bytes = width * self._part.num_rows
         if self._decodes and self._moving.is_compiled and width <= _DECODED_BYTES:
-            if self._stored_bytes + size_bytes > DECODED_TOGETHER_BYTES:
+            packed_bytes = self._arenas.columns[number].packing.bytes * self._part.num_rows
+            fits = self._packed_bytes + packed_bytes <= DECODED_TOGETHER_BYTES
+            if not fits or self._stored_bytes + size_bytes > _TOGETHER_BYTES:
                 self._decode()
             self._stored.append(number)
             self._stored_bytes += size_bytes
+            self._packed_bytes += packed_bytes
             return
         waiting = self._waiting.setdefault(width, [])
         waiting.append(number)
@@ -175,7 +178,8 @@ class _Words:
 
     def _decode(self) -> None:
         """Move the columns that the part may decode; those that it cannot are asked for."""
-        numbers, self._stored, self._stored_bytes = self._stored, [], 0
+        numbers, self._stored = self._stored, []
+        self._stored_bytes = self._packed_bytes = 0
         if not numbers:
             return
         self._pause()
@@ -185,18 +189,15 @@ class _Words:
     def _decode_some(self, numbers: Sequence[int]) -> list[int]:
         """Move the columns that the part can decode; returns the others."""
         outs = [self._arenas.columns[number] for number in numbers]
-        found = self._moving.decode(self._part, numbers, [out.width for out in outs], self._pool)
-        told = list(zip(numbers, outs, found, strict=True))
-        decoded = [(number, out, words) for number, out, words in told if words is not None]
-        misfit = kernels.copy_out(
-            [words for _, _, words in decoded],
-            [out.packing for _, out, _ in decoded],
+        found = self._moving.decode(self._part, numbers, [out.packing for out in outs], self._pool)
+        told = [(words, out) for words, out in zip(found, outs, strict=True) if words is not None]
+        kernels.copy_out(
+            [words for words, _ in told],
+            [out.packing.bytes for _, out in told],
             self._arenas.rows,
-            [out.addresses for _, out, _ in decoded],
+            [out.addresses for _, out in told],
         )
-        if misfit is not None:
-            raise _MisfitError(self._part.schema.field(decoded[misfit][0]).name)
-        return [number for number, _, words in told if words is None]
+        return [number for number, words in zip(numbers, found, strict=True) if words is None]
 
     def finish(self) -> None:
         """Move what has waited for others."""

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import WindrowError
 from windrow.core.memory import ALIGNMENT_BYTES, BufferPool
+from windrow.core.packing import Packing
 from windrow.core.source import BlockPart, can_scatter
 from windrow.shuffle import kernels
 from windrow.shuffle.arenas import PieceColumn
 from windrow.shuffle.columns import move_column
 from windrow.shuffle.joint import join_columns
-from windrow.shuffle.plain import PlainRows, rows_view
+from windrow.shuffle.plain import PlainRows
 from windrow.shuffle.text import can_move_text, move_text
 
 __all__ = ["Grouping", "RunIds", "group_entries"]
@@ -79,19 +80,18 @@ class Grouping:
     # directly: scattering there and copying in order writes each of the piece's pages once.
 
     def decode(
-        self, part: BlockPart, numbers: Sequence[int], widths: Sequence[int], pool: BufferPool
-    ) -> list[PlainRows | None]:
-        """Decode columns to scratch, each row in its place; None for those that the part cannot."""
+        self, part: BlockPart, numbers: Sequence[int], packings: Sequence[Packing], pool: BufferPool
+    ) -> list[NDArray[np.uint8] | None]:
+        """Decode columns to scratch, each row packed in its place; None for those that the part cannot."""
         if self.targets is None or not can_scatter(part):
             return [None] * len(numbers)
-        sizes = [width * len(self.targets) for width in widths]
+        sizes = [packing.bytes * len(self.targets) for packing in packings]
         # words must lie where the decoder can write whole ones
         starts = np.cumsum([0, *(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes)]).tolist()
         memory = pool.take(starts[-1])
         scratch = [memory[start : start + size] for start, size in zip(starts, sizes, strict=False)]
-        done = part.scatter(numbers, self.targets, scratch)
-        told = zip(scratch, widths, done, strict=True)
-        return [rows_view(words, width) if is_done else None for words, width, is_done in told]
+        done = part.scatter_words(numbers, packings, self.targets, scratch)
+        return [words if is_done else None for words, is_done in zip(scratch, done, strict=True)]
 
     def move(self, columns: Sequence[PlainRows], outs: Sequence[PieceColumn], pool: BufferPool) -> int | None:
         """Write columns of one width to the pieces, the faster way.

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from windrow.core.native import address_of, load_library
 from windrow.shuffle.joint import Joint
-from windrow.shuffle.plain import row_bytes
 
 __all__ = [
     "LIBRARY",
@@ -39,7 +38,7 @@ _JOINT = [_INT, _INT, _POINTER, _POINTER]
 # a library that was built for other parameters is known by its names
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_range": ([_INT, _INT, _POINTER, _POINTER], None),
-    "windrow_copy_columns": ([_INT, _POINTER, _INT, _POINTER], _INT),
+    "windrow_copy_packed": ([_INT, _POINTER, _INT, _POINTER], None),
     "windrow_group_joined": ([*[_INT] * 3, *[_POINTER] * 4, *_JOINT, _INT, *[_POINTER] * 2], _INT),
     "windrow_group": ([_INT, _INT, _POINTER, _INT, _INT, *[_POINTER] * 3], None),
     "windrow_assign": (
@@ -74,24 +73,15 @@ def find_range(words: NDArray[Any]) -> tuple[int, int]:
 
 
 def copy_out(
-    columns: Sequence[NDArray[Any]],
-    packing: Sequence[tuple[int, int]],
+    columns: Sequence[NDArray[np.uint8]],
+    widths: Sequence[int],
     rows: NDArray[np.int64],
     outs: Sequence[NDArray[np.int64]],
-) -> int | None:
-    """Give each piece its words of columns whose rows lie in order; parameters as of `group_columns`.
-
-    Returns
-    -------
-    int or None
-        Which column needs more bytes than its packing has; the pieces may be half written then.
-    """
-    told = zip(columns, packing, outs, strict=True)
-    each = np.array(
-        [(address_of(words), row_bytes(words), *how, address_of(out)) for words, how, out in told], np.int64
-    )
-    misfit: int = LIBRARY.windrow_copy_columns(len(columns), address_of(each), len(rows), address_of(rows))
-    return None if misfit < 0 else misfit
+) -> None:
+    """Give each piece its words of columns whose rows lie in order, and take so many bytes."""
+    told = zip(columns, widths, outs, strict=True)
+    each = np.array([(address_of(words), width, address_of(out)) for words, width, out in told], np.int64)
+    LIBRARY.windrow_copy_packed(len(columns), address_of(each), len(rows), address_of(rows))
 
 
 def group_columns(

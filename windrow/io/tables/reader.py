@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.memory import BufferPool
+from windrow.core.packing import Packing
 from windrow.core.source import BlockAddress, BlockPart, can_scatter, told_bounds
 from windrow.io.filters import kept_places
 from windrow.io.parquet import ParquetReader
@@ -159,10 +160,16 @@ class _RenamedPart:
     def bounds(self, column: int) -> tuple[int, int] | None:
         return told_bounds(self.part, column)
 
-    def scatter(
-        self, columns: Sequence[int], targets: NDArray[np.uint32], outs: Sequence[NDArray[np.uint8]]
+    def scatter_words(
+        self,
+        columns: Sequence[int],
+        packings: Sequence[Packing],
+        targets: NDArray[np.uint32],
+        outs: Sequence[NDArray[np.uint8]],
     ) -> Sequence[bool]:
-        return self.part.scatter(columns, targets, outs) if can_scatter(self.part) else [False] * len(columns)
+        if not can_scatter(self.part):
+            return [False] * len(columns)
+        return self.part.scatter_words(columns, packings, targets, outs)
 
     def scatter_text(
         self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
