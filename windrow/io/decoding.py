@@ -290,7 +290,8 @@ def decode(
     LIBRARY.windrow_decode_packed(
         len(jobs), address_of(jobs), address_of(targets), address_of(scratch), len(scratch)
     )
-    return [start < stop and bool(jobs[start:stop, -1].all()) for start, stop in pairwise(stops)]
+    done = jobs[:, -1].tolist()
+    return [start < stop and all(done[start:stop]) for start, stop in pairwise(stops)]
 
 
 def decode_text(

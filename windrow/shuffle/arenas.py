@@ -84,18 +84,18 @@ class Arenas:
     ) -> None:
         self.rows = np.array(piece_rows, np.int64)
         self._pool = pool
-        sizes = {number: self.rows * how.bytes for number, how in packing.items()}
-        self._start = start = _aligned(self.rows * _PLACE_BYTES, ALIGNMENT_BYTES)
-        starts = {}
-        for number, of_column in sizes.items():
-            starts[number] = start
-            start = start + _aligned(of_column)
-        self._stop = start
-        self._memories = [pool.take(nbytes) for nbytes in start.tolist()]
+        # (columns, pieces)
+        sizes = np.outer([how.bytes for how in packing.values()], self.rows).astype(np.int64)
+        self._start = _aligned(self.rows * _PLACE_BYTES, ALIGNMENT_BYTES)
+        ends = self._start + np.cumsum(_aligned(sizes), axis=0)
+        starts = np.concatenate([self._start[None], ends])
+        self._stop = starts[-1]
+        self._memories = [pool.take(nbytes) for nbytes in self._stop.tolist()]
         addresses = np.array([address_of(memory) for memory in self._memories], np.int64)
+        column_addresses = addresses + starts
         self.places = PieceColumn(
             self._memories,
-            np.zeros_like(start),
+            np.zeros_like(self.rows),
             self.rows * _PLACE_BYTES,
             addresses,
             _PLACE_BYTES,
@@ -104,13 +104,13 @@ class Arenas:
         self.columns = {
             number: PieceColumn(
                 self._memories,
-                starts[number],
-                sizes[number],
-                addresses + starts[number],
+                starts[at],
+                sizes[at],
+                column_addresses[at],
                 word_bytes(schema.field(number).type),
                 how,
             )
-            for number, how in packing.items()
+            for at, (number, how) in enumerate(packing.items())
         }
         self._flags: dict[int, PieceColumn] = {}
 
