@@ -95,7 +95,7 @@ def find_data(asked: Asked, line: ProgressLine) -> list[str]:
 
 def make_request(asked: Asked, system: str, paths: Sequence[str], facts: Facts) -> Request:
     """What one system is asked to do, with what the files hold."""
-    several = system.startswith("windrow-ray") or system == "ray-shuffle-split"
+    several = system.startswith("windrow-ray") or system in ("ray-shuffle-split", "ray-start")
     trainers = (asked.trainers or (2 if several else 1)) if several or system.startswith("windrow") else 1
     peer = PEERS[system]
     if asked.computing and trainers >= count_cores():

@@ -66,6 +66,9 @@ _LIMITS = {
     "fresh-memory": PeerName(
         "bench.peers.fresh_memory:FreshMemory", "limit: memory of two windows", "none", delivers=False
     ),
+    "ray-start": PeerName(
+        "bench.peers.ray_start:RayStart", "limit: Ray's processes and store", "none", delivers=False
+    ),
 }
 _OURS = {
     "windrow-threads": PeerName(

@@ -50,6 +50,21 @@ def test_the_limits_and_windrow_are_measured_end_to_end(
 
 @pytest.mark.ray
 @pytest.mark.timeout(120)
+def test_what_ray_takes_by_itself_is_a_limit(tmp_path: Path) -> None:
+    options = ["--peers", "ray-start", "--executor", "threads", "--epochs", "2", "--batch-size", "1000"]
+    options += ["--object-store", "80MB", "--folder", str(tmp_path), "--json", str(tmp_path / "out.json")]
+    assert main(["throughput", "--size", "4MB", *options]) == 0
+    systems = {each["system"]: each for each in json.loads((tmp_path / "out.json").read_text())["systems"]}
+    limit = systems["ray-start"]
+    assert (limit["error"], limit["trainers"], len(limit["epochs"])) == (None, 2, 2)
+    assert limit["store"]["size_bytes"] == 80e6
+    assert [epoch["rows"] for epoch in limit["epochs"]] == [
+        epoch["rows"] for epoch in systems["windrow-threads"]["epochs"]
+    ]
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(120)
 def test_memory_is_measured_on_ray_and_a_refusal_is_a_breach(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

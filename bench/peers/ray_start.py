@@ -1,0 +1,114 @@
+"""A limit of first epochs on Ray: the processes that one needs, and as many bytes of the store as the files have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.account import Account
+from bench.ray_session import start_ray
+from bench.request import Request
+from bench.store import StoreWatch
+from bench.trainer import EpochTimes, Progress, TrainerResult
+
+__all__ = ["RayStart"]
+
+_TASKS_EACH = 4
+_PAGE_BYTES = 4096
+# what a process that reads Parquet cannot do without
+_IMPORTS = ("numpy", "pyarrow", "pyarrow.parquet")
+
+
+class RayStart:
+    """Nothing is read, and nothing of windrow runs: an actor that coordinates nobody, tasks on all cores that
+    put zeros into the store, and one actor a trainer that looks at each page of its share.
+
+    The first epoch starts the processes, as all systems on Ray have to that find no idle ones, and writes to pages
+    of the store that nobody has used; later ones do neither. The trainers are there before the clock starts.
+    """
+
+    def __init__(self, request: Request, progress: Progress) -> None:
+        self._request = request
+        self._progress = progress
+        self._takers: list[Any] = []
+        self._store: StoreWatch | None = None
+
+    def prepare(self) -> None:
+        """Start Ray and the trainers."""
+        import ray
+
+        self._store = start_ray(self._request)
+        taker = ray.remote(num_cpus=0)(_Taker)
+        self._takers = [taker.remote() for _ in range(self._request.trainers)]
+        ray.get([taker.ready.remote() for taker in self._takers])
+
+    def run(self) -> Sequence[TrainerResult]:
+        """Fill and look at the store once an epoch."""
+        import ray
+
+        tasks = _TASKS_EACH * self._request.cores
+        stored = sum(Path(path).stat().st_size for path in self._request.paths)
+        share = -(-stored // (tasks * len(self._takers)))
+        put = ray.remote(num_cpus=1, num_returns=len(self._takers))(_put)
+        times: list[EpochTimes] = []
+        start = time.monotonic()
+        coordinator = ray.remote(num_cpus=0)(_Coordinator).remote()
+        for number in range(self._request.epochs):
+            epoch = EpochTimes(start)
+            shares = [put.remote(share, len(self._takers)) for _ in range(tasks)]
+            ray.get(coordinator.ready.remote())
+            by_taker = zip(*shares, strict=True) if len(self._takers) > 1 else [shares]
+            taken = zip(self._takers, by_taker, strict=True)
+            ray.get([taker.take.remote(list(outputs)) for taker, outputs in taken])
+            epoch.first = epoch.end = start = time.monotonic()
+            epoch.rows, epoch.batches = self._request.rows, tasks
+            times.append(epoch)
+            self._progress(number, epoch.rows)
+        return [TrainerResult(times, [], [])]
+
+    def account(self) -> Account:
+        """What Ray tells of its store."""
+        return Account(store=self._store.end() if self._store else None)
+
+    def close(self) -> None:
+        """Stop Ray."""
+        import ray
+
+        ray.shutdown()
+
+
+class _Coordinator:
+    async def ready(self) -> bool:
+        return True
+
+
+class _Taker:
+    """A trainer that is there already."""
+
+    def __init__(self) -> None:
+        _import_all()
+
+    def ready(self) -> bool:
+        return True
+
+    def take(self, outputs: Sequence[Any]) -> int:
+        import ray
+
+        return sum(int(ray.get(output)[::_PAGE_BYTES].sum()) for output in outputs)
+
+
+def _put(size_bytes: int, count: int) -> Any:
+    _import_all()
+    import numpy as np
+
+    outputs = [np.zeros(size_bytes, np.uint8) for _ in range(count)]
+    return outputs if count > 1 else outputs[0]
+
+
+def _import_all() -> None:
+    import importlib
+
+    for name in _IMPORTS:
+        importlib.import_module(name)
