@@ -16,6 +16,8 @@ from bench.trainer import EpochTimes, Progress, TrainerResult
 __all__ = ["RayStart"]
 
 _TASKS_EACH = 4
+# smaller objects do not go to the store
+_LEAST_BYTES = 2**20
 _PAGE_BYTES = 4096
 # what a process that reads Parquet cannot do without
 _IMPORTS = ("numpy", "pyarrow", "pyarrow.parquet")
@@ -23,10 +25,10 @@ _IMPORTS = ("numpy", "pyarrow", "pyarrow.parquet")
 
 class RayStart:
     """Nothing is read, and nothing of windrow runs: an actor that coordinates nobody, tasks on all cores that
-    put zeros into the store, and one actor a trainer that looks at each page of its share.
+    put zeros into the store, at least 1 MiB each, and one actor a trainer that looks at each page of its share.
 
     The first epoch starts the processes, as all systems on Ray have to that find no idle ones, and writes to pages
-    of the store that nobody has used; later ones do neither. The trainers are there before the clock starts.
+    of the store that nobody has used; later ones hardly do. The trainers are there before the clock starts.
     """
 
     def __init__(self, request: Request, progress: Progress) -> None:
@@ -48,25 +50,32 @@ class RayStart:
         """Fill and look at the store once an epoch."""
         import ray
 
-        tasks = _TASKS_EACH * self._request.cores
         stored = sum(Path(path).stat().st_size for path in self._request.paths)
-        share = -(-stored // (tasks * len(self._takers)))
-        put = ray.remote(num_cpus=1, num_returns=len(self._takers))(_put)
+        tasks = max(1, min(_TASKS_EACH * self._request.cores, stored // _LEAST_BYTES // len(self._takers)))
+        share = max(_LEAST_BYTES, -(-stored // (tasks * len(self._takers))))
         times: list[EpochTimes] = []
         start = time.monotonic()
         coordinator = ray.remote(num_cpus=0)(_Coordinator).remote()
         for number in range(self._request.epochs):
             epoch = EpochTimes(start)
-            shares = [put.remote(share, len(self._takers)) for _ in range(tasks)]
-            ray.get(coordinator.ready.remote())
-            by_taker = zip(*shares, strict=True) if len(self._takers) > 1 else [shares]
-            taken = zip(self._takers, by_taker, strict=True)
-            ray.get([taker.take.remote(list(outputs)) for taker, outputs in taken])
+            self._fill(tasks, share, coordinator)
             epoch.first = epoch.end = start = time.monotonic()
             epoch.rows, epoch.batches = self._request.rows, tasks
             times.append(epoch)
             self._progress(number, epoch.rows)
         return [TrainerResult(times, [], [])]
+
+    def _fill(self, tasks: int, share: int, coordinator: Any) -> None:
+        """Put and look at everything once; nothing refers to it when this returns."""
+        import ray
+
+        count = len(self._takers)
+        put = ray.remote(num_cpus=1, num_returns=count)(_put)
+        shares = [put.remote(share, count) for _ in range(tasks)]
+        ray.get(coordinator.ready.remote())
+        by_taker = [[own] for own in shares] if count == 1 else shares
+        taken = [[outputs[at] for outputs in by_taker] for at in range(count)]
+        ray.get([taker.take.remote(outputs) for taker, outputs in zip(self._takers, taken, strict=True)])
 
     def account(self) -> Account:
         """What Ray tells of its store."""

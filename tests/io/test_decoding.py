@@ -197,16 +197,21 @@ def test_a_column_that_is_to_be_cast_is_left_to_arrow(tmp_path: Path) -> None:
 def test_damaged_pages_end_nothing_but_the_attempt(tmp_path: Path, data: st.DataObject) -> None:
     """Whatever the bytes are, nothing outside of ``out`` is written."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    rows = data.draw(st.integers(1, 500))
+    rows, kind = data.draw(st.integers(1, 500)), data.draw(st.sampled_from([pa.int64(), pa.int32()]))
+    width = kind.bit_width // 8
+    packings = [Packing(width, 0), Packing(4, 0), Packing(2, -5), Packing(1, 3), Packing(0, 1)]
+    packing = data.draw(st.sampled_from(packings))
+    # they fit, so that it is the damage that counts
+    some = draw_words(pa.int64(), rows, data.draw(st.sampled_from([1, 50, 1_000])), rng).to_numpy()
     path = tmp_path / "x.parquet"
     metadata = write(
         path,
-        draw_words(pa.int64(), rows, data.draw(st.sampled_from([1, 50, 1_000])), rng),
+        pa.array(packing.base + some % (1 << min(8 * packing.bytes, 31)), kind),
         compression=data.draw(st.sampled_from(["none", "snappy"])),
         data_page_version=data.draw(st.sampled_from(["1.0", "2.0"])),
         data_page_size=data.draw(st.sampled_from([64, 2**20])),
     )
-    chunk = StoredFooter(metadata).chunk(0, "x", pa.int64())
+    chunk = StoredFooter(metadata).chunk(0, "x", kind)
     assert chunk is not None
     stored = bytearray(path.read_bytes())
     for at, byte in data.draw(
@@ -214,12 +219,9 @@ def test_damaged_pages_end_nothing_but_the_attempt(tmp_path: Path, data: st.Data
     ):
         stored[chunk.start + at] = byte
     size_bytes = data.draw(st.integers(0, chunk.size_bytes))
-    cut = Chunk(chunk.start, size_bytes, rows, 8, chunk.snappy, chunk.optional)
+    cut = Chunk(chunk.start, size_bytes, rows, width, chunk.snappy, chunk.optional)
     guarded = np.full(8 * rows + 128, 0xAB, np.uint8)
     targets = rng.permutation(rows).astype(np.uint32)
-    packing = data.draw(
-        st.sampled_from([Packing(8, 0), Packing(4, 0), Packing(2, -5), Packing(1, 3), Packing(0, 1)])
-    )
     end = 64 + packing.bytes * rows
     decode(pa.BufferReader(bytes(stored)), [[cut]], [packing], targets, [guarded[64:end]])
     assert (guarded[:64] == 0xAB).all()
@@ -288,16 +290,27 @@ def test_a_page_for_which_the_scratch_is_too_small_is_left_to_arrow(
 
 # --- pages made by hand: what may stand in a file, but no writer here writes
 
+WHOLE = Packing(8, 0)
 
-def decode_pages(*pages: bytes, rows: int, snappy: bool = False) -> list[int] | None:
+
+def decode_pages(
+    *pages: bytes, rows: int, snappy: bool = False, packing: Packing = WHOLE
+) -> list[int] | None:
     """The 64-bit words of a chunk; None where it is declined. Nothing else is written to."""
-    stored, guarded = b"".join(pages), np.full(rows + 8, -1, np.int64)
+    stored, size = b"".join(pages), packing.bytes * rows
+    guarded = np.full(size + 64, 0xAB, np.uint8)
     targets = np.arange(rows + 8, dtype=np.uint32)[:rows]
     chunk = Chunk(0, len(stored), rows, 8, snappy, optional=False)
-    out = guarded[:rows].view(np.uint8)
-    (decoded,) = decode(pa.BufferReader(stored), [[chunk]], [Packing(8, 0)], targets, [out])
-    assert (guarded[rows:] == -1).all()
-    return guarded[:rows].tolist() if decoded else None
+    (decoded,) = decode(pa.BufferReader(stored), [[chunk]], [packing], targets, [guarded[:size]])
+    assert (guarded[size:] == 0xAB).all()
+    if not decoded:
+        return None
+    more = (
+        guarded[:size].view("i8" if packing == WHOLE else f"u{packing.bytes}")
+        if size
+        else np.zeros(rows, int)
+    )
+    return [packing.base + int(word) for word in more]
 
 
 def words(*numbers: int) -> bytes:
@@ -355,9 +368,6 @@ def test_snappy_that_ends_early_is_declined() -> None:
     assert decode_pages(page(DATA, 3, PLAIN, whole[:-8], 24), bytes(16), rows=3, snappy=True) is None
 
 
-THREE = page(DICTIONARY, 3, PLAIN, words(10, 20, 30))
-
-
 def indices(*runs: bytes) -> bytes:
     return b"\2" + b"".join(runs)
 
@@ -372,31 +382,67 @@ def repeated(number: int, count: int) -> bytes:
     return varint(count << 1) + bytes([number])
 
 
+# a dictionary of three words, and how they go; no bytes hold those that are all the same
+LOOKED_UP = [
+    *[((10, 20, 30), packing) for packing in (WHOLE, Packing(4, -1), Packing(2, 10), Packing(1, 7))],
+    ((10, 10, 10), Packing(0, 10)),
+]
+looked_up = pytest.mark.parametrize(("three", "packing"), LOOKED_UP)
+
+
 @needs_library
-def test_the_padding_of_the_last_group_may_be_missing_but_no_value() -> None:
+@looked_up
+def test_the_padding_of_the_last_group_may_be_missing_but_no_value(
+    three: tuple[int, int, int], packing: Packing
+) -> None:
+    dictionary = page(DICTIONARY, 3, PLAIN, words(*three))
     body = indices(packed(0, 1, 2, 0, 1, 2, 0, 1, 2))
-    expected = [10, 20, 30] * 3
+    expected = [*three] * 3
     for cut, found in ((0, expected), (1, expected), (2, None)):
         data = page(DATA, 9, BY_DICTIONARY, body[: len(body) - cut])
-        assert decode_pages(THREE, data, rows=9) == found
+        assert decode_pages(dictionary, data, rows=9, packing=packing) == found
 
 
 @needs_library
+@looked_up
 @pytest.mark.parametrize("groups", [3, 4, 2**20])
-def test_a_run_of_more_groups_than_there_are_is_declined(groups: int) -> None:
+def test_a_run_of_more_groups_than_there_are_is_declined(
+    groups: int, three: tuple[int, int, int], packing: Packing
+) -> None:
+    dictionary = page(DICTIONARY, 3, PLAIN, words(*three))
     body = indices(packed(0, 1, 2, 0, 1, 2, 0, 1, 2))
     claimed = body.replace(varint(2 << 1 | 1), varint(groups << 1 | 1))
     assert claimed != body
-    assert decode_pages(THREE, page(DATA, 9, BY_DICTIONARY, claimed), rows=9) is None
+    assert decode_pages(dictionary, page(DATA, 9, BY_DICTIONARY, claimed), rows=9, packing=packing) is None
 
 
 @needs_library
+@looked_up
 @pytest.mark.parametrize("run", [packed, lambda number: repeated(number, 1)])
-def test_an_index_beyond_the_dictionary_is_declined(run: Any) -> None:
-    body = indices(repeated(1, 2), run(2))
-    assert decode_pages(THREE, page(DATA, 3, BY_DICTIONARY, body), rows=3) == [20, 20, 30]
-    body = indices(repeated(1, 2), run(3))
-    assert decode_pages(THREE, page(DATA, 3, BY_DICTIONARY, body), rows=3) is None
+def test_an_index_beyond_the_dictionary_is_declined(
+    run: Any, three: tuple[int, int, int], packing: Packing
+) -> None:
+    dictionary = page(DICTIONARY, 3, PLAIN, words(*three))
+    for last, found in ((2, [three[1], three[1], three[2]]), (3, None)):
+        data = page(DATA, 3, BY_DICTIONARY, indices(repeated(1, 2), run(last)))
+        assert decode_pages(dictionary, data, rows=3, packing=packing) == found
+
+
+@needs_library
+@pytest.mark.parametrize(
+    "packing", [Packing(4, 11), Packing(2, -(2**16) + 29), Packing(1, 5), Packing(0, 10)]
+)
+@pytest.mark.parametrize("stored", [[10, 20, 30], [30, 20, 261, 10]])
+def test_a_word_that_does_not_fit_is_declined(stored: list[int], packing: Packing) -> None:
+    """Whether it lies too low or too high, in a dictionary or not."""
+    found = stored if packing == Packing(1, 5) and 261 not in stored else None
+    plain = page(DATA, len(stored), PLAIN, words(*stored))
+    assert decode_pages(plain, rows=len(stored)) == stored
+    assert decode_pages(plain, rows=len(stored), packing=packing) == found
+    data = page(DATA, len(stored), BY_DICTIONARY, indices(packed(*range(len(stored)))))
+    dictionary = page(DICTIONARY, len(stored), PLAIN, words(*stored))
+    assert decode_pages(dictionary, data, rows=len(stored)) == stored
+    assert decode_pages(dictionary, data, rows=len(stored), packing=packing) == found
 
 
 @needs_library

@@ -20,7 +20,7 @@ from windrow.core.native import address_of
 from windrow.core.packing import Packing, packs
 from windrow.core.source import BlockPart
 from windrow.shuffle import kernels
-from windrow.shuffle.group import group_rows
+from windrow.shuffle.group import DECODED_TOGETHER_BYTES, group_rows
 from windrow.shuffle.joint import join_columns
 from windrow.shuffle.packing import pack_words
 from windrow.shuffle.piece import Piece
@@ -266,6 +266,7 @@ class WatchedPart(ToldPart):
 
     pool: BufferPool = field(default_factory=lambda: BufferPool(0))
     places: list[int] = field(default_factory=list)
+    together: list[int] = field(default_factory=list)
     lent: list[int] = field(default_factory=list)
 
     def scatter_words(
@@ -276,6 +277,7 @@ class WatchedPart(ToldPart):
         outs: Sequence[NDArray[np.uint8]],
     ) -> Sequence[bool]:
         self.places += [address_of(out) for out in outs]
+        self.together.append(len(outs))
         return super().scatter_words(columns, packings, targets, outs)
 
     def select(self, columns: list[int]) -> pa.Table:
@@ -293,6 +295,28 @@ def test_columns_decoded_together_lie_where_words_can_be_written() -> None:
     assert piece.rows.equals(table.to_batches()[0])
     assert len(part.places) == 4
     assert not any(place % 8 for place in part.places)
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("rows", "top", "together"),
+    [
+        # so many packed bytes lie there at a time
+        (DECODED_TOGETHER_BYTES // 8 // 3, None, [3, 3, 3]),
+        # and no more columns than are some milliseconds' work
+        (2**20 // 4, 200, [4, 4, 1]),
+        # one that is larger goes by itself
+        (DECODED_TOGETHER_BYTES // 8 + 1, None, [1] * 9),
+    ],
+)
+def test_so_many_columns_are_decoded_together(rows: int, top: int | None, together: list[int]) -> None:
+    pool = BufferPool(0)
+    table = pa.table({f"c{i}": np.arange(rows) % 200 for i in range(9)})
+    told = {} if top is None else dict.fromkeys(range(9), (0, top))
+    part = WatchedPart(table, told=told, scatters=range(9), pool=pool)
+    (piece,) = group(part, np.arange(rows, dtype=np.uint32), pool)
+    assert piece.rows.equals(table.to_batches()[0])
+    assert part.together == together
 
 
 @needs_library

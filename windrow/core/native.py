@@ -39,6 +39,6 @@ def load_library(module: str, functions: dict[str, tuple[list[Any], Any]]) -> An
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """Where a contiguous array of numbers begins."""
+    """Where a contiguous array begins; of another it is an error."""
     # NumPy takes 1.1 µs to tell, for it also describes the array in words; this takes 0.2
     return int(pa.py_buffer(array).address)

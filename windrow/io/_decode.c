@@ -541,7 +541,7 @@ static int decode_pages(Column *column, const uint8_t *chunk, int64_t chunk_byte
 }
 
 /* A chunk of values of 4 or 8 bytes: its pages, what the footer tells of it, in how many bytes its words go to `out`
- * and what they are more than then, where its rows begin among the targets, and, afterwards, whether it was decoded. */
+ * and, where these are fewer than their width, what they are more than, where its rows begin among the targets, and, afterwards, whether it was decoded. */
 typedef struct {
     int64_t address, stored_bytes, snappy, optional, width, rows, bytes, base, first, out, decoded;
 } stored_chunk;
@@ -557,8 +557,9 @@ EXPORT void windrow_decode_packed(int64_t count, stored_chunk *chunks, const uin
     for (stored_chunk *chunk = chunks; chunk < chunks + count; chunk++) {
         Column column = {.width = chunk->width, .bytes = chunk->bytes, .base = (uint64_t)chunk->base,
                          .rows = chunk->rows, .snappy = (int)chunk->snappy, .optional = (int)chunk->optional,
-                         .targets = targets + chunk->first, .out = (uint8_t *)(intptr_t)chunk->out, .free = scratch, .free_bytes = scratch_bytes};
-        const int64_t bytes = chunk->bytes;
+                         .targets = targets + chunk->first, .out = (uint8_t *)(intptr_t)chunk->out,
+                         .free = scratch, .free_bytes = scratch_bytes};
+        const int64_t bytes = column.bytes;
         chunk->decoded = (chunk->width == 4 || chunk->width == 8) && bytes <= chunk->width &&
                          (bytes == 0 || bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8) &&
                          !decode_pages(&column, (const uint8_t *)(intptr_t)chunk->address, chunk->stored_bytes);

@@ -2,8 +2,7 @@
 
 Most training data is 4 or 8 bytes wide or text, flat and without nulls, plain or by dictionary,
 raw or Snappy. Such a chunk is decoded by ``_decode.c``, which puts each value in its place at
-once, in as many bytes as travel (`windrow.core.packing`): 1.6 times as fast as Arrow decodes it, and
-the copy into place comes free. Of text it finds
+once, in as many bytes as travel (`windrow.core.packing`). Of text it finds
 out where each value lies in the unpacked pages, and copies it once. Everything else, and every
 chunk with anything odd about it, is declined, and Arrow reads it.
 """

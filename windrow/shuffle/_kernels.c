@@ -396,9 +396,15 @@ typedef struct {
 
 /* Give each piece its words of some columns. */
 EXPORT void windrow_copy_packed(int64_t columns, const ordered *each, int64_t pieces, const int64_t *rows) {
-    for (int64_t k = 0; k < columns; k++)
-        copy_out(each[k].bytes, each[k].bytes, 0, (const char *)(intptr_t)each[k].words, pieces, rows,
-                 (const int64_t *)(intptr_t)each[k].outs);
+    for (int64_t k = 0; k < columns; k++) {
+        const char *words = (const char *)(intptr_t)each[k].words;
+        const int64_t *outs = (const int64_t *)(intptr_t)each[k].outs;
+        for (int64_t piece = 0; piece < pieces; piece++) {
+            const int64_t size = each[k].bytes * rows[piece];
+            memcpy((char *)(intptr_t)outs[piece], words, size);
+            words += size;
+        }
+    }
 }
 
 /* Join some rows of the words from `word` on, and say where each word's lie; returns a column that does not fit, or -1. */

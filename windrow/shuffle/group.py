@@ -24,7 +24,7 @@ __all__ = ["DECODED_TOGETHER_BYTES", "group_rows"]
 
 # some milliseconds' work of C, or of Python
 _TOGETHER_BYTES, _TOGETHER_COPIES = 8 << 20, 128
-# no part decodes wider words to where rows go; so much of them, packed, lies there at a time
+# no part decodes wider words to where rows go; so much of them, packed, lies there at a time, or one column
 _DECODED_BYTES = 8
 DECODED_TOGETHER_BYTES = 4 << 20
 
@@ -150,8 +150,9 @@ class _Words:
     ) -> None:
         self._part, self._moving, self._arenas, self._pool, self._pause = part, moving, arenas, pool, pause
         self._decodes = can_scatter(part)
-        # columns that the part is asked to decode, and what they take unpacked and packed
+        # columns that the part is asked to decode
         self._stored: list[int] = []
+        # what they take as they are, and packed
         self._stored_bytes = self._packed_bytes = 0
         self._waiting: dict[int, list[int]] = {}
         self._widths = {number: column.width for number, column in arenas.columns.items()}
@@ -187,7 +188,7 @@ class _Words:
             self._move([number])
 
     def _decode_some(self, numbers: Sequence[int]) -> list[int]:
-        """Move the columns that the part can decode; returns the others."""
+        """Move the columns that the part can decode; returns the others, of which some may not fit."""
         outs = [self._arenas.columns[number] for number in numbers]
         found = self._moving.decode(self._part, numbers, [out.packing for out in outs], self._pool)
         told = [(words, out) for words, out in zip(found, outs, strict=True) if words is not None]
