@@ -320,6 +320,20 @@ def test_so_many_columns_are_decoded_together(rows: int, top: int | None, togeth
 
 
 @needs_library
+def test_each_piece_gets_its_rows_of_what_was_decoded() -> None:
+    rows, rng = 2_000, np.random.default_rng(4)
+    table = pa.table({"a": rng.integers(0, 200, rows), "b": rng.random(rows), "c": np.full(rows, 7)})
+    part = ToldPart(table, told={0: (0, 199), 2: (7, 7)}, scatters=range(3))
+    runs, places = rng.integers(0, 6, rows).astype(np.uint16), np.arange(rows, dtype=np.uint32)
+    given_to = (None, runs, places, np.array([0, 2, 5, 6]), BufferPool(0))
+    pieces, expected = group_rows(part, *given_to), group_rows(table, *given_to)
+    assert len(pieces) == 3
+    for piece, other in zip(pieces, expected, strict=True):
+        assert piece.packing[:, 1].tolist() == [1, 8, 0]
+        assert piece.rows.equals(other.rows)
+
+
+@needs_library
 def test_what_was_decoded_is_let_go_before_other_columns_are_asked_for() -> None:
     rows, pool = 50_000, BufferPool(0)
     table = pa.table({f"c{i}": np.arange(rows) for i in range(5)})
