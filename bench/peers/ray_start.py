@@ -58,15 +58,16 @@ class RayStart:
         coordinator = ray.remote(num_cpus=0)(_Coordinator).remote()
         for number in range(self._request.epochs):
             epoch = EpochTimes(start)
-            self._fill(tasks, share, coordinator)
+            if self._fill(tasks, share, coordinator) < stored:
+                raise RuntimeError("less was found in the store than the files have")
             epoch.first = epoch.end = start = time.monotonic()
             epoch.rows, epoch.batches = self._request.rows, tasks
             times.append(epoch)
             self._progress(number, epoch.rows)
         return [TrainerResult(times, [], [])]
 
-    def _fill(self, tasks: int, share: int, coordinator: Any) -> None:
-        """Put and look at everything once; nothing refers to it when this returns."""
+    def _fill(self, tasks: int, share: int, coordinator: Any) -> int:
+        """Put and look at everything once, and tell its bytes; nothing refers to it when this returns."""
         import ray
 
         count = len(self._takers)
@@ -75,7 +76,8 @@ class RayStart:
         ray.get(coordinator.ready.remote())
         by_taker = [[own] for own in shares] if count == 1 else shares
         taken = [[outputs[at] for outputs in by_taker] for at in range(count)]
-        ray.get([taker.take.remote(outputs) for taker, outputs in zip(self._takers, taken, strict=True)])
+        pairs = zip(self._takers, taken, strict=True)
+        return sum(ray.get([taker.take.remote(outputs) for taker, outputs in pairs]))
 
     def account(self) -> Account:
         """What Ray tells of its store."""
@@ -105,7 +107,7 @@ class _Taker:
     def take(self, outputs: Sequence[Any]) -> int:
         import ray
 
-        return sum(int(ray.get(output)[::_PAGE_BYTES].sum()) for output in outputs)
+        return sum(len(ray.get(output)[::_PAGE_BYTES].tobytes()) for output in outputs) * _PAGE_BYTES
 
 
 def _put(size_bytes: int, count: int) -> Any:
