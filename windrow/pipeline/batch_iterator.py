@@ -49,7 +49,11 @@ class BatchIterator:
         return self._reading.next_batch()
 
     def close(self) -> None:
-        """Leave the epoch; the shard goes on with the next one."""
+        """Leave the epoch.
+
+        The shard's state then names what follows the last batch; the next ``iter_*`` call reads the
+        next epoch.
+        """
         self._reading.end()
 
 
