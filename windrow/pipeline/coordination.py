@@ -155,6 +155,12 @@ class Coordination:
         self._tell(self._driver, shard, place)
         return True
 
+    def fail(self, error: Exception) -> None:
+        """End the present run: something went wrong where no shard waits for an answer."""
+        if self._driver is None:
+            raise error
+        self._driver.task_failed(Failure.capture(error))
+
     def sign(self, shard: int) -> None:
         """A shard's consumer is alive."""
         if self._driver is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from windrow.core.errors import PlanError, SourceError
+from windrow.core.errors import PlanError
 from windrow.pipeline.beginnings import Beginnings
 from windrow.pipeline.block_rows import BlockRows
 from windrow.pipeline.cache.run_cache import RunCache
@@ -314,6 +314,11 @@ class Driver:
             while self._events:
                 for instruction in self._scheduler.handle(self._events.popleft(), self._clock()):
                     self._perform(instruction)
+        except Exception as error:
+            # events come from callbacks and ticks too, where nobody would hear it: each shard is told
+            # when it next asks
+            self._events.clear()
+            self.task_failed(Failure.capture(error))
         finally:
             self._handling = False
         self._peak_bytes = max(self._peak_bytes, self._scheduler.held_bytes)
@@ -321,10 +326,7 @@ class Driver:
     def _perform(self, instruction: Instruction) -> None:
         if isinstance(instruction, Run):
             if self._failure is None:
-                try:
-                    self._run(instruction)
-                except SourceError as error:
-                    self.task_failed(Failure.capture(error))
+                self._run(instruction)
         elif isinstance(instruction, Drop):
             self._drop(instruction)
         elif isinstance(instruction, Abort):

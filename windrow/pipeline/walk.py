@@ -158,11 +158,24 @@ class Walk:
     # --- the thread's side
 
     def _run(self, first: list[EpochRuns]) -> None:
-        self._feed.begin_walk()
         # out of a list, since a thread holds its arguments to its end
         runs: EpochRuns | None = first.pop()
-        while runs is not None and self._walk(runs):
-            runs = self._follow(runs)
+        try:
+            self._feed.begin_walk()
+            while runs is not None and self._walk(runs):
+                runs = self._follow(runs)
+        except BaseException as error:
+            self._fail(runs, error)
+
+    def _fail(self, runs: EpochRuns | None, error: BaseException) -> None:
+        """Whoever waits for this thread, or will, is told why it has ended."""
+        with self._begun:
+            waiting = [runs, self._latest, self._next]
+        for other in waiting:
+            if other is not None and not other.ended:
+                end: Future[PlacedRun | None] = Future()
+                end.set_exception(error)
+                other.end(end)
 
     def _follow(self, runs: EpochRuns) -> EpochRuns | None:
         """The epoch after one that has been walked, if any; waits until the consumer has begun the latter."""

@@ -189,7 +189,13 @@ class Feed(Protocol):
         ...
 
     def run_stats(self, *, spans: bool) -> RunStats:
-        """What the run has done so far, for all shards."""
+        """What the run has done so far, for all shards.
+
+        Raises
+        ------
+        StallError
+            If the run does not answer.
+        """
         ...
 
     def close(self) -> None:

@@ -231,15 +231,14 @@ def _run_task(
 ) -> None:
     try:
         report, output, kept = run_task(context, task, tables, memory, cached, between)
+        if (run := run_ref()) is not None:
+            run.take(task, report, output, kept)
     except BaseException as error:
         failure = Failure.capture(error)
         if (run := run_ref()) is not None:
             with run.changed:
                 run.driver.task_failed(failure)
                 run.changed.notify_all()
-        return
-    if (run := run_ref()) is not None:
-        run.take(task, report, output, kept)
 
 
 class _ThreadsFeed:

@@ -20,6 +20,7 @@ from windrow.io.memory.contents import digest_table
 from windrow.io.memory.weights import count_nulls, cut_rows, weigh_table
 from windrow.io.schemas import unify_schemas
 from windrow.io.widths import fixed_bits
+from windrow.pipeline.executors.ray.asking import get_all
 
 __all__ = ["RefsReader", "list_blocks"]
 
@@ -46,7 +47,7 @@ class RefsReader:
         """
         ref, start, stop = address.locator
         try:
-            table = ray.get(ref)
+            (table,) = get_all([ref], address.origin)
         except ray.exceptions.RayError as error:
             raise SourceError(
                 f"{address.origin}: its object cannot be had ({type(error).__name__}): it lasts as long as "
@@ -88,7 +89,7 @@ def list_blocks(dataset: Any, name: str, target_block_bytes: int) -> ListedSourc
     """
     try:
         refs = dataset.to_arrow_refs()
-        looks: list[_Look] = ray.get([_look_remote.remote(ref) for ref in refs])
+        looks: list[_Look] = get_all([_look_remote.remote(ref) for ref in refs], name)
     except ray.exceptions.RayError as error:
         raise SourceError(f"{name}: the Ray dataset cannot be executed ({error})") from error
     found = [(ref, look) for ref, look in zip(refs, looks, strict=True) if look.rows]

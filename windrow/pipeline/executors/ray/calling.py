@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ import ray
 from ray import cloudpickle
 
 from windrow.core.errors import SourceError, StallError, WindrowError
+from windrow.pipeline.executors.ray.asking import await_some
 from windrow.pipeline.executors.ray.executor import _start_ray
 from windrow.pipeline.failures import Failure
 
@@ -61,7 +62,7 @@ def call_on_ray(call: Callable[[T], R], arguments: Sequence[T], describe: Callab
 def _take_one(
     running: dict[Any, int], results: dict[int, R], arguments: Sequence[T], describe: Callable[[T], str]
 ) -> None:
-    (done,), _ = ray.wait(list(running), num_returns=1)
+    (done, *_), _ = await_some(list(running), describe(arguments[next(iter(running.values()))]))
     at = running.pop(done)
     try:
         result = ray.get(done)
@@ -73,11 +74,13 @@ def _take_one(
 
 
 def _end(running: list[Any]) -> None:
-    """Have those that were not begun forgotten, and the others end."""
+    """Cancel tasks that have not begun, and wait for the others to end, while any does."""
     for task in running:
         ray.cancel(task)
-    if running:
-        ray.wait(running, num_returns=len(running))
+    # what has brought us here is the error to raise
+    with suppress(StallError):
+        while running:
+            _, running = await_some(running, "cancelling tasks")
 
 
 def _explain(what: str, error: ray.exceptions.RayError) -> WindrowError:

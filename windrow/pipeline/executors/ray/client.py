@@ -19,7 +19,7 @@ from windrow.core.memory import BufferPool
 from windrow.io.lanes import call_ahead
 from windrow.pipeline.budgeting import RUNS_AHEAD
 from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.executors.ray.asking import LOOK_SECONDS, Questions, ask, tell
+from windrow.pipeline.executors.ray.asking import LOOK_SECONDS, Questions, ask, explain_loss, tell
 from windrow.pipeline.executors.ray.fetcher import Fetcher
 from windrow.pipeline.executors.ray.nodes import this_node
 from windrow.pipeline.executors.seam import EpochFacts, Feed, Session, WindowData
@@ -188,11 +188,16 @@ class _RayFeed:
     def run_stats(self, *, spans: bool) -> RunStats:
         """What the run has done."""
         if not ray.is_initialized():
-            return RunStats()
+            raise StallError(f"shard {self._shard} has no statistics of its run: Ray has been shut down")
         try:
             stats: RunStats = ray.get(self._coordinator.run_stats.remote(spans=spans), timeout=_ASK_SECONDS)
-        except ray.exceptions.RayError:
-            return RunStats()
+        except ray.exceptions.RayActorError as error:
+            raise explain_loss(f"shard {self._shard}", error) from error
+        except ray.exceptions.GetTimeoutError as error:
+            raise StallError(
+                f"shard {self._shard} has no statistics of its run: the coordinator has not answered for "
+                f"{_ASK_SECONDS:.0f} s"
+            ) from error
         return stats
 
     def close(self) -> None:

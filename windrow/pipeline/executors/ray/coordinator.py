@@ -6,7 +6,8 @@ import asyncio
 import time
 import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -100,18 +101,23 @@ class Coordinator:
 
     async def reached(self, shard: int, token: str, place: Place) -> None:
         """A shard needs nothing before ``place`` any more."""
-        if self._coordination.reached(shard, token, place):
-            self._wake()
+        with self._failing():
+            if self._coordination.reached(shard, token, place):
+                self._wake()
 
     async def sign(self, shard: int) -> None:
         """A shard's consumer is alive."""
-        self._coordination.sign(shard)
+        with self._failing():
+            self._coordination.sign(shard)
 
     async def close_shard(self, shard: int, token: str) -> None:
         """A reader of a shard reads no more."""
-        if self._coordination.close_shard(shard, token) and self._disk is not None:
-            await self._remove_files(self._disk)
+        last = False
+        with self._failing():
+            last = self._coordination.close_shard(shard, token)
         self._wake()
+        if last and self._disk is not None:
+            await self._remove_files(self._disk)
 
     async def diagnose(self, shard: int) -> tuple[str, float]:
         """Say what a shard waits for, and for how many seconds nothing has moved."""
@@ -127,11 +133,22 @@ class Coordinator:
 
     # --- inside
 
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """What goes wrong inside ends the run: nobody waits for an answer that could carry it."""
+        try:
+            yield
+        except Exception as error:
+            self._coordination.fail(error)
+            self._wake()
+
     def _look_around(self) -> None:
         now = time.monotonic()
         if now >= self._look_around_at:
             self._look_around_at = now + _LOOK_AROUND_SECONDS
-            self._spread = sum(node["Alive"] for node in ray.nodes()) > 1
+            # only a hint for placing tasks: where Ray does not tell now, it is asked again at the next look
+            with suppress(ray.exceptions.RayError, ConnectionError, TimeoutError):
+                self._spread = sum(node["Alive"] for node in ray.nodes()) > 1
 
     def _begin_ticking(self) -> None:
         if not self._ticking:
@@ -139,10 +156,12 @@ class Coordinator:
             self._tick()
 
     def _tick(self) -> None:
-        self._look_around()
-        self._coordination.tick()
-        self._wake()
+        # first, so that whatever goes wrong in this tick does not end ticking
         asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+        with self._failing():
+            self._look_around()
+            self._coordination.tick()
+        self._wake()
 
     async def _wait_for_change(self, seconds: float) -> bool:
         try:
@@ -175,6 +194,14 @@ class Coordinator:
 
     async def _take(self, driver: Driver, task: Task, first: Any, output: Any, kept: Sequence[Any]) -> None:
         try:
+            await self._hear(driver, task, first, output, kept)
+        except Exception as error:
+            driver.task_failed(Failure.capture(error))
+        self._wake()
+
+    async def _hear(self, driver: Driver, task: Task, first: Any, output: Any, kept: Sequence[Any]) -> None:
+        """Wait for a task's report, and pass it on."""
+        try:
             report, lane = await first
         except Exception as error:
             if task.found and isinstance(error, ray.exceptions.ObjectLostError):
@@ -189,7 +216,6 @@ class Coordinator:
                 driver.task_failed(report)
             else:
                 driver.task_done(task, report, output, lane, kept)
-        self._wake()
 
     async def _remove_files(self, disk: DiskCache) -> None:
         """Remove the run's files from all machines, once nothing writes there any more."""
