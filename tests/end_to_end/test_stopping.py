@@ -24,7 +24,9 @@ class _UserError(Exception):
 
 
 def _pipe(path: Path, executor: str, *, filtered: bool) -> windrow.DatasetPipeline:
-    ds = windrow.read_parquet(str(path), columns=["key"], filter=pc.field("distance") > 700 if filtered else None)
+    ds = windrow.read_parquet(
+        str(path), columns=["key"], filter=pc.field("distance") > 700 if filtered else None
+    )
     pipe = ds.window(blocks_per_window=1).repeat(3).random_shuffle_each_window(seed=5)
     return pipe.options(executor=executor)
 

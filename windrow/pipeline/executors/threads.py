@@ -144,6 +144,8 @@ class _Run:
         self.changed = threading.Condition(threading.RLock())
         self.ended = False
         self.disk = open_disk(program.job)
+        # before anything else that may fail
+        self._finalizer = weakref.finalize(self, in_background, partial(_end, self.workers, self.disk))
         runner = _ThreadsRunner(program, self)
         self.driver = Driver(
             program,
@@ -154,7 +156,6 @@ class _Run:
             cache_bytes=budget.cache_bytes,
         )
         self._feeds = 0
-        self._finalizer = weakref.finalize(self, in_background, partial(_end, self.workers, self.disk))
 
     def connect(self, seed: int | None) -> bool:
         """Count one more shard that reads; False when the run has ended or failed."""
