@@ -90,9 +90,10 @@ class Faults:
         Tasks whose error ends the run for all shards, which then begin anew.
     restarts, leaves
         Seconds at which the coordinator dies, and a node.
-    stall, die, zombie, close
+    stall, die, zombie, close, leave
         At each step of a trainer: it does nothing for a while; it dies and comes back;
-        it is taken for dead and replaced, but lives; it reads no more.
+        it is taken for dead and replaced, but lives; it reads no more; it leaves the epoch early, and
+        resumes from its state or goes on with the next epoch.
     attach_seconds
         Within how long trainers begin.
     """
@@ -110,6 +111,7 @@ class Faults:
     die: float = 0.0
     zombie: float = 0.0
     close: float = 0.0
+    leave: float = 0.0
     attach_seconds: float = 0.0
 
 
@@ -259,6 +261,7 @@ def _draw_faults(chance: random.Random) -> Faults:
         die=some(0.3, 0.05),
         zombie=some(0.25, 0.06),
         close=some(0.1, 0.03),
+        leave=some(0.3, 0.1),
         attach_seconds=chance.choice([0.0, 0.0, 1.0, 10.0]),
     )
 

@@ -21,6 +21,8 @@ KINDS = {
     "call made again",
     "coordinator restarted",
     "damaged block",
+    "early stop, next epoch",
+    "early stop, resumed",
     "kept block lost",
     "late message",
     "node joined",
