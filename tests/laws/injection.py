@@ -48,9 +48,9 @@ class _Tracer:
         back, code = frame.f_back, frame.f_code
         if event != "call" or back is None or back.f_code.co_filename not in self._callers:
             return
-        # finalizers are called by nobody
+        # what the garbage collector calls is called by nobody: finalizers, and generators that it closes
         if (
-            code.co_name == "__del__"
+            code.co_name in ("__del__", "<genexpr>")
             or code.co_filename == back.f_code.co_filename
             or not code.co_filename.startswith(self._inside)
         ):

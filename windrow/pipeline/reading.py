@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from windrow.core.errors import PlanError, StateError
 from windrow.pipeline.batches import align_runs
 from windrow.pipeline.consumer import Consumer
 from windrow.pipeline.cursor import Cursor
@@ -172,6 +173,8 @@ class Reading:
             self._hear()
         try:
             batch = next(self._batches)
+            self._reader.give_sign()
+            self._note_wait(began, computed)
         except StopIteration:
             self._hear()
             if not self.end(whole=True):
@@ -180,19 +183,20 @@ class Reading:
         except BaseException as error:
             self.end(error=error)
             raise
+        # handed out from here on: what fails above leaves the batch to be delivered next
         self.steps += 1
-        self._reader.give_sign()
-        self._note_wait(began, computed)
         self._returned = time.time()
         self._core_time.begin()
         return batch
 
     def _hear(self) -> None:
-        """See that the run has nothing against this epoch; if it has, nothing of it counts as consumed."""
+        """See that the run has opened this epoch; where it refuses to, nothing of it counts as consumed."""
         try:
             self._reader.hear_of_opening()
         except BaseException as error:
-            self.steps = 0
+            if isinstance(error, (PlanError, StateError)):
+                # rows were placed as for another batch size, or from another row
+                self.steps = 0
             self.end(error=error)
             raise
 
@@ -235,7 +239,7 @@ class Reading:
             self._progress.show(
                 now,
                 window=self._reader.window,
-                step=self.start + self.steps,
+                step=self.start + self.steps + 1,
                 size_bytes=self.size_bytes,
                 wait_seconds=self.wait_seconds,
             )

@@ -7,7 +7,7 @@ import uuid
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -203,15 +203,22 @@ class _RayFeed:
     def close(self) -> None:
         """The shard reads no more."""
         self._closed = True
-        fetcher = self._stop_fetching()
+        fetcher, self._fetcher = self._fetcher, None
+        # called from the last to the first, each even where another fails
+        with ExitStack() as calls:
+            calls.callback(self._finalizer.detach)
+            calls.callback(self._workers.close)
+            if fetcher is not None:
+                calls.callback(fetcher.join)
+            calls.callback(self._tell_closed)
+            if fetcher is not None:
+                calls.callback(fetcher.stop)
+
+    def _tell_closed(self) -> None:
         closed = tell(self._coordinator.close_shard, self._shard, self._token)
         if self._has_files and closed is not None:
             # the last shard takes the run's files with it, which a driver that ends now would prevent
             ray.wait([closed], timeout=_ASK_SECONDS)
-        if fetcher is not None:
-            fetcher.join()
-        self._finalizer.detach()
-        self._workers.close()
         if closed is not None and not self._questions.await_answers(0.0):
             again = partial(tell, self._coordinator.close_shard, self._shard, self._token)
             thread = threading.Thread(target=_call_when_answered, args=(self._questions, again), daemon=True)
@@ -219,11 +226,10 @@ class _RayFeed:
             with suppress(RuntimeError):
                 thread.start()
 
-    def _stop_fetching(self) -> Fetcher | None:
+    def _stop_fetching(self) -> None:
         fetcher, self._fetcher = self._fetcher, None
         if fetcher is not None:
             fetcher.stop()
-        return fetcher
 
 
 def _call_when_answered(questions: Questions, call: Callable[[], object]) -> None:
