@@ -107,7 +107,7 @@ def test_a_drawn_seed_is_not_shared(pipe: DatasetPipeline) -> None:
 )
 def test_states_are_refused(pipe: DatasetPipeline, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "find_place", lambda *_: (0, 1))
-    with pytest.raises(StateError, match="no state of windrow"):
+    with pytest.raises(StateError, match="not a state of windrow"):
         eval(f"pipe.{call}", {"pipe": pipe})
 
 

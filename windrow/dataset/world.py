@@ -6,8 +6,8 @@ import os
 import sys
 
 from windrow.core.errors import PlanError
+from windrow.core.integers import as_integer
 from windrow.dataset.checks import check_count
-from windrow.pipeline.integers import as_integer
 
 __all__ = ["find_place"]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
+from windrow.core.integers import as_integer
 from windrow.pipeline.formats import BatchFormat, check_format, convert, rows, to_numpy_batches
-from windrow.pipeline.integers import as_integer
 
 if TYPE_CHECKING:
     from windrow.pipeline.tensors.types import Device, DType
@@ -71,11 +71,11 @@ class Delivery:
     early: object = None
 
     def __post_init__(self) -> None:
-        for name, value, least in (
-            ("batch_size", self.batch_rows, 1),
-            ("prefetch_batches", self.prefetch_batches, 0),
+        for field, name, value, least in (
+            ("batch_rows", "batch_size", self.batch_rows, 1),
+            ("prefetch_batches", "prefetch_batches", self.prefetch_batches, 0),
         ):
-            _check_number(name, value, least)
+            object.__setattr__(self, field, _check_number(name, value, least))
         if not isinstance(self.drop_last, bool):
             raise PlanError(f"drop_last={self.drop_last!r} must be True or False")
 
