@@ -16,9 +16,7 @@ MIB = 2**20
 V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 
 
-def make_root(
-    root: Path, cgroup: str, mountinfo: str, files: Mapping[str, Mapping[str, int | str]]
-) -> Path:
+def make_root(root: Path, cgroup: str, mountinfo: str, files: Mapping[str, Mapping[str, int | str]]) -> Path:
     """Write what /proc and /sys/fs/cgroup would have under a folder."""
     process = root / "proc/self"
     process.mkdir(parents=True)
@@ -155,7 +153,12 @@ def test_groups_are_found_innermost_first(tmp_path: Path) -> None:
 CPUS: dict[str, tuple[str, str, dict[str, dict[str, int | str]], int]] = {
     "a quota": ("0::/a\n", V2, {"a": {"cpu.max": "200000 100000"}}, 2),
     "no quota": ("0::/a\n", V2, {"a": {"cpu.max": "max 100000"}}, 8),
-    "a quota above": ("0::/a/b\n", V2, {"a": {"cpu.max": "300000 100000"}, "a/b": {"cpu.max": "max 100000"}}, 3),
+    "a quota above": (
+        "0::/a/b\n",
+        V2,
+        {"a": {"cpu.max": "300000 100000"}, "a/b": {"cpu.max": "max 100000"}},
+        3,
+    ),
     "less than a core": ("0::/a\n", V2, {"a": {"cpu.max": "10000 100000"}}, 1),
     "version 1": (
         "5:cpu,cpuacct:/job/step\n",

@@ -130,7 +130,7 @@ BAD_CALLS = {
     "shard(rank=0)": r"give both, or neither",
     "shard(rank=3, world_size=2)": r"rank=3 must be",
     "shard(rank=0, world_size=1, equal=0)": r"equal=0 must be",
-    "options(prefetch_windows=1.0)": r"prefetch_windows=1.0 must be",
+    "options(prefetch_windows=1.5)": r"prefetch_windows=1.5 must be",
 }
 
 

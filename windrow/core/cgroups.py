@@ -11,7 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ControlGroup", "find_groups", "find_mounts", "free_bytes", "quota_cores", "read_file", "set_cores"]
+__all__ = [
+    "ControlGroup",
+    "find_groups",
+    "find_mounts",
+    "free_bytes",
+    "quota_cores",
+    "read_file",
+    "set_cores",
+]
 
 _ROOT = Path("/")
 
@@ -59,10 +67,12 @@ class Mount:
 
 
 def find_groups(controller: str, root: Path = _ROOT) -> list[ControlGroup]:
-    """This process' control groups for a controller (``"memory"``, ``"cpu"``, ``"cpuset"``), innermost first.
+    """Find the control groups that a controller of this process has, innermost first.
 
     Parameters
     ----------
+    controller
+        ``"memory"``, ``"cpu"`` or ``"cpuset"``.
     root
         Where ``/proc`` and the mounted hierarchies are found; another one in tests.
     """
@@ -89,7 +99,9 @@ def find_mounts(mountinfo: str) -> list[Mount]:
         place, system = fields.split(), rest.split()
         if len(place) >= 5 and len(system) >= 3 and system[0] in ("cgroup", "cgroup2"):
             version = 2 if system[0] == "cgroup2" else 1
-            found.append(Mount(version, _decode(place[3]), _decode(place[4]), frozenset(system[2].split(","))))
+            found.append(
+                Mount(version, _decode(place[3]), _decode(place[4]), frozenset(system[2].split(",")))
+            )
     return found
 
 

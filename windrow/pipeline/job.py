@@ -121,6 +121,26 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """The processes that a launcher has started together, each of which runs its own shard.
+
+    Attributes
+    ----------
+    local_world_size
+        How many of them run on this machine.
+    world_size
+        How many there are on all machines.
+    """
+
+    local_world_size: int = 1
+    world_size: int = 1
+
+    def sharing(self, nodes: int) -> int:
+        """How many of them share the resources of so many machines."""
+        return min(max(self.world_size, self.local_world_size), self.local_world_size * nodes)
+
+
+@dataclass(frozen=True)
 class Job:
     """What a chain asks for.
 
@@ -142,6 +162,8 @@ class Job:
         Every pass is asked for by itself: nothing of the next is prepared ahead.
     seed_drawn
         Whether the seed was drawn rather than given, so that a state may bring another.
+    launch
+        The processes that divide memory and cores with this one.
     """
 
     source: Source
@@ -153,6 +175,7 @@ class Job:
     options: Options = field(default_factory=Options)
     on_demand: bool = False
     seed_drawn: bool = False
+    launch: Launch = Launch()
 
     def with_seed(self, seed: int | None) -> Job:
         """The same job with another seed."""
