@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ BAD_OPTIONS: list[Any] = [
 
 @pytest.mark.parametrize("options", BAD_OPTIONS, ids=lambda options: type(options).__name__)
 def test_options_that_are_no_mapping_are_refused_and_not_shown(tmp_path: Path, options: Any) -> None:
-    calls = [
+    calls: list[Callable[[], Any]] = [
         lambda: windrow.read_parquet("s3://bucket/x", storage_options=options),
         lambda: windrow.read_csv(str(tmp_path), storage_options=options),
         lambda: windrow.range(3).write_parquet(tmp_path / "out", storage_options=options),

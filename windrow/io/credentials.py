@@ -136,10 +136,8 @@ def redact(text: str, secrets: Iterable[str]) -> str:
     """
     forms = {form for secret in secrets for form in _forms(secret)}
     for form in sorted(forms, key=len, reverse=True):
-        if len(form) < _SHORT:
-            text = re.sub(_ALONE.format(re.escape(form)), "***", text)
-        else:
-            text = text.replace(form, "***")
+        pattern = _ALONE if len(form) < _SHORT else "{}"
+        text = re.sub(pattern.format(re.escape(form)), "***", text)
     return without_user(text)
 
 
