@@ -14,6 +14,7 @@ import pyarrow.types as pt
 
 from windrow.core.errors import PlanError, SourceError, WindrowError
 from windrow.core.extras import require
+from windrow.core.tracebacks import ends_traceback
 from windrow.io.credentials import check_options, find_secrets, redact, safe_cause, source_error, without_user
 from windrow.io.tables.columns import TableColumns
 from windrow.io.tables.delta_log import list_files
@@ -42,6 +43,7 @@ _FEATURES = {
 _MAPPED_NAME, _MAPPED_ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
 
 
+@ends_traceback
 def open_delta(
     table: Any,
     *,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.core.errors import PlanError, SourceError, WindrowError
 from windrow.core.extras import require
+from windrow.core.tracebacks import ends_traceback
 from windrow.io.credentials import check_options, find_secrets, redact, safe_cause, source_error
 from windrow.io.tables.columns import TableColumns
 from windrow.io.tables.iceberg_manifests import list_files, locate_files
@@ -25,6 +26,7 @@ IcebergVersion = int | str | datetime.datetime
 _EXTRA, _WHO = "iceberg", "read_iceberg()"
 
 
+@ends_traceback
 def open_iceberg(
     table: Any,
     *,

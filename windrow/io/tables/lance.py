@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from windrow.core.errors import PlanError
 from windrow.core.extras import require
 from windrow.core.source import BlockAddress, BlockTable
+from windrow.core.tracebacks import ends_traceback
 from windrow.io.credentials import check_options, find_secrets, redact
 from windrow.io.filters import check_filter, filter_columns
 from windrow.io.listed import ListedSource
@@ -57,6 +58,7 @@ class LanceSource(ListedSource):
         return _schema(reader.table.open()).field(name)
 
 
+@ends_traceback
 def open_lance(
     uri: str | os.PathLike[str],
     *,
