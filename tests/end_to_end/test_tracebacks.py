@@ -13,7 +13,7 @@ import pytest
 
 import windrow
 from tests.faults.rot import rot, write_files
-from windrow import DatasetPipeline, WindrowError
+from windrow import Dataset, DatasetPipeline, WindrowError
 
 MOST_FRAMES = 10
 PACKAGE = str(Path(windrow.__file__).parent)
@@ -21,7 +21,7 @@ EXECUTORS = pytest.mark.parametrize("executor", ["threads", "ray"])
 
 
 def printed_error(call: Callable[[], Any]) -> tuple[WindrowError, str]:
-    with pytest.raises(WindrowError) as told:
+    with pytest.raises(WindrowError, match=".") as told:
         call()
     return told.value, "".join(traceback.format_exception(told.value))
 
@@ -68,6 +68,11 @@ def pipeline(folder: Path, executor: str) -> DatasetPipeline:
     return ds.repeat(2).random_shuffle_each_window(seed=5).options(executor=executor)
 
 
+def rotten(folder: Path) -> Dataset:
+    rot(folder, 1)
+    return windrow.read_parquet(str(folder), target_block_bytes=1)
+
+
 def _truncate(folder: Path) -> None:
     path = folder / "0.parquet"
     path.write_bytes(path.read_bytes()[:50])
@@ -98,18 +103,9 @@ LOOKS: dict[str, Callable[[Path], Any]] = {
     "text in tensors": lambda folder: next(
         iter(windrow.from_items([{"x": "text"}]).repeat(2).iter_torch_batches(3))
     ),
-    "rotten, taken": lambda folder: (
-        rot(folder, 1),
-        windrow.read_parquet(str(folder), target_block_bytes=1).take(99),
-    ),
-    "rotten, collected": lambda folder: (
-        rot(folder, 1),
-        windrow.read_parquet(str(folder), target_block_bytes=1).to_arrow(),
-    ),
-    "rotten, written": lambda folder: (
-        rot(folder, 1),
-        windrow.read_parquet(str(folder), target_block_bytes=1).write_parquet(folder / "written"),
-    ),
+    "rotten, taken": lambda folder: rotten(folder).take(99),
+    "rotten, collected": lambda folder: rotten(folder).to_arrow(),
+    "rotten, written": lambda folder: rotten(folder).write_parquet(folder / "written"),
 }
 
 
