@@ -21,7 +21,7 @@ EXECUTORS = pytest.mark.parametrize("executor", ["threads", "ray"])
 
 
 def printed_error(call: Callable[[], Any]) -> tuple[WindrowError, str]:
-    with pytest.raises(WindrowError, match=".") as told:
+    with pytest.raises(WindrowError, match=r".") as told:
         call()
     return told.value, "".join(traceback.format_exception(told.value))
 
@@ -73,9 +73,10 @@ def rotten(folder: Path) -> Dataset:
     return windrow.read_parquet(str(folder), target_block_bytes=1)
 
 
-def _truncate(folder: Path) -> None:
+def truncated(folder: Path) -> str:
     path = folder / "0.parquet"
     path.write_bytes(path.read_bytes()[:50])
+    return str(folder)
 
 
 LOOKS: dict[str, Callable[[Path], Any]] = {
@@ -92,7 +93,7 @@ LOOKS: dict[str, Callable[[Path], Any]] = {
         pq.write_table(pa.table({"x": ["a"]}), folder / "9.parquet"),
         windrow.read_parquet(str(folder)),
     ),
-    "truncated": lambda folder: (_truncate(folder), windrow.read_parquet(str(folder))),
+    "truncated": lambda folder: windrow.read_parquet(truncated(folder)),
     "no room": lambda folder: windrow.read_parquet(str(folder)).repeat(2).options(memory_limit=1).split(2),
     "schema": lambda folder: windrow.read_parquet(str(folder)).map_batches(fail).schema(),
     "take": lambda folder: windrow.read_parquet(str(folder)).map_batches(fail).take(3),
