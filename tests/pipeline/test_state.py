@@ -335,16 +335,16 @@ def test_appended_data_is_admitted_on_purpose_only(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda state: [], r"no state of windrow: \[\]"),
-        (lambda state: {**state, "format": "other"}, "no state of windrow"),
+        (lambda state: [], r"not a state of windrow: \[\]"),
+        (lambda state: {**state, "format": "other"}, "not a state of windrow"),
         (lambda state: {**state, "version": 2}, "format version 2, and this windrow reads version 1"),
         (lambda state: {k: v for k, v in state.items() if k != "row"}, "'row' is missing"),
-        (lambda state: {**state, "row": "150"}, "row='150' is no count"),
-        (lambda state: {**state, "row": -150}, "row=-150 is no count"),
-        (lambda state: {**state, "row": 180}, "its check sum does not fit"),
-        (lambda state: {**state, "more": 1}, "its check sum does not fit"),
-        (lambda state: {k: v for k, v in state.items() if k != "check"}, "its check sum does not fit"),
-        (lambda state: {**state, "filter": None}, "filter=None is no text"),
+        (lambda state: {**state, "row": "150"}, "row='150' is not a count"),
+        (lambda state: {**state, "row": -150}, "row=-150 is not a count"),
+        (lambda state: {**state, "row": 180}, "its checksum does not match"),
+        (lambda state: {**state, "more": 1}, "entries that no state has: 'more'"),
+        (lambda state: {k: v for k, v in state.items() if k != "check"}, "its checksum does not match"),
+        (lambda state: {**state, "filter": None}, "filter=None is not a text"),
     ],
 )
 def test_damaged_states_are_refused(folder: Path, change: Any, told: str) -> None:

@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from windrow.core.errors import WindrowError
+from windrow.core.tracebacks import cause_of, trim_traceback
 from windrow.pipeline.reading import Reading
 
 __all__ = ["BatchIterator"]
@@ -46,7 +48,10 @@ class BatchIterator:
         return self
 
     def __next__(self) -> Any:
-        return self._reading.next_batch()
+        try:
+            return self._reading.next_batch()
+        except WindrowError as error:
+            raise trim_traceback(error) from cause_of(error)
 
     def close(self) -> None:
         """Leave the epoch.

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from windrow.core.memory import BufferPool
 from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.job import Launch
 from windrow.pipeline.pace import Pace
 from windrow.pipeline.program import Program
 from windrow.pipeline.scheduling.events import Place
@@ -53,6 +54,8 @@ class Resources:
     small_windows_bytes
         Where more windows than are asked for take no more than this together, a few more are held:
         shards then need not tell of each at once that they have passed it.
+    processes
+        How many processes divide what there is; the figures above are one's share.
     """
 
     executor: str
@@ -67,6 +70,7 @@ class Resources:
     worker_bytes: int = 0
     task_cpus: float = 1.0
     small_windows_bytes: int = 0
+    processes: int = 1
 
 
 @dataclass(frozen=True)
@@ -232,8 +236,8 @@ class Executor(Protocol):
         """``"threads"``, ``"ray"``, ..."""
         ...
 
-    def resources(self) -> Resources:
-        """What there is to run on; starts nothing."""
+    def resources(self, launch: Launch = Launch()) -> Resources:
+        """What there is to run on, for one of the processes that a launcher has started; starts nothing."""
         ...
 
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:

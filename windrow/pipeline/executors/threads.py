@@ -27,6 +27,7 @@ from windrow.pipeline.executors.seam import EpochFacts, Feed, Resources, Session
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.finalizing import in_background
+from windrow.pipeline.job import Launch
 from windrow.pipeline.pace import Pace
 from windrow.pipeline.program import Program
 from windrow.pipeline.scheduling.events import Place
@@ -62,14 +63,16 @@ class ThreadsExecutor:
         """The executor's name."""
         return "threads"
 
-    def resources(self) -> Resources:
-        """The cores and half of the free memory, as the control group allows."""
+    def resources(self, launch: Launch = Launch()) -> Resources:
+        """The cores and half of the free memory, as control groups allow, divided among local processes."""
+        processes = launch.local_world_size
         return Resources(
             executor=self.name,
-            workers=self.workers or available_cores(),
-            memory_bytes=free_memory_bytes() // 2,
+            workers=self.workers or available_cores(processes),
+            memory_bytes=free_memory_bytes() // 2 // processes,
             limit_covers_all=True,
             processes_bytes=_PROCESS_BYTES,
+            processes=processes,
         )
 
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
@@ -80,13 +83,13 @@ class ThreadsExecutor:
         PlanError
             If not even one window fits into memory.
         """
-        resources = overlap_waiting(program, self.resources())
+        resources = overlap_waiting(program, self.resources(program.job.launch))
         budget_program(size_parts(program, resources), resources, 1)
         return ThreadsSession(self, program)
 
-    def pool(self, workers: int) -> WorkerPool:
-        """The threads of a run."""
-        return WorkerPool(workers, "windrow-worker")
+    def pool(self, workers: int, cores: int) -> WorkerPool:
+        """The threads of a run, on so many cores."""
+        return WorkerPool(workers, "windrow-worker", cores)
 
 
 class ThreadsSession:
@@ -130,7 +133,8 @@ class _Run:
     """The driver, its lock and its threads. Shards hold it; its threads do not."""
 
     def __init__(self, executor: ThreadsExecutor, program: Program, batch_rows: int) -> None:
-        resources = overlap_waiting(program, executor.resources(), batch_rows)
+        launch = program.job.launch
+        resources = overlap_waiting(program, executor.resources(launch), batch_rows)
         program = size_parts(program, resources, batch_rows)
         budget = budget_program(program, resources, batch_rows)
         self._budget = budget
@@ -139,7 +143,7 @@ class _Run:
             partial(_decoded_bytes, pa.total_allocated_bytes(), budget.tasks_bytes),
         )
         self._seed = program.job.seed
-        self.workers = executor.pool(resources.workers)
+        self.workers = executor.pool(resources.workers, available_cores(launch.local_world_size))
         self.help = partial(self.workers.help, (_PLACE,))
         self.changed = threading.Condition(threading.RLock())
         self.ended = False

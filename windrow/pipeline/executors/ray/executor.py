@@ -17,6 +17,7 @@ from windrow.pipeline.executors.ray.coordinator import start_coordinator
 from windrow.pipeline.executors.ray.nodes import find_starving, resolve_hints
 from windrow.pipeline.executors.ray.tasks import start_workers
 from windrow.pipeline.executors.seam import Resources, Session
+from windrow.pipeline.job import Launch
 from windrow.pipeline.program import Program
 
 __all__ = ["RayExecutor"]
@@ -43,34 +44,43 @@ class RayExecutor:
         """The executor's name."""
         return "ray"
 
-    def resources(self) -> Resources:
-        """The cluster's CPUs and 80 % of its object stores; this machine's before Ray is initialised."""
+    def resources(self, launch: Launch = Launch()) -> Resources:
+        """The cluster's CPUs and 80 % of its object stores; this machine's before Ray is initialised.
+
+        Processes of a launcher that read on one cluster divide them.
+        """
         if not ray.is_initialized():
-            store = free_memory_bytes() * _DEFAULT_STORE_SHARE_OF_MEMORY
-            return Resources("ray", available_cores(), int(store * _STORE_SHARE), limit_covers_all=False)
+            processes = launch.local_world_size
+            store = free_memory_bytes() * _DEFAULT_STORE_SHARE_OF_MEMORY / processes
+            cores = available_cores(processes)
+            return Resources(
+                "ray", cores, int(store * _STORE_SHARE), limit_covers_all=False, processes=processes
+            )
         total = ray.cluster_resources()
-        nodes = sum(node["Alive"] for node in ray.nodes())
-        cpus = int(total.get("CPU", 0))
+        nodes = max(1, sum(node["Alive"] for node in ray.nodes()))
+        processes = launch.sharing(nodes)
+        workers = max(1, int(total.get("CPU", 0)) // processes)
         return Resources(
             executor="ray",
-            workers=max(1, cpus),
-            memory_bytes=int(total.get("object_store_memory", 0) * _STORE_SHARE),
+            workers=workers,
+            memory_bytes=int(total.get("object_store_memory", 0) * _STORE_SHARE / processes),
             limit_covers_all=False,
             # rows that cross nodes stand on both until they are consumed
-            copies=2 - 1 / max(1, nodes),
-            nodes=max(1, nodes),
+            copies=2 - 1 / nodes,
+            nodes=nodes,
             look_out=find_starving(),
-            processes_bytes=(max(1, cpus) + 1) * _WORKER_BYTES,
+            processes_bytes=(workers + 1) * _WORKER_BYTES,
             shard_bytes=_SHARD_BYTES,
             worker_bytes=_WORKER_BYTES,
             small_windows_bytes=_SMALL_WINDOWS_BYTES,
+            processes=processes,
         )
 
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
         """Start the coordinator, owned by this process."""
         if not ray.is_initialized():
             _start_ray()
-        resources = self.resources()
+        resources = self.resources(program.job.launch)
         if resources.memory_bytes == 0:
             raise PlanError("the Ray cluster has no object store memory: start it with object_store_memory")
         resources = overlap_waiting(program, resources)
