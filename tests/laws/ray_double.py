@@ -21,6 +21,7 @@ import ray
 
 from windrow.pipeline.executors.ray import asking, client, coordinator, fetcher, nodes, tasks
 from windrow.pipeline.executors.seam import Resources, Session
+from windrow.pipeline.job import Launch
 from windrow.pipeline.program import Program
 
 __all__ = ["DoubledRayExecutor", "doubled_ray"]
@@ -143,7 +144,7 @@ class DoubledRayExecutor:
     def name(self) -> str:
         return "ray"
 
-    def resources(self) -> Resources:
+    def resources(self, launch: Launch = Launch()) -> Resources:
         return Resources("ray", _WORKERS, 2**30, limit_covers_all=False)
 
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
