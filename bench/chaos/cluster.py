@@ -72,9 +72,14 @@ class ChaosCluster:
     def kill_starting(self, chance: random.Random, *, anywhere: bool) -> str | None:
         """Kill the map workers of a node, and those that start there within the next moment.
 
-        The node is one without trainers, unless ``anywhere``. Returns its id, or None where none has workers.
+        The node is one without trainers, or with ``anywhere`` any but the head. Returns its id, or None where
+        none has workers.
         """
-        nodes = self._cluster.list_all_nodes() if anywhere else self._bare
+        nodes = (
+            [node for node in self._cluster.list_all_nodes() if str(node.node_id) != self.head]
+            if anywhere
+            else self._bare
+        )
         busy = [node for node in nodes if any(map(_is_map_worker, list_tree(_raylet(node))[1:]))]
         if not busy:
             return None

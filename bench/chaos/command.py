@@ -33,7 +33,11 @@ def add_chaos(parser: argparse.ArgumentParser) -> None:
         "--cpus", type=int, default=Setting.cpus, help="logical CPUs of each raylet (default: %(default)s)"
     )
     parser.add_argument(
-        "--only", choices=KINDS, action="append", metavar="KIND", help=f"kill only this kind: {', '.join(KINDS)}"
+        "--only",
+        choices=KINDS,
+        action="append",
+        metavar="KIND",
+        help=f"kill only this kind: {', '.join(KINDS)}",
     )
     parser.add_argument(
         "--lead", type=int, default=Setting.lead, help="steps that trainers may be apart (%(default)s)"

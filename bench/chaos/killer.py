@@ -32,9 +32,7 @@ class Kill:
     shard: int | None = None
 
 
-def plan_kills(
-    seed: int, kills: int, seconds: float, kinds: Sequence[str] = KINDS
-) -> Iterator[Planned]:
+def plan_kills(seed: int, kills: int, seconds: float, kinds: Sequence[str] = KINDS) -> Iterator[Planned]:
     """Kills at random moments of some seconds; each round of them has one of each kind."""
     chance = random.Random(seed)
     moments = sorted(chance.uniform(0, seconds) for _ in range(kills))

@@ -56,7 +56,11 @@ class StandBys:
         """Something of a node was killed: kill its task as well, unless Ray is about to start it."""
         log = None if node is None else self._logs.get(node)
         begins = [] if log is None else _read_begins(log)
-        if log is None or not begins or any(begins[-1][0] <= old.time for old in self._strikes if old.log == log):
+        if (
+            log is None
+            or not begins
+            or any(begins[-1][0] <= old.time for old in self._strikes if old.log == log)
+        ):
             return
         kill(begins[-1][1])
         self._strikes.append(_Strike(kind, moment, log))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -14,6 +11,7 @@ from ray import cloudpickle
 
 from windrow.core.errors import SourceError, StallError, WindrowError
 from windrow.pipeline.executors.ray.executor import _start_ray
+from windrow.pipeline.executors.ray.interrupts import uninterrupted
 from windrow.pipeline.failures import Failure
 
 __all__ = ["call_on_ray"]
@@ -97,28 +95,11 @@ def _explain(what: str, error: ray.exceptions.RayError) -> WindrowError:
 
 
 def _call(holder: list[Any], argument: Any) -> Any:
-    with _uninterrupted():
+    with uninterrupted():
         try:
             return _load(holder[0])(argument)
         except Exception as error:
             return Failure.capture(error, cloudpickle.dumps)
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Finish what was begun.
-
-    Ray cancels a running task by an interrupt. In the middle of an import that leaves a module that
-    is broken for whatever runs in this worker later; pandas then has no ``core``.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
 
 
 _call_remote: Any = ray.remote(num_cpus=1, max_retries=8)(_call)

@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +16,12 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from windrow.pipeline.cache.disk import DiskCache, open_disk
 from windrow.pipeline.coordination import TICK_SECONDS, Answer, Coordination
 from windrow.pipeline.driver import Driver
-from windrow.pipeline.executors.ray.deaths import explain_death
-from windrow.pipeline.executors.ray.nodes import find_starving, this_node
-from windrow.pipeline.executors.ray.tasks import remove_everywhere, submit_task
+from windrow.pipeline.executors.ray.beats import Beat
+from windrow.pipeline.executors.ray.deaths import explain_death, is_conclusive
+from windrow.pipeline.executors.ray.dispatch import Cluster, Dispatcher, Submitted
+from windrow.pipeline.executors.ray.nodes import describe_starving, list_nodes, this_node
+from windrow.pipeline.executors.ray.placement import Placement, Planner
+from windrow.pipeline.executors.ray.tasks import remove_everywhere, submit_task, withdraw
 from windrow.pipeline.executors.seam import EpochFacts, Resources
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.program import Program
@@ -45,16 +48,21 @@ class Coordinator:
         disk: DiskCache | None = None,
         *,
         starts_workers: bool = False,
+        name: str = "",
     ) -> None:
         expected = {shard: nodes[shard] or this_node() for shard in program.members}
         host = _Host(self)
         self._coordination = Coordination(program, resources, expected, host)
         self._transforms = bool(program.context.before)
         self._ticking = False
+        self._name = name
+        self._run = uuid.uuid4().hex
+        self._warnings: list[str] = []
+        cluster = Cluster(time.monotonic, list_nodes, withdraw, is_conclusive, self.spawn)
+        self._dispatcher = Dispatcher(Planner(resources.task_cpus), cluster, self._warn_starving)
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._disk = disk
-        self._task_cpus = resources.task_cpus
         self._context = ray.put(replace(program.context, disk=disk))
         self._spread = False
         self._look_around_at = 0.0
@@ -103,6 +111,11 @@ class Coordinator:
         if self._coordination.reached(shard, token, place):
             self._wake()
 
+    async def task_runs(self, run: str, key: int, copy: int) -> None:
+        """Hear that a copy of a task runs; ``run`` is the coordinator process that submitted it."""
+        if run == self._run:
+            self._dispatcher.heard(key, copy)
+
     async def sign(self, shard: int) -> None:
         """A shard's consumer is alive."""
         self._coordination.sign(shard)
@@ -140,6 +153,7 @@ class Coordinator:
 
     def _tick(self) -> None:
         self._look_around()
+        self._dispatcher.tick()
         self._coordination.tick()
         self._wake()
         asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
@@ -155,10 +169,13 @@ class Coordinator:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    @property
-    def has_tasks(self) -> bool:
-        """Whether tasks run or wait for a CPU, also those of a driver that has failed."""
-        return bool(self._tasks)
+    def take_warnings(self) -> tuple[str, ...]:
+        """What users should know, each line once."""
+        warned, self._warnings = tuple(self._warnings), []
+        return warned
+
+    def _warn_starving(self) -> None:
+        self._warnings += describe_starving()
 
     def spawn(self, work: Any) -> None:
         """Run a coroutine beside the requests, and keep hold of it."""
@@ -168,10 +185,17 @@ class Coordinator:
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
         """Submit a task, and take its outputs when it is done."""
-        first, output, kept = submit_task(
-            self._context, task, tables, cached, spread=self._spread, cpus=self._task_cpus
-        )
-        self.spawn(self._take(driver, task, first, output, kept))
+
+        def submit_copy(key: int, copy: int, placement: Placement) -> Submitted:
+            beat = Beat(self._name, self._run, key, copy)
+            return submit_task(
+                self._context, task, tables, cached, spread=self._spread, placement=placement, beat=beat
+            )
+
+        def take(done: Submitted) -> Coroutine[Any, Any, None]:
+            return self._take(driver, task, done.first, done.output, done.kept)
+
+        self._dispatcher.run(submit_copy, take)
 
     async def _take(self, driver: Driver, task: Task, first: Any, output: Any, kept: Sequence[Any]) -> None:
         try:
@@ -204,10 +228,18 @@ def start_coordinator(program: Program, resources: Resources, nodes: tuple[str |
     """
     here = NodeAffinitySchedulingStrategy(this_node(), soft=True)
     actor: Any = ray.remote(Coordinator)
-    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": here}
+    # tasks find it by its name: a handle that they were sent would keep it alive
+    name = f"windrow-coordinator-{uuid.uuid4().hex}"
+    options = {
+        "name": name,
+        "num_cpus": 0,
+        "max_restarts": -1,
+        "max_task_retries": -1,
+        "scheduling_strategy": here,
+    }
     # named here, so that a coordinator that is restarted finds the same files
     disk = open_disk(program.job)
-    return actor.options(**options).remote(program, resources, nodes, disk, starts_workers=True)
+    return actor.options(**options).remote(program, resources, nodes, disk, starts_workers=True, name=name)
 
 
 class _Host:
@@ -232,8 +264,8 @@ class _Host:
             return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
     def look_out(self) -> tuple[str, ...]:
-        """Whether any CPU is left for data tasks, where it is not such tasks that take them."""
-        return () if self._coordinator.has_tasks else find_starving()
+        """That data tasks run without CPUs, once."""
+        return self._coordinator.take_warnings()
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
         """Submit a task to the cluster."""
