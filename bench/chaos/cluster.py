@@ -164,7 +164,9 @@ def _raylet(node: Any) -> int:
 def _is_map_worker(process: int) -> bool:
     """Whether a process runs a map task or a plain one, is idle, or is a worker about to register."""
     title = _read_title(process)
-    return "default_worker.py" in title or title.startswith(("ray::windrow", "ray::IDLE", "ray::_stand_by"))
+    return "default_worker.py" in title or title.startswith(
+        ("ray::windrow", "ray::IDLE", "ray::standby-worker")
+    )
 
 
 def _read_title(process: int) -> str:

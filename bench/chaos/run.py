@@ -53,7 +53,7 @@ def run_chaos(
         expected = Expected(setting, path)
         shards = make_pipe(setting, path).options(executor="ray").split(setting.trainers)
         crew = Crew(setting, cluster.homes, shards, Path(name), expected)
-        standbys = StandBys(Path(name), [cluster.head, *cluster.homes, *cluster.bare])
+        standbys = StandBys(Path(name), [cluster.head, *cluster.homes], cluster.bare)
         chaos = _Chaos(cluster, crew, standbys, kinds, random.Random(seed))
         chaos.wait_for_steps(_FIRST_STEPS, _START_SECONDS)
         calm = time.time()

@@ -13,6 +13,9 @@ from bench.chaos.cluster import kill
 
 __all__ = ["StandBys"]
 
+# what kills a node, whose task must not be down already for another reason
+_NODE_KINDS = ("raylet", "objects")
+
 
 @dataclass(frozen=True)
 class _Strike:
@@ -24,37 +27,45 @@ class _Strike:
 
 
 class StandBys:
-    """A task on each node that does nothing, with retries.
+    """Tasks that do nothing, with retries: one on each node, and another on each that may die.
 
     Parameters
     ----------
     folder
         Where they write each begin.
-    nodes
-        The ids of the nodes.
+    nodes, mortal
+        The ids of the nodes that stay, and of those that may die.
     """
 
-    def __init__(self, folder: Path, nodes: Sequence[str]) -> None:
+    def __init__(self, folder: Path, nodes: Sequence[str], mortal: Sequence[str]) -> None:
         self._folder = folder
-        self._logs: dict[str, Path] = {}
+        self._logs: dict[tuple[str, str], Path] = {}
         self._refs: list[Any] = []
         self._strikes: list[_Strike] = []
         for node in nodes:
+            self._begin(node, "worker")
+        for node in mortal:
             self.begin(node)
 
     def begin(self, node: str) -> None:
-        """Start the task of a node that has joined."""
+        """Start the tasks of a node that may die."""
+        self._begin(node, "worker")
+        self._begin(node, "node")
+
+    def _begin(self, node: str, name: str) -> None:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        log = self._logs[node] = self._folder / f"standby-{node}"
+        log = self._logs[node, name] = self._folder / f"standby-{name}-{node}"
         there = NodeAffinitySchedulingStrategy(node, soft=True)
         stand_by: Any = ray.remote(num_cpus=0, max_retries=-1)(_stand_by)
-        self._refs.append(stand_by.options(scheduling_strategy=there).remote(str(log), node))
+        options = {"name": f"standby-{name}", "scheduling_strategy": there}
+        self._refs.append(stand_by.options(**options).remote(str(log), node))
 
     def strike(self, kind: str, node: str | None, moment: float) -> None:
         """Something of a node was killed: kill its task as well, unless Ray is about to start it."""
-        log = None if node is None else self._logs.get(node)
+        name = "node" if kind in _NODE_KINDS else "worker"
+        log = None if node is None else self._logs.get((node, name))
         begins = [] if log is None else _read_begins(log)
         if (
             log is None

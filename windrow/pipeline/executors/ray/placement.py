@@ -12,11 +12,11 @@ Nothing here waits, submits or reads a clock.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-__all__ = ["MOMENT_SECONDS", "Node", "Placement", "Planner"]
+__all__ = ["MOMENT_SECONDS", "Node", "Placement", "Planner", "find_core"]
 
 # How long a task may be silent at least before it is placed again: a worker starts in less.
 MOMENT_SECONDS = 5.0
@@ -138,8 +138,7 @@ class Planner:
                 continue
             if task.copies:
                 self.placed_again += 1
-                # otherwise some of the CPUs are ours, and this task waits for something else
-                self.starved = self.starved or (not placement.cpus and now - self._served_at >= patience)
+                self.starved = self.starved or (placement.cpus == 0 and self._lacks_cpus(task, now, patience))
             placed.append((key, len(task.copies), self._add(task, placement, now)))
         return placed
 
@@ -161,6 +160,11 @@ class Planner:
             # it ran, or waits for nothing but a worker
             return silent >= max(MOMENT_SECONDS, self._usual_seconds())
         return silent >= patience
+
+    def _lacks_cpus(self, task: _Task, now: float, patience: float) -> bool:
+        """Whether a task waits for a CPU, and none of ours has had one for a while."""
+        begun = any(copy.heard_at is not None for copy in task.copies)
+        return not begun and now - self._served_at >= patience
 
     def _usual_seconds(self) -> float:
         """How long tasks take as a rule, their wait for a CPU included."""
@@ -194,6 +198,11 @@ class Planner:
             if not copy.placement.cpus
         )
         tried = {copy.placement.node for copy in task.copies}
-        cores = [(node.cores - taken[node.id], node.id) for node in self._nodes if node.id not in tried]
-        most, node = max(cores, default=(0, ""))
-        return Placement(0.0, node) if most > 0 else None
+        return find_core([node for node in self._nodes if node.id not in tried], taken)
+
+
+def find_core(nodes: Sequence[Node], taken: Mapping[str | None, int]) -> Placement | None:
+    """A place without a CPU, where the most cores have no such task yet; None where all have one."""
+    cores = [(node.cores - taken.get(node.id, 0), node.id) for node in nodes]
+    most, node = max(cores, default=(0, ""))
+    return Placement(0.0, node) if most > 0 else None
