@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from windrow.pipeline.executors.ray.dispatch import Cluster, Dispatcher, Submitted
 from windrow.pipeline.executors.ray.placement import MOMENT_SECONDS, Node, Placement, Planner
 
@@ -29,9 +31,11 @@ class Double:
         self.taken: list[tuple[int, Any]] = []
         self.warnings = 0
         self.tasks: set[asyncio.Task[None]] = set()
+        self.starting = False
         cluster = Cluster(
             lambda: self.now,
             self._look,
+            lambda: self.starting,
             self.withdrawn.append,
             lambda e: isinstance(e, MemoryError),
             self._spawn,
@@ -73,8 +77,9 @@ class Double:
             await asyncio.sleep(0)
 
     def pass_time(self, seconds: float) -> None:
-        self.now += seconds
-        self.dispatcher.tick()
+        for _ in range(round(seconds)):
+            self.now += 1.0
+            self.dispatcher.tick()
 
 
 def play(script: Callable[[Double], Coroutine[Any, Any, None]]) -> Double:
@@ -147,6 +152,26 @@ def test_the_last_copy_that_fails_is_told() -> None:
         await double.end(1, error)
 
     assert play(script).taken == [(0, error)]
+
+
+@pytest.mark.parametrize("why", ["workers are being started", "nobody listened"])
+def test_silence_counts_only_where_something_could_be_heard(why: str) -> None:
+    async def script(double: Double) -> None:
+        double.run()
+        if why == "nobody listened":
+            # without a core for so long
+            double.now += 100.0
+            double.pass_time(1)
+        else:
+            double.starting = True
+            double.pass_time(100)
+            double.starting = False
+        double.pass_time(MOMENT_SECONDS - 1)
+        assert len(double.copies) == 1
+        double.pass_time(1)
+        assert len(double.copies) == 2
+
+    play(script)
 
 
 def test_what_gives_signs_is_left_alone_and_the_cluster_is_not_asked() -> None:

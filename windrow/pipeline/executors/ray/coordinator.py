@@ -35,6 +35,8 @@ __all__ = ["Coordinator", "start_coordinator"]
 
 _LOOK_AROUND_SECONDS = 10.0
 _START_SECONDS = 2.0
+# by then the first workers have begun on a machine that is very busy, or never will
+_LONGEST_START_SECONDS = 20.0
 
 
 class Coordinator:
@@ -58,7 +60,7 @@ class Coordinator:
         self._name = name
         self._run = uuid.uuid4().hex
         self._warnings: list[str] = []
-        cluster = Cluster(time.monotonic, list_nodes, withdraw, is_conclusive, self.spawn)
+        cluster = Cluster(time.monotonic, list_nodes, self._is_starting, withdraw, is_conclusive, self.spawn)
         self._dispatcher = Dispatcher(Planner(resources.task_cpus), cluster, self._warn_starving)
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -67,12 +69,15 @@ class Coordinator:
         self._spread = False
         self._look_around_at = 0.0
         self._workers_begun = asyncio.Event()
+        self._starting_until = time.monotonic() + _LONGEST_START_SECONDS
         if not starts_workers or host.is_restarted():
+            self._starting_until = 0.0
             self._workers_begun.set()
 
     async def await_workers(self, started: Sequence[ray.ObjectRef[Any]]) -> None:
         """Hear when workers have begun: what is ready then."""
         await asyncio.gather(*started, return_exceptions=True)
+        self._starting_until = 0.0
         self._workers_begun.set()
 
     async def open_epoch(self, request: OpenRequest) -> EpochFacts | Failure:
@@ -168,6 +173,9 @@ class Coordinator:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def _is_starting(self) -> bool:
+        return time.monotonic() < self._starting_until
 
     def take_warnings(self) -> tuple[str, ...]:
         """What users should know, each line once."""

@@ -10,6 +10,9 @@ from windrow.pipeline.executors.ray.placement import Node, Placement, Planner
 
 __all__ = ["Cluster", "Dispatcher", "Submitted"]
 
+# A tick so late means that this process had no core, and heard no heartbeats either.
+_LATE_SECONDS = 3.0
+
 
 @dataclass(frozen=True)
 class Submitted:
@@ -30,6 +33,8 @@ class Cluster:
         Seconds, from any beginning.
     nodes
         The nodes that are alive, as they are now.
+    is_starting
+        Whether workers are being started, so that no task can be expected to run.
     cancel
         Withdraws a task by the reference of its report, if it has not begun.
     is_conclusive
@@ -40,6 +45,7 @@ class Cluster:
 
     now: Callable[[], float]
     nodes: Callable[[], Sequence[Node]]
+    is_starting: Callable[[], bool]
     cancel: Callable[[Any], None]
     is_conclusive: Callable[[Exception], bool]
     spawn: Callable[[Coroutine[Any, Any, None]], None]
@@ -70,6 +76,7 @@ class Dispatcher:
         self._warned = False
         self._tasks: dict[int, _Task] = {}
         self._begun = 0
+        self._ticked_at = cluster.now()
 
     def run(
         self,
@@ -98,7 +105,10 @@ class Dispatcher:
     def tick(self) -> None:
         """Place again what nothing is heard of; to be called about once a second."""
         now = self._cluster.now()
-        if self._planner.is_due(now):
+        late, self._ticked_at = now - self._ticked_at > _LATE_SECONDS, now
+        if late or self._cluster.is_starting():
+            self._planner.excuse(now)
+        elif self._planner.is_due(now):
             self._place(self._planner.review(now, self._cluster.nodes()))
             if self._planner.starved and not self._warned:
                 self._warned = True

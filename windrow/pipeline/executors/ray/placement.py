@@ -80,7 +80,7 @@ class Planner:
         self._tasks: dict[int, _Task] = {}
         self._nodes: Sequence[Node] = ()
         self._durations: deque[float] = deque(maxlen=_DURATIONS_KEPT)
-        self._served_at = float("-inf")
+        self._served_at = self._excused_at = float("-inf")
         self.starved = False
         self.placed_again = 0
 
@@ -111,6 +111,10 @@ class Planner:
             at for at, other in enumerate(task.copies) if other.placement.cpus and other.heard_at is None
         )
         return [at for at in waiting if at != copy] if self.starved else []
+
+    def excuse(self, now: float) -> None:
+        """What was not heard until now says nothing: workers were being started, or nobody listened."""
+        self._excused_at = now
 
     def is_due(self, now: float) -> bool:
         """Whether `review` may have something to decide."""
@@ -155,7 +159,7 @@ class Planner:
     def _is_overdue(self, task: _Task, now: float, patience: float) -> bool:
         if not 0 < len(task.copies) < _COPIES:
             return not task.copies
-        silent = now - max(copy.silent_since() for copy in task.copies)
+        silent = now - max(self._excused_at, *(copy.silent_since() for copy in task.copies))
         if any(copy.heard_at is not None for copy in task.copies) or not task.copies[-1].placement.cpus:
             # it ran, or waits for nothing but a worker
             return silent >= max(MOMENT_SECONDS, self._usual_seconds())
@@ -164,7 +168,7 @@ class Planner:
     def _lacks_cpus(self, task: _Task, now: float, patience: float) -> bool:
         """Whether a task waits for a CPU, and none of ours has had one for a while."""
         begun = any(copy.heard_at is not None for copy in task.copies)
-        return not begun and now - self._served_at >= patience
+        return not begun and now - max(self._served_at, self._excused_at) >= patience
 
     def _usual_seconds(self) -> float:
         """How long tasks take as a rule, their wait for a CPU included."""
