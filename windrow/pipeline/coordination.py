@@ -55,7 +55,7 @@ class Host(Protocol):
         ...
 
     def look_out(self) -> tuple[str, ...]:
-        """What users should know before a driver begins, one line each."""
+        """What users should know by now, each line once."""
         ...
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
@@ -136,7 +136,7 @@ class Coordination:
             whole = len(have) + len(reply.outputs) >= reply.parts
             if whole or (reply.outputs and waited >= _GATHER_SECONDS) or waited >= _POLL_SECONDS:
                 look_out = () if self._driver is None else self._driver.take_look_out()
-                return now, replace(reply, look_out=look_out)
+                return now, replace(reply, look_out=(*self._host.look_out(), *look_out))
             # an error that ends this later remembers the frame, which must hold no references then
             del answer, reply
             yield from self._wait_for_news(request, key, waited)
@@ -231,7 +231,7 @@ class Coordination:
                 request.cursor, request.batch_rows, drop_last=request.drop_last
             )
         self._adopt_seed(request)
-        look_out = () if self._driver is not None else self._host.look_out()
+        look_out = self._host.look_out()
         driver = self._drive(request.batch_rows)
         self._nodes[request.shard] = request.node
         facts = driver.open_epoch(

@@ -76,7 +76,8 @@ def _look(table: pa.Table) -> _Look:
     return _Look(table.schema, table.num_rows, weigh_table(table), count_nulls(table), digest_table(table))
 
 
-_look_remote: Any = ray.remote(num_cpus=1)(_look)
+# without a CPU and with a strategy: consumers may hold all CPUs, and a placement group the caller
+_look_remote: Any = ray.remote(num_cpus=0, scheduling_strategy="SPREAD")(_look)
 
 
 def list_blocks(dataset: Any, name: str, target_block_bytes: int) -> ListedSource:

@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -17,9 +17,12 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from windrow.pipeline.cache.disk import DiskCache, open_disk
 from windrow.pipeline.coordination import TICK_SECONDS, Answer, Coordination
 from windrow.pipeline.driver import Driver
-from windrow.pipeline.executors.ray.deaths import explain_death
-from windrow.pipeline.executors.ray.nodes import find_starving, this_node
-from windrow.pipeline.executors.ray.tasks import remove_everywhere, submit_task
+from windrow.pipeline.executors.ray.beats import Beat
+from windrow.pipeline.executors.ray.deaths import explain_death, is_conclusive
+from windrow.pipeline.executors.ray.dispatch import Cluster, Dispatcher, Submitted
+from windrow.pipeline.executors.ray.nodes import describe_starving, list_nodes, this_node
+from windrow.pipeline.executors.ray.placement import Placement, Planner
+from windrow.pipeline.executors.ray.tasks import remove_everywhere, submit_task, withdraw
 from windrow.pipeline.executors.seam import EpochFacts, Resources
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.program import Program
@@ -33,6 +36,8 @@ __all__ = ["Coordinator", "start_coordinator"]
 
 _LOOK_AROUND_SECONDS = 10.0
 _START_SECONDS = 2.0
+# by then the first workers have begun on a machine that is very busy, or never will
+_LONGEST_START_SECONDS = 20.0
 
 
 class Coordinator:
@@ -46,26 +51,34 @@ class Coordinator:
         disk: DiskCache | None = None,
         *,
         starts_workers: bool = False,
+        name: str = "",
     ) -> None:
         expected = {shard: nodes[shard] or this_node() for shard in program.members}
         host = _Host(self)
         self._coordination = Coordination(program, resources, expected, host)
         self._transforms = bool(program.context.before)
         self._ticking = False
+        self._name = name
+        self._run = uuid.uuid4().hex
+        self._warnings: list[str] = []
+        cluster = Cluster(time.monotonic, list_nodes, self._is_starting, withdraw, is_conclusive, self.spawn)
+        self._dispatcher = Dispatcher(Planner(resources.task_cpus), cluster, self._warn_starving)
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._disk = disk
-        self._task_cpus = resources.task_cpus
         self._context = ray.put(replace(program.context, disk=disk))
         self._spread = False
         self._look_around_at = 0.0
         self._workers_begun = asyncio.Event()
+        self._starting_until = time.monotonic() + _LONGEST_START_SECONDS
         if not starts_workers or host.is_restarted():
+            self._starting_until = 0.0
             self._workers_begun.set()
 
     async def await_workers(self, started: Sequence[ray.ObjectRef[Any]]) -> None:
         """Hear when workers have begun: what is ready then."""
         await asyncio.gather(*started, return_exceptions=True)
+        self._starting_until = 0.0
         self._workers_begun.set()
 
     async def open_epoch(self, request: OpenRequest) -> EpochFacts | Failure:
@@ -104,6 +117,11 @@ class Coordinator:
         with self._failing():
             if self._coordination.reached(shard, token, place):
                 self._wake()
+
+    async def task_runs(self, run: str, key: int, copy: int) -> None:
+        """Hear that a copy of a task runs; ``run`` is the coordinator process that submitted it."""
+        if run == self._run:
+            self._dispatcher.heard(key, copy)
 
     async def sign(self, shard: int) -> None:
         """A shard's consumer is alive."""
@@ -160,6 +178,7 @@ class Coordinator:
         asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
         with self._failing():
             self._look_around()
+            self._dispatcher.tick()
             self._coordination.tick()
         self._wake()
 
@@ -174,23 +193,42 @@ class Coordinator:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    @property
-    def has_tasks(self) -> bool:
-        """Whether tasks run or wait for a CPU, also those of a driver that has failed."""
-        return bool(self._tasks)
+    def _is_starting(self) -> bool:
+        return time.monotonic() < self._starting_until
+
+    def take_warnings(self) -> tuple[str, ...]:
+        """What users should know, each line once."""
+        warned, self._warnings = tuple(self._warnings), []
+        return warned
+
+    def _warn_starving(self) -> None:
+        self._warnings += describe_starving()
 
     def spawn(self, work: Any) -> None:
         """Run a coroutine beside the requests, and keep hold of it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        with self._failing():
+            if not task.cancelled():
+                task.result()
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
         """Submit a task, and take its outputs when it is done."""
-        first, output, kept = submit_task(
-            self._context, task, tables, cached, spread=self._spread, cpus=self._task_cpus
-        )
-        self.spawn(self._take(driver, task, first, output, kept))
+
+        def submit_copy(key: int, copy: int, placement: Placement) -> Submitted:
+            beat = Beat(self._name, self._run, key, copy)
+            return submit_task(
+                self._context, task, tables, cached, spread=self._spread, placement=placement, beat=beat
+            )
+
+        def take(done: Submitted) -> Coroutine[Any, Any, None]:
+            return self._take(driver, task, done.first, done.output, done.kept)
+
+        self._dispatcher.run(submit_copy, take)
 
     async def _take(self, driver: Driver, task: Task, first: Any, output: Any, kept: Sequence[Any]) -> None:
         try:
@@ -230,10 +268,18 @@ def start_coordinator(program: Program, resources: Resources, nodes: tuple[str |
     """
     here = NodeAffinitySchedulingStrategy(this_node(), soft=True)
     actor: Any = ray.remote(Coordinator)
-    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": here}
+    # tasks find it by its name: a handle that they were sent would keep it alive
+    name = f"windrow-coordinator-{uuid.uuid4().hex}"
+    options = {
+        "name": name,
+        "num_cpus": 0,
+        "max_restarts": -1,
+        "max_task_retries": -1,
+        "scheduling_strategy": here,
+    }
     # named here, so that a coordinator that is restarted finds the same files
     disk = open_disk(program.job)
-    return actor.options(**options).remote(program, resources, nodes, disk, starts_workers=True)
+    return actor.options(**options).remote(program, resources, nodes, disk, starts_workers=True, name=name)
 
 
 class _Host:
@@ -258,8 +304,8 @@ class _Host:
             return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
     def look_out(self) -> tuple[str, ...]:
-        """Whether any CPU is left for data tasks, where it is not such tasks that take them."""
-        return () if self._coordinator.has_tasks else find_starving()
+        """That data tasks run without CPUs, once."""
+        return self._coordinator.take_warnings()
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
         """Submit a task to the cluster."""

@@ -26,7 +26,10 @@ __all__ = ["RayExecutor"]
 _STORE_SHARE = 0.8
 _DEFAULT_STORE_SHARE_OF_MEMORY = 0.3
 # Ray keeps dead objects for a second as a rule, and puts new ones into memory never touched before.
-_FREE_SOON = {"free_objects_period_milliseconds": 50}
+_FREE_SOON_MILLISECONDS = 50
+# A worker that dies before it has registered keeps one of its node's start slots, as many as CPUs, for a
+# minute; without a free one Ray starts no other worker there.
+_SPARE_STARTS = 4
 # By `python -m bench memory`: an interpreter with windrow, Arrow and Ray that works, and what
 # reading a shard adds to a trainer's.
 _WORKER_BYTES = 80 * 2**20
@@ -97,7 +100,12 @@ class RayExecutor:
 
 def _start_ray() -> None:
     try:
-        ray.init(_system_config=_FREE_SOON)
+        ray.init(
+            _system_config={
+                "free_objects_period_milliseconds": _FREE_SOON_MILLISECONDS,
+                "worker_maximum_startup_concurrency": available_cores() + _SPARE_STARTS,
+            }
+        )
     except ValueError:
         # a cluster is running already, and keeps its own settings
         ray.init()
