@@ -20,6 +20,8 @@ import pytest
 import ray
 
 from windrow.pipeline.executors.ray import asking, client, coordinator, fetcher, nodes, tasks
+from windrow.pipeline.executors.ray.dispatch import Submitted
+from windrow.pipeline.executors.ray.placement import Node
 from windrow.pipeline.executors.seam import Resources, Session
 from windrow.pipeline.job import Launch
 from windrow.pipeline.program import Program
@@ -195,13 +197,15 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
     """Have windrow's modules talk to a double of Ray; yields an executor on it."""
     double = _RayDouble()
 
-    def submit_task(context: Any, task: Any, tables: Any, cached: Sequence[Any], **options: Any) -> Any:
+    def submit_task(
+        context: Any, task: Any, tables: Any, cached: Sequence[Any], *, beat: Any, **options: Any
+    ) -> Submitted:
         layouts = task.ordering.layouts if task.ordering else ()
         slices = layouts[0].slices if layouts else 1
         stop = 1 + max(1, len(layouts)) * slices
-        refs = double.submit(tasks._run, ([context], task, tables, *cached), stop + len(task.keeps))
+        refs = double.submit(tasks._run, ([context], task, beat, tables, *cached), stop + len(task.keeps))
         outputs = [refs[1 + i * slices : 1 + (i + 1) * slices] for i in range(len(layouts))]
-        return refs[0], (outputs if layouts else refs[1]), refs[stop:]
+        return Submitted(refs[0], outputs if layouts else refs[1], refs[stop:])
 
     try:
         with pytest.MonkeyPatch.context() as patch:
@@ -209,6 +213,8 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
                 patch.setattr(module, "ray", double)
             patch.setattr(coordinator, "submit_task", submit_task)
             patch.setattr(coordinator, "remove_everywhere", lambda disk: [])
+            patch.setattr(coordinator, "list_nodes", lambda: [Node(_NODE, _WORKERS, _WORKERS)])
+            patch.setattr(tasks, "beating", lambda beat: nullcontext())
             patch.setattr(tasks, "giving_way", nullcontext)
             patch.setattr(tasks, "_store_pages", lambda: SimpleNamespace(map_ahead=lambda: None))
             yield DoubledRayExecutor(double)

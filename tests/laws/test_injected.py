@@ -24,6 +24,8 @@ pytestmark = [
     pytest.mark.usefixtures("small_and_impatient", "leaves_no_thread"),
     # threads that nobody waits for may be where a call fails
     pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
+    # a coroutine that was not begun, since the call that begins it failed
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 PACKAGE = Path(windrow.__file__).parent
@@ -36,6 +38,7 @@ CALLERS = {
         *_SHARED,
         "pipeline/coordination.py",
         f"{_RAY}/coordinator.py",
+        f"{_RAY}/dispatch.py",
         f"{_RAY}/client.py",
         f"{_RAY}/fetcher.py",
     ),
