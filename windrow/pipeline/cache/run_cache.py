@@ -55,6 +55,10 @@ class RunCache:
         for at, size_bytes, handle in zip(task.keeps, report.kept_bytes, kept, strict=True):
             self._blocks.keep(task.blocks[at], size_bytes, handle)
 
+    def forgo(self, task: Task) -> None:
+        """A task has kept nothing of the blocks that it was to keep."""
+        self._blocks.release(task.blocks[at] for at in task.keeps)
+
     def lose(self, task: Task) -> Task:
         """Kept blocks that came with a task are lost: returns the task that reads them again."""
         self._blocks.forget(task.blocks[at] for at in task.found)

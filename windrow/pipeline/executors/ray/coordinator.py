@@ -107,6 +107,10 @@ class Coordinator:
         """A shard's consumer is alive."""
         self._coordination.sign(shard)
 
+    async def note_delivered(self, row_bytes: float) -> None:
+        """A shard has measured what a row takes as it is delivered."""
+        self._coordination.note_delivered(row_bytes)
+
     async def close_shard(self, shard: int, token: str) -> None:
         """A reader of a shard reads no more."""
         if self._coordination.close_shard(shard, token) and self._disk is not None:
