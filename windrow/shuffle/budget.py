@@ -275,7 +275,7 @@ def plan_budget(
     fitting = min(max(windows, most_windows), rest // window_bytes) if window_bytes else windows
     whole = fitting >= windows
     # one at a time may yet fit, where its size is an estimate
-    fitting = max(1, fitting)
+    fitting = max(fitting, min(1, windows))
     spare = max(0, fitting - windows)
     windows += spare
     # a window of a later epoch may be a little larger than those that were looked at

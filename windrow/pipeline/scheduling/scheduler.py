@@ -197,8 +197,8 @@ class Scheduler:
         if work.stage == 0:
             self._room.measure(window.parts[work.part], event)
         window.finish(event)
-        # the last task of a window needs room too
-        if window.held_bytes > self._room.limit_bytes(0 if window.complete else 1):
+        # what still runs may turn out smaller than expected; the last task of a window needs room too
+        if window.measured_bytes > self._room.limit_bytes(0 if window.complete else 1):
             self._too_large(window)
 
     def _outgrow(self, event: Outgrown, now: float) -> None:

@@ -80,6 +80,11 @@ class WindowState:
         """Bytes of outputs held, and expected of the tasks that run."""
         return sum(self._slice_bytes[self._first_kept :]) + self._unplaced_bytes
 
+    @property
+    def measured_bytes(self) -> int:
+        """Bytes of outputs held."""
+        return sum(self._slice_bytes[self._first_kept :]) + sum(self._between.values())
+
     def total_bytes(self, room: Room) -> int:
         """What the whole window will hold: as measured, and for other parts as expected."""
         measured = sum(self._slice_bytes) + sum(self._between.values())
