@@ -232,7 +232,8 @@ def _beside(program: Program, resources: Resources, batch_rows: int) -> Beside:
     block_bytes = _decoded_task_bytes(program, resources)
     return Beside(
         runs=len(program.members) * RUNS_AHEAD,
-        run_rows=program.run_rows(max(1, batch_rows)) if batch_rows else 0,
+        # no run is larger than the window either
+        run_rows=min(program.run_rows(max(1, batch_rows)), largest_window(program, blocks.rows)),
         batch_rows=batch_rows,
         least_run_bytes=RUN_BYTES,
         tasks=resources.workers,

@@ -101,7 +101,7 @@ class Driver:
         self._cache = RunCache(cache_bytes, job.source.blocks.memory_bytes)
         self._uncounted: dict[int, Deal] = {}
         self._events: deque[Event] = deque()
-        self._handling = False
+        self._handling = self._widened = False
         self._spans: deque[Span] = deque(maxlen=_SPANS_KEPT)
         asked = job.options.prefetch_windows
         limits = Limits(
@@ -331,6 +331,7 @@ class Driver:
         self._handling = True
         try:
             while self._events:
+                self._widened = False
                 for instruction in self._scheduler.handle(self._events.popleft(), self._clock()):
                     self._perform(instruction)
         finally:
@@ -347,7 +348,24 @@ class Driver:
         elif isinstance(instruction, Drop):
             self._drop(instruction)
         elif isinstance(instruction, Abort):
-            self.task_failed(Failure.capture(make_window_error(self._program, self._budget, instruction)))
+            self._make_room_or_end(instruction)
+
+    def _make_room_or_end(self, found: Abort) -> None:
+        """A window does not fit: let it have the memory of kept blocks, or end the run."""
+        if self._widened:
+            # found before there was more
+            return
+        freed = 0 if self._budget.exact else self._cache.give_up()
+        if not freed:
+            self.task_failed(Failure.capture(make_window_error(self._program, self._budget, found)))
+            return
+        self._widened = True
+        self._scheduler.widen(int(freed / self._budget.copies))
+        self._look_out.append(
+            "decoded blocks are no longer kept in memory, since windows turned out to need it: "
+            "ask for smaller windows with window(bytes_per_window=...), or raise options(memory_limit=...)"
+        )
+        self._events.append(Tick())
 
     def _note_left_out(self) -> None:
         """Count what ``equal=True`` leaves out, once an epoch's rows are known."""

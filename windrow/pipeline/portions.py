@@ -7,13 +7,11 @@ import threading
 import pyarrow as pa
 
 from windrow.pipeline.program import RUN_BYTES
+from windrow.shuffle.budget import WHOLE_RUNS
 from windrow.shuffle.runs import Run
 
 __all__ = ["Portions"]
 
-# As the memory estimate has it (`windrow.shuffle.budget.Beside`): a run of so many times the usual
-# bytes is placed at once.
-_WHOLE_RUNS = 2
 # What differs by less has been told.
 _TOLD_AGAIN = 1.2
 
@@ -39,27 +37,28 @@ class Portions:
         self._lock = threading.Lock()
         self._row_bytes = self._told_bytes = 0.0
 
-    def stop(self, run: Run, start: int, batch_rows: int, row_bytes: float) -> int:
-        """Where the portion of a run ends that begins at one of its rows.
+    def stop(self, run: Run, *, run_rows: int, batch_rows: int, row_bytes: float) -> int:
+        """Where the portion of a run ends that begins with its first wanted row.
 
         Parameters
         ----------
+        run_rows
+            Rows of a full run.
         row_bytes
             What a row of the window takes before it is transformed.
 
         Examples
         --------
-        >>> run = Run(slice=0, index=0, place=5, rows=95)
-        >>> portions = Portions(is_transformed=False)
-        >>> portions.stop(run, 0, 10, 100.0), portions.stop(run, 0, 10, 2.0**20), portions.stop(run, 5, 10, 1e9)
-        (95, 5, 15)
+        >>> run, portions = Run(slice=0, index=0, place=5, rows=95), Portions(is_transformed=False)
+        >>> [portions.stop(run, run_rows=100, batch_rows=10, row_bytes=size) for size in (1e2, 2e5, 1e9)]
+        [95, 35, 5]
         """
         row_bytes = max(1.0, row_bytes, self._row_bytes)
-        left = run.rows - start
-        if self._is_measured and left * row_bytes <= _WHOLE_RUNS * RUN_BYTES:
+        is_whole = run_rows * row_bytes <= WHOLE_RUNS * RUN_BYTES
+        if self._is_measured and (is_whole or (run.rows - run.skip) * row_bytes <= RUN_BYTES):
             return run.rows
         fitting = int(RUN_BYTES / (batch_rows * row_bytes)) if self._is_measured else 0
-        place = run.place + start
+        place = run.place + run.skip
         stop = place - place % batch_rows + batch_rows * max(self._least_batches, fitting)
         return min(run.rows, stop - run.place)
 

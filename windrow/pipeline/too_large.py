@@ -49,13 +49,13 @@ def _suggest_blocks(program: Program, budget: Budget, found: Abort) -> str:
     stored = max(1, int(blocks.rows.sum()))
     row_bytes = float(blocks.decoded_bytes.sum()) / stored
     held_row_bytes = float(program.held_bytes.sum()) / stored + sizes.excess_bytes
-    free = max(0, found.limit_bytes)
+    free = found.limit_bytes
     beside = budget.beside if budget.shared else None
     block_row_bytes = 0.0
     if beside is not None:
         block_row_bytes = sizes.stored_row_bytes
         free += beside.blocks_bytes(sizes.stored_row_bytes, 1) - beside.least_block_bytes
-    rows = int(free / ((2 * held_row_bytes + block_row_bytes) * _SLACK))
+    rows = int(max(0, free) / ((2 * held_row_bytes + block_row_bytes) * _SLACK))
     if rows < 1:
         return "no window of a single row fits into that"
     size = max(1, int(rows * row_bytes))

@@ -243,8 +243,13 @@ class Walk:
             if self._stopped.is_set():
                 return None
             self.drop()
-            run, batch_rows = wanted[0], runs.facts.deal.batch_rows
-            stop = self._portions.stop(run, run.skip, batch_rows, data.row_bytes)
+            run = wanted[0]
+            stop = self._portions.stop(
+                run,
+                run_rows=layout.run_rows,
+                batch_rows=runs.facts.deal.batch_rows,
+                row_bytes=data.row_bytes,
+            )
             if stop < run.rows:
                 uses.expect([run.slice])
             runs.hand(self._submit(runs, window, data, run, uses, stop=stop), stop - run.skip)

@@ -9,11 +9,11 @@ from math import ceil
 from windrow.core.errors import PlanError
 from windrow.core.sizes import format_bytes
 
-__all__ = ["MAX_SLICES", "Beside", "Budget", "RowSizes", "plan_budget"]
+__all__ = ["MAX_SLICES", "WHOLE_RUNS", "Beside", "Budget", "RowSizes", "plan_budget"]
 
 MAX_SLICES = 8
-# A run of up to so many times the usual bytes is placed at once; a larger one in portions.
-_WHOLE_RUNS = 2
+# Runs of up to so many times the usual bytes are placed whole; larger ones in portions of the usual bytes.
+WHOLE_RUNS = 2
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Beside:
     --------
     >>> beside = Beside(runs=4, run_rows=1000, batch_rows=10, least_run_bytes=800)
     >>> [beside.runs_bytes(row_bytes) // 4 for row_bytes in (0, 1, 100, 1000)]
-    [800, 1000, 1600, 10000]
+    [800, 1000, 1000, 10000]
     """
 
     runs: int
@@ -78,8 +78,10 @@ class Beside:
 
     def runs_bytes(self, row_bytes: float) -> int:
         """What runs and batches take where a row takes so much."""
-        whole = min(self.run_rows * row_bytes, _WHOLE_RUNS * self.least_run_bytes)
-        return self.runs * ceil(max(self.least_run_bytes, self.batch_rows * row_bytes, whole))
+        run_bytes = max(float(self.least_run_bytes), self.batch_rows * row_bytes)
+        if self.run_rows * row_bytes <= WHOLE_RUNS * self.least_run_bytes:
+            run_bytes = max(run_bytes, self.run_rows * row_bytes)
+        return self.runs * ceil(run_bytes)
 
     def blocks_bytes(self, stored_row_bytes: float, tasks: int) -> int:
         """What the blocks of so many running tasks take where a stored row takes so much."""
@@ -185,7 +187,7 @@ class Budget:
         >>> budget = plan_budget(window_bytes=10, window_rows=2, windows=2, runs_bytes=20, tasks_bytes=2,
         ...     limit_bytes=100, limit_covers_all=True, exact=False, beside=beside)
         >>> budget.total_bytes, budget.grown(RowSizes(7, 3, 5)).total_bytes
-        (42, 85)
+        (42, 73)
         >>> budget.grown(RowSizes(7, 3, 500)).total_bytes
         100
         """

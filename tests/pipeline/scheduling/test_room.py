@@ -46,10 +46,10 @@ def test_what_is_expected_grows_by_the_row() -> None:
 def test_a_tiny_estimate_scales_nothing() -> None:
     limits = room(memory=10**9, beside=Beside(4, 10**6, 10, least_run_bytes=10**6, tasks=2, block_rows=20))
     note(limits, Part(10, 1), 100_000)
-    # runs of ten million bytes and blocks of two hundred thousand, however little was expected
+    # runs in portions of a million bytes, and blocks of two hundred thousand, however little was expected
     assert limits.sizes.growth == 100_000
     assert limits.expect(Part(10, 1)) == 100_000
-    assert limits.limit_bytes(2) == 10**9 - 4 * 2 * 10**6 - 2 * 200_000
+    assert limits.limit_bytes(2) == 10**9 - 4 * 10**6 - 2 * 200_000
 
 
 def test_rows_of_parts_that_are_to_be_counted_are_those_stored() -> None:

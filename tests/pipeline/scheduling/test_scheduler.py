@@ -408,9 +408,7 @@ def test_until_one_was_measured_tasks_that_may_grow_are_begun_one_by_one_where_m
     c.close_all()
 
 
-@pytest.mark.parametrize(
-    ("row_bytes", "block_bytes", "begun"), [(0, 0, 2), (1, 0, 1), (1, 1, 1), (0, 1, 1)]
-)
+@pytest.mark.parametrize(("row_bytes", "block_bytes", "begun"), [(0, 0, 2), (1, 0, 1), (1, 1, 1), (0, 1, 1)])
 def test_what_may_grow_counts_what_grows_beside_it(row_bytes: int, block_bytes: int, begun: int) -> None:
     beside = Beside(1, 1, 1, least_run_bytes=0, tasks=2, row_bytes=row_bytes, block_bytes=block_bytes)
     c = cluster(20, slots=2, memory_bytes=320, exact=False, beside=beside)
@@ -448,7 +446,7 @@ def test_tasks_are_told_what_they_may_put_out_and_the_first_to_look_at_a_few_row
     first, second = begin(scheduler_of(1, 1, memory=1001, slots=2))
     assert (first.most_bytes, first.samples) == (1 + 1000 // 2, True)
     assert second.most_bytes is not None
-    assert first.most_bytes + second.most_bytes <= 1001
+    assert 501 + second.most_bytes <= 1001
 
 
 def test_what_is_known_exactly_has_no_bound() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.pipeline.scheduling.events import Finished, Outgrown, Part, Stage, Work
 from tests.pipeline.scheduling.test_room import room as make_room
+from windrow.pipeline.scheduling.events import Finished, Outgrown, Part, Stage, Work
 from windrow.pipeline.scheduling.window import WindowState
 from windrow.shuffle.deal import Deal
 

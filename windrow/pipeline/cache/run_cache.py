@@ -33,6 +33,7 @@ class RunCache:
     """
 
     def __init__(self, limit_bytes: int, sizes: NDArray[np.int64]) -> None:
+        self._limit_bytes = limit_bytes
         self._blocks = BlockCache(limit_bytes, sizes)
         self.told = CacheReport()
         self._trouble_taken = False
@@ -69,6 +70,12 @@ class RunCache:
         trouble = "" if self._trouble_taken else self.told.trouble
         self._trouble_taken = self._trouble_taken or bool(trouble)
         return (trouble,) if trouble else ()
+
+    def give_up(self) -> int:
+        """Keep nothing in memory from now on; returns how many bytes may be used otherwise."""
+        self._blocks.clear()
+        freed, self._limit_bytes = self._limit_bytes, 0
+        return freed
 
     def clear(self) -> None:
         """Keep nothing in memory any more."""

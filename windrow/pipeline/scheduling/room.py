@@ -31,6 +31,7 @@ class Room:
         self._expected_bytes = self._measured_bytes = 0.0
         self._expected_unpacked = self._measured_unpacked = 0.0
         self._delivered_row_bytes = 0.0
+        self._memory_bytes = limits.memory_bytes
         self._sizes = RowSizes()
 
     @property
@@ -47,10 +48,14 @@ class Room:
         """What outputs may hold while so many tasks run."""
         limits = self._limits
         if limits.beside is None:
-            return limits.memory_bytes
+            return self._memory_bytes
         sizes = self._sizes
         runs = limits.beside.runs_bytes(sizes.row_bytes)
-        return limits.memory_bytes - runs - limits.beside.blocks_bytes(sizes.stored_row_bytes, tasks)
+        return self._memory_bytes - runs - limits.beside.blocks_bytes(sizes.stored_row_bytes, tasks)
+
+    def widen(self, more_bytes: int) -> None:
+        """So much more may be held."""
+        self._memory_bytes += more_bytes
 
     def can_grow(self, held_bytes: int, tasks: int) -> bool:
         """Whether so many tasks may hold so much, of which more may come out than is expected.
@@ -65,7 +70,7 @@ class Room:
         if limits.beside is not None:
             grown += limits.beside.runs_bytes(limits.beside.row_bytes * _UNMEASURED_GROWTH)
             grown += tasks * limits.beside.block_bytes * _UNMEASURED_GROWTH
-        return grown <= limits.memory_bytes
+        return grown <= self._memory_bytes
 
     def measure(self, part: Part, finished: Finished) -> None:
         """Note what a task was expected to put out, and what it did."""

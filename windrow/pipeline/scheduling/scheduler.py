@@ -114,13 +114,17 @@ class Scheduler:
 
     @property
     def memory_bytes(self) -> int:
-        """What outputs may hold while a task runs."""
-        return self._room.limit_bytes()
+        """What outputs may hold."""
+        return self._room.limit_bytes(0)
 
     @property
     def sizes(self) -> RowSizes:
         """What rows have been measured to take so far."""
         return self._room.sizes
+
+    def widen(self, more_bytes: int) -> None:
+        """Outputs may hold so much more."""
+        self._room.widen(more_bytes)
 
     def note_delivered(self, row_bytes: float) -> None:
         """Take it that batches hold so much for each row."""
