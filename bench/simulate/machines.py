@@ -11,6 +11,7 @@ from bench.simulate.scenario import Scenario
 from bench.simulate.work import Handle, map_rows
 from bench.simulate.world import Violation, World
 from windrow.core.errors import SourceError
+from windrow.pipeline.allowance import Allowance, OutgrownError
 from windrow.pipeline.cache.reader import CacheReport
 from windrow.pipeline.damage import Damage
 from windrow.pipeline.failures import Failure
@@ -53,6 +54,7 @@ class Machines:
         self._here = [True] * len(self._free)
         self._queue: deque[Job] = deque()
         self._owner = 0
+        self._output_bytes = scenario.output_bytes(program)
 
     def disown(self, owner: int) -> None:
         """The coordinator has begun a new life: what belonged to others is lost, and their tasks end."""
@@ -153,7 +155,11 @@ class Machines:
         damaged = self._find_damaged(task) if task.reads else ()
         for expected, found in zip(task.rows, rows, strict=True):
             assert expected in (None, found), "a task is told how many rows a block has"
-        size = int(self.expected_bytes(task.blocks) * self._scenario.growth)
+        try:
+            size = self._put_out(task)
+        except OutgrownError as error:
+            self._world.fault("task outgrew its bound", *_key(task))
+            return TaskReport((), (), None, 0.0, 0.0, shortfall=error.shortfall), None, []
         if task.ordering is None:
             output: Any = Handle(self._world, {}, size, job.owner, stands)
             return TaskReport(rows, (size,), None, 0.0, 0.0, told, damaged), output, kept
@@ -168,6 +174,23 @@ class Machines:
         ]
         sizes = tuple(sum(handle.size_bytes for handle in of_slice) for of_slice in zip(*output, strict=True))
         return TaskReport(rows, sizes, None, 0.0, 0.0, told), output, kept
+
+    def _put_out(self, task: Task) -> int:
+        """Bytes of a task's output, which is looked at block by block.
+
+        Raises
+        ------
+        OutgrownError
+            If it is more than the task may put out.
+        """
+        if self._scenario.dataset.growths is None:
+            return int(self.expected_bytes(task.blocks) * self._scenario.growth)
+        allowance, sizes = Allowance(task.most_bytes, task.rows, samples=False), self._output_bytes
+        total = 0
+        for at, block in enumerate(task.blocks):
+            total += int(sizes[block])
+            allowance.add(at, self._scenario.dataset.kept[block], total)
+        return total
 
     def _find_damaged(self, task: Task) -> tuple[Damage, ...]:
         """The damaged blocks that a task reads, which may be those alone that are not known as such."""

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from windrow.core.source import BlockAddress, BlockTable
-from windrow.pipeline.budgeting import largest_window_bytes
+from windrow.pipeline.budgeting import largest_window
 from windrow.pipeline.damaged_blocks import MOST_BLOCKS
 from windrow.pipeline.executors.seam import Resources
 from windrow.pipeline.job import Job, Options
@@ -23,8 +24,9 @@ from windrow.shuffle.plan import WindowCut
 __all__ = ["Dataset", "Faults", "Scenario", "Split", "draw_scenario", "draw_split"]
 
 MiB = 2**20
-# the share of scenarios with damaged blocks
+# the share of scenarios with damaged blocks, and of those whose rows are far larger than was estimated
 _DAMAGED = 0.2
+_GROWING = 0.15
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,8 @@ class Dataset:
         What a row is said to take.
     damaged
         The blocks that cannot be read, and so deliver nothing.
+    growths
+        How many times what was estimated the rows of each block take; None: as was estimated.
     """
 
     stored: tuple[int, ...]
@@ -49,6 +53,7 @@ class Dataset:
     known: bool
     exact: bool
     damaged: frozenset[int] = frozenset()
+    growths: tuple[float, ...] | None = None
 
     @cached_property
     def blocks(self) -> BlockTable:
@@ -141,7 +146,7 @@ class Scenario:
     Attributes
     ----------
     growth
-        How many times what was expected tasks put out.
+        How many times what was expected tasks put out, over all blocks.
     room
         What windows may take, over what the largest is expected to.
     small_windows_bytes
@@ -163,11 +168,16 @@ class Scenario:
         members = tuple(range(split.shards))
         return Program(self.job, split.shards, split.equal, members, self.part_bytes)
 
+    def output_bytes(self, program: Program) -> NDArray[np.int64]:
+        """(blocks,) what each block puts out."""
+        growths = np.array(self.dataset.growths or [max(1.0, self.growth)] * len(program.held_bytes))
+        return np.ceil(program.held_bytes * growths).astype(np.int64)
+
     def resources(self, program: Program) -> Resources:
         """What a run has."""
         nodes = len(self.nodes)
         copies = 2 - 1 / nodes
-        least = int(largest_window_bytes(program) * copies * max(1.0, self.growth)) + (self.growth > 1)
+        least = int(largest_window(program, self.output_bytes(program)) * copies) + (self.growth > 1)
         return Resources(
             "simulated",
             sum(self.nodes),
@@ -188,8 +198,11 @@ def draw_scenario(chance: random.Random) -> Scenario:
     row_bytes = chance.choice([1024, MiB, 2 * MiB, 2 * MiB, 4 * MiB, 4 * MiB])
     growth = chance.choice([1.0, 1.0, 1.0, 0.8, 1.2])
     damaged = _draw_damaged(stored, row_bytes)
+    growths = _draw_growths(stored, row_bytes)
+    if growths is not None:
+        growth = max(growths)
     kept = tuple(0 if block in damaged else rows for block, rows in enumerate(kept))
-    dataset = Dataset(stored, kept, row_bytes, known, growth == 1, damaged)
+    dataset = Dataset(stored, kept, row_bytes, known, growth == 1, damaged, growths)
     total = max(1, sum(stored)) * row_bytes
     cut = chance.choice(
         [
@@ -231,6 +244,16 @@ def _draw_damaged(stored: tuple[int, ...], row_bytes: int) -> frozenset[int]:
         return frozenset()
     blocks = range(len(stored))
     return frozenset(chance.sample(blocks, min(len(blocks), chance.choice([1, 1, 2, 3, MOST_BLOCKS]))))
+
+
+def _draw_growths(stored: tuple[int, ...], row_bytes: int) -> tuple[float, ...] | None:
+    """Draw how much larger the rows of each block turn out, by a chance of its own as well."""
+    chance = random.Random(f"growing rows of {stored} {row_bytes}")
+    if chance.random() >= _GROWING:
+        return None
+    times = chance.choice([3.0, 40.0, 1000.0])
+    few = chance.choice([0.0, 0.3, 0.8])
+    return tuple(1.0 if chance.random() < few else times * chance.uniform(0.5, 1.0) for _ in stored)
 
 
 def _draw_small_windows(stored: tuple[int, ...], row_bytes: int) -> int:

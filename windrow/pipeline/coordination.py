@@ -166,6 +166,11 @@ class Coordination:
         if self._driver is not None:
             self._driver.sign(shard)
 
+    def note_delivered(self, row_bytes: float) -> None:
+        """A shard has measured what a row takes as it is delivered."""
+        if self._driver is not None:
+            self._driver.note_delivered(row_bytes)
+
     def close_shard(self, shard: int, token: str) -> bool:
         """A reader of a shard reads no more; returns whether it was the last of the run."""
         self._closed.setdefault(shard, set()).add(token)

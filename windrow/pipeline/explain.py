@@ -275,7 +275,12 @@ def _warnings(program: Program, budget: Budget) -> list[str]:
             f"windows hold about {blocks / windows:.2g} of {blocks:,} blocks, too few to mix well: "
             "make windows larger, or give read_parquet a smaller target_block_bytes"
         )
-    if budget.slices > 1:
+    if budget.window_bytes > budget.windows_limit_bytes:
+        lines.append(
+            f"the largest window is estimated to take {format_bytes(budget.window_bytes)}, more than the memory "
+            "limit leaves: whether it fits is measured as its first blocks are read"
+        )
+    elif budget.slices > 1:
         lines.append(
             f"the memory limit lets {budget.windows} of the windows wanted be held whole: "
             "the next one is prepared as the current one is consumed"

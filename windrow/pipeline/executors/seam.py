@@ -123,7 +123,7 @@ class WindowData:
         The pieces of each slice; emptied slice by slice as they are used up.
     look_out
         What users should know by now, one line each.
-    starts, damaged
+    starts, damaged, row_bytes
         As in `WindowReply`.
     """
 
@@ -132,6 +132,7 @@ class WindowData:
     look_out: Sequence[str] = ()
     starts: Sequence[tuple[int, int]] = ()
     damaged: Sequence[int] = ()
+    row_bytes: float = 0.0
 
 
 class Feed(Protocol):
@@ -178,6 +179,10 @@ class Feed(Protocol):
 
     def sign(self) -> None:
         """Tell that the consumer is alive: it takes rows or waits for them."""
+        ...
+
+    def note_delivered(self, row_bytes: float) -> None:
+        """Tell what a row takes as it is delivered, where transforms after the shuffle make it."""
         ...
 
     def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -34,7 +33,6 @@ from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.state import refuse_seed
 from windrow.pipeline.stats import RunStats
 from windrow.pipeline.tasks import Task, TaskReport, run_task
-from windrow.shuffle.place import Pieces
 
 __all__ = ["ThreadsExecutor"]
 
@@ -174,10 +172,13 @@ class _Run:
         """Take what a task has put out."""
         with self.changed:
             self.driver.task_done(task, report, output, threading.current_thread().name, kept)
-            # blocks may turn out larger than was estimated
-            total_bytes = min(self.driver.promised_bytes, self._budget.limit_bytes)
-            self.memory.widen(total_bytes - self._budget.processes_bytes)
+            self.widen()
             self.changed.notify_all()
+
+    def widen(self) -> None:
+        """Keep as much memory for the next one to use as rows turn out to need."""
+        total_bytes = min(self.driver.promised_bytes, self._budget.limit_bytes)
+        self.memory.widen(total_bytes - self._budget.processes_bytes)
 
     def disconnect(self, shard: int) -> None:
         """A shard reads no more; the last one that does ends the run."""
@@ -281,11 +282,7 @@ class _ThreadsFeed:
                 reply = self._run.driver.poll(self._shard, epoch, window, collector.outputs.keys())
                 collector.add(reply, reply.attempt)
                 if collector.complete:
-                    slices = [
-                        Pieces(chain.from_iterable(filter(None, parts))) for parts in collector.slices()
-                    ]
-                    look_out = self._run.driver.take_look_out()
-                    return WindowData(collector.layout, slices, look_out, collector.starts, collector.damaged)
+                    return collector.window(self._run.driver.take_look_out())
                 self._run.changed.wait(_LOOK_SECONDS)
         return None
 
@@ -303,6 +300,12 @@ class _ThreadsFeed:
         """Tell that the consumer is alive."""
         with self._run.changed:
             self._run.driver.sign(self._shard)
+
+    def note_delivered(self, row_bytes: float) -> None:
+        """Tell what a row takes as it is delivered."""
+        with self._run.changed:
+            self._run.driver.note_delivered(row_bytes)
+        self._run.widen()
 
     def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
         """Place a run's rows on the run's threads, before any task."""

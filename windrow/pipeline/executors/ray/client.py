@@ -170,6 +170,10 @@ class _RayFeed:
         """Tell that the consumer is alive."""
         tell(self._coordinator.sign, self._shard)
 
+    def note_delivered(self, row_bytes: float) -> None:
+        """Tell what a row takes as it is delivered."""
+        tell(self._coordinator.note_delivered, row_bytes)
+
     def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
         """Place a run's rows in this process."""
         self._workers.leave_core(self._shard, pace.computes)

@@ -128,6 +128,10 @@ class Coordinator:
         with self._failing():
             self._coordination.sign(shard)
 
+    async def note_delivered(self, row_bytes: float) -> None:
+        """A shard has measured what a row takes as it is delivered."""
+        self._coordination.note_delivered(row_bytes)
+
     async def close_shard(self, shard: int, token: str) -> None:
         """A reader of a shard reads no more."""
         last = False
