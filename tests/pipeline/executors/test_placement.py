@@ -83,7 +83,6 @@ def test_a_task_that_was_heard_and_is_silent_is_placed_elsewhere() -> None:
         (0, 2, Placement(0.0, "b"))
     ]
     assert not planner.is_due(1000.0)
-    assert planner.placed_again == 2
 
 
 def test_no_cpu_is_said_to_be_free_only_where_none_of_ours_has_one() -> None:

@@ -71,8 +71,6 @@ class Planner:
     ----------
     starved
         Whether tasks are given no CPU, since others hold all of them.
-    placed_again
-        How many copies beyond the first were placed.
     """
 
     def __init__(self, cpus: float) -> None:
@@ -82,7 +80,6 @@ class Planner:
         self._durations: deque[float] = deque(maxlen=_DURATIONS_KEPT)
         self._served_at = self._excused_at = float("-inf")
         self.starved = False
-        self.placed_again = 0
 
     def begin(self, key: int, now: float) -> Placement | None:
         """Place a new task; None: `review` will, once a core has no other task of ours."""
@@ -140,9 +137,8 @@ class Planner:
             placement = self._find_free_cpu(task) or self._find_core(task)
             if placement is None:
                 continue
-            if task.copies:
-                self.placed_again += 1
-                self.starved = self.starved or (placement.cpus == 0 and self._lacks_cpus(task, now, patience))
+            if task.copies and placement.cpus == 0:
+                self.starved = self.starved or self._lacks_cpus(task, now, patience)
             placed.append((key, len(task.copies), self._add(task, placement, now)))
         return placed
 
