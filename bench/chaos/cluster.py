@@ -16,8 +16,8 @@ from bench.process_tree import list_tree
 
 __all__ = ["ChaosCluster", "kill"]
 
-# how long workers that Ray starts in the place of killed ones are killed, too
-_STARTS_KILLED_SECONDS = 2.0
+# by then Ray has started a worker in the place of a killed one
+_STARTS_SECONDS = 5.0
 _LOOK_SECONDS = 0.02
 
 
@@ -70,27 +70,25 @@ class ChaosCluster:
         return [found for found in self._workers() if "Coordinator" in _read_title(found[0])]
 
     def kill_starting(self, chance: random.Random, *, anywhere: bool) -> str | None:
-        """Kill the map workers of a node, and those that start there within the next moment.
+        """Kill the map workers of a node, and the first process that Ray starts in their place.
 
         The node is one without trainers, or with ``anywhere`` any but the head. Returns its id, or None where
-        none has workers.
+        no worker was killed as it started.
         """
-        nodes = (
-            [node for node in self._cluster.list_all_nodes() if str(node.node_id) != self.head]
-            if anywhere
-            else self._bare
-        )
+        nodes = [node for node in self._cluster.list_all_nodes() if str(node.node_id) != self.head]
+        nodes = nodes if anywhere else self._bare
         busy = [node for node in nodes if any(map(_is_map_worker, list_tree(_raylet(node))[1:]))]
         if not busy:
             return None
         node = chance.choice(busy)
-        until = time.monotonic() + _STARTS_KILLED_SECONDS
+        for process in filter(_is_map_worker, list_tree(_raylet(node))[1:]):
+            kill(process)
+        until = time.monotonic() + _STARTS_SECONDS
         while time.monotonic() < until:
-            for process in list_tree(_raylet(node))[1:]:
-                if _is_map_worker(process):
-                    kill(process)
+            if any(kill(process) for process in filter(_is_starting, list_tree(_raylet(node))[1:])):
+                return str(node.node_id)
             time.sleep(_LOOK_SECONDS)
-        return str(node.node_id)
+        return None
 
     def kill_bare_raylet(self, chance: random.Random, held_bytes: int = 0) -> str | None:
         """Kill a raylet that has no trainers, with all its workers.
@@ -162,11 +160,13 @@ def _raylet(node: Any) -> int:
 
 
 def _is_map_worker(process: int) -> bool:
-    """Whether a process runs a map task or a plain one, is idle, or is a worker about to register."""
-    title = _read_title(process)
-    return "default_worker.py" in title or title.startswith(
-        ("ray::windrow", "ray::IDLE", "ray::standby-worker")
-    )
+    """Whether a process runs a map task or a plain one, or is idle."""
+    return _read_title(process).startswith(("ray::windrow", "ray::IDLE", "ray::standby-worker"))
+
+
+def _is_starting(process: int) -> bool:
+    """Whether a process is a worker that has not registered yet, which gives it its title."""
+    return "default_worker.py" in _read_title(process)
 
 
 def _read_title(process: int) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 __all__ = ["KINDS", "Kill", "Planned", "plan_kills"]
 
 # A raylet dies whatever it does, or when it holds map outputs that are then lost. "starting" kills the
-# workers of a node and those that Ray starts in their place, before they have registered. "pressure"
+# workers of a node and the first that Ray starts in their place, before it has registered. "pressure"
 # kills nothing: another task fills a store, so that Ray has to spill.
 KINDS = ("worker", "raylet", "objects", "coordinator", "trainer", "pressure", "starting")
 _LEAST_SECONDS = 0.2

@@ -32,6 +32,7 @@ class Double:
         self.warnings = 0
         self.tasks: set[asyncio.Task[None]] = set()
         self.starting = False
+        self.refuses: Exception | None = None
         cluster = Cluster(
             lambda: self.now,
             self._look,
@@ -44,6 +45,8 @@ class Double:
 
     def _look(self) -> list[Node]:
         self.looks += 1
+        if isinstance(self.refuses, ConnectionError):
+            raise self.refuses
         return self.nodes
 
     def _warn(self) -> None:
@@ -56,6 +59,8 @@ class Double:
 
     def run(self) -> None:
         def submit(key: int, copy: int, placement: Placement) -> Submitted:
+            if self.refuses is not None:
+                raise self.refuses
             first: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             output = Output()
             self.copies.append((key, copy, placement, first))
@@ -152,6 +157,31 @@ def test_the_last_copy_that_fails_is_told() -> None:
         await double.end(1, error)
 
     assert play(script).taken == [(0, error)]
+
+
+def test_what_cannot_be_submitted_fails_and_never_the_tick() -> None:
+    async def script(double: Double) -> None:
+        double.refuses = OSError("cannot be pickled")
+        with pytest.raises(OSError, match="cannot be pickled"):
+            double.run()
+        double.refuses = None
+        double.run()
+        double.refuses = ConnectionError("no answer from the control plane")
+        double.pass_time(2 * MOMENT_SECONDS)
+        double.refuses = OSError("cannot be submitted again")
+        double.pass_time(MOMENT_SECONDS)
+        # a task that waits for a core is told so
+        await double.end(0, "first")
+        double.refuses = None
+        double.run()
+        double.run()
+        double.run()
+        double.refuses = error = OSError("cannot be submitted at last")
+        await double.end(1, "second")
+        assert [result for _, result in double.taken][:2] == ["first", "second"]
+        assert double.taken[2][1] is error
+
+    assert len(play(script).taken) == 3
 
 
 @pytest.mark.parametrize("why", ["workers are being started", "nobody listened"])

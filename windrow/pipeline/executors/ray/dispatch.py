@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,8 +96,14 @@ class Dispatcher:
         key, self._begun = self._begun, self._begun + 1
         self._tasks[key] = _Task(submit, take)
         placement = self._planner.begin(key, self._cluster.now())
-        if placement is not None:
+        if placement is None:
+            return
+        try:
             self._submit(key, 0, placement)
+        except BaseException:
+            del self._tasks[key]
+            self._planner.withdraw(key)
+            raise
 
     def heard(self, key: int, copy: int) -> None:
         """A copy of a task runs."""
@@ -109,19 +116,31 @@ class Dispatcher:
         if late or self._cluster.is_starting():
             self._planner.excuse(now)
         elif self._planner.is_due(now):
-            self._place(self._planner.review(now, self._cluster.nodes()))
+            try:
+                nodes = self._cluster.nodes()
+            except Exception:
+                # Ray's control plane is being restarted: the next tick asks again
+                return
+            self._place(self._planner.review(now, nodes))
             if self._planner.starved and not self._warned:
                 self._warned = True
                 self._warn()
 
     def _place(self, placed: Sequence[tuple[int, int, Placement]]) -> None:
         for key, copy, placement in placed:
-            self._submit(key, copy, placement)
+            try:
+                self._submit(key, copy, placement)
+            except Exception as error:
+                # nobody who could be told called this: the copy fails as if it had run
+                failed = asyncio.get_running_loop().create_future()
+                failed.set_exception(error)
+                self._watch(key, copy, Submitted(failed, None, ()))
 
     def _submit(self, key: int, copy: int, placement: Placement) -> None:
-        task = self._tasks[key]
-        submitted = task.submit(key, copy, placement)
-        task.copies[copy] = submitted.first
+        self._watch(key, copy, self._tasks[key].submit(key, copy, placement))
+
+    def _watch(self, key: int, copy: int, submitted: Submitted) -> None:
+        self._tasks[key].copies[copy] = submitted.first
         self._cluster.spawn(self._await(key, copy, submitted))
 
     async def _await(self, key: int, copy: int, submitted: Submitted) -> None:
@@ -131,16 +150,22 @@ class Dispatcher:
         except Exception as error:
             failure = error
         task = self._tasks.get(key)
-        if task is None:
-            # another copy was first: the references go, and with them what they hold
-            return
-        del task.copies[copy]
-        if failure is not None and task.copies and not self._cluster.is_conclusive(failure):
+        if task is not None:
+            del task.copies[copy]
+        left = task is not None and task.copies
+        if task is None or (failure is not None and left and not self._cluster.is_conclusive(failure)):
+            # another copy was first or may yet answer: the references go, and with them what they hold
+            self._planner.end_copy(key, copy)
+            self._refill()
             return
         del self._tasks[key]
         for other in self._planner.end(key, copy, self._cluster.now()):
             if other in task.copies:
                 self._cluster.cancel(task.copies[other])
+        self._refill()
+        await task.take(submitted)
+
+    def _refill(self) -> None:
+        """Where tasks share cores, one that has ended makes way for the next."""
         if self._planner.starved:
             self._place(self._planner.review(self._cluster.now()))
-        await task.take(submitted)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from statistics import median
 
 __all__ = ["MOMENT_SECONDS", "Node", "Placement", "Planner", "find_core"]
@@ -48,6 +49,7 @@ class _Copy:
     placement: Placement
     since: float
     heard_at: float | None = None
+    ended: bool = False
 
     def silent_since(self) -> float:
         return self.since if self.heard_at is None else self.heard_at
@@ -71,18 +73,17 @@ class Planner:
     ----------
     starved
         Whether tasks are given no CPU, since others hold all of them.
-    placed_again
-        How many copies beyond the first were placed.
     """
 
     def __init__(self, cpus: float) -> None:
         self._cpus = cpus
         self._tasks: dict[int, _Task] = {}
+        # copies without a CPU that run although their task has ended, by (task, copy)
+        self._late: dict[tuple[int, int], _Copy] = {}
         self._nodes: Sequence[Node] = ()
         self._durations: deque[float] = deque(maxlen=_DURATIONS_KEPT)
         self._served_at = self._excused_at = float("-inf")
         self.starved = False
-        self.placed_again = 0
 
     def begin(self, key: int, now: float) -> Placement | None:
         """Place a new task; None: `review` will, once a core has no other task of ours."""
@@ -104,13 +105,29 @@ class Planner:
         are better left to themselves: Ray interrupts what runs, which breaks what it is importing.
         """
         task = self._tasks.pop(key)
+        task.copies[copy].ended = True
         self._note_served(task.copies[copy], now)
+        self._late.update(
+            ((key, at), other)
+            for at, other in enumerate(task.copies)
+            if not (other.placement.cpus or other.ended)
+        )
         if len(task.copies) == 1:
             self._durations.append(now - task.since)
         waiting = (
             at for at, other in enumerate(task.copies) if other.placement.cpus and other.heard_at is None
         )
         return [at for at in waiting if at != copy] if self.starved else []
+
+    def withdraw(self, key: int) -> None:
+        """A task could not be submitted at all."""
+        self._tasks.pop(key, None)
+
+    def end_copy(self, key: int, copy: int) -> None:
+        """A copy of a task has ended, which the task did before or does not yet."""
+        self._late.pop((key, copy), None)
+        if key in self._tasks:
+            self._tasks[key].copies[copy].ended = True
 
     def excuse(self, now: float) -> None:
         """What was not heard until now says nothing: workers were being started, or nobody listened."""
@@ -140,9 +157,8 @@ class Planner:
             placement = self._find_free_cpu(task) or self._find_core(task)
             if placement is None:
                 continue
-            if task.copies:
-                self.placed_again += 1
-                self.starved = self.starved or (placement.cpus == 0 and self._lacks_cpus(task, now, patience))
+            if task.copies and placement.cpus == 0:
+                self.starved = self.starved or self._lacks_cpus(task, now, patience)
             placed.append((key, len(task.copies), self._add(task, placement, now)))
         return placed
 
@@ -195,12 +211,8 @@ class Planner:
 
     def _find_core(self, task: _Task) -> Placement | None:
         """A core of a node on which none of our tasks runs without a CPU."""
-        taken = Counter(
-            copy.placement.node
-            for other in self._tasks.values()
-            for copy in other.copies
-            if not copy.placement.cpus
-        )
+        copies = chain(self._late.values(), *(other.copies for other in self._tasks.values()))
+        taken = Counter(copy.placement.node for copy in copies if not (copy.placement.cpus or copy.ended))
         tried = {copy.placement.node for copy in task.copies}
         return find_core([node for node in self._nodes if node.id not in tried], taken)
 
