@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from windrow.pipeline.executors.ray.placement import Node, Placement, Planner
@@ -132,9 +132,7 @@ class Dispatcher:
                 self._submit(key, copy, placement)
             except Exception as error:
                 # nobody who could be told called this: the copy fails as if it had run
-                failed = asyncio.get_running_loop().create_future()
-                failed.set_exception(error)
-                self._watch(key, copy, Submitted(failed, None, ()))
+                self._watch(key, copy, Submitted(_raise(error), None, ()))
 
     def _submit(self, key: int, copy: int, placement: Placement) -> None:
         self._watch(key, copy, self._tasks[key].submit(key, copy, placement))
@@ -144,9 +142,9 @@ class Dispatcher:
         self._cluster.spawn(self._await(key, copy, submitted))
 
     async def _await(self, key: int, copy: int, submitted: Submitted) -> None:
-        failure: Exception | None = None
+        failure, answer = None, asyncio.get_running_loop().create_future()
         try:
-            await submitted.first
+            answer.set_result(await submitted.first)
         except Exception as error:
             failure = error
         task = self._tasks.get(key)
@@ -163,9 +161,16 @@ class Dispatcher:
             if other in task.copies:
                 self._cluster.cancel(task.copies[other])
         self._refill()
-        await task.take(submitted)
+        if failure is not None:
+            answer.set_exception(failure)
+        # Ray is not asked for the answer a second time
+        await task.take(replace(submitted, first=answer))
 
     def _refill(self) -> None:
         """Where tasks share cores, one that has ended makes way for the next."""
         if self._planner.starved:
             self._place(self._planner.review(self._cluster.now()))
+
+
+async def _raise(error: Exception) -> Any:
+    raise error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from itertools import chain
 from typing import Any
@@ -98,7 +99,9 @@ def submit_task(
 
 def withdraw(first: ray.ObjectRef[Any]) -> None:
     """Cancel a copy of a task whose answer nobody waits for: if it has begun, it ends by itself."""
-    ray.cancel(first, force=False, recursive=False)
+    # that it cannot be cancelled costs no more than a task run for nothing
+    with suppress(ray.exceptions.RayError):
+        ray.cancel(first, force=False, recursive=False)
 
 
 def _describe(task: Task) -> str:
