@@ -99,6 +99,8 @@ class Faults:
         At each step of a trainer: it does nothing for a while; it dies and comes back;
         it is taken for dead and replaced, but lives; it reads no more; it leaves the epoch early, and
         resumes from its state or goes on with the next epoch.
+    full
+        Blocks that no longer fit on their node's disk, which is then full for good.
     attach_seconds
         Within how long trainers begin.
     """
@@ -117,6 +119,7 @@ class Faults:
     zombie: float = 0.0
     close: float = 0.0
     leave: float = 0.0
+    full: float = 0.0
     attach_seconds: float = 0.0
 
 
@@ -219,7 +222,7 @@ def draw_scenario(chance: random.Random) -> Scenario:
         seed=chance.choice([None, 0, chance.getrandbits(32)]),
         options=Options(
             prefetch_windows=chance.choice([0, 1, 1, 2]),
-            cache=chance.choice([None, None, "memory"]),
+            cache=chance.choice([None, "disk", "memory"]),
             on_error="skip" if damaged else "raise",
         ),
         on_demand=chance.random() < 0.1,
@@ -285,6 +288,7 @@ def _draw_faults(chance: random.Random) -> Faults:
         zombie=some(0.25, 0.06),
         close=some(0.1, 0.03),
         leave=some(0.3, 0.1),
+        full=some(0.5, 0.2),
         attach_seconds=chance.choice([0.0, 0.0, 1.0, 10.0]),
     )
 

@@ -18,6 +18,7 @@ FOUND_WITHIN = 1_000
 
 KINDS = {
     "another number of trainers",
+    "cache disk full",
     "call made again",
     "coordinator restarted",
     "damaged block",
