@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -328,14 +328,18 @@ class TestReuse:
 
         def scaled(df: Any, low: int) -> Any:
             vectors = assembled(df, "id", "twice")
-            return StandardScaler(inputCol="v", outputCol="s").fit(vectors.where(f"id > {low}")).transform(vectors)
+            return (
+                StandardScaler(inputCol="v", outputCol="s")
+                .fit(vectors.where(f"id > {low}"))
+                .transform(vectors)
+            )
 
         def cut(at: float) -> Any:
             numbers = df.selectExpr("cast(id AS double) AS x")
             return Bucketizer(splits=[-1.0, at, 99.0], inputCol="x", outputCol="b").transform(numbers)
 
         chosen = "cast(id AS string) <> 'x_double_VectorAssembler_{}'"
-        for make in (
+        made: list[Callable[[], Any]] = [
             lambda: assembled(df, "id", "twice"),
             lambda: assembled(df, "twice", "id"),
             lambda: assembled(df, "id", "id"),
@@ -349,7 +353,8 @@ class TestReuse:
             # looks like a name that an assembler has made, and is not
             lambda: assembled(df, "id").where(chosen.format("0123456789ab")),
             lambda: assembled(df, "id").where(chosen.format("ba9876543210")),
-        ):
+        ]
+        for make in made:
             assert self.staged_anew(make(), cache)
             assert not self.staged_anew(make(), cache)
         # rows of the driver are equal as rows alone, whichever DataFrame holds them

@@ -14,6 +14,7 @@ from ray import cloudpickle
 
 from windrow.core.errors import SourceError, StallError, WindrowError
 from windrow.pipeline.executors.ray.executor import _start_ray
+from windrow.pipeline.executors.ray.exporting import export_code
 from windrow.pipeline.failures import Failure
 
 __all__ = ["call_on_ray"]
@@ -42,6 +43,7 @@ def call_on_ray(call: Callable[[T], R], arguments: Sequence[T], describe: Callab
     """
     if not ray.is_initialized():
         _start_ray()
+    export_code()
     holder = [ray.put(cloudpickle.dumps(call))]
     ahead = _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
     running: dict[Any, int] = {}

@@ -17,6 +17,7 @@ from windrow.pipeline.cache.disk import DiskCache, open_disk
 from windrow.pipeline.coordination import TICK_SECONDS, Answer, Coordination
 from windrow.pipeline.driver import Driver
 from windrow.pipeline.executors.ray.deaths import explain_death
+from windrow.pipeline.executors.ray.exporting import export_code
 from windrow.pipeline.executors.ray.nodes import find_starving, this_node
 from windrow.pipeline.executors.ray.tasks import remove_everywhere, submit_task
 from windrow.pipeline.executors.seam import EpochFacts, Resources
@@ -46,6 +47,7 @@ class Coordinator:
         *,
         starts_workers: bool = False,
     ) -> None:
+        export_code()
         expected = {shard: nodes[shard] or this_node() for shard in program.members}
         host = _Host(self)
         self._coordination = Coordination(program, resources, expected, host)
