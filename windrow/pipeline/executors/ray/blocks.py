@@ -21,6 +21,7 @@ from windrow.io.memory.weights import count_nulls, cut_rows, weigh_table
 from windrow.io.schemas import unify_schemas
 from windrow.io.widths import fixed_bits
 from windrow.pipeline.executors.ray.asking import get_all
+from windrow.pipeline.executors.ray.exporting import export_code
 
 __all__ = ["RefsReader", "list_blocks"]
 
@@ -90,6 +91,7 @@ def list_blocks(dataset: Any, name: str, target_block_bytes: int) -> ListedSourc
     """
     try:
         refs = dataset.to_arrow_refs()
+        export_code()
         looks: list[_Look] = get_all([_look_remote.remote(ref) for ref in refs], name)
     except ray.exceptions.RayError as error:
         raise SourceError(f"{name}: the Ray dataset cannot be executed ({error})") from error

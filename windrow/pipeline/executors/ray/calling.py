@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from windrow.core.errors import SourceError, StallError, WindrowError
 from windrow.pipeline.executors.ray.asking import await_some
 from windrow.pipeline.executors.ray.executor import _start_ray
+from windrow.pipeline.executors.ray.exporting import export_code
 from windrow.pipeline.executors.ray.interrupts import uninterrupted
 from windrow.pipeline.executors.ray.nodes import describe_starving, list_nodes
 from windrow.pipeline.executors.ray.placement import MOMENT_SECONDS, find_core
@@ -49,6 +50,7 @@ def call_on_ray(call: Callable[[T], R], arguments: Sequence[T], describe: Callab
     """
     if not ray.is_initialized():
         _start_ray()
+    export_code()
     holder = [ray.put(cloudpickle.dumps(call))]
     places = _Places()
     running: dict[Any, int] = {}

@@ -20,6 +20,7 @@ from windrow.pipeline.driver import Driver
 from windrow.pipeline.executors.ray.beats import Beat
 from windrow.pipeline.executors.ray.deaths import explain_death, is_conclusive
 from windrow.pipeline.executors.ray.dispatch import Cluster, Dispatcher, Submitted
+from windrow.pipeline.executors.ray.exporting import export_code
 from windrow.pipeline.executors.ray.nodes import describe_starving, list_nodes, this_node
 from windrow.pipeline.executors.ray.placement import Placement, Planner
 from windrow.pipeline.executors.ray.tasks import remove_everywhere, submit_task, withdraw
@@ -53,6 +54,7 @@ class Coordinator:
         starts_workers: bool = False,
         name: str = "",
     ) -> None:
+        export_code()
         expected = {shard: nodes[shard] or this_node() for shard in program.members}
         host = _Host(self)
         self._coordination = Coordination(program, resources, expected, host)

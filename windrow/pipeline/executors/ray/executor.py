@@ -14,6 +14,7 @@ from windrow.pipeline.budgeting import budget_program, overlap_waiting, size_par
 from windrow.pipeline.executors.ray.asking import tell
 from windrow.pipeline.executors.ray.client import RaySession
 from windrow.pipeline.executors.ray.coordinator import start_coordinator
+from windrow.pipeline.executors.ray.exporting import export_code
 from windrow.pipeline.executors.ray.nodes import find_starving, resolve_hints
 from windrow.pipeline.executors.ray.tasks import start_workers
 from windrow.pipeline.executors.seam import Resources, Session
@@ -83,6 +84,7 @@ class RayExecutor:
         """Start the coordinator, owned by this process."""
         if not ray.is_initialized():
             _start_ray()
+        export_code()
         resources = self.resources(program.job.launch)
         if resources.memory_bytes == 0:
             raise PlanError("the Ray cluster has no object store memory: start it with object_store_memory")
