@@ -219,9 +219,11 @@ def _refuse_the_certain(
     if job.rows_known and not job.before:
         decoded = np.minimum(program.held_bytes, job.source.blocks.decoded_bytes)
         least = int(largest_window(program, decoded) * resources.copies)
+    # no room at all is too little for any row
+    least = max(least, int(beside.block_rows > 0))
     tasks_bytes = resources.workers * kept + beside.blocks_bytes(0.0, 1)
     plan_budget(
-        window_bytes=max(1, least), runs_bytes=beside.runs_bytes(0.0), tasks_bytes=tasks_bytes, **options
+        window_bytes=least, runs_bytes=beside.runs_bytes(0.0), tasks_bytes=tasks_bytes, **options
     )
 
 

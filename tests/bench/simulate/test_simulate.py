@@ -31,6 +31,7 @@ KINDS = {
     "object vanished",
     "task died",
     "task failed",
+    "task outgrew its bound",
     "trainer died",
     "trainer ended early",
     "trainer replaced",
