@@ -212,6 +212,7 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
             for module in (asking, client, coordinator, fetcher, nodes, tasks):
                 patch.setattr(module, "ray", double)
             patch.setattr(coordinator, "submit_task", submit_task)
+            patch.setattr(coordinator, "export_code", lambda: None)
             patch.setattr(coordinator, "remove_everywhere", lambda disk: [])
             patch.setattr(coordinator, "list_nodes", lambda: [Node(_NODE, _WORKERS, _WORKERS)])
             patch.setattr(tasks, "beating", lambda beat: nullcontext())
