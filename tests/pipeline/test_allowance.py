@@ -18,14 +18,17 @@ def test_without_a_bound_anything_goes() -> None:
     allowance.add(0, 10, 2**60)
 
 
-def test_what_is_put_out_is_looked_at_after_each_block_but_the_last() -> None:
-    allowance = Allowance(100, (10, 20, 10), samples=False)
-    allowance.add(0, 10, 100)
+@pytest.mark.parametrize(("after", "share"), [(0, 0.25), (1, 0.75), (2, 1.0)])
+def test_what_is_put_out_is_looked_at_after_each_block(after: int, share: float) -> None:
+    rows = (10, 20, 10)
+    allowance = Allowance(100, rows, samples=False)
+    for at in range(after):
+        allowance.add(at, rows[at], 100)
     with pytest.raises(OutgrownError) as caught:
-        allowance.add(1, 20, 101)
+        allowance.add(after, rows[after], 101)
     found = caught.value.shortfall
-    assert (found.share, found.rows, found.size_bytes, found.least_bytes) == (0.75, 30, 101, 101)
-    allowance.add(2, 10, 1000)
+    assert (found.share, found.rows) == (share, sum(rows[: after + 1]))
+    assert (found.size_bytes, found.least_bytes) == (101, 101)
 
 
 def test_blocks_of_unknown_rows_count_alike() -> None:

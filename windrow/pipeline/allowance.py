@@ -73,14 +73,18 @@ class Allowance:
     def add(self, at: int, rows: int, total_bytes: int) -> None:
         """A block has been put out; ``total_bytes`` is the size of all that has been so far.
 
+        The last block is no exception: several tasks that exceed what they may put out by a block each
+        would exceed the memory of the run, for as long as their window is held. What a task has measured is
+        what it is given the next time, so that it is repeated once.
+
         Raises
         ------
         OutgrownError
-            If that is more than it may be, and there are blocks left.
+            If that is more than it may be.
         """
         self._rows += rows
         self._bytes = total_bytes
-        if self._most_bytes is not None and total_bytes > self._most_bytes and at + 1 < len(self._weights):
+        if self._most_bytes is not None and total_bytes > self._most_bytes:
             share = sum(self._weights[: at + 1]) / sum(self._weights)
             raise OutgrownError(Shortfall(share, self._rows, total_bytes, total_bytes))
 

@@ -44,6 +44,29 @@ def test_where_no_cpu_is_free_a_task_is_placed_again_without_one() -> None:
     assert planner.review(LATER) == [(5, 0, Placement(0.0, "b"))]
 
 
+def test_cpus_are_known_to_be_lacking_once_a_task_runs_while_it_waits_for_one() -> None:
+    planner = Planner(1.0)
+    planner.begin(0, 0.0)
+    planner.review(LATER, busy(2))
+    assert planner.starved
+    # a task that has never asked for a CPU does not tell
+    assert planner.begin(1, LATER) == Placement(0.0, "a")
+    planner.heard(1, 0, LATER)
+    assert not planner.lacks_cpus
+    planner.heard(0, 1, LATER)
+    assert planner.lacks_cpus
+
+
+def test_a_task_that_had_a_cpu_all_along_and_was_slow_to_begin_does_not_tell_of_others() -> None:
+    planner = Planner(1.0)
+    planner.begin(0, 0.0)
+    planner.review(LATER, busy(2))
+    planner.heard(0, 0, LATER)
+    planner.heard(0, 1, LATER + 1)
+    planner.end(0, 1, LATER + 2)
+    assert not planner.lacks_cpus
+
+
 def test_a_copy_that_runs_on_takes_its_core_until_it_has_ended() -> None:
     planner = Planner(1.0)
     planner.begin(0, 0.0)

@@ -474,6 +474,18 @@ def test_a_part_that_outgrew_its_bound_is_begun_again_with_what_it_takes() -> No
     assert scheduler.held_bytes == 800
 
 
+def test_what_a_task_puts_out_is_expected_of_those_that_were_started_before_it_was_measured() -> None:
+    scheduler = scheduler_of(1, 1, 1, memory=1000, slots=2)
+    first, second = begin(scheduler)
+    # what still runs may put out as much: together that is nearly all, and the third waits
+    assert only_runs(scheduler.handle(Finished(first.work, 10, (480,)), 1.0)) == []
+    assert scheduler.held_bytes == 480 + 480
+    assert second.most_bytes is not None
+    assert second.most_bytes > 480
+    (third,) = only_runs(scheduler.handle(Finished(second.work, 10, (20,)), 2.0))
+    assert third.work.part == 2
+
+
 def test_what_is_expected_alone_refuses_nothing() -> None:
     scheduler = scheduler_of(1, 1, memory=1000, slots=1)
     (first,) = begin(scheduler)

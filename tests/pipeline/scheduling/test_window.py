@@ -90,6 +90,26 @@ def test_the_whole_is_judged_by_what_was_measured() -> None:
     assert [work.part for work, _ in window.waiting(ordered=True, limit=10)] == [1, 2, 3]
 
 
+def test_tasks_that_run_are_expected_to_put_out_what_others_were_measured_to_but_no_more_than_they_may() -> (
+    None
+):
+    window, room = state(MAP, parts=4), make_room()
+    works = [Work(1, 4, part, 0, 9) for part in range(4)]
+    for work, most_bytes in zip(works, (None, None, 45, 1000), strict=True):
+        window.start(work, 10 * (work.part + 1), most_bytes)
+    finished = Finished(works[0], 3, (20, 20))
+    room.measure(window.parts[0], finished)
+    window.finish(finished)
+    window.expect_again(room)
+    assert window.held_bytes == 40 + (20 + 30) + 45 + (40 + 30)
+    window.outgrow(Outgrown(works[2], 1.0, 3, 50, 50))
+    window.expect_again(room)
+    assert window.held_bytes == 40 + (20 + 30) + (40 + 30)
+    for work in (works[1], works[3]):
+        window.finish(Finished(work, 3, (1, 1)))
+    assert window.held_bytes == 40 + 2 + 2
+
+
 def test_a_task_starts_once() -> None:
     window = state(MAP)
     work = Work(1, 4, 0, 0, 9)

@@ -201,6 +201,7 @@ class Scheduler:
         if work.stage == 0:
             self._room.measure(window.parts[work.part], event)
         window.finish(event)
+        self._expect_again()
         # what still runs may turn out smaller than expected; the last task of a window needs room too
         if window.measured_bytes > self._room.limit_bytes(0 if window.complete else 1):
             self._too_large(window)
@@ -214,6 +215,13 @@ class Scheduler:
         part = window.parts[work.part]
         self._room.measure_share(part, event)
         window.outgrow(event)
+        self._expect_again()
+
+    def _expect_again(self) -> None:
+        """Tasks that were started before anything was measured may put out more than was expected then."""
+        if self._room.sizes.excess_bytes > 0:
+            for window in self._windows.values():
+                window.expect_again(self._room)
 
     def _learn(self, work: Work, rows: int) -> None:
         counts = self._counts.get(work.epoch)
@@ -370,7 +378,7 @@ class Scheduler:
         most_bytes = None
         if self._limits.bounds_tasks and work.stage == 0 and is_bounded:
             most_bytes = size_bytes + self._share(size_bytes)
-        window.start(work, size_bytes)
+        window.start(work, size_bytes, most_bytes)
         self._wanted.take_up(window.key)
         samples = most_bytes is not None and (is_doubtful or not self._room.is_measured)
         self._out.append(Run(work, most_bytes, samples=samples))

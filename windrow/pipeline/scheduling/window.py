@@ -49,6 +49,8 @@ class WindowState:
         self.parts = parts
         self.stages = stages
         self.running: dict[Work, int] = {}
+        # what those of them may put out that are bounded
+        self._most_bytes: dict[Work, int] = {}
         self.finished_parts = 0
         self.begun_bytes = 0
         # of parts that have outgrown what they might take: what they take at least
@@ -127,18 +129,30 @@ class WindowState:
                 work = Work(self.epoch, self.window, part, stage, self.attempt)
                 yield work, (self.parts[part].size_bytes if stage == 0 else 0)
 
-    def start(self, work: Work, size_bytes: int) -> None:
-        """Note that a task runs."""
+    def start(self, work: Work, size_bytes: int, most_bytes: int | None = None) -> None:
+        """Note that a task runs, which may put out at most ``most_bytes``."""
         self._waiting[work.stage].remove(work.part)
         if work.stage == 0:
             self.begun_bytes += self.parts[work.part].size_bytes
         self.running[work] = size_bytes
+        if most_bytes is not None:
+            self._most_bytes[work] = most_bytes
         self._unplaced_bytes += size_bytes
+
+    def expect_again(self, room: Room) -> None:
+        """Expect of tasks that run what is expected now, where that is more than when they were started."""
+        for work, size_bytes in self.running.items():
+            if work.stage == 0:
+                most_bytes = self._most_bytes.get(work)
+                expected = self.expect(work.part, room)
+                now_bytes = max(size_bytes, expected if most_bytes is None else min(expected, most_bytes))
+                self.running[work] = now_bytes
+                self._unplaced_bytes += now_bytes - size_bytes
 
     def finish(self, event: Finished) -> None:
         """Note what a task put out."""
         work = event.work
-        self._unplaced_bytes -= self.running.pop(work) + self._between.pop(work.part, 0)
+        self._unplaced_bytes -= self._end(work) + self._between.pop(work.part, 0)
         if work.stage + 1 < len(self.stages):
             self._between[work.part] = sum(event.slice_bytes)
             self._unplaced_bytes += self._between[work.part]
@@ -151,10 +165,14 @@ class WindowState:
     def outgrow(self, event: Outgrown) -> None:
         """A task has ended with nothing: its part waits again."""
         work = event.work
-        self._unplaced_bytes -= self.running.pop(work)
+        self._unplaced_bytes -= self._end(work)
         self.begun_bytes -= self.parts[work.part].size_bytes
         self._least_bytes[work.part] = max(self.least_bytes(work.part), event.least_bytes)
         self._waiting[work.stage].appendleft(work.part)
+
+    def _end(self, work: Work) -> int:
+        self._most_bytes.pop(work, None)
+        return self.running.pop(work)
 
     def release(self, first_kept: int) -> tuple[int, ...]:
         """Let go of the slices before ``first_kept``; returns those that were still held."""

@@ -108,6 +108,7 @@ class Dispatcher:
     def heard(self, key: int, copy: int) -> None:
         """A copy of a task runs."""
         self._planner.heard(key, copy, self._cluster.now())
+        self._warn_once()
 
     def tick(self) -> None:
         """Place again what nothing is heard of; to be called about once a second."""
@@ -122,9 +123,6 @@ class Dispatcher:
                 # Ray's control plane is being restarted: the next tick asks again
                 return
             self._place(self._planner.review(now, nodes))
-            if self._planner.starved and not self._warned:
-                self._warned = True
-                self._warn()
 
     def _place(self, placed: Sequence[tuple[int, int, Placement]]) -> None:
         for key, copy, placement in placed:
@@ -160,11 +158,17 @@ class Dispatcher:
         for other in self._planner.end(key, copy, self._cluster.now()):
             if other in task.copies:
                 self._cluster.cancel(task.copies[other])
+        self._warn_once()
         self._refill()
         if failure is not None:
             answer.set_exception(failure)
         # Ray is not asked for the answer a second time
         await task.take(replace(submitted, first=answer))
+
+    def _warn_once(self) -> None:
+        if self._planner.lacks_cpus and not self._warned:
+            self._warned = True
+            self._warn()
 
     def _refill(self) -> None:
         """Where tasks share cores, one that has ended makes way for the next."""

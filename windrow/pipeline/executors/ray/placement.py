@@ -72,7 +72,10 @@ class Planner:
     Attributes
     ----------
     starved
-        Whether tasks are given no CPU, since others hold all of them.
+        Whether tasks are given no CPU, since none has been free for a while.
+    lacks_cpus
+        Whether that is known to be because others hold all of them: a task without a CPU ran while the
+        same task still waited for one. On a slow machine workers of our own may take as long to start.
     """
 
     def __init__(self, cpus: float) -> None:
@@ -83,7 +86,7 @@ class Planner:
         self._nodes: Sequence[Node] = ()
         self._durations: deque[float] = deque(maxlen=_DURATIONS_KEPT)
         self._served_at = self._excused_at = float("-inf")
-        self.starved = False
+        self.starved = self.lacks_cpus = False
 
     def begin(self, key: int, now: float) -> Placement | None:
         """Place a new task; None: `review` will, once a core has no other task of ours."""
@@ -96,7 +99,7 @@ class Planner:
         task = self._tasks.get(key)
         if task is not None and copy < len(task.copies):
             task.copies[copy].heard_at = now
-            self._note_served(task.copies[copy], now)
+            self._note_ran(task, task.copies[copy], now)
 
     def end(self, key: int, copy: int, now: float) -> list[int]:
         """A copy of a task has ended, and the task with it.
@@ -106,7 +109,7 @@ class Planner:
         """
         task = self._tasks.pop(key)
         task.copies[copy].ended = True
-        self._note_served(task.copies[copy], now)
+        self._note_ran(task, task.copies[copy], now)
         self._late.update(
             ((key, at), other)
             for at, other in enumerate(task.copies)
@@ -168,9 +171,12 @@ class Planner:
         task.copies.append(_Copy(placement, now))
         return placement
 
-    def _note_served(self, copy: _Copy, now: float) -> None:
+    def _note_ran(self, task: _Task, copy: _Copy, now: float) -> None:
+        with_cpus = [other for other in task.copies if other.placement.cpus]
         if copy.placement.cpus:
             self._served_at = now
+        elif with_cpus and all(other.heard_at is None and not other.ended for other in with_cpus):
+            self.lacks_cpus = True
 
     def _is_overdue(self, task: _Task, now: float, patience: float) -> bool:
         if not 0 < len(task.copies) < _COPIES:
