@@ -29,8 +29,8 @@ __all__ = ["Arena", "Place"]
 
 # of file systems that have no files without a name
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
-# the process has ended, or is one of another user or container
-_GONE = (errno.ENOENT, errno.ESRCH, errno.EACCES, errno.EPERM, errno.ENXIO)
+# the process has ended, or has closed it
+_GONE = (errno.ENOENT, errno.ESRCH, errno.ENXIO)
 
 
 @dataclass(frozen=True)

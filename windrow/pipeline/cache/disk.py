@@ -6,7 +6,6 @@ import hashlib
 import os
 import tempfile
 import threading
-import time
 import uuid
 import weakref
 from collections.abc import Iterator
@@ -171,10 +170,7 @@ class DiskCache:
                     kind = KeptStore if self.kept else RunStore
                     self._store = kind(self.path, self._key)
                     if self.borrowed and not self.kept:
-                        watcher = threading.Thread(
-                            target=_watch, args=(weakref.ref(self),), name="windrow-cache", daemon=True
-                        )
-                        watcher.start()
+                        _start_watching(self)
                 except (OSError, RuntimeError) as error:
                     self._store, self._ended = None, True
                     self._note(f"decoded blocks are not kept, as {self.path} cannot be made: {error}")
@@ -210,10 +206,16 @@ class DiskCache:
             self._report = self._report.add(report)
 
 
-def _watch(reference: weakref.ReferenceType[DiskCache]) -> None:
-    """Release what a process holds of a run's folder once the folder is gone, also while it has no tasks."""
-    while True:
-        time.sleep(_WATCH_SECONDS)
+def _start_watching(disk: DiskCache) -> None:
+    """Have a process release a run's folder once the folder is gone, also while the process has no tasks."""
+    collected = threading.Event()
+    weakref.finalize(disk, collected.set)
+    arguments = weakref.ref(disk), collected
+    threading.Thread(target=_watch, args=arguments, name="windrow-cache", daemon=True).start()
+
+
+def _watch(reference: weakref.ReferenceType[DiskCache], collected: threading.Event) -> None:
+    while not collected.wait(_WATCH_SECONDS):
         disk = reference()
         if disk is None or not disk.is_in_use():
             return
