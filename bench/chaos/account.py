@@ -104,7 +104,17 @@ def _key(life: Life, step: Step) -> tuple[int, int, int]:
 
 @dataclass
 class Report:
-    """What a run did."""
+    """What a run did.
+
+    Attributes
+    ----------
+    recovery_seconds
+        By kind of kill: seconds until each shard that was held up had its next batch.
+    ray_seconds
+        By kind of kill: seconds until Ray had restarted a plain task that it was to retry.
+    longest_wait_seconds
+        The longest that a trainer waited for one batch.
+    """
 
     seed: int
     kills: dict[str, int]
@@ -117,6 +127,8 @@ class Report:
     differences: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     spilled_bytes: int = 0
+    ray_seconds: dict[str, list[float]] = field(default_factory=dict)
+    longest_wait_seconds: float = 0.0
 
     @property
     def passed(self) -> bool:
@@ -136,6 +148,15 @@ class Report:
     def longest(self, kind: str) -> float | None:
         """Most seconds to recover."""
         return max(self.recovery_seconds.get(kind, ()), default=None)
+
+    def ray_median(self, kind: str) -> float | None:
+        """Median seconds that Ray took for a plain task; None where none was hit."""
+        seconds = self.ray_seconds.get(kind)
+        return statistics.median(seconds) if seconds else None
+
+    def ray_longest(self, kind: str) -> float | None:
+        """Most seconds that Ray took for a plain task."""
+        return max(self.ray_seconds.get(kind, ()), default=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -167,4 +188,5 @@ def make_report(
         epochs=max((epoch for _, epoch, _ in steps), default=0),
         reread_steps=len(steps) - len(set(steps)),
         differences=compare(lives, stream, trainers),
+        longest_wait_seconds=max((step.wait_seconds for life in lives for step in life.steps), default=0.0),
     )

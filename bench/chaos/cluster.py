@@ -16,7 +16,9 @@ from bench.process_tree import list_tree
 
 __all__ = ["ChaosCluster", "kill"]
 
-_CPUS = 2
+# by then Ray has started a worker in the place of a killed one
+_STARTS_SECONDS = 5.0
+_LOOK_SECONDS = 0.02
 
 
 class ChaosCluster:
@@ -24,20 +26,21 @@ class ChaosCluster:
 
     Attributes
     ----------
-    homes
-        The ids of the nodes that have trainers.
+    head, homes
+        The id of the node that has the driver and the coordinator, and of those that have trainers.
     """
 
     def __init__(self, setting: Setting) -> None:
         import ray
         from ray.cluster_utils import Cluster
 
-        self._node = {"num_cpus": _CPUS, "object_store_memory": setting.store_bytes}
+        self._node = {"num_cpus": setting.cpus, "object_store_memory": setting.store_bytes}
         head = {**self._node, "include_dashboard": False}
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
         homes = [self._cluster.add_node(**self._node) for _ in range(setting.nodes[0])]
         self._bare = [self._cluster.add_node(**self._node) for _ in range(setting.nodes[1])]
         ray.init(address=self._cluster.address, log_to_driver=False, logging_level="ERROR")
+        self.head = str(self._cluster.head_node.node_id)
         self.homes = [str(node.node_id) for node in homes]
 
     def __enter__(self) -> ChaosCluster:
@@ -51,35 +54,62 @@ class ChaosCluster:
         ray.shutdown()
         self._cluster.shutdown()
 
-    def find_map_workers(self) -> list[int]:
-        """Worker processes that are at a map task, or else all that are between two."""
-        workers = {process: _read_title(process) for process in self._workers()}
-        busy = [process for process, title in workers.items() if title.startswith("ray::windrow")]
-        return busy or [process for process, title in workers.items() if title.startswith("ray::IDLE")]
+    @property
+    def bare(self) -> list[str]:
+        """The ids of the nodes that have none."""
+        return [str(node.node_id) for node in self._bare]
 
-    def find_coordinators(self) -> list[int]:
-        """The coordinator's process, if it lives."""
-        return [process for process in self._workers() if "Coordinator" in _read_title(process)]
+    def find_map_workers(self) -> list[tuple[int, str]]:
+        """Worker processes that run a map task, else all idle ones, each with the id of its node."""
+        workers = [(process, node, _read_title(process)) for process, node in self._workers()]
+        busy = [(process, node) for process, node, title in workers if title.startswith("ray::windrow")]
+        return busy or [(process, node) for process, node, title in workers if title.startswith("ray::IDLE")]
 
-    def kill_bare_raylet(self, chance: random.Random, held_bytes: int = 0) -> bool:
+    def find_coordinators(self) -> list[tuple[int, str]]:
+        """The coordinator's process and the id of its node, if it lives."""
+        return [found for found in self._workers() if "Coordinator" in _read_title(found[0])]
+
+    def kill_starting(self, chance: random.Random, *, anywhere: bool) -> str | None:
+        """Kill the map workers of a node, and the first process that Ray starts in their place.
+
+        The node is one without trainers, or with ``anywhere`` any but the head. Returns its id, or None where
+        no worker was killed as it started.
+        """
+        nodes = [node for node in self._cluster.list_all_nodes() if str(node.node_id) != self.head]
+        nodes = nodes if anywhere else self._bare
+        busy = [node for node in nodes if any(map(_is_map_worker, list_tree(_raylet(node))[1:]))]
+        if not busy:
+            return None
+        node = chance.choice(busy)
+        for process in filter(_is_map_worker, list_tree(_raylet(node))[1:]):
+            kill(process)
+        until = time.monotonic() + _STARTS_SECONDS
+        while time.monotonic() < until:
+            if any(kill(process) for process in filter(_is_starting, list_tree(_raylet(node))[1:])):
+                return str(node.node_id)
+            time.sleep(_LOOK_SECONDS)
+        return None
+
+    def kill_bare_raylet(self, chance: random.Random, held_bytes: int = 0) -> str | None:
         """Kill a raylet that has no trainers, with all its workers.
 
-        Returns whether there was one whose store holds so much.
+        Returns its node's id, or None where no store of theirs holds so much.
         """
         found = [node for node in self._bare if not held_bytes or _held_bytes(node) >= held_bytes]
         if not found:
-            return False
+            return None
         node = chance.choice(found)
         self._bare.remove(node)
         processes = list_tree(_raylet(node))
         for process in processes:
             kill(process)
         self._cluster.remove_node(node, allow_graceful=False)
-        return True
+        return str(node.node_id)
 
-    def add_bare_raylet(self) -> None:
-        """Start another one in its place."""
+    def add_bare_raylet(self) -> str:
+        """Start another one in its place; returns its node's id."""
         self._bare.append(self._cluster.add_node(**self._node))
+        return str(self._bare[-1].node_id)
 
     def fill_store(self, chance: random.Random, share: float, seconds: float) -> None:
         """Fill so much of the store of a node with trainers, for a while."""
@@ -91,9 +121,11 @@ class ChaosCluster:
         fill: Any = ray.remote(num_cpus=0)(_fill)
         fill.options(scheduling_strategy=there).remote(size_bytes, seconds)
 
-    def _workers(self) -> list[int]:
+    def _workers(self) -> list[tuple[int, str]]:
         return [
-            process for node in self._cluster.list_all_nodes() for process in list_tree(_raylet(node))[1:]
+            (process, str(node.node_id))
+            for node in self._cluster.list_all_nodes()
+            for process in list_tree(_raylet(node))[1:]
         ]
 
 
@@ -125,6 +157,16 @@ def _held_bytes(node: Any) -> float:
 
 def _raylet(node: Any) -> int:
     return int(node.all_processes["raylet"][0].process.pid)
+
+
+def _is_map_worker(process: int) -> bool:
+    """Whether a process runs a map task or a plain one, or is idle."""
+    return _read_title(process).startswith(("ray::windrow", "ray::IDLE", "ray::standby-worker"))
+
+
+def _is_starting(process: int) -> bool:
+    """Whether a process is a worker that has not registered yet, which gives it its title."""
+    return "default_worker.py" in _read_title(process)
 
 
 def _read_title(process: int) -> str:

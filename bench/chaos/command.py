@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from bench.chaos.killer import KINDS
 from bench.chaos.report import draw_report
 from bench.chaos.run import run_chaos
 from bench.chaos.setting import Setting
@@ -28,6 +29,16 @@ def add_chaos(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="who is killed when (default: %(default)s)")
     parser.add_argument("--kills", type=int, help="default: one in 5 s")
     parser.add_argument("--trainers", type=int, default=3, help="(default: %(default)s)")
+    parser.add_argument(
+        "--cpus", type=int, default=Setting.cpus, help="logical CPUs of each raylet (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--only",
+        choices=KINDS,
+        action="append",
+        metavar="KIND",
+        help=f"kill only this kind: {', '.join(KINDS)}",
+    )
     parser.add_argument(
         "--lead", type=int, default=Setting.lead, help="steps that trainers may be apart (%(default)s)"
     )
@@ -51,6 +62,7 @@ def run_command(options: argparse.Namespace) -> int:
         Setting(),
         trainers=options.trainers,
         lead=options.lead,
+        cpus=options.cpus,
         counted=options.counted,
         store_bytes=read_size(options.store, "--store"),
     )
@@ -60,6 +72,7 @@ def run_command(options: argparse.Namespace) -> int:
         setting,
         seed=options.seed,
         kills=kills,
+        kinds=options.only or KINDS,
         seconds=seconds,
         calm_seconds=min(_CALM_SECONDS, seconds / 4),
         tell=line.update,

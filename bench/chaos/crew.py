@@ -26,6 +26,7 @@ class _Present:
     actor: Any
     running: Any
     log: Path
+    home: str
     began: float
     state: dict[str, Any] | None
     process: int | None = None
@@ -52,8 +53,8 @@ class Crew:
             self._begin(shard, None, homes[shard % len(homes)]) for shard in range(setting.trainers)
         ]
 
-    def kill(self, chance: random.Random) -> int | None:
-        """Kill a trainer that has read something, and bring it back; returns its shard."""
+    def kill(self, chance: random.Random) -> tuple[int, str] | None:
+        """Kill a trainer that has read something, and bring it back; returns its shard and where it was."""
         shard = chance.randrange(self._setting.trainers)
         present = self._present[shard]
         process = self._process(present)
@@ -63,7 +64,7 @@ class Crew:
         behind = min(len(life.steps), chance.randint(1, self._setting.behind + 1))
         # with the state of its last step, or of one before
         self._present[shard] = self._begin(shard, life.steps[-behind].state, chance.choice(self._homes))
-        return shard
+        return shard, present.home
 
     def look(self) -> None:
         """Note trainers that ended by themselves, which none should."""
@@ -105,7 +106,7 @@ class Crew:
         actor = remote.options(num_cpus=0, max_concurrency=2, scheduling_strategy=there).remote()
         steps = self._expected.steps(0)
         asked = Assignment(self._setting, shard, state, log, self._folder / "pace", steps)
-        return _Present(actor, actor.train.remote(self._shards[shard], asked), log, time.time(), state)
+        return _Present(actor, actor.train.remote(self._shards[shard], asked), log, home, time.time(), state)
 
     def _process(self, present: _Present) -> int | None:
         import ray

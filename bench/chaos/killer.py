@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 __all__ = ["KINDS", "Kill", "Planned", "plan_kills"]
 
-# A raylet dies whatever it does, or when it holds map outputs that are then lost. Where "pressure"
-# is put, nothing dies: somebody else fills a store, so that Ray has to spill.
-KINDS = ("worker", "raylet", "objects", "coordinator", "trainer", "pressure")
+# A raylet dies whatever it does, or when it holds map outputs that are then lost. "starting" kills the
+# workers of a node and the first that Ray starts in their place, before it has registered. "pressure"
+# kills nothing: another task fills a store, so that Ray has to spill.
+KINDS = ("worker", "raylet", "objects", "coordinator", "trainer", "pressure", "starting")
 _LEAST_SECONDS = 0.2
 
 
@@ -31,15 +32,15 @@ class Kill:
     shard: int | None = None
 
 
-def plan_kills(seed: int, kills: int, seconds: float) -> Iterator[Planned]:
-    """So many kills at random moments of some seconds; among every six is one of each kind."""
+def plan_kills(seed: int, kills: int, seconds: float, kinds: Sequence[str] = KINDS) -> Iterator[Planned]:
+    """Kills at random moments of some seconds; each round of them has one of each kind."""
     chance = random.Random(seed)
     moments = sorted(chance.uniform(0, seconds) for _ in range(kills))
     round_: list[str] = []
     before = 0.0
     for moment in moments:
         if not round_:
-            round_ = list(KINDS)
+            round_ = list(kinds)
             chance.shuffle(round_)
         yield Planned(max(_LEAST_SECONDS, moment - before), round_.pop())
         before = moment

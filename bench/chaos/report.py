@@ -21,16 +21,19 @@ def draw_report(report: Report) -> str:
             str(len(report.recovery_seconds.get(kind, ()))),
             write_cell(report.median(kind), "{:.1f}"),
             write_cell(report.longest(kind), "{:.1f}"),
+            write_cell(report.ray_median(kind), "{:.1f}"),
+            write_cell(report.ray_longest(kind), "{:.1f}"),
         )
         for kind in KINDS
     ]
-    heads = ("what", "times", "shards held up", "median s", "longest s")
+    heads = ("what", "times", "shards held up", "median s", "longest s", "Ray median s", "Ray longest s")
     calm, disturbed = report.rows_per_second["calm"], report.rows_per_second["disturbed"]
     lines = [
         align_table(heads, rows, ("what",)),
         f"seed {report.seed}: {report.killed} kills in {report.seconds:.0f} s; "
         f"{report.steps:,} batches of {report.epochs + 1} epochs, {report.reread_steps} read again by "
         f"trainers that came back; {describe_spilled(report.spilled_bytes)} MiB spilled",
+        f"longest wait for a batch: {report.longest_wait_seconds:.1f} s",
         f"rows a second: {calm:,.0f} undisturbed, {disturbed:,.0f} disturbed",
         f"differences from the undisturbed run: {len(report.differences)}",
         *(f"  {difference}" for difference in report.differences[:_SHOWN]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.chaos.account import Report, make_report
@@ -14,25 +14,35 @@ from bench.chaos.crew import Crew
 from bench.chaos.expected import Expected
 from bench.chaos.killer import Kill, Planned, plan_kills
 from bench.chaos.setting import Setting, make_pipe, write_data
+from bench.chaos.standby import StandBys
 from bench.store import read_spilled
 
 __all__ = ["run_chaos"]
 
 Tell = Callable[[float, str], None]
+_Hit = tuple[int | None, str | None]
 _LOOK_SECONDS = 0.05
 _FIRST_STEPS = 20
 _START_SECONDS = 120.0
 # after the last kill every trainer must go on within this
 _RECOVER_SECONDS = 180.0
 _STEPS_AFTER = 50
-_TARGET_SECONDS = 30.0
+# a node whose workers were killed as they started has none for up to a minute
+_TARGET_SECONDS = 90.0
 # a raylet that holds so much loses objects that are needed
 _HELD_BYTES = 2**20
 _FILLED_SHARE, _FILLED_SECONDS = 0.6, 4.0
 
 
 def run_chaos(
-    setting: Setting, *, seed: int, kills: int, seconds: float, calm_seconds: float, tell: Tell
+    setting: Setting,
+    *,
+    seed: int,
+    kills: int,
+    kinds: Sequence[str],
+    seconds: float,
+    calm_seconds: float,
+    tell: Tell,
 ) -> Report:
     """Kill so many times within about so many seconds, and compare."""
     import ray
@@ -43,12 +53,13 @@ def run_chaos(
         expected = Expected(setting, path)
         shards = make_pipe(setting, path).options(executor="ray").split(setting.trainers)
         crew = Crew(setting, cluster.homes, shards, Path(name), expected)
-        chaos = _Chaos(cluster, crew, random.Random(seed))
+        standbys = StandBys(Path(name), [cluster.head, *cluster.homes], cluster.bare)
+        chaos = _Chaos(cluster, crew, standbys, kinds, random.Random(seed))
         chaos.wait_for_steps(_FIRST_STEPS, _START_SECONDS)
         calm = time.time()
         chaos.wait(calm_seconds)
         disturbed = time.time()
-        for number, planned in enumerate(plan_kills(seed, kills, seconds)):
+        for number, planned in enumerate(plan_kills(seed, kills, seconds, kinds)):
             tell(number / kills, f"{number} kills, next: {planned.kind}")
             chaos.wait(planned.after_seconds)
             chaos.perform(planned)
@@ -67,6 +78,7 @@ def run_chaos(
             disturbed=(disturbed, ended),
         )
         report.errors = crew.errors
+        report.ray_seconds = standbys.measure()
         session = Path(ray._private.worker._global_node.get_session_dir_path())
         report.spilled_bytes = read_spilled(session)
         return report
@@ -79,9 +91,13 @@ class _Chaos:
         self,
         cluster: ChaosCluster,
         crew: Crew,
+        standbys: StandBys,
+        kinds: Sequence[str],
         chance: random.Random,
     ) -> None:
-        self._cluster, self._crew, self._chance = cluster, crew, chance
+        self._cluster, self._crew, self._standbys, self._chance = cluster, crew, standbys, chance
+        # where trainers or the coordinator are killed as well, Ray alone decides when they are back
+        self._kills_starts_anywhere = {"trainer", "coordinator"}.isdisjoint(kinds)
         self.done: list[Kill] = []
 
     def wait(self, seconds: float) -> None:
@@ -113,7 +129,9 @@ class _Chaos:
             began = time.time()
             hit = act()
             if hit is not None:
-                self.done.append(Kill(began, planned.kind, hit if planned.kind == "trainer" else None))
+                shard, node = hit
+                self._standbys.strike(planned.kind, node, began)
+                self.done.append(Kill(began, planned.kind, shard))
                 self._after(planned.kind)
                 return
             if time.monotonic() > until:
@@ -123,26 +141,35 @@ class _Chaos:
 
     def _after(self, kind: str) -> None:
         if kind in ("raylet", "objects"):
-            self._cluster.add_bare_raylet()
+            self._standbys.begin(self._cluster.add_bare_raylet())
 
-    def _kill_worker(self) -> int | None:
+    # who was hit: a trainer's shard, and the node of what was killed; None where there was nothing to kill
+
+    def _kill_worker(self) -> _Hit | None:
         return self._kill_one(self._cluster.find_map_workers())
 
-    def _kill_coordinator(self) -> int | None:
+    def _kill_coordinator(self) -> _Hit | None:
         return self._kill_one(self._cluster.find_coordinators())
 
-    def _kill_raylet(self) -> int | None:
-        return 0 if self._cluster.kill_bare_raylet(self._chance) else None
+    def _kill_raylet(self) -> _Hit | None:
+        node = self._cluster.kill_bare_raylet(self._chance)
+        return None if node is None else (None, node)
 
-    def _kill_trainer(self) -> int | None:
+    def _kill_trainer(self) -> _Hit | None:
         return self._crew.kill(self._chance)
 
-    def _kill_objects(self) -> int | None:
-        return 0 if self._cluster.kill_bare_raylet(self._chance, _HELD_BYTES) else None
+    def _kill_objects(self) -> _Hit | None:
+        node = self._cluster.kill_bare_raylet(self._chance, _HELD_BYTES)
+        return None if node is None else (None, node)
 
-    def _kill_pressure(self) -> int | None:
+    def _kill_starting(self) -> _Hit | None:
+        node = self._cluster.kill_starting(self._chance, anywhere=self._kills_starts_anywhere)
+        return None if node is None else (None, node)
+
+    def _kill_pressure(self) -> _Hit | None:
         self._cluster.fill_store(self._chance, _FILLED_SHARE, _FILLED_SECONDS)
-        return 0
+        return None, None
 
-    def _kill_one(self, processes: list[int]) -> int | None:
-        return 0 if processes and kill(self._chance.choice(processes)) else None
+    def _kill_one(self, found: Sequence[tuple[int, str]]) -> _Hit | None:
+        process, node = self._chance.choice(found) if found else (0, "")
+        return (None, node) if found and kill(process) else None

@@ -42,6 +42,8 @@ class Setting:
         Up to how many steps behind its death a trainer comes back.
     nodes
         How many raylets have trainers, and how many have none, beside the driver's own.
+    cpus
+        Logical CPUs of each raylet.
     store_bytes
         Of each raylet's object store.
     """
@@ -57,6 +59,7 @@ class Setting:
     lead: int = 100
     behind: int = 8
     nodes: tuple[int, int] = (2, 1)
+    cpus: int = 2
     store_bytes: int = 120 * 2**20
 
     def keys_of(self, group: int) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from bench.simulate.scenario import Scenario
 from bench.simulate.work import Handle, map_rows
 from bench.simulate.world import Violation, World
 from windrow.core.errors import SourceError
+from windrow.pipeline.allowance import Allowance, OutgrownError
 from windrow.pipeline.cache.reader import CacheReport
 from windrow.pipeline.damage import Damage
 from windrow.pipeline.failures import Failure
@@ -53,6 +54,9 @@ class Machines:
         self._here = [True] * len(self._free)
         self._queue: deque[Job] = deque()
         self._owner = 0
+        self._output_bytes = scenario.output_bytes(program)
+        # blocks cached on each node's disk; None once that is full
+        self._disks: list[set[int] | None] = [set() for _ in self._free]
 
     def disown(self, owner: int) -> None:
         """The coordinator has begun a new life: what belonged to others is lost, and their tasks end."""
@@ -72,6 +76,7 @@ class Machines:
         node = self._world.chance.choice(nodes)
         self._world.fault("node left", node)
         self._here[node] = False
+        self._disks[node] = set()
         self._lives[node] += 1
         self._world.after(back_seconds, self._come_back, node)
 
@@ -149,11 +154,17 @@ class Machines:
         kept_bytes = tuple(int(dataset.blocks.memory_bytes[task.blocks[at]]) for at in task.keeps)
         kept = [Handle(self._world, {}, size, job.owner, stands) for size in kept_bytes]
         told = CacheReport(len(task.found), len(task.blocks) - len(task.found), kept_bytes)
+        if task.reads and self._program.job.cache == "disk":
+            told = self._use_disk(task, stands[0])
         rows = tuple(dataset.kept[block] for block in task.blocks)
         damaged = self._find_damaged(task) if task.reads else ()
         for expected, found in zip(task.rows, rows, strict=True):
             assert expected in (None, found), "a task is told how many rows a block has"
-        size = int(self.expected_bytes(task.blocks) * self._scenario.growth)
+        try:
+            size = self._put_out(task)
+        except OutgrownError as error:
+            self._world.fault("task outgrew its bound", *_key(task))
+            return TaskReport((), (), None, 0.0, 0.0, shortfall=error.shortfall), None, []
         if task.ordering is None:
             output: Any = Handle(self._world, {}, size, job.owner, stands)
             return TaskReport(rows, (size,), None, 0.0, 0.0, told, damaged), output, kept
@@ -168,6 +179,39 @@ class Machines:
         ]
         sizes = tuple(sum(handle.size_bytes for handle in of_slice) for of_slice in zip(*output, strict=True))
         return TaskReport(rows, sizes, None, 0.0, 0.0, told), output, kept
+
+    def _use_disk(self, task: Task, node: int) -> CacheReport:
+        """Find and keep the blocks of a task on its node's disk, which may become full in the middle of it."""
+        hits = written = 0
+        for block in task.blocks:
+            cached = self._disks[node]
+            if cached is not None and block in cached:
+                hits += 1
+            elif cached is not None and self._world.happens(self._world.faults.full):
+                self._world.fault("cache disk full", node)
+                self._disks[node] = None
+                return CacheReport(hits, len(task.blocks) - hits, (), written, trouble="the disk is full")
+            elif cached is not None:
+                cached.add(block)
+                written += int(self._scenario.dataset.blocks.memory_bytes[block])
+        return CacheReport(hits, len(task.blocks) - hits, (), written)
+
+    def _put_out(self, task: Task) -> int:
+        """Bytes of a task's output, which is looked at block by block.
+
+        Raises
+        ------
+        OutgrownError
+            If it is more than the task may put out.
+        """
+        if self._scenario.dataset.growths is None:
+            return int(self.expected_bytes(task.blocks) * self._scenario.growth)
+        allowance, sizes = Allowance(task.most_bytes, task.rows, samples=False), self._output_bytes
+        total = 0
+        for at, block in enumerate(task.blocks):
+            total += int(sizes[block])
+            allowance.add(at, self._scenario.dataset.kept[block], total)
+        return total
 
     def _find_damaged(self, task: Task) -> tuple[Damage, ...]:
         """The damaged blocks that a task reads, which may be those alone that are not known as such."""

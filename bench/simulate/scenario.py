@@ -10,9 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from windrow.core.source import BlockAddress, BlockTable
-from windrow.pipeline.budgeting import largest_window_bytes
+from windrow.pipeline.budgeting import largest_window
 from windrow.pipeline.damaged_blocks import MOST_BLOCKS
 from windrow.pipeline.executors.seam import Resources
 from windrow.pipeline.job import Job, Options
@@ -23,8 +24,9 @@ from windrow.shuffle.plan import WindowCut
 __all__ = ["Dataset", "Faults", "Scenario", "Split", "draw_scenario", "draw_split"]
 
 MiB = 2**20
-# the share of scenarios with damaged blocks
+# the share of scenarios with damaged blocks, and of those whose rows are far larger than was estimated
 _DAMAGED = 0.2
+_GROWING = 0.15
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,8 @@ class Dataset:
         What a row is said to take.
     damaged
         The blocks that cannot be read, and so deliver nothing.
+    growths
+        How many times what was estimated the rows of each block take; None: as was estimated.
     """
 
     stored: tuple[int, ...]
@@ -49,6 +53,7 @@ class Dataset:
     known: bool
     exact: bool
     damaged: frozenset[int] = frozenset()
+    growths: tuple[float, ...] | None = None
 
     @cached_property
     def blocks(self) -> BlockTable:
@@ -90,9 +95,12 @@ class Faults:
         Tasks whose error ends the run for all shards, which then begin anew.
     restarts, leaves
         Seconds at which the coordinator dies, and a node.
-    stall, die, zombie, close
+    stall, die, zombie, close, leave
         At each step of a trainer: it does nothing for a while; it dies and comes back;
-        it is taken for dead and replaced, but lives; it reads no more.
+        it is taken for dead and replaced, but lives; it reads no more; it leaves the epoch early, and
+        resumes from its state or goes on with the next epoch.
+    full
+        Blocks that no longer fit on their node's disk, which is then full for good.
     attach_seconds
         Within how long trainers begin.
     """
@@ -110,6 +118,8 @@ class Faults:
     die: float = 0.0
     zombie: float = 0.0
     close: float = 0.0
+    leave: float = 0.0
+    full: float = 0.0
     attach_seconds: float = 0.0
 
 
@@ -139,7 +149,7 @@ class Scenario:
     Attributes
     ----------
     growth
-        How many times what was expected tasks put out.
+        How many times what was expected tasks put out, over all blocks.
     room
         What windows may take, over what the largest is expected to.
     small_windows_bytes
@@ -161,11 +171,16 @@ class Scenario:
         members = tuple(range(split.shards))
         return Program(self.job, split.shards, split.equal, members, self.part_bytes)
 
+    def output_bytes(self, program: Program) -> NDArray[np.int64]:
+        """(blocks,) what each block puts out."""
+        growths = np.array(self.dataset.growths or [max(1.0, self.growth)] * len(program.held_bytes))
+        return np.ceil(program.held_bytes * growths).astype(np.int64)
+
     def resources(self, program: Program) -> Resources:
         """What a run has."""
         nodes = len(self.nodes)
         copies = 2 - 1 / nodes
-        least = int(largest_window_bytes(program) * copies * max(1.0, self.growth)) + (self.growth > 1)
+        least = int(largest_window(program, self.output_bytes(program)) * copies) + (self.growth > 1)
         return Resources(
             "simulated",
             sum(self.nodes),
@@ -186,8 +201,11 @@ def draw_scenario(chance: random.Random) -> Scenario:
     row_bytes = chance.choice([1024, MiB, 2 * MiB, 2 * MiB, 4 * MiB, 4 * MiB])
     growth = chance.choice([1.0, 1.0, 1.0, 0.8, 1.2])
     damaged = _draw_damaged(stored, row_bytes)
+    growths = _draw_growths(stored, row_bytes)
+    if growths is not None:
+        growth = max(growths)
     kept = tuple(0 if block in damaged else rows for block, rows in enumerate(kept))
-    dataset = Dataset(stored, kept, row_bytes, known, growth == 1, damaged)
+    dataset = Dataset(stored, kept, row_bytes, known, growth == 1, damaged, growths)
     total = max(1, sum(stored)) * row_bytes
     cut = chance.choice(
         [
@@ -204,7 +222,7 @@ def draw_scenario(chance: random.Random) -> Scenario:
         seed=chance.choice([None, 0, chance.getrandbits(32)]),
         options=Options(
             prefetch_windows=chance.choice([0, 1, 1, 2]),
-            cache=chance.choice([None, None, "memory"]),
+            cache=chance.choice([None, "disk", "memory"]),
             on_error="skip" if damaged else "raise",
         ),
         on_demand=chance.random() < 0.1,
@@ -229,6 +247,16 @@ def _draw_damaged(stored: tuple[int, ...], row_bytes: int) -> frozenset[int]:
         return frozenset()
     blocks = range(len(stored))
     return frozenset(chance.sample(blocks, min(len(blocks), chance.choice([1, 1, 2, 3, MOST_BLOCKS]))))
+
+
+def _draw_growths(stored: tuple[int, ...], row_bytes: int) -> tuple[float, ...] | None:
+    """Draw how much larger the rows of each block turn out, by a chance of its own as well."""
+    chance = random.Random(f"growing rows of {stored} {row_bytes}")
+    if chance.random() >= _GROWING:
+        return None
+    times = chance.choice([3.0, 40.0, 1000.0])
+    few = chance.choice([0.0, 0.3, 0.8])
+    return tuple(1.0 if chance.random() < few else times * chance.uniform(0.5, 1.0) for _ in stored)
 
 
 def _draw_small_windows(stored: tuple[int, ...], row_bytes: int) -> int:
@@ -259,6 +287,8 @@ def _draw_faults(chance: random.Random) -> Faults:
         die=some(0.3, 0.05),
         zombie=some(0.25, 0.06),
         close=some(0.1, 0.03),
+        leave=some(0.3, 0.1),
+        full=some(0.5, 0.2),
         attach_seconds=chance.choice([0.0, 0.0, 1.0, 10.0]),
     )
 

@@ -136,6 +136,30 @@ class Trainer:
         self._stop()
         self._crew.stepped()
 
+    def _leave(self) -> None:
+        """It leaves the epoch early, as a loop that breaks does."""
+        assert self._feed is not None
+        assert self._walk is not None
+        feed, (epoch, _) = self._feed, self.at
+        feed.reached(Place(epoch + 1, 0))
+        if self._world.happens(0.5):
+            self._world.fault("early stop, resumed", self._shard)
+            feed.close()
+            self._stop()
+            self._world.after(self._world.between(0.0, 1.0), self._begin)
+            return
+        self._world.fault("early stop, next epoch", self._shard)
+        self._walk.stop()
+        self._walk = None
+        self.at = (epoch + 1, 0)
+        self._crew.stepped()
+        self._world.after(self._world.between(0.0, 1.0), self._open_if, feed)
+
+    def _open_if(self, feed: Feed) -> None:
+        """Open the epoch that it is at, unless it was replaced or ended meanwhile."""
+        if feed is self._feed:
+            self._open()
+
     # --- epochs
 
     def _open(self) -> None:
@@ -262,6 +286,8 @@ class Trainer:
         elif world.happens(faults.zombie) and not self._zombies:
             world.fault("trainer replaced", self._shard)
             self._replace()
+        elif world.happens(faults.leave):
+            self._leave()
         else:
             return False
         return True

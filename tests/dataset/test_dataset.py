@@ -129,7 +129,7 @@ BAD_CALLS = {
     "take(0)": r"limit=0 must be an integer of 1 or more",
     "take(-1)": r"limit=-1 must be",
     "take(True)": r"limit=True must be",
-    "take(2.0)": r"limit=2.0 must be",
+    "take(2.5)": r"limit=2.5 must be",
     "show(0)": r"limit=0 must be",
     "take_batch(0)": r"batch_size=0 must be",
     "take_batch(2, batch_format='polars')": r"batch_format='polars' is unknown",

@@ -89,6 +89,9 @@ def test_numpy_of_every_kind() -> None:
         ({"x": np.zeros(2, np.complex128)}, "column 'x' cannot be held"),
         ({}, "no columns"),
         ([], "nothing to read"),
+        ((np.zeros(2), np.ones(2)), r"a tuple of arrays may be columns or rows; give a dict for columns"),
+        ((np.zeros(2),), "or a list of arrays whose rows follow one another"),
+        ([(np.zeros(2), np.ones(2))], "a tuple of arrays may be columns or rows"),
     ],
 )
 def test_arrays_are_refused_by_name(arrays: Any, text: str) -> None:

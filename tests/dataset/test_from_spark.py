@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -315,6 +315,53 @@ class TestReuse:
         assert not self.staged_anew(scaled, cache)
         assert self.staged_anew(scaled.selectExpr("*", "rand()"), cache)
         assert self.staged_anew(scaled.selectExpr("*", "rand()"), cache)
+
+    def test_features_of_mllib_that_are_built_again(self, spark: Any, files: str, cache: Path) -> None:
+        """To Spark no function is equal to another one; here it is by its code and what it holds."""
+        from pyspark.ml.feature import Bucketizer, StandardScaler, VectorAssembler
+
+        df = spark.read.parquet(files)
+        driver = spark.createDataFrame([(1, 2), (3, 5)], "id long, twice long")
+
+        def assembled(df: Any, *names: str, **options: Any) -> Any:
+            return VectorAssembler(inputCols=list(names), outputCol="v", **options).transform(df)
+
+        def scaled(df: Any, low: int) -> Any:
+            vectors = assembled(df, "id", "twice")
+            return (
+                StandardScaler(inputCol="v", outputCol="s")
+                .fit(vectors.where(f"id > {low}"))
+                .transform(vectors)
+            )
+
+        def cut(at: float) -> Any:
+            numbers = df.selectExpr("cast(id AS double) AS x")
+            return Bucketizer(splits=[-1.0, at, 99.0], inputCol="x", outputCol="b").transform(numbers)
+
+        chosen = "cast(id AS string) <> 'x_double_VectorAssembler_{}'"
+        plans: list[Callable[[], Any]] = [
+            lambda: assembled(df, "id", "twice"),
+            lambda: assembled(df, "twice", "id"),
+            lambda: assembled(df, "id", "id"),
+            lambda: assembled(df, "id", "twice", handleInvalid="skip"),
+            lambda: assembled(driver, "id", "twice"),
+            lambda: assembled(spark.range(10).selectExpr("id", "id * 2 AS twice"), "id", "twice"),
+            lambda: scaled(df, 0),
+            lambda: scaled(df, 3),
+            lambda: cut(3.0),
+            lambda: cut(4.0),
+            # looks like a name that an assembler has made, and is not
+            lambda: assembled(df, "id").where(chosen.format("0123456789ab")),
+            lambda: assembled(df, "id").where(chosen.format("ba9876543210")),
+        ]
+        for make in plans:
+            assert self.staged_anew(make(), cache)
+            assert not self.staged_anew(make(), cache)
+        # rows of the driver are equal as rows alone, whichever DataFrame holds them
+        others = spark.createDataFrame([(1, 2), (3, 6)], "id long, twice long")
+        assert self.staged_anew(assembled(others, "id", "twice"), cache)
+        drawn = [assembled(df.selectExpr("id", "rand() AS twice"), "id", "twice") for _ in range(2)]
+        assert [self.staged_anew(each, cache) for each in drawn] == [True, True]
 
     def test_files_that_changed(self, spark: Any, files: str, cache: Path) -> None:
         """Those that were appended, those that a DataFrame does not see, and those written anew."""

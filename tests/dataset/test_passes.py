@@ -71,7 +71,7 @@ def test_for_ever_ends_where_no_epoch_has_a_whole_batch() -> None:
     [
         ({"batch_size": 0}, "batch_size=0 must be"),
         ({"batch_size": True}, "batch_size=True must be"),
-        ({"batch_size": 2.0}, "batch_size=2.0 must be"),
+        ({"batch_size": 2.5}, "batch_size=2.5 must be"),
         ({"batch_size": 2**62}, "batch_size=4611686018427387904 must be"),
         ({"batch_format": "polars"}, "batch_format='polars'"),
         ({"prefetch_batches": -1}, "prefetch_batches=-1"),

@@ -107,7 +107,7 @@ def test_a_drawn_seed_is_not_shared(pipe: DatasetPipeline) -> None:
 )
 def test_states_are_refused(pipe: DatasetPipeline, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "find_place", lambda *_: (0, 1))
-    with pytest.raises(StateError, match="no state of windrow"):
+    with pytest.raises(StateError, match="not a state of windrow"):
         eval(f"pipe.{call}", {"pipe": pipe})
 
 
@@ -130,7 +130,7 @@ BAD_CALLS = {
     "shard(rank=0)": r"give both, or neither",
     "shard(rank=3, world_size=2)": r"rank=3 must be",
     "shard(rank=0, world_size=1, equal=0)": r"equal=0 must be",
-    "options(prefetch_windows=1.0)": r"prefetch_windows=1.0 must be",
+    "options(prefetch_windows=1.5)": r"prefetch_windows=1.5 must be",
 }
 
 

@@ -28,6 +28,12 @@ def _alone(check: Callable[[], None]) -> None:
         processes.submit(check).result(timeout=300)
 
 
+def test_one_label_is_taken() -> None:
+    dataset = windrow.from_arrow(make_rows(5))
+    with pytest.raises(PlanError, match=r"label_column=\['x', 'flag'\] .* For several labels, join"):
+        dataset.to_tf(label_column=["x", "flag"])  # type: ignore[arg-type]
+
+
 @pytest.mark.nightly
 def test_a_spec_and_every_row() -> None:
     _alone(_check_rows)

@@ -8,8 +8,13 @@ from typing import Any
 
 import pytest
 
+import windrow
 from windrow.core.errors import PlanError
-from windrow.dataset.world import find_place
+from windrow.dataset.world import find_launch, find_place
+from windrow.pipeline.executors import threads
+from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.executors.workers import WorkerPool
+from windrow.pipeline.job import Launch
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +89,89 @@ def test_bad_environment(
             monkeypatch.setenv(name, value)
     with pytest.raises(PlanError, match=message):
         find_place(None, None)
+
+
+@pytest.fixture
+def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("_no_launcher")
+def test_launchers_tell_how_many_processes_share_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_launch(8) == Launch()
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "2")
+    assert find_launch(8) == Launch(2, 8)
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "3")
+    assert find_launch(8) == Launch(3, 8)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert find_launch(8) == Launch(4, 8)
+    # a shard that one process reads alone still has neighbours
+    assert find_launch(1) == Launch(4, 4)
+
+
+@pytest.mark.usefixtures("_no_launcher")
+@pytest.mark.parametrize("text", ["", "four", "0", "-1", "2.0"])
+def test_bad_local_sizes(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", text)
+    with pytest.raises(PlanError, match=f"LOCAL_WORLD_SIZE='{text}' is not a number of processes"):
+        windrow.range(9).repeat(1).shard(rank=0, world_size=1)
+
+
+@pytest.mark.parametrize(
+    ("local", "world", "nodes", "sharing"),
+    [(1, 1, 1, 1), (4, 8, 1, 4), (4, 8, 2, 8), (8, 8, 4, 8), (1, 1, 3, 1)],
+)
+def test_the_processes_of_one_cluster_share_it(local: int, world: int, nodes: int, sharing: int) -> None:
+    assert Launch(local, world).sharing(nodes) == sharing
+
+
+@pytest.mark.usefixtures("_no_launcher")
+def test_local_processes_divide_memory_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "free_memory_bytes", lambda: 8 * 2**30)
+    monkeypatch.setattr(threads, "available_cores", lambda processes=1: 8 // processes)
+    pipe = windrow.range(9, block_rows=3).repeat(2).options(executor="threads")
+    alone = pipe.explain(4)
+    assert "share " not in str(alone)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    divided = pipe.explain(4)
+    assert (alone.workers, divided.workers) == (8, 2)
+    assert (alone.budget.limit_bytes, divided.budget.limit_bytes) == (4 * 2**30, 2**30)
+    assert (
+        "share    4 processes of a launcher divide the workers and the default memory limit: 2 workers each"
+        in str(divided)
+    )
+    # what the user gives is each process' own
+    assert pipe.options(memory_limit="3GiB").explain(4).budget.limit_bytes == 3 * 2**30
+
+
+@pytest.mark.usefixtures("_no_launcher")
+def test_a_shard_runs_on_its_part_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    pools: list[tuple[int, int]] = []
+
+    class Watched(ThreadsExecutor):
+        def pool(self, workers: int, cores: int) -> WorkerPool:
+            pools.append((workers, cores))
+            return super().pool(workers, cores)
+
+    monkeypatch.setattr(threads, "available_cores", lambda processes=1: 8 // processes)
+    pipe = windrow.range(9, block_rows=3).repeat(2).options(executor=Watched())
+    for local in ("1", "2", "8"):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
+        with pipe.shard(rank=1, world_size=8) as shard:
+            assert [batch["id"].tolist() for batch in shard.iter_batches(1)] == [[1]]
+    assert pools == [(8, 8), (4, 4), (1, 1)]
+
+
+@pytest.mark.usefixtures("_no_launcher")
+def test_processes_of_a_launcher_divide_a_ray_cluster(
+    ray_local: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = windrow.range(9, block_rows=3).repeat(2).options(executor="ray")
+    alone = pipe.explain(2)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    divided = pipe.explain(2)
+    assert (alone.workers, divided.workers) == (4, 2)
+    assert divided.budget.limit_bytes == alone.budget.limit_bytes // 2
+    with pipe.shard(rank=0, world_size=2) as shard:
+        assert sum(len(batch["id"]) for batch in shard.iter_batches(2)) == 5

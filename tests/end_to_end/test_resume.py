@@ -21,14 +21,15 @@ from tests.end_to_end.reading import at_once
 
 pytestmark = pytest.mark.timeout(240)
 
-# Reads some steps of all shards from a state on, and writes the state then. Not to its standard output, where Ray
+# Reads some steps of all shards from a state on, stops there with the iterators alive or dropped, and writes the
+# state then. Not to its standard output, where Ray
 # tells each driver of a cluster what its raylets warn of.
 _TRAIN = """
 import json, sys
 import numpy as np
 import ray, windrow
 
-address, path, column, window, n, batch_size, steps, state, out = sys.argv[1:]
+address, path, column, window, n, batch_size, steps, stop, state, out = sys.argv[1:]
 ray.init(address=address, log_to_driver=False, logging_level="ERROR")
 ds = windrow.read_parquet(path, columns=[column], target_block_bytes="100kB")
 pipe = ds.window(bytes_per_window=window).repeat(2).random_shuffle_each_window(seed=11)
@@ -49,9 +50,10 @@ while left:
         rows.append(np.concatenate([batch[column] for batch in step if batch is not None]))
         left -= 1
         ended = [batch is None for batch in step]
-    # while the iterators live: an epoch that was left counts as consumed
+    if left == 0 and stop == "break":
+        readings = step = None
     states = [shard.state_dict() for shard, end in zip(shards, ended) if not end] if left == 0 else states
-    for reading in readings:
+    for reading in readings or []:
         if left:
             assert next(reading, None) is None
 states = states if left == 0 else [shard.state_dict() for shard in shards]
@@ -62,9 +64,11 @@ with open(out + ".json", "w") as told:
 """
 
 
-def _train(where: tuple[str, Path, str, str], numbers: tuple[int, int, int], state: Any, out: Path) -> Any:
+def _train(
+    where: tuple[str, Path, str, str], numbers: tuple[int, int, int], stop: str, state: Any, out: Path
+) -> Any:
     address, path, column, window = where
-    arguments = [address, str(path), column, window, *map(str, numbers), json.dumps(state), str(out)]
+    arguments = [address, str(path), column, window, *map(str, numbers), stop, json.dumps(state), str(out)]
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _TRAIN, *arguments],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
@@ -98,7 +102,8 @@ def _resume_often(
         # the last process reads all that is left
         steps = 2**40 if point == points - 1 else steps
         out = tmp_path / f"{point}.npy"
-        state = _train((address, path, column, window), (n, batch_size, steps), state, out)
+        stop = "break" if point % 2 else "save"
+        state = _train((address, path, column, window), (n, batch_size, steps), stop, state, out)
         found.append(np.load(out))
         if state["epoch"] == 2:
             break

@@ -248,7 +248,7 @@ def test_a_state_with_most_damaged_blocks_is_small_and_refused_where_damage_is_a
         StateError, match=r"left out damaged blocks \(.*/0\.parquet, row group 0; .*on_error='skip'"
     ):
         chain(folder, "raise").iterator(state_dict=state)
-    with pytest.raises(StateError, match=r"is damaged: .*check sum"):
+    with pytest.raises(StateError, match=r"is damaged: .*checksum"):
         chain(folder).iterator(state_dict={**state, "damaged": [1]})
 
 

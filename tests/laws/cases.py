@@ -259,7 +259,7 @@ class ScrambledThreads(ThreadsExecutor):
 
     scramble: int = 0
 
-    def pool(self, workers: int) -> WorkerPool:
+    def pool(self, workers: int, cores: int) -> WorkerPool:
         return _ScrambledPool(workers, self.scramble)
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -14,8 +15,8 @@ from windrow.pipeline import budgeting, driver, program, reader
 from windrow.pipeline.executors import threads
 
 
-@pytest.fixture(scope="module")
-def small_and_impatient() -> Iterator[None]:
+@contextmanager
+def few_rows_and_little_patience() -> Iterator[None]:
     """Runs and tasks of a few rows, so that there are many; signs and patience in fractions of a second."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (program, budgeting):
@@ -25,6 +26,13 @@ def small_and_impatient() -> Iterator[None]:
         patch.setattr(reader, "_SIGN_SECONDS", 0.05)
         patch.setattr(reader, "_LOOK_SECONDS", 0.05)
         patch.setattr(threads, "_LOOK_SECONDS", 0.05)
+        yield
+
+
+@pytest.fixture(scope="module")
+def small_and_impatient() -> Iterator[None]:
+    """As `few_rows_and_little_patience` says."""
+    with few_rows_and_little_patience():
         yield
 
 

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.laws.cases import CASES, Case, Rows, take_rows
 from tests.laws.reference import Dealt, deal_list
+from windrow.core.errors import PlanError
 from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.shard import Shard, open_shards
@@ -28,7 +29,7 @@ class Stream(RuleBasedStateMachine):
     """Shards, and what they must deliver.
 
     The model is the list of an epoch's rows, how many of them were consumed when the epoch was
-    opened, and how many steps have been taken since.
+    opened, how many steps have been taken since, and whether the epoch was left early.
     """
 
     shards: list[Shard]
@@ -38,7 +39,7 @@ class Stream(RuleBasedStateMachine):
         self.case = replace(case, cache=None)
         self.job = self.case.job(ThreadsExecutor(2))
         self.orders = [self.case.order(epoch) for epoch in range(case.epochs)]
-        self.epoch = self.row = self.steps = 0
+        self.enter(0)
         self.dealt: Dealt | None = None
         self.batch_rows: int | None = None
         self.saved: list[tuple[dict[str, Any], int, int]] = []
@@ -65,12 +66,20 @@ class Stream(RuleBasedStateMachine):
 
     def enter(self, epoch: int, row: int = 0) -> None:
         self.epoch, self.row, self.steps, self.dealt = epoch, row, 0, None
+        self.left = False
 
     # --- what a trainer does
 
     @precondition(lambda self: self.dealt is None and not self.is_done)
     @rule(batch_rows=BATCH_ROWS)
     def open(self, batch_rows: int) -> None:
+        if self.left and self.epoch + 1 == len(self.orders):
+            for shard in self.shards:
+                with pytest.raises(PlanError, match="have been read"):
+                    shard.iter_batches(batch_rows)
+            return
+        if self.left:
+            self.enter(self.epoch + 1)
         self.batch_rows = batch_rows
         self.dealt = self.deal(batch_rows, self.row)
         drop_last = self.case.drop_last
@@ -101,10 +110,28 @@ class Stream(RuleBasedStateMachine):
         return False
 
     @precondition(lambda self: self.dealt is not None)
+    @rule(how=st.sampled_from(["close", "drop"]))
+    def leave(self, how: str) -> None:
+        """Stop amid the epoch: it is consumed only as far as batches were handed out."""
+        assert self.dealt is not None
+        assert self.batch_rows is not None
+        whole = self.steps == max(map(len, self.dealt.batches))
+        if how == "close":
+            for iterator in self.iterators:
+                iterator.close()
+        self.iterators = []
+        if whole and self.steps:
+            self.enter(self.epoch + 1)
+        else:
+            self.enter(self.epoch, self.row + self.steps * len(self.shards) * self.batch_rows)
+            self.left = True
+
+    @precondition(lambda self: not self.is_done)
     @rule()
-    def leave(self) -> None:
-        for iterator in self.iterators:
-            iterator.close()
+    def skip_epoch(self) -> None:
+        for shard in self.shards:
+            shard.skip_epoch()
+        self.iterators = []
         self.enter(self.epoch + 1)
 
     # --- states
@@ -135,6 +162,15 @@ class Stream(RuleBasedStateMachine):
         self.split(shards, state)
         self.enter(epoch, row)
 
+    @rule(shards=SHARDS)
+    def stop(self, shards: int) -> None:
+        """Close the shards wherever they are, and start again from what they say then."""
+        self.close()
+        self.save()
+        state, epoch, row = self.saved[-1]
+        self.split(shards, state)
+        self.enter(epoch, row)
+
     @precondition(lambda self: self.saved)
     @rule(data=st.data())
     def load(self, data: Any) -> None:
@@ -152,6 +188,7 @@ class Stream(RuleBasedStateMachine):
         drop_last = self.case.drop_last
         for shard in self.shards:
             shard.skip_batches(count, batch_size=batch_rows, drop_last=drop_last)
+        self.left = False
         while count and not self.is_done:
             left = max(map(len, self.deal(batch_rows, self.row).batches))
             if count < left:

@@ -90,7 +90,7 @@ def test_damaged_blocks(case: Case, damaged: frozenset[int], workers: int, scram
     found = [f"block {block}" for block in sorted(damaged) if block < len(case.sizes)]
     for reading in readings:
         state = reading.shard.state_dict()
-        assert [f"block {block}" for block in state.get("damaged", [])] == found
+        assert [f"block {block}" for block in state["damaged"]] == found
     assert readings[0].shard.stats().run.damaged_blocks == tuple(found)
 
 

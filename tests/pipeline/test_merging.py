@@ -74,7 +74,7 @@ def test_what_cannot_be_merged(path: Path, tmp_path: Path) -> None:
         merge_state_dicts([*saved, *other])
     with pytest.raises(StateError, match="no states to merge"):
         merge_state_dicts([])
-    with pytest.raises(StateError, match="no state of windrow"):
+    with pytest.raises(StateError, match="not a state of windrow"):
         merge_state_dicts([{}])
     with pytest.raises(PlanError, match="on_mismatch='newest' must be one of 'error', 'repeat', 'skip'"):
         merge_state_dicts(saved, "newest")  # type: ignore[arg-type]

@@ -16,10 +16,11 @@ import pytest
 from tests.end_to_end.reading import eventually
 from tests.laws.cases import Case
 from windrow.core.errors import PlanError, StallError, TransformError
-from windrow.pipeline import budgeting, program, reader, walk
+from windrow.pipeline import budgeting, position, program, reader, walk
 from windrow.pipeline.driver import Driver
 from windrow.pipeline.executors.seam import WindowData
 from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsFeed
+from windrow.pipeline.reading import Reading
 from windrow.pipeline.shard import Shard, open_shards
 from windrow.pipeline.transforms import MapBatches
 from windrow.shuffle.plan import WindowCut
@@ -132,8 +133,22 @@ def test_a_dropped_iterator_has_left_its_epoch_at_once() -> None:
     (shard,) = _open()
     with shard:
         for number in range(3):
-            next(shard.iter_batches(4))
-            assert repr(shard) == f"Shard(0 of 1, at epoch {number + 1})"
+            batches = shard.iter_batches(4)
+            next(batches)
+            del batches
+            state = shard.state_dict()
+            assert (state["epoch"], state["row"]) == (number, 4)
+
+
+def test_repr_ends_no_iterator(monkeypatch: pytest.MonkeyPatch) -> None:
+    # a debugger shows it in any thread, and the end of an iterator may wait for the engine
+    monkeypatch.setattr(position, "in_background", lambda call: None)
+    (shard,) = _open()
+    with shard:
+        next(shard.iter_batches(4))
+        ended = _count_calls(monkeypatch, Reading, "end")
+        assert repr(shard) == "Shard(0 of 1, at epoch 0)"
+        assert ended == []
 
 
 def test_after_a_failure_the_shards_share_one_new_run() -> None:
@@ -172,6 +187,8 @@ def test_a_shard_that_is_sent_goes_on_where_it_was() -> None:
         pickle.dumps(shard)
     batches.close()
     with pickle.loads(pickle.dumps(shard)) as moved:
+        assert moved.state_dict() == shard.state_dict()
+        assert moved.state_dict()["row"] == 4
         assert [epoch.number for epoch in moved.iter_epochs()] == [2, 3]
     shard.close()
     with pytest.raises(PlanError, match="closed"):

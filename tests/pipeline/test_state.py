@@ -81,8 +81,8 @@ def test_before_the_first_batch_and_after_the_last(folder: Path) -> None:
         batches = shard.iter_batches(30)
         assert (shard.state_dict()["row"], shard.state_dict()["batch_size"]) == (0, 30)
         batches.close()
-        # an epoch that was left early counts as consumed
-        assert (shard.state_dict()["epoch"], shard.state_dict()["row"]) == (1, 0)
+        # nothing of the epoch was handed out, and no other has been asked for
+        assert (shard.state_dict()["epoch"], shard.state_dict()["row"]) == (0, 0)
         assert rest(shard) == everything[900:]
         last = shard.state_dict()
     assert (last["epoch"], last["row"]) == (3, 0)
@@ -335,16 +335,16 @@ def test_appended_data_is_admitted_on_purpose_only(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda state: [], r"no state of windrow: \[\]"),
-        (lambda state: {**state, "format": "other"}, "no state of windrow"),
+        (lambda state: [], r"not a state of windrow: \[\]"),
+        (lambda state: {**state, "format": "other"}, "not a state of windrow"),
         (lambda state: {**state, "version": 2}, "format version 2, and this windrow reads version 1"),
         (lambda state: {k: v for k, v in state.items() if k != "row"}, "'row' is missing"),
-        (lambda state: {**state, "row": "150"}, "row='150' is no count"),
-        (lambda state: {**state, "row": -150}, "row=-150 is no count"),
-        (lambda state: {**state, "row": 180}, "its check sum does not fit"),
-        (lambda state: {**state, "more": 1}, "its check sum does not fit"),
-        (lambda state: {k: v for k, v in state.items() if k != "check"}, "its check sum does not fit"),
-        (lambda state: {**state, "filter": None}, "filter=None is no text"),
+        (lambda state: {**state, "row": "150"}, "row='150' is not a count"),
+        (lambda state: {**state, "row": -150}, "row=-150 is not a count"),
+        (lambda state: {**state, "row": 180}, "its checksum does not match"),
+        (lambda state: {**state, "more": 1}, "entries that no state has: 'more'"),
+        (lambda state: {k: v for k, v in state.items() if k != "check"}, "its checksum does not match"),
+        (lambda state: {**state, "filter": None}, "filter=None is not a text"),
     ],
 )
 def test_damaged_states_are_refused(folder: Path, change: Any, told: str) -> None:

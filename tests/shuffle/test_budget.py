@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.core.errors import PlanError
-from windrow.shuffle.budget import MAX_SLICES, Budget, plan_budget
+from windrow.shuffle.budget import MAX_SLICES, Beside, Budget, RowSizes, plan_budget
 
 SIZES = st.integers(0, 1000)
 
@@ -76,26 +77,50 @@ def test_an_estimate_may_grow_up_to_the_limit() -> None:
     assert plan(100, 2, 1000).windows_limit_bytes == 200
 
 
-@given(st.floats(1.0, 20.0), st.booleans())
-def test_what_grows_takes_from_the_windows_and_never_from_the_limit(growth: float, covers_all: bool) -> None:
+@given(st.floats(0.0, 10_000.0), st.floats(0.0, 500.0), st.booleans())
+def test_what_grows_takes_from_the_windows_and_never_from_the_limit(
+    row_bytes: float, excess: float, covers_all: bool
+) -> None:
+    beside = Beside(
+        3, 100, 10, least_run_bytes=10_000, tasks=2, block_rows=5, row_bytes=100, block_bytes=2_500
+    )
     budget = plan_budget(
         window_bytes=100_000,
+        window_rows=1_000,
         windows=2,
-        runs_bytes=30_000,
+        runs_bytes=beside.runs_bytes(100),
         tasks_bytes=20_000,
         limit_bytes=1_000_000,
         limit_covers_all=covers_all,
         exact=False,
-        blocks_bytes=5_000,
+        beside=beside,
     )
-    grown = budget.grown(growth, growth)
-    assert grown.window_bytes == int(100_000 * growth)
-    beside = grown.runs_bytes + grown.tasks_bytes
-    assert abs(beside - 35_000 * growth - 15_000) < 3
-    assert abs(grown.windows_limit_bytes - max(0, 1_000_000 - covers_all * beside)) < 3
-    assert abs(grown.windows_bytes - min(200_000 * growth, grown.windows_limit_bytes)) < 3
-    assert abs(grown.total_bytes - grown.windows_bytes - beside) < 3
-    assert budget.grown(1.0, 1.0) == budget
+    grown = budget.grown(RowSizes(row_bytes, row_bytes, excess, 2.0))
+    assert abs(grown.window_bytes - 100_000 - 1_000 * excess) < 2
+    runs = 3 * max(10_000, 10 * row_bytes, 100 * row_bytes if row_bytes <= 200 else 0)
+    blocks = max(0, 5 * row_bytes - 2_500)
+    assert abs(grown.runs_bytes - max(runs, budget.runs_bytes)) < 6
+    assert abs(grown.tasks_bytes - 20_000 - 2 * blocks) < 6
+    least = covers_all * (runs + 20_000 + blocks)
+    assert abs(grown.windows_limit_bytes - max(0, 1_000_000 - least)) < 8
+    assert grown.windows_bytes <= grown.windows_limit_bytes
+    if covers_all:
+        assert grown.total_bytes <= 1_000_000
+    assert budget.grown(RowSizes()) == budget
+
+
+def test_estimates_refuse_nothing() -> None:
+    options: dict[str, Any] = {
+        "window_bytes": 100,
+        "windows": 2,
+        "runs_bytes": 30,
+        "tasks_bytes": 20,
+        "limit_covers_all": True,
+    }
+    budget = plan_budget(**options, limit_bytes=60, exact=False, refuses=False)
+    assert (budget.windows, budget.windows_bytes, budget.windows_limit_bytes) == (1, 10, 10)
+    assert budget.slices == MAX_SLICES
+    assert plan_budget(**options, limit_bytes=40, exact=False, refuses=False).windows_limit_bytes == 0
 
 
 def test_a_single_window_may_be_a_little_larger_in_another_epoch() -> None:

@@ -19,7 +19,7 @@ from windrow.core.errors import PlanError, WindrowError
 from windrow.core.memory import BufferPool
 from windrow.shuffle.group import group_rows
 from windrow.shuffle.piece import Piece
-from windrow.shuffle.place import Pieces, place_rows
+from windrow.shuffle.place import Pieces, place_portion, place_rows
 from windrow.shuffle.plain import word_bytes
 
 
@@ -87,6 +87,14 @@ def test_rows_arrive_where_their_positions_say(data: st.DataObject) -> None:
                 assert column.to_pylist() == list(of_column)
                 if is_plain(column):
                     assert all(b is None or not memoryview(b).readonly for b in column.buffers())
+            low, high = sorted(rng.integers(0, len(expected) + 1, 2).tolist())
+            some = slice(low, high)
+            portion = place_portion(of_slice, run - slice_starts[k], len(expected), some, schema, pool)
+            portion.validate(full=True)
+            assert portion.schema.equals(schema, check_metadata=True)
+            assert portion.num_rows == high - low
+            for part, column in zip(portion.columns, batch.columns, strict=True):
+                assert part.to_pylist() == column.to_pylist()[some]
 
 
 def is_plain(array: pa.Array) -> bool:
@@ -112,6 +120,22 @@ def test_every_type_passes(kind: str, nulls: tuple[bool, bool]) -> None:
     batch = place_rows(Pieces(pieces), 0, 100, tables[0].schema, pool)
     cells = [cell for table in tables for cell in table.column(0).to_pylist()]
     assert batch.column(0).to_pylist() == [cells[i] for i in np.argsort(positions)]
+
+
+def test_a_portion_of_a_run_that_lacks_a_place_is_refused() -> None:
+    table, pool = pa.table({"x": [1, 2, 3, 4]}), BufferPool(0)
+    pieces = Pieces(whole_run(table, np.array([0, 1, 2, 2]), pool))
+    with pytest.raises(WindrowError, match="run 0 needs 4 places, each once; its pieces hold 4 others"):
+        place_portion(pieces, 0, 4, slice(0, 1), table.schema, pool)
+
+
+def test_a_portion_holds_no_more_than_its_rows() -> None:
+    table, pool = pa.table({"x": np.arange(1000.0), "y": ["text" * 100] * 1000}), BufferPool(0)
+    pieces = Pieces(whole_run(table, np.random.default_rng(0).permutation(1000), pool))
+    before = pool.in_use_bytes
+    portion = place_portion(pieces, 0, 1000, slice(100, 110), table.schema, pool)
+    assert portion.nbytes < 10 * (8 + 408) + 100
+    assert pool.in_use_bytes - before < 2 * 10 * (8 + 408 + 4) + 1000
 
 
 def test_bits_of_floats_are_kept() -> None:

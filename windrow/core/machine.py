@@ -4,41 +4,47 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from windrow.core.cgroups import find_groups, free_bytes, quota_cores, read_file, set_cores
+
 __all__ = ["available_cores", "free_memory_bytes", "wake_behind_others"]
 
-_CGROUP = Path("/sys/fs/cgroup")
+_ROOT = Path("/")
 
 
-def available_cores() -> int:
-    """Cores that this process may use, as affinity and control group allow; at least 1."""
+def available_cores(processes: int = 1, root: Path = _ROOT) -> int:
+    """Cores that this process may use, as affinity and control groups allow; at least 1.
+
+    Parameters
+    ----------
+    processes
+        How many processes of this machine share them. One that its launcher has bound to cores of its own
+        has those, undivided.
+    root
+        Where ``/proc`` and control groups are found; another one in tests.
+    """
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
         cores = os.cpu_count() or 1
-    quota = _cgroup_cores()
-    return max(1, cores if quota is None else min(cores, quota))
+    all_cores = next(_known(set_cores(group) for group in find_groups("cpuset", root)), None)
+    bound = cores < (all_cores or os.cpu_count() or 1)
+    shared = cores if bound else cores // processes
+    quotas = _known(quota_cores(group) for group in find_groups("cpu", root))
+    return max(1, min([shared, *(quota // processes for quota in quotas)]))
 
 
-def _cgroup_cores() -> int | None:
-    words = _read(_CGROUP / "cpu.max").split()
-    if len(words) == 2 and words[0].isdigit() and words[1].isdigit():
-        return max(1, round(int(words[0]) / int(words[1])))
-    return None
+def free_memory_bytes(root: Path = _ROOT) -> int:
+    """Memory that can be had without pushing out what is in use, as control groups at every level allow."""
+    groups = _known(free_bytes(group) for group in find_groups("memory", root))
+    return min([_available_bytes(root), *groups])
 
 
-def free_memory_bytes() -> int:
-    """Memory that can be had without pushing out what is in use, as the control group allows."""
-    free = _meminfo_available()
-    limit = _read(_CGROUP / "memory.max").strip()
-    used = _read(_CGROUP / "memory.current").strip()
-    if limit.isdigit() and used.isdigit():
-        # pages of files that nobody has used for a while count as used, and are given back when needed
-        taken = max(0, int(used) - _idle_file_bytes())
-        free = min(free, max(0, int(limit) - taken))
-    return free
+def _known(values: Iterable[int | None]) -> Iterator[int]:
+    return (value for value in values if value is not None)
 
 
 def wake_behind_others() -> None:
@@ -53,24 +59,9 @@ def wake_behind_others() -> None:
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-def _idle_file_bytes() -> int:
-    for line in _read(_CGROUP / "memory.stat").splitlines():
-        name, _, count = line.partition(" ")
-        if name == "inactive_file" and count.strip().isdigit():
-            return int(count)
-    return 0
-
-
-def _meminfo_available() -> int:
-    for line in _read(Path("/proc/meminfo")).splitlines():
+def _available_bytes(root: Path) -> int:
+    for line in read_file(root / "proc/meminfo").splitlines():
         name, _, rest = line.partition(":")
         if name == "MemAvailable":
             return int(rest.split()[0]) * 1024
     return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

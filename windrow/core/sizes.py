@@ -6,6 +6,7 @@ import re
 from fractions import Fraction
 
 from windrow.core.errors import PlanError
+from windrow.core.integers import as_integer
 
 __all__ = ["format_bytes", "parse_bytes"]
 
@@ -18,13 +19,13 @@ _BY_FOLDED_NAME = {name.casefold(): factor for name, factor in _UNITS.items()}
 _SIZE = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)\s*", re.ASCII)
 
 
-def parse_bytes(value: int | str, name: str) -> int:
+def parse_bytes(value: float | str, name: str) -> int:
     """Turn a size into bytes.
 
     Parameters
     ----------
     value
-        An integer number of bytes, or a string with a unit: ``"64MiB"`` (2**20)
+        A whole number of bytes (``1e9`` too), or a string with a unit: ``"64MiB"`` (2**20)
         or ``"64MB"`` (10**6).
     name
         The argument's name, for the error.
@@ -43,9 +44,11 @@ def parse_bytes(value: int | str, name: str) -> int:
     ...
     windrow.core.errors.PlanError: target_block_bytes='64' has no unit: write '64MiB' or '64MB', ...
     """
-    size = _parse_text(value, name) if isinstance(value, str) else value
-    if isinstance(size, bool) or not isinstance(size, int):
-        raise PlanError(f"{name}={value!r} is no size: give an integer of bytes or a string like '64MiB'")
+    size = _parse_text(value, name) if isinstance(value, str) else as_integer(value)
+    if size is None:
+        raise PlanError(
+            f"{name}={value!r} is not a size: give a whole number of bytes or a string like '64MiB'"
+        )
     if size <= 0:
         raise PlanError(f"{name}={value!r} must be at least 1 byte")
     return size
@@ -55,7 +58,7 @@ def _parse_text(text: str, name: str) -> int:
     match = _SIZE.fullmatch(text)
     if match is None:
         raise PlanError(
-            f"{name}={text!r} is no size: write a positive number and a unit, like '64MiB' or '64MB'"
+            f"{name}={text!r} is not a size: write a positive number and a unit, like '64MiB' or '64MB'"
         )
     number, unit = match["number"], match["unit"]
     if not unit:

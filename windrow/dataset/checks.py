@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.integers import as_integer
+from windrow.core.integers import as_integer
 
 __all__ = ["check_count", "check_hints", "check_seed"]
 

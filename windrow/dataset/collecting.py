@@ -16,6 +16,7 @@ from windrow.core.errors import PlanError
 from windrow.core.extras import require
 from windrow.core.machine import free_memory_bytes
 from windrow.core.sizes import format_bytes
+from windrow.core.tracebacks import ends_traceback
 from windrow.dataset.chain import Chain
 from windrow.dataset.checks import check_count
 from windrow.dataset.head import find_schema, read_head
@@ -29,6 +30,7 @@ __all__ = ["collect", "collect_frame", "collect_numpy", "refuse_large", "stream_
 _BATCH_ROWS = 2**16
 
 
+@ends_traceback
 def collect(chain: Chain, job: Job, limit: int | None, who: str, *, copies: int = 1) -> pa.Table:
     """The rows of a job's first epoch, or the first ``limit`` of them.
 

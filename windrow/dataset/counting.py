@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from windrow.core.source import TracingSource
+from windrow.core.tracebacks import ends_traceback
 from windrow.dataset.chain import Chain
 from windrow.io.origins import count_rows as count_blocks
 from windrow.pipeline.transforms import apply_maps
@@ -10,6 +11,7 @@ from windrow.pipeline.transforms import apply_maps
 __all__ = ["count_rows"]
 
 
+@ends_traceback
 def count_rows(chain: Chain) -> int:
     """Rows of one epoch: from the manifest, or by a pass on threads where it does not tell."""
     source = chain.source

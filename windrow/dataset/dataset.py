@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -145,6 +145,19 @@ class Dataset(Readable):
             If ``times`` is no integer of 1 or more.
         """
         return DatasetPipeline(self._chain.repeated(times))
+
+    def random_shuffle_each_window(self, *, seed: int | None = None) -> NoReturn:
+        """Refuse to shuffle what has no windows yet: ``window`` and ``repeat`` return what has.
+
+        Raises
+        ------
+        PlanError
+            Always.
+        """
+        raise PlanError(
+            "a Dataset has no windows to shuffle: call window() or repeat() first, as in "
+            "ds.window().repeat(10).random_shuffle_each_window()"
+        )
 
     def split(
         self, n: int, *, equal: Equal = False, locality_hints: Sequence[Any] | None = None

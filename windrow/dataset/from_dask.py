@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.extras import require
+from windrow.core.integers import as_integer
 from windrow.dataset.chain import Chain
 from windrow.dataset.columns import table_of_frame
 from windrow.dataset.dataset import Dataset
 from windrow.io.doors.partitions import list_partitions
-from windrow.pipeline.integers import as_integer
 
 __all__ = ["from_dask"]
 

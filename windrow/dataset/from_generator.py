@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from windrow.core.empty import empty_table
 from windrow.core.errors import PlanError, TransformError, WindrowError
+from windrow.core.integers import as_integer
 from windrow.core.sizes import parse_bytes
 from windrow.dataset.chain import Chain
 from windrow.dataset.columns import is_frame, table_of_arrays, table_of_frame, table_of_items
 from windrow.dataset.dataset import Dataset
 from windrow.io.doors.staging import stage_tables
-from windrow.pipeline.integers import as_integer
 from windrow.pipeline.transforms import function_name
 
 __all__ = ["from_generator"]

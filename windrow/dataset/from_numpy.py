@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from numpy.typing import NDArray
 
+from windrow.core.errors import PlanError
 from windrow.dataset.columns import table_of_arrays
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.holding import dataset_of_tables
@@ -17,7 +18,7 @@ _COLUMN = "data"
 
 
 def from_numpy(
-    arrays: NDArray[Any] | Mapping[str, NDArray[Any]] | Sequence[Any],
+    arrays: NDArray[Any] | Mapping[str, NDArray[Any]] | list[Any],
     *,
     target_block_bytes: int | str = "64MiB",
 ) -> Dataset:
@@ -37,7 +38,8 @@ def from_numpy(
     Raises
     ------
     PlanError
-        If arrays have unequal lengths, no axis of rows, or a type that Arrow does not have.
+        If arrays have unequal lengths, no axis of rows, or a type that Arrow does not have; for a tuple,
+        which may mean columns as well as rows.
     SourceError
         If arrays of a list differ in columns or types.
 
@@ -49,7 +51,12 @@ def from_numpy(
     >>> batch["x"], batch["image"].shape
     (array([0, 1, 2]), (3, 2, 3))
     """
-    parts = arrays if isinstance(arrays, (list, tuple)) else [arrays]
+    parts = arrays if isinstance(arrays, list) else [arrays]
+    if any(isinstance(part, tuple) for part in parts):
+        raise PlanError(
+            "from_numpy: a tuple of arrays may be columns or rows; give a dict for columns, as in "
+            "{'x': x, 'y': y}, or a list of arrays whose rows follow one another"
+        )
     columns = [part if isinstance(part, Mapping) else {_COLUMN: part} for part in parts]
     tables = [table_of_arrays(part, "from_numpy") for part in columns]
     return dataset_of_tables(tables, "from_numpy", target_block_bytes)

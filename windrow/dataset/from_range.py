@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from windrow.core.errors import PlanError
+from windrow.core.integers import as_integer
 from windrow.dataset.chain import Chain
 from windrow.dataset.checks import check_count
 from windrow.dataset.dataset import Dataset
 from windrow.io.memory.counted import count_up
-from windrow.pipeline.integers import as_integer
 
 __all__ = ["range"]
 

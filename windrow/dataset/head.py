@@ -6,17 +6,20 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.empty import empty_table
+from windrow.core.tracebacks import ends_traceback
 from windrow.dataset.chain import Chain
 from windrow.pipeline.transforms import apply_maps, check_schema
 
 __all__ = ["find_schema", "read_head"]
 
 
+@ends_traceback
 def find_schema(chain: Chain) -> pa.Schema:
     """The schema of what the chain delivers; with transforms, that of their first rows."""
     return read_head(chain, 1).schema if chain.maps else chain.read_source.schema
 
 
+@ends_traceback
 def read_head(chain: Chain, limit: int) -> pa.Table:
     """Read the first ``limit`` rows in stored order, through the chain's transforms.
 

@@ -11,7 +11,7 @@ from windrow.core.source import RowOrigin
 from windrow.dataset.checks import check_count, check_hints
 from windrow.dataset.passes import read_epochs
 from windrow.dataset.readable import Readable
-from windrow.dataset.world import find_place
+from windrow.dataset.world import find_launch, find_place
 from windrow.dataset.write_epochs import write_epochs
 from windrow.dataset.writing import WriteRequest
 from windrow.io.sinks.written import WriteResult
@@ -225,7 +225,9 @@ class DatasetPipeline(Readable):
         """Return this process's shard, where nobody calls ``split`` for all (torchrun).
 
         Every process makes the same chain and reads its own part of the same order,
-        without talking to the others.
+        without talking to the others. Where the launcher says how many processes run on this machine
+        (LOCAL_WORLD_SIZE, or Open MPI's or SLURM's variable), they divide its cores and its memory;
+        a limit given by ``options(memory_limit=...)`` is each process' own.
 
         Parameters
         ----------
@@ -261,6 +263,7 @@ class DatasetPipeline(Readable):
                 f"shard() of a world of {size} needs a seed that all processes share, and "
                 "random_shuffle_each_window() has drawn one for this process alone: give it seed=..."
             )
+        job = replace(job, launch=find_launch(size))
         return open_shard(job, rank=own_rank, world_size=size, equal=check_equal(equal), start=start)
 
     def rows_at(self, epoch: int, start: int, stop: int) -> list[RowOrigin]:
@@ -317,7 +320,8 @@ class DatasetPipeline(Readable):
         Parameters
         ----------
         n, equal
-            As in `split`.
+            As in `split`. Where a launcher has started several processes on this machine, memory and workers
+            are those of `shard` in one of them.
         batch_size
             Rows of a batch, to tell the number of steps; None: they are left out.
 
@@ -337,7 +341,9 @@ class DatasetPipeline(Readable):
         ...
         """
         rows = None if batch_size is None else check_count(batch_size, "batch_size")
-        return explain_job(self._job(), check_count(n, "n"), equal=check_equal(equal), batch_rows=rows)
+        shards = check_count(n, "n")
+        job = replace(self._job(), launch=find_launch(shards))
+        return explain_job(job, shards, equal=check_equal(equal), batch_rows=rows)
 
     def _resume(self, state_dict: Mapping[str, Any] | None, admit_appended: bool) -> tuple[Job, Cursor]:
         job = self._job()

@@ -14,7 +14,13 @@ from windrow.core.extras import require
 from windrow.dataset.chain import Chain
 from windrow.dataset.head import find_schema
 from windrow.pipeline.delivery import Deliverable
-from windrow.pipeline.tensors.check import check_names, check_tensor_schema, tensor_dtype, tensor_shape
+from windrow.pipeline.tensors.check import (
+    check_label,
+    check_names,
+    check_tensor_schema,
+    tensor_dtype,
+    tensor_shape,
+)
 
 __all__ = ["TfRequest", "to_tf"]
 
@@ -28,6 +34,9 @@ class TfRequest:
     batch_size: int
     drop_last: bool
     prefetch_batches: int
+
+    def __post_init__(self) -> None:
+        check_label(self.label_column)
 
 
 def to_tf(rows: Any, chain: Chain, request: TfRequest) -> Any:

@@ -1,4 +1,4 @@
-"""Which shard of how many this process reads, where a launcher has decided it."""
+"""Which shard of how many this process reads, and who shares its machine, where a launcher has decided it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 import sys
 
 from windrow.core.errors import PlanError
+from windrow.core.integers import as_integer
 from windrow.dataset.checks import check_count
-from windrow.pipeline.integers import as_integer
+from windrow.pipeline.job import Launch
 
-__all__ = ["find_place"]
+__all__ = ["find_launch", "find_place"]
 
+_LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
 _REMEDY = "call shard(rank=..., world_size=...), start the process with torchrun, or set RANK and WORLD_SIZE"
 
 
@@ -30,6 +32,29 @@ def find_place(rank: int | None, world_size: int | None) -> tuple[int, int]:
     if number is None or not 0 <= number < size:
         raise PlanError(f"rank={rank!r} must be an integer from 0 to world_size - 1 = {size - 1}")
     return number, size
+
+
+def find_launch(world_size: int) -> Launch:
+    """The processes that divide this machine with this one, where a launcher has told how many.
+
+    torchrun and Ray Train set LOCAL_WORLD_SIZE, Open MPI and SLURM variables of their own.
+
+    Raises
+    ------
+    PlanError
+        If such a variable is not a count.
+    """
+    # As RANK: an argument that the launcher gives, not a setting.
+    for name in _LOCAL_SIZES:
+        text = os.environ.get(name)  # noqa: TID251
+        if text is not None:
+            if not text.isdecimal() or int(text) < 1:
+                raise PlanError(
+                    f"{name}={text!r} is not a number of processes: set it to how many run on this machine, "
+                    "or unset it"
+                )
+            return Launch(int(text), max(int(text), world_size))
+    return Launch()
 
 
 def _torch_place() -> tuple[int, int] | None:

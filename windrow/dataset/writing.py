@@ -11,6 +11,7 @@ from typing import Any
 from windrow.core.errors import PlanError
 from windrow.core.sizes import parse_bytes
 from windrow.core.source import Source
+from windrow.core.tracebacks import ends_traceback
 from windrow.dataset.chain import Chain
 from windrow.dataset.head import find_schema
 from windrow.io.listed import ListedSource
@@ -69,6 +70,7 @@ class WriteRequest:
         return Layout(tuple(by), None if size is None else parse_bytes(size, "target_file_bytes"))
 
 
+@ends_traceback
 def write(
     chain: Chain,
     request: WriteRequest,

@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
-from windrow.core.errors import SourceError
+from windrow.core.errors import PlanError, SourceError
 
 __all__ = [
+    "check_options",
     "filesystem_secrets",
     "find_secrets",
     "redact",
@@ -30,10 +31,27 @@ _SIGNED = re.compile(
     r"(?<=[?&])(?P<name>[\w.-]*(?:sig|signature|token|secret|key|credential|password|auth)[\w.-]*=)(?P<value>[^&#\s'\"]+)",
     re.IGNORECASE,
 )
+# secrets that are shorter occur in words by chance
+_SHORT = 4
+_ALONE = r"""(?<![^\s'"`=:,;()\[\]{{}}<>&?|]){}(?=[\s'"`=:,;()\[\]{{}}<>&?|]|\.?(?:\s|$))"""
 # of filesystems; where they wrap another one
 _INNER = ("fs", "base_fs", "handler")
 # what they have seen is no option
 _SEEN = {"dircache"}
+
+
+def check_options(options: object) -> dict[str, Any]:
+    """Return storage options as a dict, or raise a PlanError that shows no value of them."""
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
+        kind = type(options).__name__
+        what = "a dict with names that are not text" if isinstance(options, Mapping) else f"a {kind}"
+        raise PlanError(
+            f"storage_options= is {what}: give a dict of options by name, such as "
+            "{'key': ..., 'secret': ...}"
+        )
+    return dict(options)
 
 
 def without_user(url: str) -> str:
@@ -106,10 +124,20 @@ def _options(filesystem: Any) -> Any:
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """A text with ``***`` for every secret, also where it is quoted or escaped."""
+    """Replace every secret in a text by ``***``, also where it is quoted or escaped.
+
+    A secret of a few characters is replaced only where it stands by itself: in the middle of words it says
+    nothing, and the text would say nothing without it.
+
+    Examples
+    --------
+    >>> redact("a bad parquet for key 'a' and b4secret5e", ["a", "secret"])
+    "*** bad parquet for key '***' and b4***5e"
+    """
     forms = {form for secret in secrets for form in _forms(secret)}
     for form in sorted(forms, key=len, reverse=True):
-        text = text.replace(form, "***")
+        pattern = _ALONE if len(form) < _SHORT else "{}"
+        text = re.sub(pattern.format(re.escape(form)), "***", text)
     return without_user(text)
 
 

@@ -20,6 +20,7 @@ import pyarrow.fs as pa_fs
 
 from windrow.core.errors import PlanError, SourceError
 from windrow.io.credentials import (
+    check_options,
     filesystem_secrets,
     find_secrets,
     safe_cause,
@@ -183,10 +184,11 @@ def connect(paths: Paths, filesystem: Any, storage_options: Mapping[str, Any] | 
         If the filesystem cannot be set up.
     """
     names = _path_names(paths)
+    options = check_options(storage_options)
     if filesystem is not None and storage_options is not None:
         raise PlanError("filesystem= and storage_options= exclude each other: give one of them")
     if filesystem is None:
-        return _connect_urls(names, dict(storage_options or {}))
+        return _connect_urls(names, options)
     return _connect_given(names, filesystem)
 
 

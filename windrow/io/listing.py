@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +15,7 @@ from windrow.core.errors import SourceError, WindrowError
 from windrow.io.credentials import safe_cause, source_error
 from windrow.io.filesystems import Connection, Files, Paths, connect
 from windrow.io.paths import join_path
-from windrow.io.retries import DEFAULT_RETRIES, GaveUpError, Retries
+from windrow.io.retries import DEFAULT_RETRIES, GaveUpError, Retries, call_within, is_transient
 
 __all__ = ["Infos", "list_files", "list_infos", "locate_root"]
 
@@ -22,7 +24,9 @@ Infos = dict[str, Mapping[str, Any]]
 
 _MAGIC = re.compile(r"[*?\[]")
 _LISTING_THREADS = 16
-# the first that is asked of a store: a mistyped endpoint should not take minutes to be told
+# A store is asked one thing before all else, and must answer that soon: a mistyped endpoint should not take
+# minutes to be reported, and clients wait for minutes by themselves.
+_CONTACT_SECONDS = 15.0
 _LISTING_SECONDS = 30.0
 
 
@@ -57,8 +61,9 @@ def list_infos(
     """The same as `list_files`, and what fsspec told of each file on the way."""
     connection = connect(paths, filesystem, storage_options)
     connection.lister.invalidate_cache()
+    known = _contact(connection, retries) if connection.opener is not None else {}
     with ThreadPoolExecutor(_LISTING_THREADS) as threads:
-        expanded = list(threads.map(lambda path: _expand(connection, path, retries), connection.paths))
+        expanded = list(threads.map(lambda path: _expand(connection, path, retries, known), connection.paths))
     root = _common_root([root for root, _ in expanded])
     found = [pair for _, some in expanded for pair in some.items()]
     listed = [_relative(path, root) for path, _ in found]
@@ -93,11 +98,40 @@ def _lexical_root(path: str, known: Collection[str]) -> str:
     return path
 
 
-def _expand(connection: Connection, path: str, retries: Retries) -> tuple[str, Infos]:
+def _contact(connection: Connection, retries: Retries) -> Infos:
+    """Make sure that a store answers at all; what it told of the first path.
+
+    An answer that says no is one: who asks for the files judges it.
+    """
+    path = connection.paths[0]
+    asked = _glob_root(path) if _MAGIC.search(path) else path
+    deadline = time.monotonic() + _CONTACT_SECONDS
+
+    def ask() -> Infos:
+        try:
+            left = max(0.0, deadline - time.monotonic())
+            return {asked: call_within(left, lambda: connection.lister.info(asked))}
+        except Exception as error:
+            if is_transient(error):
+                raise
+            return {}
+
+    with _mapped_errors(connection, path):
+        return replace(retries, seconds=min(retries.seconds, _CONTACT_SECONDS)).call(ask)
+
+
+def _expand(connection: Connection, path: str, retries: Retries, known: Infos) -> tuple[str, Infos]:
     """The root and the files of one given path."""
     seconds = 0 if connection.opener is None else min(retries.seconds, _LISTING_SECONDS)
+    with _mapped_errors(connection, path):
+        return replace(retries, seconds=seconds).call(lambda: _find_files(connection, path, known))
+
+
+@contextmanager
+def _mapped_errors(connection: Connection, path: str) -> Iterator[None]:
+    """Turn what goes wrong while a path is listed into a SourceError."""
     try:
-        return replace(retries, seconds=seconds).call(lambda: _find_files(connection, path))
+        yield
     except WindrowError:
         raise
     except FileNotFoundError as error:
@@ -113,12 +147,12 @@ def _expand(connection: Connection, path: str, retries: Retries) -> tuple[str, I
         raise source_error(what, error, remedy, connection.secrets) from safe_cause(error, connection.secrets)
 
 
-def _find_files(connection: Connection, path: str) -> tuple[str, Infos]:
+def _find_files(connection: Connection, path: str, known: Infos) -> tuple[str, Infos]:
     if _MAGIC.search(path):
         found = _glob(connection.lister, path)
         if found:
             return _glob_root(path), found
-    info = connection.lister.info(path)
+    info = known.get(path) or connection.lister.info(path)
     if info["type"] == "directory":
         found = _walk(connection.lister, path)
         if not found:

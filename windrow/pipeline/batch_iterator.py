@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from windrow.core.errors import WindrowError
+from windrow.core.tracebacks import cause_of, trim_traceback
 from windrow.pipeline.reading import Reading
 
 __all__ = ["BatchIterator"]
@@ -46,10 +48,17 @@ class BatchIterator:
         return self
 
     def __next__(self) -> Any:
-        return self._reading.next_batch()
+        try:
+            return self._reading.next_batch()
+        except WindrowError as error:
+            raise trim_traceback(error) from cause_of(error)
 
     def close(self) -> None:
-        """Leave the epoch; the shard goes on with the next one."""
+        """Leave the epoch.
+
+        The shard's state then names what follows the last batch; the next ``iter_*`` call reads the
+        next epoch.
+        """
         self._reading.end()
 
 

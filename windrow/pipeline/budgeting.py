@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.sizes import format_bytes
@@ -14,13 +16,14 @@ from windrow.pipeline.cache.budget import RunBudget, share_memory
 from windrow.pipeline.executors.seam import Resources
 from windrow.pipeline.job import Job
 from windrow.pipeline.program import RUN_BYTES, TASK_BYTES, Program
-from windrow.shuffle.budget import MAX_SLICES, Budget, plan_budget
+from windrow.shuffle.budget import MAX_SLICES, Beside, Budget, plan_budget
 from windrow.shuffle.group import DECODED_TOGETHER_BYTES
 
 __all__ = [
     "DESTINATION_BYTES",
     "RUNS_AHEAD",
     "budget_program",
+    "largest_window",
     "largest_window_bytes",
     "overlap_waiting",
     "size_parts",
@@ -87,6 +90,7 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     Where tasks share the limit with windows, and the largest window would not fit beside
     them, they are made smaller.
     """
+    program = _give_each_worker_a_task(program, resources)
     if resources.limit_covers_all:
         return _make_room(program, resources, batch_rows)
     destinations, sizes = _destinations(program, resources), program.job.source.blocks.memory_bytes
@@ -110,10 +114,21 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
 
 def _make_room(program: Program, resources: Resources, batch_rows: int) -> Program:
     try:
-        budget_program(program, resources, batch_rows)
+        budget = budget_program(program, resources, batch_rows)
     except PlanError:
         return replace(program, part_bytes=_LEAST_TASK_BYTES)
+    if budget.window_bytes > budget.windows_limit_bytes:
+        return replace(program, part_bytes=min(program.task_bytes, _LEAST_TASK_BYTES))
     return program
+
+
+def _give_each_worker_a_task(program: Program, resources: Resources) -> Program:
+    """Of rows that transforms make, nobody knows how large they are, or how long they take."""
+    if not program.job.before:
+        return program
+    total = int(program.job.source.blocks.memory_bytes.sum())
+    each = total // (max(1, program.plan(0).windows) * resources.workers)
+    return replace(program, part_bytes=max(1, min(program.task_bytes, each)))
 
 
 def _destinations(program: Program, resources: Resources) -> int:
@@ -167,25 +182,67 @@ def budget_program(program: Program, resources: Resources, batch_rows: int) -> R
 
 def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit_bytes: int) -> Budget:
     job = program.job
-    # no batch is larger than the dataset, whatever was asked for
-    run_rows = min(batch_rows, int(job.source.blocks.rows.sum()))
-    run_bytes = max(RUN_BYTES, run_rows * program.row_bytes)
+    is_certain = _is_exact(job) and job.rows_known
     window_bytes = int(largest_window_bytes(program) * resources.copies)
+    beside = _beside(program, resources, batch_rows)
+    options: dict[str, Any] = {
+        "windows": min(1 + job.options.prefetch_windows, _windows_of_run(program)),
+        "most_windows": _most_windows(program, resources, window_bytes),
+        "limit_bytes": max(0, limit_bytes),
+        "limit_covers_all": resources.limit_covers_all,
+        # how far words can be packed is told by files, and may be wrong
+        "exact": _is_exact(job) and not program.packs,
+        "size_within": lambda held_bytes: _size_within(program, int(held_bytes / resources.copies)),
+        "processes_bytes": resources.processes_bytes + len(program.members) * resources.shard_bytes,
+        "copies": resources.copies,
+        "slices": _slices(program, resources),
+    }
+    if not is_certain:
+        _refuse_the_certain(program, resources, beside, options)
     return plan_budget(
         window_bytes=window_bytes,
-        windows=min(1 + job.options.prefetch_windows, _windows_of_run(program)),
-        most_windows=_most_windows(program, resources, window_bytes),
-        runs_bytes=len(program.members) * RUNS_AHEAD * run_bytes,
+        window_rows=largest_window(program, job.source.blocks.rows),
+        runs_bytes=beside.runs_bytes(beside.row_bytes),
         tasks_bytes=resources.workers * _task_bytes(program, resources),
-        limit_bytes=max(0, limit_bytes),
-        limit_covers_all=resources.limit_covers_all,
-        # how far words can be packed is told by files, and may be wrong
-        exact=_is_exact(job) and not program.packs,
-        size_within=lambda held_bytes: _size_within(program, int(held_bytes / resources.copies)),
-        processes_bytes=resources.processes_bytes + len(program.members) * resources.shard_bytes,
-        copies=resources.copies,
-        slices=_slices(program, resources),
-        blocks_bytes=resources.workers * int(job.source.blocks.memory_bytes.max(initial=0)),
+        beside=None if is_certain else beside,
+        refuses=is_certain,
+        **options,
+    )
+
+
+def _refuse_the_certain(
+    program: Program, resources: Resources, beside: Beside, options: dict[str, Any]
+) -> None:
+    """Refuse what cannot fit though sizes are estimates: not even the least that they can be."""
+    job, kept = program.job, _task_bytes(program, resources) - beside.block_bytes
+    least = 0
+    if job.rows_known and not job.before:
+        decoded = np.minimum(program.held_bytes, job.source.blocks.decoded_bytes)
+        least = int(largest_window(program, decoded) * resources.copies)
+    # no room at all is too little for any row
+    least = max(least, int(beside.block_rows > 0))
+    tasks_bytes = resources.workers * kept + beside.blocks_bytes(0.0, 1)
+    plan_budget(
+        window_bytes=least, runs_bytes=beside.runs_bytes(0.0), tasks_bytes=tasks_bytes, **options
+    )
+
+
+def _beside(program: Program, resources: Resources, batch_rows: int) -> Beside:
+    blocks = program.job.source.blocks
+    # no batch is larger than the dataset, whatever was asked for
+    batch_rows = min(batch_rows, int(blocks.rows.sum()))
+    block_bytes = _decoded_task_bytes(program, resources)
+    return Beside(
+        runs=len(program.members) * RUNS_AHEAD,
+        # no run is larger than the window either
+        run_rows=min(program.run_rows(max(1, batch_rows)), largest_window(program, blocks.rows)),
+        batch_rows=batch_rows,
+        least_run_bytes=RUN_BYTES,
+        tasks=resources.workers,
+        block_rows=int(blocks.rows.max(initial=0)),
+        least_block_bytes=min(block_bytes, TASK_BYTES),
+        row_bytes=program.row_bytes,
+        block_bytes=block_bytes,
     )
 
 
@@ -208,13 +265,16 @@ def _most_windows(program: Program, resources: Resources, window_bytes: int) -> 
 
 def largest_window_bytes(program: Program) -> int:
     """Bytes of map outputs that the largest window holds, for the members' shards."""
-    job = program.job
-    held = program.held_bytes
-    epochs = _EPOCHS_LOOKED_AT if job.seed is not None and program.plan(0).windows > 1 else 1
+    return largest_window(program, program.held_bytes)
+
+
+def largest_window(program: Program, sizes: NDArray[np.int64]) -> int:
+    """The most that any window has of something, given for every block of the dataset."""
+    epochs = _EPOCHS_LOOKED_AT if program.job.seed is not None and program.plan(0).windows > 1 else 1
     largest = 0
     for epoch in range(epochs):
         plan = program.plan(epoch)
-        before = np.append(0, np.cumsum(held[plan.blocks]))
+        before = np.append(0, np.cumsum(sizes[plan.blocks]))
         largest = max(largest, int(np.diff(before[plan.starts]).max(initial=0)))
     return largest
 
@@ -239,18 +299,23 @@ def _task_bytes(program: Program, resources: Resources) -> int:
     Decoded blocks, or a few columns of one where no more is held; what is computed on the way; and where
     outputs go to a store, the output before it is there.
     """
+    largest = int(program.job.source.blocks.memory_bytes.max(initial=0))
+    kept = _kept_task_bytes(program, resources) + min(_WORK_BYTES, largest)
+    return kept + _decoded_task_bytes(program, resources)
+
+
+def _decoded_task_bytes(program: Program, resources: Resources) -> int:
     decoded = program.job.source.blocks.memory_bytes
-    kept = _kept_task_bytes(program, resources) + min(_WORK_BYTES, int(decoded.max(initial=0)))
     columns = _columns_bytes(program)
     if columns is not None:
         decoded = np.minimum(decoded, columns)
         if resources.limit_covers_all:
-            return kept + int(decoded.max(initial=0))
+            return int(decoded.max(initial=0))
     if resources.limit_covers_all:
-        return kept + int(min(decoded.sum(), max(decoded.max(initial=0), program.task_bytes)))
+        return int(min(decoded.sum(), max(decoded.max(initial=0), program.task_bytes)))
     held = program.held_bytes
     output = max(held.max(initial=0), program.task_bytes)
-    return kept + int(min(decoded.sum() + held.sum(), decoded.max(initial=0) + output))
+    return int(min(decoded.sum() + held.sum(), decoded.max(initial=0) + output))
 
 
 def _columns_bytes(program: Program) -> int | None:

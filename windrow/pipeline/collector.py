@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
+from windrow.pipeline.executors.seam import WindowData
 from windrow.pipeline.held import WindowReply
+from windrow.shuffle.place import Pieces
 from windrow.shuffle.runs import WindowRuns
 
 __all__ = ["WindowCollector"]
@@ -20,6 +24,7 @@ class WindowCollector:
         self.outputs: dict[int, list[Any]] = {}
         self.starts: tuple[tuple[int, int], ...] = ()
         self.damaged: tuple[int, ...] = ()
+        self.row_bytes = 0.0
 
     def add(self, reply: WindowReply, attempt: object) -> None:
         """Take what a reply brings; parts of an earlier attempt are void."""
@@ -29,6 +34,7 @@ class WindowCollector:
         self.layout = reply.layout
         self.starts = reply.starts
         self.damaged = reply.damaged
+        self.row_bytes = reply.row_bytes
         self.outputs.update(reply.outputs)
 
     @property
@@ -40,3 +46,8 @@ class WindowCollector:
         """The handles by slice, in the order of the parts."""
         handles = [self.outputs[part] for part in sorted(self.outputs)]
         return [list(of_slice) for of_slice in zip(*handles, strict=True)]
+
+    def window(self, look_out: Sequence[str]) -> WindowData:
+        """The whole window, whose handles are pieces by now."""
+        slices = [Pieces(chain.from_iterable(filter(None, of_slice))) for of_slice in self.slices()]
+        return WindowData(self.layout, slices, look_out, self.starts, self.damaged, self.row_bytes)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 from typing import Any
 
+from windrow.core.errors import StallError
 from windrow.pipeline.executors.seam import Feed, Session
 from windrow.pipeline.finalizing import in_background
 from windrow.pipeline.stats import RunStats
@@ -77,9 +79,10 @@ class Connection:
             line.end()
 
     def close(self) -> None:
-        """End the line, and keep what the run had done."""
+        """End the line, and keep what the run had done, as far as it can be heard."""
         try:
-            self.run_stats(spans=True)
+            with suppress(StallError):
+                self.run_stats(spans=True)
         finally:
             self.drop()
 

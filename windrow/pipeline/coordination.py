@@ -55,7 +55,7 @@ class Host(Protocol):
         ...
 
     def look_out(self) -> tuple[str, ...]:
-        """What users should know before a driver begins, one line each."""
+        """What users should know by now, each line once."""
         ...
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
@@ -136,7 +136,7 @@ class Coordination:
             whole = len(have) + len(reply.outputs) >= reply.parts
             if whole or (reply.outputs and waited >= _GATHER_SECONDS) or waited >= _POLL_SECONDS:
                 look_out = () if self._driver is None else self._driver.take_look_out()
-                return now, replace(reply, look_out=look_out)
+                return now, replace(reply, look_out=(*self._host.look_out(), *look_out))
             # an error that ends this later remembers the frame, which must hold no references then
             del answer, reply
             yield from self._wait_for_news(request, key, waited)
@@ -155,10 +155,21 @@ class Coordination:
         self._tell(self._driver, shard, place)
         return True
 
+    def fail(self, error: Exception) -> None:
+        """End the present run: something went wrong where no shard waits for an answer."""
+        if self._driver is None:
+            raise error
+        self._driver.task_failed(Failure.capture(error))
+
     def sign(self, shard: int) -> None:
         """A shard's consumer is alive."""
         if self._driver is not None:
             self._driver.sign(shard)
+
+    def note_delivered(self, row_bytes: float) -> None:
+        """A shard has measured what a row takes as it is delivered."""
+        if self._driver is not None:
+            self._driver.note_delivered(row_bytes)
 
     def close_shard(self, shard: int, token: str) -> bool:
         """A reader of a shard reads no more; returns whether it was the last of the run."""
@@ -225,7 +236,7 @@ class Coordination:
                 request.cursor, request.batch_rows, drop_last=request.drop_last
             )
         self._adopt_seed(request)
-        look_out = () if self._driver is not None else self._host.look_out()
+        look_out = self._host.look_out()
         driver = self._drive(request.batch_rows)
         self._nodes[request.shard] = request.node
         facts = driver.open_epoch(

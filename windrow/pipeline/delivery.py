@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
+from windrow.core.integers import as_integer
 from windrow.pipeline.formats import BatchFormat, check_format, convert, rows, to_numpy_batches
-from windrow.pipeline.integers import as_integer
 
 if TYPE_CHECKING:
     from windrow.pipeline.tensors.types import Device, DType
@@ -71,11 +71,11 @@ class Delivery:
     early: object = None
 
     def __post_init__(self) -> None:
-        for name, value, least in (
-            ("batch_size", self.batch_rows, 1),
-            ("prefetch_batches", self.prefetch_batches, 0),
+        for field, name, value, least in (
+            ("batch_rows", "batch_size", self.batch_rows, 1),
+            ("prefetch_batches", "prefetch_batches", self.prefetch_batches, 0),
         ):
-            _check_number(name, value, least)
+            object.__setattr__(self, field, _check_number(name, value, least))
         if not isinstance(self.drop_last, bool):
             raise PlanError(f"drop_last={self.drop_last!r} must be True or False")
 
@@ -88,7 +88,45 @@ def _check_number(name: str, value: object, least: int) -> int:
 
 
 class Deliverable(ABC):
-    """Something that can be iterated in rows and batches."""
+    """Something that can be iterated in rows and batches.
+
+    It is neither an iterable nor a sequence itself, since it would have to guess a batch size. Whoever takes
+    it for one, such as a DataLoader of torch, is told what to call.
+    """
+
+    if not TYPE_CHECKING:  # a type checker finds such calls as long as it does not see these methods
+
+        def __iter__(self):
+            raise TypeError(
+                f"'{type(self).__name__}' object is not iterable: iterate over what {self._calls()} returns"
+            )
+
+        def __len__(self):
+            raise TypeError(
+                f"object of type '{type(self).__name__}' has no len(): {self._lengths()}. {self._loading()}"
+            )
+
+        def __getitem__(self, key):
+            raise TypeError(
+                f"'{type(self).__name__}' object is not subscriptable: iterate over what {self._calls()} returns. "
+                f"{self._loading()}"
+            )
+
+        def __bool__(self):
+            return True  # without it, len() would be asked
+
+    def _calls(self) -> str:
+        epochs = "iter_epochs(), " if hasattr(self, "iter_epochs") else ""
+        return f"{epochs}iter_batches(batch_size=...) or iter_torch_batches(batch_size=...)"
+
+    def _lengths(self) -> str:
+        if hasattr(self, "count"):
+            return "count() tells the rows of an epoch"
+        whole = "steps_per_epoch(batch_size) or " if hasattr(self, "steps_per_epoch") else ""
+        return f"{whole}len(iter_batches(batch_size=...)) tells the batches of an epoch"
+
+    def _loading(self) -> str:
+        return "iter_torch_batches(batch_size=...) takes the place of torch's DataLoader"
 
     @abstractmethod
     def _deliver(self, delivery: Delivery) -> Batches:

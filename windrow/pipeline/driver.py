@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from windrow.core.errors import PlanError, SourceError
+from windrow.core.errors import PlanError
 from windrow.pipeline.beginnings import Beginnings
 from windrow.pipeline.block_rows import BlockRows
 from windrow.pipeline.cache.run_cache import RunCache
@@ -32,6 +32,7 @@ from windrow.pipeline.scheduling.events import (
     Instruction,
     Limits,
     Opened,
+    Outgrown,
     Place,
     Reached,
     Run,
@@ -42,6 +43,7 @@ from windrow.pipeline.scheduling.events import (
 from windrow.pipeline.scheduling.scheduler import Scheduler
 from windrow.pipeline.stats import RunStats, Span
 from windrow.pipeline.tasks import Task, TaskReport
+from windrow.pipeline.too_large import make_window_error
 from windrow.pipeline.transforms import check_schema
 from windrow.shuffle.budget import Budget
 from windrow.shuffle.deal import Deal
@@ -99,7 +101,7 @@ class Driver:
         self._cache = RunCache(cache_bytes, job.source.blocks.memory_bytes)
         self._uncounted: dict[int, Deal] = {}
         self._events: deque[Event] = deque()
-        self._handling = False
+        self._handling = self._widened = False
         self._spans: deque[Span] = deque(maxlen=_SPANS_KEPT)
         asked = job.options.prefetch_windows
         limits = Limits(
@@ -107,14 +109,14 @@ class Driver:
             start=Place(start.epoch, start.window),
             stop_epoch=job.epochs,
             slots=workers,
-            memory_bytes=budget.outputs_limit_bytes,
+            memory_bytes=budget.shared_bytes,
             prefetch_windows=asked + budget.spare_windows,
             crosses_epochs=not job.on_demand,
             slices=budget.slices,
             patience_seconds=PATIENCE_SECONDS,
-            beside_bytes=budget.beside_bytes,
-            blocks_bytes=budget.blocks_bytes if budget.shared else 0,
+            beside=budget.beside if budget.shared else None,
             exact=budget.exact,
+            bounds_tasks=budget.beside is not None,
             ahead_bytes=budget.ahead_bytes if asked else 0,
         )
         self._scheduler = Scheduler(limits, self._shape)
@@ -267,7 +269,9 @@ class Driver:
         """
         try:
             self._take(task, report, output, lane)
-            if not self._scheduler.done:
+            if report.shortfall is not None:
+                self._cache.forgo(task)
+            elif not self._scheduler.done:
                 self._cache.take(task, report.cache, kept)
         except Exception as error:
             self.task_failed(Failure.capture(error))
@@ -277,16 +281,31 @@ class Driver:
         self._tasks += 1
         span = (work.epoch, work.window, report.start_time, report.stop_time)
         self._spans.append(Span(self._running.pop(work), *span, lane=lane))
+        if report.shortfall is not None:
+            self._handle(Outgrown(work, **vars(report.shortfall)))
+        else:
+            self._take_output(task, report, output)
+        self._grow_promise()
+
+    def _take_output(self, task: Task, report: TaskReport, output: Any) -> None:
+        work = task.work
         self._learn(task, report)
         held = self._held.get((work.epoch, work.window))
-        if held is not None and held.attempt == work.attempt:
-            held.take(work.part, output, ordered=task.ordering is not None)
         rows = self._rows.count(task.blocks)
+        if held is not None and held.attempt == work.attempt:
+            row_bytes = (report.unpacked_bytes or 0) / max(1, rows)
+            held.take(work.part, output, ordered=task.ordering is not None, row_bytes=row_bytes)
         self._handle(Finished(work, rows, report.slice_bytes, report.unpacked_bytes))
         self._note_left_out()
+
+    def _grow_promise(self) -> None:
         scheduler = self._scheduler
-        growth = scheduler.growth, scheduler.held_growth
-        self._look_out += self._promise.grow(*growth, memory_bytes=scheduler.memory_bytes)
+        self._look_out += self._promise.grow(scheduler.sizes, memory_bytes=scheduler.memory_bytes)
+
+    def note_delivered(self, row_bytes: float) -> None:
+        """A shard has measured what a row takes as it is delivered."""
+        self._scheduler.note_delivered(row_bytes)
+        self._grow_promise()
 
     def blocks_lost(self, task: Task) -> Task:
         """Kept blocks that came with a task are lost: returns the task that reads them again."""
@@ -314,8 +333,14 @@ class Driver:
         self._handling = True
         try:
             while self._events:
+                self._widened = False
                 for instruction in self._scheduler.handle(self._events.popleft(), self._clock()):
                     self._perform(instruction)
+        except Exception as error:
+            # events come from callbacks and ticks too, where nobody would hear it: each shard is told
+            # when it next asks
+            self._events.clear()
+            self.task_failed(Failure.capture(error))
         finally:
             self._handling = False
         self._peak_bytes = max(self._peak_bytes, self._scheduler.held_bytes)
@@ -323,14 +348,28 @@ class Driver:
     def _perform(self, instruction: Instruction) -> None:
         if isinstance(instruction, Run):
             if self._failure is None:
-                try:
-                    self._run(instruction)
-                except SourceError as error:
-                    self.task_failed(Failure.capture(error))
+                self._run(instruction)
         elif isinstance(instruction, Drop):
             self._drop(instruction)
         elif isinstance(instruction, Abort):
-            self.task_failed(Failure.capture(PlanError(instruction.reason)))
+            self._make_room_or_end(instruction)
+
+    def _make_room_or_end(self, found: Abort) -> None:
+        """A window does not fit: let it have the memory of kept blocks, or end the run."""
+        if self._widened:
+            # found before there was more
+            return
+        freed = 0 if self._budget.exact else self._cache.give_up()
+        if not freed:
+            self.task_failed(Failure.capture(make_window_error(self._program, self._budget, found)))
+            return
+        self._widened = True
+        self._scheduler.widen(int(freed / self._budget.copies))
+        self._look_out.append(
+            "decoded blocks are no longer kept in memory, since windows turned out to need it: "
+            "ask for smaller windows with window(bytes_per_window=...), or raise options(memory_limit=...)"
+        )
+        self._events.append(Tick())
 
     def _note_left_out(self) -> None:
         """Count what ``equal=True`` leaves out, once an epoch's rows are known."""
@@ -367,7 +406,12 @@ class Driver:
                 slices=self._budget.slices,
             )
         task = self._program.task(work, stage, self._rows.array, held.layouts)
-        task = replace(task, skips=self._rows.damaged.places(work.epoch, task.blocks))
+        task = replace(
+            task,
+            skips=self._rows.damaged.places(work.epoch, task.blocks),
+            most_bytes=instruction.most_bytes,
+            samples=instruction.samples,
+        )
         task, cached = self._cache.prepare(task)
         self._runner.run(task, held.tables.get(work.part), *cached)
 

@@ -65,7 +65,7 @@ class Epoch(Deliverable):
         return self._facts.deal.padded_rows(total)
 
     def _deliver(self, delivery: Delivery) -> BatchIterator:
-        if self._facts is not None or self._of._position.at.epoch != self._number:
+        if self._facts is not None or self._of._position.upcoming.epoch != self._number:
             raise PlanError(
                 f"epoch {self._number} has been read or left: an epoch is one pass; "
                 "go on to the next one that iter_epochs() gives"

@@ -73,8 +73,8 @@ class EpochRuns:
         What the windows have told: their first rows, the rows of the epoch, blocks left out.
     handed_rows, is_whole
         Rows of the runs handed out, and whether they are all that the shard gets.
-    failed
-        Whether the walk ended before its last run.
+    failed, ended
+        Whether the walk ended before its last run; whether it ended at all.
     look_out
         What users should know, one line each.
     convert
@@ -92,7 +92,7 @@ class EpochRuns:
         self.handed_rows = 0
         self.is_whole = self.failed = False
         self.convert = convert
-        self._ended = False
+        self.ended = False
         self._handed = threading.Condition()
         self._report: Callable[[Place], None] | None = None
         self._reached: Place | None = None
@@ -111,7 +111,7 @@ class EpochRuns:
     def tells(self, rows: int, timeout: float) -> bool:
         """Wait until more than ``rows`` rows have been handed out, or none follow; returns whether so."""
         with self._handed:
-            return self._handed.wait_for(lambda: self._ended or self.handed_rows > rows, timeout)
+            return self._handed.wait_for(lambda: self.ended or self.handed_rows > rows, timeout)
 
     def forget(self) -> None:
         """Let go of the runs that the consumer has not taken; whoever waits for one is told that none comes."""
@@ -145,7 +145,7 @@ class EpochRuns:
         self.is_whole = not self.failed
         self.queue.put(end)
         with self._handed:
-            self._ended = True
+            self.ended = True
             self._handed.notify_all()
 
     def reached(self, place: Place) -> None:

@@ -78,6 +78,10 @@ class Explanation:
         Where decoded blocks are kept, and how many; empty without ``options(cache=...)``.
     skips_damaged
         Whether damaged blocks are left out.
+    workers
+        Tasks that run at once.
+    processes
+        How many processes of a launcher divide the workers and the default memory limit.
 
     Examples
     --------
@@ -113,6 +117,8 @@ class Explanation:
     cache: str = ""
     rows_bounded: bool = True
     skips_damaged: bool = False
+    workers: int = 1
+    processes: int = 1
 
     def __str__(self) -> str:
         lines = [
@@ -124,6 +130,7 @@ class Explanation:
             f"tasks    {self._tasks()}",
             f"memory   {self._memory()}",
             *([f"cache    {self.cache}"] if self.cache else []),
+            *([f"share    {self._share()}"] if self.processes > 1 else []),
             *(f"look out {line}" for line in self.look_out),
         ]
         return "\n".join(lines)
@@ -164,6 +171,12 @@ class Explanation:
         transforms = f"; {before} transforms before the shuffle, {after} after it" if before or after else ""
         return f"up to {self.tasks:,} a window; {_several(self.objects, 'object')}{transforms}"
 
+    def _share(self) -> str:
+        return (
+            f"{self.processes:,} processes of a launcher divide the workers and the default memory limit: "
+            f"{_several(self.workers, 'worker')} each"
+        )
+
     def _memory(self) -> str:
         budget = self.budget
         windows = budget.windows_limit_bytes if budget.exact else budget.windows_bytes
@@ -189,7 +202,7 @@ def explain_job(job: Job, shards: int, *, equal: Equal, batch_rows: int | None) 
         When the largest window does not fit into memory.
     """
     program = Program(job, shards, equal, tuple(range(shards)))
-    resources = resolve_executor(job.options.executor).resources()
+    resources = resolve_executor(job.options.executor).resources(job.launch)
     if job.options.executor == "auto":
         reason = "Ray is initialised" if ray_is_initialized() else "Ray is not initialised"
         resources = replace(resources, executor=f"{resources.executor} (auto: {reason})")
@@ -233,6 +246,8 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
         budget=budget,
         look_out=(*_warnings(program, budget), *resources.look_out),
         cache=describe_cache(job, budget.cache_bytes),
+        workers=resources.workers,
+        processes=resources.processes,
     )
 
 
@@ -260,7 +275,12 @@ def _warnings(program: Program, budget: Budget) -> list[str]:
             f"windows hold about {blocks / windows:.2g} of {blocks:,} blocks, too few to mix well: "
             "make windows larger, or give read_parquet a smaller target_block_bytes"
         )
-    if budget.slices > 1:
+    if budget.window_bytes > budget.windows_limit_bytes:
+        lines.append(
+            f"the largest window is estimated to take {format_bytes(budget.window_bytes)}, more than the memory "
+            "limit leaves: whether it fits is measured as its first blocks are read"
+        )
+    elif budget.slices > 1:
         lines.append(
             f"the memory limit lets {budget.windows} of the windows wanted be held whole: "
             "the next one is prepared as the current one is consumed"

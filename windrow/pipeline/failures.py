@@ -3,7 +3,7 @@
 Within a process it is raised again with the traceback that it had. A traceback does
 not pickle, though, and an exception may not either. A Failure that was pickled keeps
 what does: the kind and message of the WindrowError, its cause where that pickles, and
-the whole traceback as text, which is shown as the deepest cause.
+the traceback as text, which is shown as the deepest cause.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from windrow.core.errors import WindrowError
+from windrow.core.tracebacks import cause_of, trim_traceback
 
 __all__ = ["Failure", "RemoteError", "RemoteTracebackError"]
 
@@ -50,7 +51,7 @@ class Failure:
     original_text
         The same in words: ``"ValueError: no such unit"``; empty where there is none.
     traceback_text
-        The whole story as Python would have printed it there.
+        The traceback, trimmed, of what a WindrowError came from, or else of the exception itself.
     live
         The exception itself; None in another process than its own.
     """
@@ -68,13 +69,17 @@ class Failure:
     @classmethod
     def capture(cls, exc: BaseException, dumps: Callable[[BaseException], bytes] = pickle.dumps) -> Failure:
         """Take down an exception; ``dumps`` may be a more able pickler than pickle's."""
-        original = _cause(exc) if isinstance(exc, WindrowError) else exc
+        if isinstance(exc, WindrowError):
+            trim_traceback(exc)
+        original = cause_of(exc) if isinstance(exc, WindrowError) else exc
+        # a WindrowError is raised again where it is received, so what it came from is all that is missing there
+        told = original or exc
         return cls(
             kind=type(exc) if isinstance(exc, WindrowError) else None,
             message=str(exc),
             original=None if original is None else _pickled(original, dumps),
             original_text="" if original is None else f"{type(original).__name__}: {original}",
-            traceback_text="".join(traceback.format_exception(type(exc), exc, exc.__traceback__)),
+            traceback_text="".join(traceback.format_exception(told)),
             live=exc,
         )
 
@@ -84,7 +89,7 @@ class Failure:
             if self.kind is None:
                 raise self.live
             # Anew each time: several consumers may raise it, each in its own thread.
-            raise self.kind(self.message).with_traceback(self.live.__traceback__) from _cause(self.live)
+            raise self.kind(self.message).with_traceback(self.live.__traceback__) from cause_of(self.live)
         remote = RemoteTracebackError(self.traceback_text)
         original = self._restore_original()
         if original is not None:
@@ -98,11 +103,6 @@ class Failure:
             return None
         restored = _unpickled(self.original)
         return RemoteError(self.original_text) if restored is None else restored
-
-
-def _cause(exc: BaseException) -> BaseException | None:
-    # what was raised "from None" has a context that is not to be told: it may quote credentials
-    return exc.__cause__ if exc.__suppress_context__ else exc.__context__
 
 
 def _pickled(exc: BaseException, dumps: Callable[[BaseException], bytes]) -> bytes | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from windrow.core.errors import StallError
@@ -18,7 +17,6 @@ from windrow.pipeline.executors.seam import WindowData
 from windrow.pipeline.held import WindowReply
 from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.scheduling.readers import Key
-from windrow.shuffle.place import Pieces
 
 __all__ = ["UNHEARD", "Ahead", "Ask", "Load", "Lost", "Pause", "Unheard", "fetch_window"]
 
@@ -254,5 +252,4 @@ def fetch_window(shard: int, epoch: int, window: int) -> Generator[Ask | Load | 
             collector, attempt = WindowCollector(), ""
         else:
             collector.add(loaded, attempt)
-    slices = [Pieces(chain.from_iterable(handles)) for handles in collector.slices()]
-    return WindowData(collector.layout, slices, look_out, collector.starts, collector.damaged)
+    return collector.window(look_out)

@@ -34,6 +34,8 @@ class WindowReply:
     damaged
         The blocks that are left out as damaged by now: all of this window and those before, and
         perhaps more.
+    row_bytes
+        What a row takes, at most on average over a part of the window; 0 while nothing is ready.
     """
 
     attempt: int
@@ -43,6 +45,7 @@ class WindowReply:
     look_out: tuple[str, ...] = ()
     starts: tuple[tuple[int, int], ...] = ()
     damaged: tuple[int, ...] = ()
+    row_bytes: float = 0.0
 
 
 @dataclass
@@ -61,6 +64,8 @@ class HeldWindow:
         By part: the handle of each slice of each destination.
     gone
         The slices that every shard has passed.
+    row_bytes
+        What a row takes, at most on average over a part.
     """
 
     attempt: int
@@ -68,9 +73,11 @@ class HeldWindow:
     tables: dict[int, Any] = field(default_factory=dict)
     outputs: dict[int, list[list[Any]]] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
+    row_bytes: float = 0.0
 
-    def take(self, part: int, output: Any, *, ordered: bool) -> None:
+    def take(self, part: int, output: Any, *, ordered: bool, row_bytes: float = 0.0) -> None:
         """Hold a task's output; a placed one takes the place of the tables it was made of."""
+        self.row_bytes = max(self.row_bytes, row_bytes)
         self.tables.pop(part, None)
         if not ordered:
             self.tables[part] = output
@@ -90,7 +97,7 @@ class HeldWindow:
             return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
         at = next(i for i, layout in enumerate(self.layouts) if shard in layout.shards)
         outputs = {part: slices[at] for part, slices in self.outputs.items() if part not in have}
-        return WindowReply(self.attempt, parts, self.layouts[at], outputs)
+        return WindowReply(self.attempt, parts, self.layouts[at], outputs, row_bytes=self.row_bytes)
 
 
 def _empty(destinations: list[list[Any]], slices: Collection[int]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from windrow.core.errors import PlanError
+from windrow.core.integers import as_integer
 from windrow.core.sizes import parse_bytes
 from windrow.core.source import Source
 from windrow.shuffle.plan import WindowCut
@@ -70,26 +71,31 @@ class Options:
     def __post_init__(self) -> None:
         if isinstance(self.executor, str) and self.executor not in _EXECUTORS:
             raise PlanError(f"executor={self.executor!r} must be one of {', '.join(map(repr, _EXECUTORS))}")
-        if self.memory_limit is not None:
-            parse_bytes(self.memory_limit, "memory_limit")
-        windows = self.prefetch_windows
-        if not isinstance(windows, int) or isinstance(windows, bool) or windows < 0:
-            raise PlanError(f"prefetch_windows={windows!r} must be an integer of 0 or more")
+        self._take_size("memory_limit", self.memory_limit)
+        windows = as_integer(self.prefetch_windows)
+        if windows is None or windows < 0:
+            raise PlanError(f"prefetch_windows={self.prefetch_windows!r} must be an integer of 0 or more")
+        object.__setattr__(self, "prefetch_windows", windows)
         if self.on_error not in _ON_ERROR:
             raise PlanError(f"on_error={self.on_error!r} must be 'raise' or 'skip'")
         if self.progress not in _PROGRESS:
             raise PlanError(f"progress={self.progress!r} must be 'auto', True or False")
         self._check_cache()
 
+    def _take_size(self, name: str, given: int | str | None) -> None:
+        """Check a size; one with a unit stays as it was written, since it is shown."""
+        if given is not None:
+            size = parse_bytes(given, name)
+            object.__setattr__(self, name, given if isinstance(given, str) else size)
+
     def _check_cache(self) -> None:
         if self.cache not in _CACHES:
             raise PlanError(f"cache={self.cache!r} must be None, 'memory' or 'disk'")
-        if self.cache_limit is not None:
-            parse_bytes(self.cache_limit, "cache_limit")
-            if self.cache is None:
-                raise PlanError(
-                    f"cache_limit={self.cache_limit!r} limits nothing without cache='memory' or 'disk'"
-                )
+        self._take_size("cache_limit", self.cache_limit)
+        if self.cache_limit is not None and self.cache is None:
+            raise PlanError(
+                f"cache_limit={self.cache_limit!r} limits nothing without cache='memory' or 'disk'"
+            )
         if self.cache_dir is not None and not isinstance(self.cache_dir, (str, os.PathLike)):
             raise PlanError(f"cache_dir={self.cache_dir!r} must be the path of a folder, or None")
         if self.cache_dir is not None and self.cache != "disk":
@@ -115,6 +121,26 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """The processes that a launcher has started together, each of which runs its own shard.
+
+    Attributes
+    ----------
+    local_world_size
+        How many of them run on this machine.
+    world_size
+        How many there are on all machines.
+    """
+
+    local_world_size: int = 1
+    world_size: int = 1
+
+    def sharing(self, nodes: int) -> int:
+        """How many of them share the resources of so many machines."""
+        return min(max(self.world_size, self.local_world_size), self.local_world_size * nodes)
+
+
+@dataclass(frozen=True)
 class Job:
     """What a chain asks for.
 
@@ -136,6 +162,8 @@ class Job:
         Every pass is asked for by itself: nothing of the next is prepared ahead.
     seed_drawn
         Whether the seed was drawn rather than given, so that a state may bring another.
+    launch
+        The processes that divide memory and cores with this one.
     """
 
     source: Source
@@ -147,6 +175,7 @@ class Job:
     options: Options = field(default_factory=Options)
     on_demand: bool = False
     seed_drawn: bool = False
+    launch: Launch = Launch()
 
     def with_seed(self, seed: int | None) -> Job:
         """The same job with another seed."""

@@ -64,9 +64,9 @@ def merge_state_dicts(
     for earlier, later in pairwise(sorted(parsed, key=_place)):
         _check_damaged(earlier, later)
     if _place(parsed[first]) == _place(parsed[last]):
-        return dict(states[0])
+        return parsed[0].to_dict()
     _tell(parsed, first, last, on_mismatch)
-    return dict(states[first if on_mismatch == "repeat" else last])
+    return parsed[first if on_mismatch == "repeat" else last].to_dict()
 
 
 def _check_damaged(earlier: State, later: State) -> None:

@@ -16,6 +16,7 @@ from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.delivery import Check, Delivery
 from windrow.pipeline.epoch_runs import Convert, EpochRuns
 from windrow.pipeline.executors.seam import EpochFacts, Feed
+from windrow.pipeline.portions import Portions
 from windrow.pipeline.program import Program
 from windrow.pipeline.walk import Walk
 
@@ -91,7 +92,10 @@ def open_epoch(
         # before there is anything that it could take from the next one
         walk.stop()
     facts = feed.open_epoch(at, batch_rows, drop_last=delivery.drop_last)
-    walk = Walk(feed, consumer, after=job.after, depth=depth, leads_on=job.leads_on)
+    portions = Portions(
+        is_transformed=bool(job.after), least_batches=-(-max(1, delivery.prefetch_batches) // depth)
+    )
+    walk = Walk(feed, consumer, after=job.after, depth=depth, portions=portions, leads_on=job.leads_on)
     line.keep(walk)
     return OpenEpoch(feed, walk, walk.start(facts, early), convert)
 

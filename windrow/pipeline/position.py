@@ -1,4 +1,4 @@
-"""Where a shard has come to: the place between its epochs, and the iterator of the one that is open."""
+"""How far a shard has been consumed, and the iterator of the epoch that is open."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ __all__ = ["Position"]
 
 
 class Position:
-    """A shard's place, and what it has received on the way there.
+    """How far a shard has been consumed, and what it has received so far.
+
+    An epoch that is left early stays the current one: its cursor names what follows the last batch that
+    was handed out, so that a checkpoint taken now loses no row. It counts as consumed once the next
+    epoch is asked for (`go_on`, `enter`, `leave`).
 
     Parameters
     ----------
@@ -25,20 +29,23 @@ class Position:
         Where it begins.
     line
         The shard's connection, dropped where an epoch fails.
+    left
+        Whether the epoch of ``start`` was left early, so that the next one is read next.
 
     Attributes
     ----------
     epochs
         Epochs read to their end.
     moves
-        How often the place was changed from outside. An epoch that ``iter_epochs`` handed out before is
-        none of this stream any more.
+        How often the cursor was changed from outside. Epochs that ``iter_epochs`` handed out before
+        are stale then.
     """
 
-    def __init__(self, start: Cursor, line: Connection) -> None:
+    def __init__(self, start: Cursor, line: Connection, *, left: bool = False) -> None:
         self.epochs = 0
         self.moves = 0
         self._at = start
+        self._left = left
         self._line = line
         self._tally = Tally()
         self._open: weakref.ReferenceType[BatchIterator] | None = None
@@ -52,9 +59,26 @@ class Position:
 
     @property
     def at(self) -> Cursor:
-        """The place between epochs; that of the open one's begin while there is one."""
+        """What has been consumed; while an epoch is open, where it was opened."""
         self.settle()
         return self._at
+
+    @property
+    def left(self) -> bool:
+        """Whether the epoch at the cursor was left early, and the next one was not asked for yet."""
+        self.settle()
+        return self._left
+
+    @property
+    def upcoming(self) -> Cursor:
+        """Where the next ``iter_*`` call begins."""
+        at = self.at
+        return at.next_epoch() if self._left else at
+
+    @property
+    def epoch(self) -> int:
+        """The number of the current epoch; ends no iterator."""
+        return self._at.epoch
 
     @property
     def consumed(self) -> Cursor:
@@ -75,21 +99,26 @@ class Position:
         return self._tally if iterator is None else self._tally.add(iterator.reading)
 
     def move(self, cursor: Cursor) -> None:
-        """Go on from another place; no epoch is open."""
-        self._at = cursor
+        """Go on from another cursor; no epoch is open."""
+        self._at, self._left = cursor, False
         self.moves += 1
 
-    def enter(self, iterator: BatchIterator) -> None:
-        """An epoch is open, as long as its iterator lives."""
+    def enter(self, iterator: BatchIterator, opened: Cursor) -> None:
+        """An epoch has been opened at a cursor, and stays open as long as its iterator lives."""
+        self._at, self._left = opened, False
         self._open = weakref.ref(iterator)
 
+    def go_on(self) -> None:
+        """The next epoch is asked for: one that was left early counts as consumed."""
+        self._at, self._left = self.upcoming, False
+
     def leave(self, epoch: int) -> None:
-        """Go on to the next epoch, whether or not this one was read."""
+        """Go on to the epoch after ``epoch``, whether or not that was read."""
         iterator = self.iterator
         if iterator is not None:
             iterator.close()
         if self.at.epoch == epoch:
-            self._at = self._at.next_epoch()
+            self._at, self._left = self._at.next_epoch(), False
 
     def settle(self) -> None:
         """End what dropped iterators have left, before anything depends on it."""
@@ -104,12 +133,13 @@ class Position:
         self._unsettled.append(reading)
         in_background(self.settle)
 
-    def ended(self, reading: Reading, *, whole: bool, failed: bool) -> None:
-        """Note how an epoch has ended."""
+    def ended(self, reading: Reading, at: Cursor, *, whole: bool, error: BaseException | None) -> None:
+        """Note how an epoch has ended, and what of it was consumed."""
         self._tally = self._tally.add(reading)
         self._open = None
         self.epochs += whole
-        # what was not delivered for an error is delivered next
-        self._at = reading.cursor if failed else reading.next_epoch(whole=whole)
-        if failed:
+        self._at = at
+        # after an error the rest of the epoch is delivered next; who interrupts a wait has left the epoch
+        self._left = at.epoch == reading.epoch and not isinstance(error, Exception)
+        if error is not None:
             self._line.drop()

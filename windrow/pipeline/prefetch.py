@@ -5,7 +5,10 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import Any
+
+from windrow.core.errors import StallError
 
 __all__ = ["Prefetcher"]
 
@@ -37,7 +40,9 @@ class Prefetcher:
                 break
             except queue.Empty:
                 if not self._thread.is_alive() and self._queue.empty():
-                    raise StopIteration from None
+                    if self._stopped.is_set():
+                        raise StopIteration from None
+                    raise StallError("the thread that prepares batches has ended without a word") from None
         if kind == "item":
             return value
         if kind == "error":
@@ -61,13 +66,12 @@ def _fill(
 ) -> None:
     end: tuple[str, Any] = ("end", None)
     try:
-        for item in items:
-            if not _put(ready, ("item", item), stopped):
-                break
+        with closing(items):
+            for item in items:
+                if not _put(ready, ("item", item), stopped):
+                    break
     except BaseException as error:
         end = ("error", error)
-    finally:
-        items.close()
     _put(ready, end, stopped)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise, repeat
@@ -202,10 +202,13 @@ class Program:
             for count, is_known in zip(parts.sums(rows).tolist(), known.tolist(), strict=True)
         ]
         sizes = parts.sums(self.held_bytes).tolist()
-        unpacked = repeat(None)
+        unpacked: Iterable[int | None] = repeat(None)
         if self.packs:
             unpacked = parts.sums(_as_held(self._weigh(self.job.source.blocks.memory_bytes))).tolist()
-        flat = tuple(map(Part, counts, sizes, unpacked))
+        stored: Iterable[int | None] = repeat(None)
+        if not self.job.rows_known:
+            stored = parts.sums(self.job.source.blocks.rows).tolist()
+        flat = tuple(map(Part, counts, sizes, unpacked, stored))
         borders = parts.windows.tolist()
         windows = tuple(flat[first:stop] for first, stop in pairwise(borders))
         return EpochShape(windows=windows, stages=_MAP if known.all() else _READ_THEN_PLACE)

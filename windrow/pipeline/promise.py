@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windrow.core.sizes import format_bytes
-from windrow.shuffle.budget import Budget
+from windrow.shuffle.budget import Budget, RowSizes
 
 __all__ = ["Promise"]
 
@@ -30,27 +30,31 @@ class Promise:
         self._told_bytes = budget.total_bytes
         self.total_bytes = budget.total_bytes
 
-    def grow(self, growth: float, held_growth: float, *, memory_bytes: int) -> list[str]:
-        """Blocks take so many times what was estimated; returns what users should know of it.
+    def grow(self, sizes: RowSizes, *, memory_bytes: int) -> list[str]:
+        """Rows take more than was estimated; returns what users should know of it.
 
         Parameters
         ----------
-        growth, held_growth
-            Of what is read, and of what is held of it.
+        sizes
+            What they have been measured to take.
         memory_bytes
             What all windows may take.
         """
-        largest = max(growth, held_growth)
-        if self._budget.exact or largest == 1:
+        if self._budget.exact:
             return []
-        grown = self._budget.grown(growth, held_growth)
+        grown = self._budget.grown(sizes)
         self.total_bytes = max(self.total_bytes, grown.total_bytes)
         told = self._told_bytes
         if self.total_bytes <= max(_TOLD_AGAIN * told, told + _TOLD_AGAIN_BYTES):
             return []
         self._told_bytes = self.total_bytes
+        what = (
+            f"blocks take {sizes.growth:,.1f} times the memory that was estimated"
+            if sizes.growth > 1
+            else f"batches take {format_bytes(sizes.row_bytes)} a row, more than was estimated"
+        )
         return [
-            f"blocks take {largest:.1f} times the memory that was estimated: the run holds about "
+            f"{what}: the run holds about "
             f"{format_bytes(self.total_bytes)} in all where {format_bytes(told)} were announced; "
             f"a window takes about {format_bytes(grown.window_bytes / grown.copies)} of the "
             f"{format_bytes(memory_bytes)} that all windows may. For less, ask for smaller "

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
+from windrow.core.integers import as_integer
 from windrow.core.source import RowOrigin, TracingSource
-from windrow.pipeline.integers import as_integer
 from windrow.pipeline.job import Job
 from windrow.pipeline.program import Program
 from windrow.shuffle.order import order_window

@@ -26,6 +26,8 @@ __all__ = ["RunReader"]
 _MOMENT_SECONDS = 0.02
 _LOOK_SECONDS = 1.0
 _SIGN_SECONDS = 1.0
+# a checkpoint must not wait as long as a stall may last
+_CERTAIN_SECONDS = 5.0
 
 
 class RunReader:
@@ -133,14 +135,17 @@ class RunReader:
         return self._runs.damaged
 
     def has_more(self, rows: int) -> bool:
-        """Whether this shard has rows after its first ``rows``; waits until that is certain.
+        """Whether this shard may have rows after its first ``rows``.
 
-        True where reading was ended, or failed, before it was.
+        Waits some seconds for certainty where rows are counted on the way. True where they do not
+        suffice, and where reading was ended, or failed: a state that names the end of an epoch means
+        the same as one that names the next one's beginning.
         """
-        began, warned = time.monotonic(), False
+        until = time.monotonic() + _CERTAIN_SECONDS
         while not self._runs.tells(rows, timeout=_LOOK_SECONDS):
             self.give_sign()
-            warned = self._check_stall(began, warned)
+            if self._walk.stopped or time.monotonic() >= until:
+                return True
         return self._runs.handed_rows > rows or not self._runs.is_whole
 
     def is_walked(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from windrow.core.errors import PlanError, StateError
 from windrow.pipeline.batches import align_runs
 from windrow.pipeline.consumer import Consumer
 from windrow.pipeline.cursor import Cursor
@@ -37,7 +38,7 @@ class Owner(Protocol):
 
     def dropped(self, reading: Reading) -> None: ...
 
-    def ended(self, reading: Reading, *, whole: bool, failed: bool) -> None: ...
+    def ended(self, reading: Reading, at: Cursor, *, whole: bool, error: BaseException | None) -> None: ...
 
 
 class Reading:
@@ -117,7 +118,7 @@ class Reading:
         return Cursor(self.epoch, row, window, window_row, dealt, self._leave_out(self._begun).damaged)
 
     def next_epoch(self, *, whole: bool) -> Cursor:
-        """Where the next epoch begins, when this one has been read to its end or was left."""
+        """Where the next epoch begins, when this one has been read to its end or has nothing left."""
         if not self._reader.damaged or not (whole or self.steps):
             return self._opened.next_epoch()
         return self._leave_out(self.facts.windows if whole else self._begun).next_epoch()
@@ -172,46 +173,52 @@ class Reading:
             self._hear()
         try:
             batch = next(self._batches)
+            self._reader.give_sign()
+            self._note_wait(began, computed)
         except StopIteration:
             self._hear()
             if not self.end(whole=True):
                 self._reader.raise_closed()
             raise
-        except BaseException:
-            self.end(failed=True)
+        except BaseException as error:
+            self.end(error=error)
             raise
+        # handed out from here on: what fails above leaves the batch to be delivered next
         self.steps += 1
-        self._reader.give_sign()
-        self._note_wait(began, computed)
         self._returned = time.time()
         self._core_time.begin()
         return batch
 
     def _hear(self) -> None:
-        """See that the run has nothing against this epoch; if it has, nothing of it counts as consumed."""
+        """See that the run has opened this epoch; where it refuses to, nothing of it counts as consumed."""
         try:
             self._reader.hear_of_opening()
-        except BaseException:
-            self.steps = 0
-            self.end(failed=True)
+        except BaseException as error:
+            if isinstance(error, (PlanError, StateError)):
+                # rows were placed as for another batch size, or from another row
+                self.steps = 0
+            self.end(error=error)
             raise
 
-    def end(self, *, whole: bool = False, failed: bool = False) -> bool:
-        """Let go of everything and tell the shard, once; returns whether it was this call."""
+    def end(self, *, whole: bool = False, error: BaseException | None = None) -> bool:
+        """Release everything and tell the shard, once; returns whether it was this call."""
         with self._ending:
             owner, self._owner = self._owner, None
         if owner is None:
             return False
+        at = self._opened
         # called from the last to the first, each whatever becomes of the others
         with ExitStack() as calls:
-            calls.callback(owner.ended, self, whole=whole, failed=failed)
-            if not failed:
+            calls.callback(lambda: owner.ended(self, at, whole=whole, error=error))
+            if error is None:
                 calls.callback(self._reader.leave_epoch)
             if self._progress is not None:
                 calls.callback(self._progress.end)
             calls.callback(_close, self._batches)
             # wakes whoever waits for a batch in another thread
-            calls.callback(self._reader.close, goes_on=not failed and self._goes_on())
+            calls.callback(self._reader.close, goes_on=error is None and self._goes_on())
+            # a reader that is closed learns no more of how many rows there are
+            at = self.next_epoch(whole=True) if whole else self.cursor
         return True
 
     def _goes_on(self) -> bool:
@@ -232,7 +239,7 @@ class Reading:
             self._progress.show(
                 now,
                 window=self._reader.window,
-                step=self.start + self.steps,
+                step=self.start + self.steps + 1,
                 size_bytes=self.size_bytes,
                 wait_seconds=self.wait_seconds,
             )

@@ -81,13 +81,14 @@ class Shard(Deliverable):
         self._session = session
         self._shard = shard
         self._start = start
+        self._left = False
         self._closed = False
         self._prepare()
 
     def _prepare(self) -> None:
         self._lock = threading.Lock()
         self._line = Connection(self._session, self._shard)
-        self._position = Position(self._start, self._line)
+        self._position = Position(self._start, self._line, left=self._left)
         self._stream: State | None = None
         self._latest: Deal | None = None
         self._latest_epoch = 0
@@ -95,7 +96,7 @@ class Shard(Deliverable):
         self._consumer = Consumer(self._shard)
 
     def __repr__(self) -> str:
-        return f"Shard({self._shard} of {self._program.shards}, at epoch {self._position.at.epoch})"
+        return f"Shard({self._shard} of {self._program.shards}, at epoch {self._position.epoch})"
 
     def __getstate__(self) -> dict[str, Any]:
         if self._position.iterator is not None:
@@ -109,6 +110,7 @@ class Shard(Deliverable):
             "_session": self._session.export(self._shard),
             "_shard": self._shard,
             "_start": self._position.at,
+            "_left": self._position.left,
             "_closed": self._closed,
         }
 
@@ -127,16 +129,22 @@ class Shard(Deliverable):
     def iter_epochs(self) -> Iterator[Epoch]:
         """Iterate over the epochs from where the shard is; a second call goes on from there.
 
-        An epoch may be left early; the next one then begins at its first row.
+        An epoch may be left early; the next one then begins at its first row. The epoch counts as
+        consumed once the next one is asked for: a state taken before that names what follows the last
+        batch that was handed out.
 
         Yields
         ------
         Epoch
         """
-        while self._has_next():
+        while not self._closed:
+            self._position.go_on()
+            if not self._has_next():
+                return
             number, moves = self._position.at.epoch, self._position.moves
             yield Epoch(self, number)
-            if moves == self._position.moves:
+            # whoever closed the shard has asked for no other epoch
+            if moves == self._position.moves and not self._closed:
                 self._position.leave(number)
 
     def steps_per_epoch(self, batch_size: int, *, drop_last: bool = False) -> int:
@@ -160,10 +168,12 @@ class Shard(Deliverable):
     def state_dict(self) -> dict[str, Any]:
         """What has been consumed, to go on from later, anywhere, with any number of shards.
 
-        It names the place behind the last batch that was handed out, is the same on all
-        shards at the same step, holds JSON values only and takes less than 1 KB. An epoch that
-        was left early counts as consumed. Blocks that ``on_error="skip"`` has left out are named
-        by number, as far as every shard has come to them.
+        It names what follows the last batch that was handed out, however the loop ended: ``break``,
+        an exception, or `close`. It is the same on all shards at the same step, holds JSON values only
+        and takes less than 1 KB. An epoch that was left early counts as consumed once the next one is
+        asked for, by an ``iter_*`` call or ``next()`` on `iter_epochs`, or `skip_epoch` says so.
+        Blocks that ``on_error="skip"`` has left out are named by number, as far as every shard has come
+        to them.
 
         Examples
         --------
@@ -217,10 +227,46 @@ class Shard(Deliverable):
             self._line.drop()
             self._position.move(cursor)
 
+    def skip_epoch(self) -> None:
+        """Leave out the rest of the current epoch: from now on states name the next one's beginning.
+
+        The current epoch is the one that is being iterated, that was left early, or that would be read
+        next. Call it on all shards. To leave an epoch and go on, ``break`` is enough; this is for a
+        checkpoint between the two.
+
+        Raises
+        ------
+        PlanError
+            If all epochs have been read.
+
+        Examples
+        --------
+        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
+        >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet")
+        >>> shard = windrow.read_parquet("numbers.parquet").repeat(2).iterator()
+        >>> for batch in shard.iter_batches(batch_size=2):
+        ...     break
+        >>> shard.state_dict()["row"]
+        2
+        >>> shard.skip_epoch()
+        >>> state = shard.state_dict()
+        >>> state["epoch"], state["row"]
+        (1, 0)
+        """
+        with self._lock:
+            self._position.settle()
+            epoch, epochs = self._position.epoch, self._program.job.epochs
+            if epochs is not None and epoch >= epochs:
+                raise PlanError(
+                    f"all {epochs} epochs of shard {self._shard} have been read: there is none to skip"
+                )
+            self._position.leave(epoch)
+
     def skip_batches(self, count: int, *, batch_size: int | None = None, drop_last: bool = False) -> None:
         """Go ahead by some steps without reading them, across epochs too: for loss spikes.
 
-        Call it with the same arguments on all shards.
+        It counts from behind the last batch that was handed out; the next ``iter_*`` call goes on from
+        there, also in an epoch that was left early. Call it with the same arguments on all shards.
 
         Parameters
         ----------
@@ -253,6 +299,9 @@ class Shard(Deliverable):
                 drop_last=drop_last,
                 total=self._total_rows(),
             )
+            if self._position.left:
+                # the run was told that nothing more of this epoch is needed
+                self._line.drop()
             self._position.move(cursor.leaving_out(at.damaged))
 
     def provenance(self, step: int) -> list[RowOrigin]:
@@ -320,7 +369,7 @@ class Shard(Deliverable):
         with self._lock:
             self._check_free()
             self._check(delivery)
-            opened = self._position.at
+            opened = self._position.upcoming
             try:
                 epoch = open_epoch(self._line, self._program, delivery, self._consumer, at=opened)
             except (PlanError, StateError):
@@ -334,7 +383,7 @@ class Shard(Deliverable):
                 self._position, self._program, epoch, delivery, self._consumer, opened=opened
             )
             iterator = BatchIterator(reading)
-            self._position.enter(iterator)
+            self._position.enter(iterator, opened)
             return iterator
 
     def _check_free(self) -> None:
@@ -358,7 +407,7 @@ class Shard(Deliverable):
 
     def _has_next(self) -> bool:
         epochs = self._program.job.epochs
-        return not self._closed and (epochs is None or self._position.at.epoch < epochs)
+        return not self._closed and (epochs is None or self._position.upcoming.epoch < epochs)
 
     @property
     def _batch_rows(self) -> int | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from windrow.core.errors import PlanError
+from windrow.core.integers import as_integer
 from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.integers import as_integer
 from windrow.pipeline.program import Program
 
 __all__ = ["skip_steps"]

@@ -12,7 +12,7 @@ __all__ = ["SliceUses"]
 
 
 class SliceUses:
-    """Counts the runs that still need each slice; reports when the first slices are free."""
+    """Counts what still needs each slice: runs, or portions of them; reports when the first slices are free."""
 
     def __init__(self, data: WindowData, report: Callable[[int, bool], None]) -> None:
         self._data = data
@@ -24,12 +24,13 @@ class SliceUses:
         self._told = (0, False)
 
     def expect(self, slices: list[int]) -> None:
-        """Note the slice of every run of the window."""
-        for number in slices:
-            self._left[number] += 1
+        """Note the slice of every run of the window, and of every portion of a run but the last."""
+        with self._lock:
+            for number in slices:
+                self._left[number] += 1
 
     def used(self, number: int) -> None:
-        """One run of a slice has been placed."""
+        """One run of a slice has been placed, or a portion of one."""
         with self._lock:
             self._left[number] -= 1
         self._advance()

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from windrow.core.errors import StateError
+from windrow.core.integers import as_integer
 from windrow.core.sizes import format_bytes
 from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.integers import as_integer
 from windrow.pipeline.job import Job
 from windrow.pipeline.program import Program
 from windrow.shuffle.keys import ORDER_VERSION
@@ -106,12 +107,12 @@ class State:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The state in JSON values, under 1 KB."""
-        body = {"format": _FORMAT, "version": _FORMAT_VERSION, **vars(self)}
-        # a stream without damage has states that need not be told of it
-        del body[_DAMAGED]
-        if self.damaged:
-            body[_DAMAGED] = list(self.damaged)
+        """The state in JSON values, under 1 KB.
+
+        Every state has the same keys: torch.distributed.checkpoint loads only the keys that the object to
+        load into has.
+        """
+        body = {"format": _FORMAT, "version": _FORMAT_VERSION, **vars(self), _DAMAGED: list(self.damaged)}
         return {**body, "check": _digest(body)}
 
 
@@ -135,29 +136,34 @@ def describe_stream(job: Job) -> State:
 
 
 def parse_state(state: object) -> State:
-    """Read a state.
+    """Read a state, as ``state_dict`` returned it or as a checkpoint format gives it back.
+
+    Numbers may come back as NumPy's or torch's, as tensors without dimensions or as whole floats, and lists
+    as tuples. The checksum covers the values that they stand for.
 
     Raises
     ------
     StateError
-        If it is none, is damaged, or is of a version that this windrow does not know.
+        If it is not a state, is corrupt, or is of a version that this windrow does not know.
     """
     if not isinstance(state, Mapping) or state.get("format") != _FORMAT:
         raise StateError(
-            f"this is no state of windrow: {_shorten(state)}. Give what state_dict() returned, unchanged"
+            f"this is not a state of windrow: {_shorten(state)}. Give what state_dict() returned, unchanged"
         )
-    body = {str(key): value for key, value in state.items() if key != "check"}
+    body = dict(state)
     version = body.pop("version", None)
-    if version != _FORMAT_VERSION:
+    if as_integer(version) != _FORMAT_VERSION:
         raise StateError(
             f"the state has format version {version!r}, and this windrow reads version {_FORMAT_VERSION}: "
             "load it with the windrow that wrote it, or a newer one"
         )
-    del body["format"]
     fields = {name: _read(body, name) for name in (*_TEXTS, *_COUNTS, *_MAYBE)}
     parsed = State(**fields, damaged=_read_damaged(body))
-    if parsed.to_dict() != dict(state):
-        raise _damaged("its check sum does not fit, or it has entries that no state has")
+    known = parsed.to_dict()
+    if unknown := sorted(str(key) for key in state if key not in known):
+        raise _damaged(f"it has entries that no state has: {', '.join(map(repr, unknown))}")
+    if body.get("check") != known["check"]:
+        raise _damaged("its checksum does not match")
     return parsed
 
 
@@ -334,21 +340,26 @@ def _read(body: Mapping[str, Any], name: str) -> Any:
     value = body[name]
     if name in _TEXTS:
         if not isinstance(value, str):
-            raise _damaged(f"{name}={_shorten(value)} is no text")
+            raise _damaged(f"{name}={_shorten(value)} is not a text")
         return value
     if value is None and name in _MAYBE:
         return None
     number = as_integer(value)
     if number is None or (number < 0 and name != "seed"):
-        raise _damaged(f"{name}={_shorten(value)} is no count")
+        raise _damaged(f"{name}={_shorten(value)} is not a count")
     return number
 
 
 def _read_damaged(body: Mapping[str, Any]) -> tuple[int, ...]:
-    blocks = body.get(_DAMAGED, [])
-    if not isinstance(blocks, list) or not all(type(block) is int and block >= 0 for block in blocks):
-        raise _damaged(f"{_DAMAGED}={_shorten(blocks)} are no numbers of blocks")
-    return tuple(blocks)
+    given = body.get(_DAMAGED, [])  # missing from states of earlier versions where it would be empty
+    blocks: list[int | None] = [None]
+    if not isinstance(given, (str, bytes, Mapping)):
+        with suppress(TypeError):  # cannot be iterated
+            blocks = [as_integer(block) for block in given]
+    found = tuple(block for block in blocks if block is not None and block >= 0)
+    if len(found) != len(blocks):
+        raise _damaged(f"{_DAMAGED}={_shorten(given)} is not a list of block numbers")
+    return found
 
 
 def _check_damaged(blocks: tuple[int, ...], job: Job) -> None:
@@ -373,5 +384,7 @@ def _shorten(value: object) -> str:
 
 
 def _digest(body: Mapping[str, Any]) -> str:
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    # an empty list of damaged blocks is not counted: earlier versions left it out
+    counted = {name: value for name, value in body.items() if name != _DAMAGED or value}
+    text = json.dumps(counted, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from windrow.core.errors import SourceError
 from windrow.core.memory import BufferPool
 from windrow.core.source import BlockAddress, BlockPart, BlockReader
+from windrow.pipeline.allowance import Allowance, OutgrownError, Shortfall
 from windrow.pipeline.cache.disk import DiskCache
 from windrow.pipeline.cache.reader import CachingReader, Tables
 from windrow.pipeline.cache.report import CacheReport
@@ -106,6 +107,10 @@ class Task:
         The blocks whose tables are to be kept, in the same way.
     skips
         The blocks that are known to be damaged and count as having no rows, in the same way.
+    most_bytes
+        What it may put out. A task that would put out more ends with nothing. None: no bound.
+    samples
+        Whether transforms are given a few rows of a block first, to tell what all would take.
     """
 
     work: Work
@@ -117,6 +122,8 @@ class Task:
     found: tuple[int, ...] = ()
     keeps: tuple[int, ...] = ()
     skips: tuple[int, ...] = ()
+    most_bytes: int | None = None
+    samples: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,8 @@ class TaskReport:
         The blocks that it found damaged, and counted as having no rows.
     unpacked_bytes
         Its output if words were not packed; None: no less.
+    shortfall
+        Why it has put out nothing; None: it has put out all.
     """
 
     rows: tuple[int, ...]
@@ -149,6 +158,7 @@ class TaskReport:
     cache: CacheReport = CacheReport()
     damaged: tuple[Damage, ...] = ()
     unpacked_bytes: int | None = None
+    shortfall: Shortfall | None = None
 
 
 def run_task(
@@ -183,34 +193,42 @@ def run_task(
     start_time = time.time()
     ordering = task.ordering
     seen = _Seen()
+    allowance = Allowance(task.most_bytes, task.rows, samples=task.samples)
     kept: list[pa.Table] = []
     layouts = ordering.layouts if ordering else ()
     destinations = Destinations(layouts) if ordering else None
-    output: MapOutput = [[[] for _ in range(layout.slices)] for layout in layouts]
-    with late_damage() if context.skips_damaged else nullcontext():
-        for at, parts in enumerate(_blocks(context, task, tables, reader, seen)):
-            block_rows = 0
-            for part in parts:
-                seen.add(part, task.addresses[at].origin)
-                if ordering is None or destinations is None:
-                    kept.append(part)
-                elif part.num_rows:
-                    first = ordering.offsets[at] + block_rows
-                    epoch_rows = ordering.order.epoch_rows(first, first + part.num_rows)
-                    _group_part(part, epoch_rows, destinations, output, pool, between)
-                block_rows += part.num_rows
-            _check_rows(task, at, block_rows)
-            seen.rows.append(block_rows)
-    sizes = (
-        (sum(table.nbytes for table in kept),)
-        if ordering is None
-        else tuple(sum(_slice_bytes(output, i)) for i in range(layouts[0].slices))
-    )
+    output = _nothing(layouts)
+    slice_bytes = np.zeros(layouts[0].slices if layouts else 1, np.int64)
+    try:
+        with late_damage() if context.skips_damaged else nullcontext():
+            for at, parts in enumerate(_blocks(context, task, tables, reader, seen, allowance)):
+                block_rows = 0
+                for part in parts:
+                    seen.add(part, task.addresses[at].origin)
+                    if ordering is None or destinations is None:
+                        kept.append(part)
+                        slice_bytes += kept[-1].nbytes
+                    elif part.num_rows:
+                        first = ordering.offsets[at] + block_rows
+                        epoch_rows = ordering.order.epoch_rows(first, first + part.num_rows)
+                        slice_bytes += _group_part(part, epoch_rows, destinations, output, pool, between)
+                    block_rows += part.num_rows
+                _check_rows(task, at, block_rows)
+                seen.rows.append(block_rows)
+                allowance.add(at, block_rows, int(slice_bytes.sum()))
+    except OutgrownError as error:
+        report = TaskReport((), (), None, start_time, time.time(), shortfall=error.shortfall)
+        # as many outputs as were announced
+        return report, ([] if ordering is None else _nothing(layouts)), [[] for _ in task.keeps]
     pieces = chain.from_iterable(chain.from_iterable(output))
     unpacked = None if ordering is None else sum(piece.unpacked_bytes for piece in pieces)
     told = (start_time, time.time(), reader.report(), tuple(seen.damaged), unpacked)
-    report = TaskReport(tuple(seen.rows), sizes, seen.schema, *told)
+    report = TaskReport(tuple(seen.rows), tuple(slice_bytes.tolist()), seen.schema, *told)
     return report, (kept if ordering is None else output), reader.kept
+
+
+def _nothing(layouts: Sequence[WindowRuns]) -> MapOutput:
+    return [[[] for _ in range(layout.slices)] for layout in layouts]
 
 
 class _Seen:
@@ -235,6 +253,7 @@ def _blocks(
     tables: Sequence[pa.Table] | None,
     reader: CachingReader,
     seen: _Seen,
+    allowance: Allowance,
 ) -> Iterator[Iterable[BlockPart]]:
     """The parts of each block; transforms need a whole block at once."""
     for at, address in enumerate(task.addresses):
@@ -244,7 +263,11 @@ def _blocks(
             yield [tables[at]]
         elif context.before or task.ordering is None:
             table = _read(context, task, reader, at, seen)
-            yield [table if table is _NOTHING else apply_maps(table, context.before, address.origin)]
+            if table is _NOTHING:
+                yield [table]
+                continue
+            allowance.look_at(at, table, context.before, address.origin)
+            yield [apply_maps(table, context.before, address.origin)]
         else:
             yield reader.parts(at)
 
@@ -277,14 +300,13 @@ def _group_part(
     output: MapOutput,
     pool: BufferPool,
     between: Callable[[], None],
-) -> None:
+) -> NDArray[np.int64]:
+    """Group rows into pieces; returns the bytes of each slice, over all destinations."""
     sources, runs, places = destinations.assign(epoch_rows)
     pieces = group_rows(part, sources, runs, places, destinations.slice_starts, pool, between)
+    sizes = []
     for pieces_of_slice, piece in zip(chain.from_iterable(output), pieces, strict=True):
+        sizes.append(piece.nbytes if piece.num_rows else 0)
         if piece.num_rows:
             pieces_of_slice.append(piece)
-
-
-def _slice_bytes(output: MapOutput, slice_number: int) -> Iterator[int]:
-    for slices in output:
-        yield from (piece.nbytes for piece in slices[slice_number])
+    return np.array(sizes, np.int64).reshape(len(output), -1).sum(axis=0)

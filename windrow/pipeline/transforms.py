@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from windrow.core.empty import empty_table
 from windrow.core.errors import PlanError, TransformError
+from windrow.core.integers import as_integer
 from windrow.pipeline.formats import BatchFormat, check_format, convert
 from windrow.pipeline.returned import from_user
 
@@ -52,9 +53,11 @@ class MapBatches:
     def __post_init__(self) -> None:
         _check_function(self.fn)
         check_format(self.batch_format)
-        size = self.batch_size
-        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
-            raise PlanError(f"batch_size={size!r} must be an integer of 1 or more, or None for whole blocks")
+        size = as_integer(self.batch_size)
+        if self.batch_size is not None and (size is None or size < 1):
+            raise PlanError(
+                f"batch_size={self.batch_size!r} must be an integer of 1 or more, or None for whole blocks"
+            )
         if not isinstance(self.preserves_rows, bool):
             raise PlanError(f"preserves_rows={self.preserves_rows!r} must be True or False")
         if isinstance(self.fn_args, str) or not isinstance(self.fn_args, Sequence):
@@ -62,6 +65,7 @@ class MapBatches:
         if not isinstance(self.fn_kwargs, Mapping) or not all(isinstance(k, str) for k in self.fn_kwargs):
             raise PlanError(f"fn_kwargs={self.fn_kwargs!r} must be a dict of arguments by name")
         # Copies, so that a caller who changes the originals changes nothing here.
+        object.__setattr__(self, "batch_size", size)
         object.__setattr__(self, "fn_args", tuple(self.fn_args))
         object.__setattr__(self, "fn_kwargs", dict(self.fn_kwargs))
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -19,12 +20,13 @@ from windrow.pipeline.consumer import Consumer
 from windrow.pipeline.cursor import Cursor
 from windrow.pipeline.epoch_runs import Convert, EpochRuns, PlacedRun
 from windrow.pipeline.executors.seam import EpochFacts, Feed, WindowData
+from windrow.pipeline.portions import Portions
 from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.slice_uses import SliceUses
 from windrow.pipeline.stats import Span
 from windrow.pipeline.transforms import MapBatches, apply_maps
 from windrow.shuffle.deal import Deal
-from windrow.shuffle.place import Pieces, place_rows
+from windrow.shuffle.place import Pieces, place_portion, place_rows
 from windrow.shuffle.runs import Run, WindowRuns
 
 __all__ = ["Walk"]
@@ -50,6 +52,8 @@ class Walk:
         Transforms after the shuffle.
     depth
         Placed runs that wait for the consumer, at most.
+    portions
+        How many rows of a run are placed at once.
     leads_on
         Whether to go on from an epoch, by its number, to the next one.
 
@@ -68,9 +72,11 @@ class Walk:
         *,
         after: tuple[MapBatches, ...],
         depth: int,
+        portions: Portions,
         leads_on: Callable[[int], bool],
     ) -> None:
         self.depth = depth
+        self._portions = portions
         self.last: PlacedRun | None = None
         self._feed = feed
         self._shard = consumer.shard
@@ -158,11 +164,24 @@ class Walk:
     # --- the thread's side
 
     def _run(self, first: list[EpochRuns]) -> None:
-        self._feed.begin_walk()
         # out of a list, since a thread holds its arguments to its end
         runs: EpochRuns | None = first.pop()
-        while runs is not None and self._walk(runs):
-            runs = self._follow(runs)
+        try:
+            self._feed.begin_walk()
+            while runs is not None and self._walk(runs):
+                runs = self._follow(runs)
+        except BaseException as error:
+            self._fail(runs, error)
+
+    def _fail(self, runs: EpochRuns | None, error: BaseException) -> None:
+        """Whoever waits for this thread, or will, is told why it has ended."""
+        with self._begun:
+            waiting = [runs, self._latest, self._next]
+        for other in waiting:
+            if other is not None and not other.ended:
+                end: Future[PlacedRun | None] = Future()
+                end.set_exception(error)
+                other.end(end)
 
     def _follow(self, runs: EpochRuns) -> EpochRuns | None:
         """The epoch after one that has been walked, if any; waits until the consumer has begun the latter."""
@@ -223,20 +242,32 @@ class Walk:
         first: int,
         stash: list[tuple[int, Future[PlacedRun | None]]],
     ) -> int | None:
-        """Hand out the runs from the first on; returns where to go on once the window is there again."""
+        """Hand out the rows behind the first so many; returns how many have been, if the window must come again."""
         # the rows of earlier steps are there for shards that are behind this one
-        wanted = layout.runs_from(runs.facts.deal.start_row, self._shard)[first:]
+        wanted = deque(layout.runs_from(runs.facts.deal.start_row, self._shard))
+        _skip_rows(wanted, first)
         padding = layout.padding_runs(self._shard)
         uses = SliceUses(data, self._report(runs, window))
         uses.expect([run.slice for run in (*wanted, *padding)])
-        for number, run in enumerate(wanted, first):
+        while wanted:
             if not self._room.acquire(timeout=_LET_GO_SECONDS):
                 self._let_go(data)
-                return number
+                return first
             if self._stopped.is_set():
                 return None
             self.drop()
-            runs.hand(self._submit(runs, window, data, run, uses), run.rows - run.skip)
+            run = wanted[0]
+            stop = self._portions.stop(
+                run,
+                run_rows=layout.run_rows,
+                batch_rows=runs.facts.deal.batch_rows,
+                row_bytes=data.row_bytes,
+            )
+            if stop < run.rows:
+                uses.expect([run.slice])
+            runs.hand(self._submit(runs, window, data, run, uses, stop=stop), stop - run.skip)
+            first += stop - run.skip
+            _skip_rows(wanted, stop - run.skip)
         submit = partial(self._submit, runs, window, data, uses=uses, takes_room=False)
         stash.extend((run.place, submit(run)) for run in padding)
         uses.finish()
@@ -267,11 +298,13 @@ class Walk:
         run: Run,
         uses: SliceUses,
         *,
+        stop: int | None = None,
         takes_room: bool = True,
     ) -> Future[PlacedRun | None]:
         # in a list that is emptied, so that nobody holds pieces when their slice is told to be free
         pieces = [data.slices[run.slice]]
-        place = partial(self._place, runs, window, pieces, run, uses, takes_room=takes_room)
+        rows = slice(run.skip, run.rows if stop is None else stop)
+        place = partial(self._place, runs, window, pieces, run, rows, uses, takes_room=takes_room)
         return self._feed.submit(place, self._pace)
 
     def _place(
@@ -280,20 +313,24 @@ class Walk:
         window: int,
         pieces: list[Pieces],
         run: Run,
+        part: slice,
         uses: SliceUses,
         *,
         takes_room: bool,
     ) -> PlacedRun:
         began = time.time()
         epoch = runs.facts.epoch
-        rows = _place(pieces.pop(), run, self._feed.pool)
+        rows = _place(pieces.pop(), run, part, self._feed.pool)
         uses.used(run.slice)
         self._make_way()
-        rows = rows.slice(run.skip) if run.skip else rows
         if self._after:
-            origin = f"epoch {epoch}, window {window}, rows from place {run.place} of shard {self._shard}"
+            place = run.place + part.start
+            origin = f"epoch {epoch}, window {window}, rows from place {place} of shard {self._shard}"
             table = apply_maps(pa.Table.from_batches([rows]), self._after, origin)
             rows = one_batch(table, origin) if table.num_rows else rows
+            row_bytes = self._portions.measure(rows)
+            if row_bytes is not None:
+                self._feed.note_delivered(row_bytes)
         convert, converted = runs.convert, None
         if convert is not None:
             # whoever asks for these batches is told what is wrong with them; it may ask for others
@@ -313,8 +350,20 @@ class Walk:
             time.sleep(_MAKE_WAY_SECONDS)
 
 
-def _place(pieces: Pieces, run: Run, pool: BufferPool) -> pa.RecordBatch:
-    return place_rows(pieces, run.index, run.rows, pieces[0].schema, pool)
+def _skip_rows(runs: deque[Run], rows: int) -> None:
+    """Leave of runs what lies behind their first so many wanted rows."""
+    while runs and rows >= runs[0].rows - runs[0].skip:
+        run = runs.popleft()
+        rows -= run.rows - run.skip
+    if runs and rows:
+        runs[0] = replace(runs[0], skip=runs[0].skip + rows)
+
+
+def _place(pieces: Pieces, run: Run, rows: slice, pool: BufferPool) -> pa.RecordBatch:
+    schema = pieces[0].schema
+    if rows == slice(0, run.rows):
+        return place_rows(pieces, run.index, run.rows, schema, pool)
+    return place_portion(pieces, run.index, run.rows, rows, schema, pool)
 
 
 def _check_deal(facts: EpochFacts, deal: Deal) -> None:

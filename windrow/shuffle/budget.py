@@ -9,9 +9,83 @@ from math import ceil
 from windrow.core.errors import PlanError
 from windrow.core.sizes import format_bytes
 
-__all__ = ["MAX_SLICES", "Budget", "plan_budget"]
+__all__ = ["MAX_SLICES", "WHOLE_RUNS", "Beside", "Budget", "RowSizes", "plan_budget"]
 
 MAX_SLICES = 8
+# Runs of up to so many times the usual bytes are placed whole; larger ones in portions of the usual bytes.
+WHOLE_RUNS = 2
+
+
+@dataclass(frozen=True)
+class RowSizes:
+    """What rows have been measured to take.
+
+    Attributes
+    ----------
+    row_bytes
+        A delivered row in runs and batches.
+    stored_row_bytes
+        In the blocks that tasks hold, for each row as stored.
+    excess_bytes
+        What windows hold for each row as stored beyond the estimate; 0 or more.
+    growth
+        How many times the estimate blocks take; 1 or more.
+    """
+
+    row_bytes: float = 0.0
+    stored_row_bytes: float = 0.0
+    excess_bytes: float = 0.0
+    growth: float = 1.0
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What is held beside windows, computed from what a row takes. The floors do not scale.
+
+    Attributes
+    ----------
+    runs
+        Runs and batches that are held at once, of all shards together.
+    run_rows, batch_rows
+        Rows of a run, which is placed in portions where it is large, and of a batch, which is not.
+    least_run_bytes
+        What is set aside for a run however small its rows are.
+    tasks
+        Tasks that run at once at most. Each holds a block.
+    block_rows
+        Rows of the largest block, as stored.
+    least_block_bytes
+        What is set aside for a block however small its rows are.
+    row_bytes, block_bytes
+        The estimates for a row and for what a task holds of blocks.
+
+    Examples
+    --------
+    >>> beside = Beside(runs=4, run_rows=1000, batch_rows=10, least_run_bytes=800)
+    >>> [beside.runs_bytes(row_bytes) // 4 for row_bytes in (0, 1, 100, 1000)]
+    [800, 1000, 1000, 10000]
+    """
+
+    runs: int
+    run_rows: int
+    batch_rows: int
+    least_run_bytes: int
+    tasks: int = 0
+    block_rows: int = 0
+    least_block_bytes: int = 0
+    row_bytes: int = 0
+    block_bytes: int = 0
+
+    def runs_bytes(self, row_bytes: float) -> int:
+        """What runs and batches take where a row takes so much."""
+        run_bytes = max(float(self.least_run_bytes), self.batch_rows * row_bytes)
+        if self.run_rows * row_bytes <= WHOLE_RUNS * self.least_run_bytes:
+            run_bytes = max(run_bytes, self.run_rows * row_bytes)
+        return self.runs * ceil(run_bytes)
+
+    def blocks_bytes(self, stored_row_bytes: float, tasks: int) -> int:
+        """What the blocks of so many running tasks take where a stored row takes so much."""
+        return tasks * max(self.least_block_bytes, ceil(self.block_rows * stored_row_bytes))
 
 
 @dataclass(frozen=True)
@@ -47,8 +121,10 @@ class Budget:
         What the processes of workers and trainers take, beside the data.
     copies
         How often a window is held: the bytes of windows above count every copy.
-    blocks_bytes
-        Of ``tasks_bytes``, a block in each task: where blocks turn out larger, so does this.
+    window_rows
+        Rows of the largest window as stored, each counted once.
+    beside
+        What grows with the rows beside the windows; None where that is known exactly.
     shared
         Whether runs and tasks count against the limit too.
     """
@@ -64,7 +140,8 @@ class Budget:
     exact: bool
     processes_bytes: int = 0
     copies: float = 1.0
-    blocks_bytes: int = 0
+    window_rows: int = 0
+    beside: Beside | None = None
     shared: bool = False
     spare_windows: int = 0
 
@@ -75,10 +152,23 @@ class Budget:
         return ceil(self.windows_limit_bytes / self.copies)
 
     @property
+    def shared_bytes(self) -> int:
+        """What windows, runs and the blocks in tasks may take together, where runs and tasks grow with rows.
+
+        Otherwise what windows may.
+        """
+        if self.beside is None or not self.shared:
+            return self.outputs_limit_bytes
+        kept = self.tasks_bytes - self.beside.tasks * self.beside.block_bytes
+        return max(0, self.limit_bytes - self.processes_bytes - kept)
+
+    @property
     def total_bytes(self) -> int:
         """The promise: everything together."""
         windows = self.windows_limit_bytes if self.exact else self.windows_bytes
-        return windows + self.runs_bytes + self.tasks_bytes + self.processes_bytes
+        total = windows + self.runs_bytes + self.tasks_bytes + self.processes_bytes
+        # fewer tasks are run, rather than more held
+        return min(total, self.limit_bytes) if self.shared and self.beside is not None else total
 
     @property
     def ahead_bytes(self) -> int:
@@ -88,33 +178,37 @@ class Budget:
         """
         return int(self.windows_bytes / self.copies) if self.slices == 1 else 0
 
-    @property
-    def beside_bytes(self) -> int:
-        """What grows with the rows beside the windows, under the same limit."""
-        return self.runs_bytes + self.blocks_bytes if self.shared else 0
-
-    def grown(self, growth: float, windows_growth: float) -> Budget:
-        """The same budget where blocks turn out to take ``growth`` times what was expected.
-
-        Windows, where words are packed, take ``windows_growth`` times as much.
+    def grown(self, sizes: RowSizes) -> Budget:
+        """The same budget where rows have been measured to take more than was estimated.
 
         Examples
         --------
-        >>> budget = plan_budget(window_bytes=10, windows=2, runs_bytes=2, tasks_bytes=2,
-        ...     limit_bytes=50, limit_covers_all=True, exact=False, blocks_bytes=2)
-        >>> budget.total_bytes, budget.grown(2.0, 2.0).total_bytes, budget.grown(3.0, 3.0).total_bytes
-        (24, 48, 50)
-        >>> budget.grown(2.0, 1.0).total_bytes
-        28
+        >>> beside = Beside(runs=4, run_rows=1000, batch_rows=1, least_run_bytes=5, tasks=1, block_rows=1)
+        >>> budget = plan_budget(window_bytes=10, window_rows=2, windows=2, runs_bytes=20, tasks_bytes=2,
+        ...     limit_bytes=100, limit_covers_all=True, exact=False, beside=beside)
+        >>> budget.total_bytes, budget.grown(RowSizes(7, 3, 5)).total_bytes
+        (42, 73)
+        >>> budget.grown(RowSizes(7, 3, 500)).total_bytes
+        100
         """
-        windows_limit = max(0, self.windows_limit_bytes - int(self.beside_bytes * (growth - 1)))
+        window_bytes = self.window_bytes + int(self.window_rows * self.copies * sizes.excess_bytes)
+        windows_bytes = self.windows_bytes * window_bytes // max(1, self.window_bytes)
+        runs_bytes, tasks_bytes, limit = self.runs_bytes, self.tasks_bytes, self.windows_limit_bytes
+        if self.beside is not None:
+            runs_bytes = max(runs_bytes, self.beside.runs_bytes(sizes.row_bytes))
+            block_bytes = max(
+                0, self.beside.blocks_bytes(sizes.stored_row_bytes, 1) - self.beside.block_bytes
+            )
+            tasks_bytes += block_bytes * self.beside.tasks
+            if self.shared:
+                limit = max(0, limit - (runs_bytes - self.runs_bytes) - block_bytes)
         return replace(
             self,
-            window_bytes=int(self.window_bytes * windows_growth),
-            windows_bytes=min(windows_limit, int(self.windows_bytes * windows_growth)),
-            windows_limit_bytes=windows_limit,
-            runs_bytes=int(self.runs_bytes * growth),
-            tasks_bytes=self.tasks_bytes + int(self.blocks_bytes * (growth - 1)),
+            window_bytes=window_bytes,
+            windows_bytes=min(limit, windows_bytes),
+            windows_limit_bytes=limit,
+            runs_bytes=runs_bytes,
+            tasks_bytes=tasks_bytes,
         )
 
 
@@ -131,8 +225,10 @@ def plan_budget(
     processes_bytes: int = 0,
     copies: float = 1.0,
     slices: int = MAX_SLICES,
-    blocks_bytes: int = 0,
     most_windows: int = 0,
+    window_rows: int = 0,
+    beside: Beside | None = None,
+    refuses: bool = True,
 ) -> Budget:
     """Fit windows into a memory limit: slice finer, then overlap less, then refuse.
 
@@ -155,27 +251,33 @@ def plan_budget(
         How often a window is held; ``window_bytes`` counts every copy.
     slices
         Into how many slices to cut where not all windows fit.
-    blocks_bytes
-        Of ``tasks_bytes``, a block in each task.
     most_windows
         Whole windows that are held if they fit, where that is more than ``windows``.
+    window_rows, beside
+        As `Budget` has them.
+    refuses
+        Whether the sizes are certain enough to refuse what does not fit. Otherwise that is left to
+        what is measured.
 
     Raises
     ------
     PlanError
         When not even one window fits; it names the largest that would.
     """
-    beside = runs_bytes + tasks_bytes + processes_bytes
-    rest = limit_bytes - (beside if limit_covers_all else 0)
-    if window_bytes > rest:
+    outside = runs_bytes + tasks_bytes + processes_bytes if limit_covers_all else 0
+    rest = limit_bytes - outside
+    if window_bytes > rest and refuses:
         raise PlanError(
             f"the largest window takes {'' if exact else 'about '}{format_bytes(window_bytes)} as held, and "
             f"the memory limit of {format_bytes(limit_bytes)} leaves {format_bytes(max(rest, 0))} for windows"
             f"{_beside(runs_bytes, tasks_bytes, processes_bytes) if limit_covers_all else ''}: "
             f"{_remedy(size_within(max(rest, 0)))}, or raise options(memory_limit=...)"
         )
+    rest = max(0, rest)
     fitting = min(max(windows, most_windows), rest // window_bytes) if window_bytes else windows
     whole = fitting >= windows
+    # one at a time may yet fit, where its size is an estimate
+    fitting = max(fitting, min(1, windows))
     spare = max(0, fitting - windows)
     windows += spare
     # a window of a later epoch may be a little larger than those that were looked at
@@ -192,7 +294,8 @@ def plan_budget(
         exact=exact,
         processes_bytes=processes_bytes,
         copies=copies,
-        blocks_bytes=blocks_bytes,
+        window_rows=window_rows,
+        beside=beside,
         shared=limit_covers_all,
         spare_windows=int(spare),
     )

@@ -11,10 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.memory import ALIGNMENT_BYTES, BufferPool
 from windrow.core.native import address_of
 from windrow.core.packing import Packing
+from windrow.shuffle.columns import move_column
 from windrow.shuffle.packing import unpack_words
-from windrow.shuffle.plain import PlainRows, list_rows_of, word_bytes, wrap_words
+from windrow.shuffle.plain import PlainRows, list_rows_of, rows_view, word_bytes, wrap_words
 
 __all__ = ["Piece", "columns_by_width", "other_columns", "word_columns"]
 
@@ -75,6 +77,32 @@ class Piece:
     def __reduce__(self) -> tuple[Any, ...]:
         # what is kept beside the fields are addresses and views, which do not travel
         return Piece, tuple(getattr(self, each.name) for each in fields(self))
+
+    def gather(self, rows: NDArray[np.int64], places: NDArray[np.uint32], pool: BufferPool) -> Piece:
+        """Some rows, in any order, as a piece of a single run in memory of its own."""
+        count, packing = len(rows), self.packing.copy()
+        sizes = -(-packing[:, 1] * count // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        packing[:, 0] = np.cumsum(sizes) - sizes
+        words = pool.take(int(sizes.sum()))
+        for (start, width, _), target in zip(self.packing.tolist(), packing[:, 0].tolist(), strict=True):
+            if width:
+                given = rows_view(self.words[start : start + self.num_rows * width], width)
+                out = rows_view(words[target : target + count * width], width)
+                np.take(given, rows, axis=0, out=out, mode="clip")
+        others = self.others
+        moved = [
+            move_column(column, rows, name, pool)
+            for name, column in zip(others.schema.names, others.columns, strict=True)
+        ]
+        return Piece(
+            schema=self.schema,
+            run_starts=np.array([0, count], np.int64),
+            places=places,
+            words=words,
+            packing=packing,
+            validity={number: valid[rows] for number, valid in self.validity.items()},
+            others=pa.RecordBatch.from_arrays(moved, schema=others.schema),
+        )
 
     @cached_property
     def places_address(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from windrow.shuffle.plain import (
 )
 from windrow.shuffle.text import can_move_text, move_text
 
-__all__ = ["Pieces", "place_rows"]
+__all__ = ["Pieces", "place_portion", "place_rows"]
 
 # of the cache: rows of a line and more are written whole wherever they go
 _LINE_BYTES = 64
@@ -48,6 +48,44 @@ class Pieces(tuple[Piece, ...]):
         if not self:
             return np.zeros((2, 0), np.int64)
         return np.ascontiguousarray(np.stack([piece.run_starts for piece in self], axis=1))
+
+    def portion(self, run: int, row_count: int, rows: slice, pool: BufferPool) -> Pieces:
+        """The rows of some places of a run, as the pieces of a single run that has no others.
+
+        Raises
+        ------
+        WindrowError
+            If the pieces do not hold every place of the run exactly once.
+        """
+        if run not in self._entries:
+            self._entries[run] = self._find_entries(run, row_count)
+        entries = self._entries[run][rows]
+        counts = self.starts[run + 1] - self.starts[run]
+        ends = np.cumsum(counts)
+        owners = np.searchsorted(ends, entries, side="right")
+        # what is to be added to an entry's number to get its row
+        shifts = self.starts[run] + counts - ends
+        places = np.argsort(owners, kind="stable")
+        borders = np.searchsorted(owners[places], np.arange(len(self) + 1)).tolist()
+        return Pieces(
+            self[at].gather(entries[of] + shifts[at], of.astype(np.uint32), pool)
+            for at, of in ((at, places[low:high]) for at, (low, high) in enumerate(pairwise(borders)))
+            if len(of)
+        )
+
+    @cached_property
+    def _entries(self) -> dict[int, NDArray[np.int64]]:
+        """Of runs that are placed in portions: for each place the number of its row among the run's."""
+        return {}
+
+    def _find_entries(self, run: int, row_count: int) -> NDArray[np.int64]:
+        bounds = zip(self, *self.starts[run : run + 2].tolist(), strict=True)
+        given = [piece.places[start:stop] for piece, start, stop in bounds]
+        entries = _invert(given, row_count)
+        count = sum(map(len, given))
+        if count != row_count or (entries < 0).any():
+            raise _make_places_error(run, row_count, count)
+        return entries
 
     @cached_property
     def places(self) -> NDArray[np.int64]:
@@ -144,6 +182,24 @@ def place_rows(
     return pa.RecordBatch.from_arrays([columns[i] for i in range(len(columns))], schema=schema)
 
 
+def place_portion(
+    pieces: Pieces, run: int, row_count: int, rows: slice, schema: pa.Schema, pool: BufferPool
+) -> pa.RecordBatch:
+    """Make some rows of one run: for runs whose rows are so large that all of them take too much.
+
+    Their values are copied once more than by `place_rows`, whose parameters these are.
+
+    Parameters
+    ----------
+    rows
+        The places that are wanted.
+    """
+    if 2 * (rows.stop - rows.start) > row_count:
+        return place_rows(pieces, run, row_count, schema, pool).slice(rows.start, rows.stop - rows.start)
+    portion = pieces.portion(run, row_count, rows, pool)
+    return place_rows(portion, 0, rows.stop - rows.start, schema, pool)
+
+
 class _Span(NamedTuple):
     """The rows of a run that one piece holds."""
 
@@ -172,9 +228,7 @@ class _Placing:
         self._starts: NDArray[np.int64] = bounds[0]
         self._counts: NDArray[np.int64] = bounds[1] - bounds[0]
         if not self._are_whole():
-            raise WindrowError(
-                f"run {run} needs {row_count} places, each once; its pieces hold {self._counts.sum()} others"
-            )
+            raise _make_places_error(run, row_count, int(self._counts.sum()))
 
     def _are_whole(self) -> bool:
         if kernels.LIBRARY is None:
@@ -197,11 +251,7 @@ class _Placing:
     @cached_property
     def sources(self) -> NDArray[np.int64]:
         """For each place of the run, which of the spans' rows goes there; -1 for none."""
-        given = np.concatenate(self._given, dtype=np.int64) if self._given else np.empty(0, np.int64)
-        sources = np.full(self._row_count, -1, np.int64)
-        inside = given < self._row_count
-        sources[given[inside]] = np.arange(len(given))[inside]
-        return sources
+        return _invert(self._given, self._row_count)
 
     def place_stack(self, stack: _Stack, pool: BufferPool) -> list[PlainRows]:
         """Each column of a stack in place order, in a buffer of its own."""
@@ -260,6 +310,19 @@ class _Placing:
         scratch = self._take_scratch(width, None, pool)
         kernels.place(sources, firsts, places, counts, scratch, [rows_view(memory, width)], None)
         return wrap_list_rows(memory, kind, self._row_count)
+
+
+def _invert(given: list[NDArray[np.uint32]], row_count: int) -> NDArray[np.int64]:
+    """For each place which of the rows that are given it, one after the other, goes there; -1 for none."""
+    places = np.concatenate(given, dtype=np.int64) if given else np.empty(0, np.int64)
+    sources = np.full(row_count, -1, np.int64)
+    inside = places < row_count
+    sources[places[inside]] = np.arange(len(places))[inside]
+    return sources
+
+
+def _make_places_error(run: int, row_count: int, found: int) -> WindrowError:
+    return WindrowError(f"run {run} needs {row_count} places, each once; its pieces hold {found} others")
 
 
 def _without_values(row_count: int, schema: pa.Schema) -> pa.RecordBatch:

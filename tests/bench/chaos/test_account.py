@@ -129,7 +129,7 @@ def test_the_report_is_a_table() -> None:
     assert (report.steps, report.reread_steps, report.killed, report.epochs) == (9, 2, 2, 2)
     text = draw_report(report)
     assert "differences from the undisturbed run: 0" in text
-    assert text.splitlines()[2].split() == ["worker", "1", "0", "-", "-"]
+    assert text.splitlines()[2].split() == ["worker", "1", "0", "-", "-", "-", "-"]
     report.differences.append("shard 0: wrong")
     assert not report.passed
     assert "shard 0: wrong" in draw_report(report)

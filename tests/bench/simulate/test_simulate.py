@@ -18,9 +18,12 @@ FOUND_WITHIN = 1_000
 
 KINDS = {
     "another number of trainers",
+    "cache disk full",
     "call made again",
     "coordinator restarted",
     "damaged block",
+    "early stop, next epoch",
+    "early stop, resumed",
     "kept block lost",
     "late message",
     "node joined",
@@ -28,6 +31,7 @@ KINDS = {
     "object vanished",
     "task died",
     "task failed",
+    "task outgrew its bound",
     "trainer died",
     "trainer ended early",
     "trainer replaced",

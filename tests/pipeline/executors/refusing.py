@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.pipeline.executors.seam import Resources, Session
+from windrow.pipeline.job import Launch
 from windrow.pipeline.program import Program
 
 
@@ -22,7 +23,7 @@ class RefusingExecutor:
     def name(self) -> str:
         return "refusing"
 
-    def resources(self) -> Resources:
+    def resources(self, launch: Launch = Launch()) -> Resources:
         return Resources("refusing", workers=2, memory_bytes=2**30, limit_covers_all=True)
 
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:

@@ -81,6 +81,35 @@ def test_rows_go_through_objects(spark: Any, monkeypatch: pytest.MonkeyPatch) ->
         assert np.array_equal(batch["x"], batch["id"].astype(np.float32) / 2)
 
 
+def read_rank(pipe: windrow.DatasetPipeline, rank: int, how: str) -> list[list[int]]:
+    """The rows of each epoch that one of two ranks gets."""
+    with pipe.shard(rank=rank, world_size=2) as shard:
+        if how == "epochs":
+            return [[int(x) for b in e.iter_batches(8) for x in b["id"]] for e in shard.iter_epochs()]
+        # each call reads one epoch, as of any shard
+        return [[int(x) for b in shard.iter_batches(8) for x in b["id"]] for _ in range(3)]
+
+
+@pytest.mark.parametrize("where", ["here", "in tasks"])
+@pytest.mark.parametrize("how", ["epochs", "calls"])
+@pytest.mark.parametrize("executor", ["threads", "ray"])
+def test_ranks_get_their_rows_of_every_epoch(spark: Any, executor: str, how: str, where: str) -> None:
+    import ray
+
+    dataset = windrow.from_spark(spark.range(100).repartition(4))
+    pipe = dataset.window(blocks_per_window=2).repeat(3).random_shuffle_each_window(seed=5)
+    pipe = pipe.options(executor=executor)
+    if where == "in tasks":
+        remote: Any = ray.remote(num_cpus=0)(read_rank)
+        found = ray.get([remote.remote(pipe, rank, how) for rank in range(2)])
+    else:
+        found = [read_rank(pipe, rank, how) for rank in range(2)]
+    for epoch in range(3):
+        assert [len(rank[epoch]) for rank in found] == [50, 50]
+        assert sorted(found[0][epoch] + found[1][epoch]) == list(range(100))
+    assert len({tuple(found[0][epoch]) for epoch in range(3)}) == 3
+
+
 def test_staged_where_that_is_asked_for(spark: Any, tmp_path: Path) -> None:
     df = spark.range(10)
     assert windrow.from_spark(df, cache_dir=tmp_path).count() == 10

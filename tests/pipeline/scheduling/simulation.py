@@ -123,7 +123,7 @@ class Cluster:
                 self.drop(instruction)
             else:
                 assert isinstance(instruction, Abort)
-                raise AssertionError(instruction.reason)
+                raise AssertionError(instruction)
         assert self.scheduler.held_bytes == self.held_bytes
         assert self.scheduler.running == len(self.running) <= self.limits.slots
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.pipeline.scheduling.events import Finished, Limits, Part, Place, Stage, Work
+from windrow.pipeline.scheduling.events import Finished, Limits, Outgrown, Part, Place, Work
 from windrow.pipeline.scheduling.room import Room
-from windrow.pipeline.scheduling.window import WindowState
-from windrow.shuffle.deal import Deal
+from windrow.shuffle.budget import Beside
+
+WORK = Work(0, 0, 0, 0, 0)
 
 
-def room(*, memory: int = 1000, beside: int = 0) -> Room:
+def room(*, memory: int = 1000, beside: Beside | None = None) -> Room:
     return Room(
         Limits(
             shards=(0,),
@@ -22,47 +23,77 @@ def room(*, memory: int = 1000, beside: int = 0) -> Room:
             crosses_epochs=True,
             slices=1,
             patience_seconds=5.0,
-            beside_bytes=beside,
+            beside=beside,
         )
     )
 
 
-def note(limits: Room, part: Part, *slice_bytes: int, unpacked: int | None = None) -> None:
-    limits.measure(part, Finished(Work(0, 0, 0, 0, 0), 10, slice_bytes, unpacked))
+def note(limits: Room, part: Part, *slice_bytes: int, unpacked: int | None = None, rows: int = 10) -> None:
+    limits.measure(part, Finished(WORK, rows, slice_bytes, unpacked))
 
 
-def test_outputs_have_all_until_tasks_exceed_what_was_expected() -> None:
-    limits = room(beside=200)
-    assert (limits.growth, limits.limit_bytes, limits.expect(10)) == (1.0, 1000, 10)
+def test_what_is_expected_grows_by_the_row() -> None:
+    limits = room()
+    assert limits.expect(Part(10, 10)) == 10
     note(limits, Part(10, 100), 40, 40)
-    assert (limits.growth, limits.limit_bytes, limits.expect(10)) == (1.0, 1000, 10)
+    assert (limits.sizes.growth, limits.expect(Part(10, 10))) == (1.0, 10)
     note(limits, Part(10, 100), 420)
-    assert (limits.growth, limits.expect(10)) == (2.5, 25)
-    assert limits.limit_bytes == 700
-    assert limits.fits(700)
-    assert not limits.fits(701)
+    # 300 more than expected for 20 rows
+    assert (limits.sizes.growth, limits.sizes.excess_bytes) == (2.5, 15)
+    assert [limits.expect(part) for part in (Part(10, 10), Part(1, 10), Part(10, 0))] == [160, 25, 150]
 
 
-def test_words_that_were_to_be_packed_and_are_not_take_nothing_from_beside() -> None:
-    limits = room(beside=200)
-    note(limits, Part(10, 100, 800), 800, unpacked=800)
-    assert (limits.growth, limits.held_growth, limits.limit_bytes) == (1.0, 8.0, 1000)
-    assert limits.expect(10) == 80
+def test_a_tiny_estimate_scales_nothing() -> None:
+    limits = room(memory=10**9, beside=Beside(4, 10**6, 10, least_run_bytes=10**6, tasks=2, block_rows=20))
+    note(limits, Part(10, 1), 100_000)
+    # runs in portions of a million bytes, and blocks of two hundred thousand, however little was expected
+    assert limits.sizes.growth == 100_000
+    assert limits.expect(Part(10, 1)) == 100_000
+    assert limits.limit_bytes(2) == 10**9 - 4 * 10**6 - 2 * 200_000
 
 
-def test_rows_that_grow_are_seen_however_well_they_pack() -> None:
-    limits = room(beside=200)
-    note(limits, Part(10, 100), 50, unpacked=300)
-    assert (limits.growth, limits.held_growth, limits.limit_bytes) == (3.0, 1.0, 600)
-    assert limits.expect(10) == 10
+def test_rows_of_parts_that_are_to_be_counted_are_those_stored() -> None:
+    limits = room()
+    note(limits, Part(None, 0, stored_rows=10), 100, rows=2)
+    assert limits.expect(Part(None, 0, stored_rows=20)) == 200
+    assert (limits.sizes.row_bytes, limits.sizes.stored_row_bytes) == (50, 10)
 
 
-@pytest.mark.parametrize(("memory", "told"), [(1024, "1.0 KiB are free"), (50, "0 B are free")])
-def test_a_refusal_names_what_is_free(memory: int, told: str) -> None:
-    limits = room(memory=memory, beside=0 if memory == 1024 else 100)
-    note(limits, Part(10, 100), 300)
-    parts = [Part(10, 1000)] * 4
-    window = WindowState(0, 3, 0, parts=parts, stages=(Stage("map", True),), slices=1, deal=Deal(1, 1))
-    text = limits.refuse(window)
-    assert told in text
-    assert ("About 1 of its 4 parts would fit" in text) == (memory == 1024)
+BESIDE = Beside(2, 3, 3, least_run_bytes=10, tasks=2, block_rows=5)
+
+
+@pytest.mark.parametrize(
+    ("unpacked", "excess", "limit"), [(10, 79.0, 1000 - 2 * 10 - 5), (800, 79.0, 1000 - 2 * 240 - 400)]
+)
+def test_what_is_beside_windows_takes_what_rows_do_unpacked(unpacked: int, excess: float, limit: int) -> None:
+    limits = room(beside=BESIDE)
+    assert limits.limit_bytes() == 1000 - 2 * 10
+    note(limits, Part(10, 10), 800, unpacked=unpacked)
+    assert limits.sizes.excess_bytes == excess
+    assert limits.limit_bytes() == limit
+
+
+def test_rows_may_turn_out_smaller_than_was_estimated() -> None:
+    beside = Beside(2, 3, 3, least_run_bytes=10, tasks=2, block_rows=5, row_bytes=900, block_bytes=9000)
+    limits = room(beside=beside)
+    note(limits, Part(10, 10_000), 10)
+    assert limits.limit_bytes(2) == 1000 - 2 * 10 - 2 * 5
+    assert limits.sizes.excess_bytes == 0
+
+
+def test_of_a_part_that_was_not_finished_what_was_read_counts() -> None:
+    limits = room()
+    limits.measure_share(Part(100, 50), Outgrown(WORK, 0.1, rows=10, size_bytes=1005, least_bytes=5000))
+    assert limits.expect(Part(100, 50)) == 50 + 100 * 100
+    assert limits.is_measured
+
+
+def test_what_batches_hold_counts_where_shards_measure_more() -> None:
+    limits = room(memory=10_000, beside=BESIDE)
+    note(limits, Part(10, 10), 10)
+    limits.note_delivered(100.0)
+    assert limits.sizes.row_bytes == 100
+    assert limits.limit_bytes(0) == 10_000 - 2 * 300
+    limits.note_delivered(50.0)
+    note(limits, Part(10, 10), 10)
+    assert limits.sizes.row_bytes == 100

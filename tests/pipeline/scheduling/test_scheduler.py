@@ -15,8 +15,10 @@ from windrow.pipeline.scheduling.events import (
     Drop,
     EpochShape,
     Finished,
+    Instruction,
     Limits,
     Opened,
+    Outgrown,
     Part,
     Place,
     Run,
@@ -24,6 +26,7 @@ from windrow.pipeline.scheduling.events import (
     Work,
 )
 from windrow.pipeline.scheduling.scheduler import Scheduler
+from windrow.shuffle.budget import Beside
 from windrow.shuffle.deal import Deal
 
 CHUNKS = st.builds(Chunk, rows=st.integers(0, 9), size_bytes=st.integers(0, 10), known=st.just(True))
@@ -356,8 +359,7 @@ def test_a_window_larger_than_measured_beforehand_is_refused_with_its_size() -> 
     assert scheduler.handle(Opened(0, Place(0, 0), Deal(1, 1)), 0.0) == [Run(Work(0, 0, 0, 0, 0))]
     (abort,) = scheduler.handle(Finished(Work(0, 0, 0, 0, 0), 5, (11,)), 1.0)
     assert isinstance(abort, Abort)
-    assert "window 0 of epoch 0 takes 22 B" in abort.reason
-    assert "memory_limit" in abort.reason
+    assert (abort.epoch, abort.window, abort.window_bytes, abort.limit_bytes) == (0, 0, 22, 12)
 
 
 def test_an_overestimate_of_what_runs_aborts_nothing() -> None:
@@ -406,19 +408,95 @@ def test_until_one_was_measured_tasks_that_may_grow_are_begun_one_by_one_where_m
     c.close_all()
 
 
-@pytest.mark.parametrize(("beside", "blocks", "begun"), [(1, 0, 1), (0, 0, 2), (4, 4, 1), (4, 3, 1)])
-def test_what_may_grow_counts_what_grows_beside_it(beside: int, blocks: int, begun: int) -> None:
-    c = cluster(20, slots=2, memory_bytes=320, exact=False, beside_bytes=beside, blocks_bytes=blocks)
+@pytest.mark.parametrize(("row_bytes", "block_bytes", "begun"), [(0, 0, 2), (1, 0, 1), (1, 1, 1), (0, 1, 1)])
+def test_what_may_grow_counts_what_grows_beside_it(row_bytes: int, block_bytes: int, begun: int) -> None:
+    beside = Beside(1, 1, 1, least_run_bytes=0, tasks=2, row_bytes=row_bytes, block_bytes=block_bytes)
+    c = cluster(20, slots=2, memory_bytes=320, exact=False, beside=beside)
     c.open(0, 1)
     assert len(c.running) == begun
 
 
-@pytest.mark.parametrize(("memory", "begun"), [(350, 2), (349, 1)])
+@pytest.mark.parametrize(("memory", "begun"), [(352, 2), (351, 1)])
 def test_of_what_grows_beside_it_a_block_counts_for_each_task_that_runs(memory: int, begun: int) -> None:
-    # two tasks of 10 that grow sixteenfold, and two of four blocks of 1 that grow by fifteen
-    c = cluster(20, slots=4, memory_bytes=memory, exact=False, beside_bytes=4, blocks_bytes=4)
+    # two tasks of 10 that grow sixteenfold, and two of four blocks of 1 that do
+    beside = Beside(0, 0, 0, least_run_bytes=0, tasks=4, block_bytes=1)
+    c = cluster(20, slots=4, memory_bytes=memory, exact=False, beside=beside)
     c.open(0, 1)
     assert len(c.running) == begun
+
+
+def scheduler_of(*sizes: int, memory: int, slots: int = 4, beside: Beside | None = None) -> Scheduler:
+    """One window of parts of ten rows each, of which so much is expected, and whose rows may grow."""
+    options: dict[str, Any] = {"exact": False, "bounds_tasks": True, "beside": beside}
+    limits = Limits((0,), Place(0, 0), 1, slots, memory, 0, True, 1, 5.0, **options)
+    parts = tuple(Part(10, size) for size in sizes)
+    return Scheduler(limits, lambda _: EpochShape((parts,), (Stage("map", True),)))
+
+
+def begin(scheduler: Scheduler) -> list[Run]:
+    return only_runs(scheduler.handle(Opened(0, Place(0, 0), Deal(1, 1)), 0.0))
+
+
+def only_runs(instructions: list[Instruction]) -> list[Run]:
+    assert all(isinstance(each, Run) for each in instructions)
+    return [each for each in instructions if isinstance(each, Run)]
+
+
+def test_tasks_are_told_what_they_may_put_out_and_the_first_to_look_at_a_few_rows() -> None:
+    first, second = begin(scheduler_of(1, 1, memory=1001, slots=2))
+    assert (first.most_bytes, first.samples) == (1 + 1000 // 2, True)
+    assert second.most_bytes is not None
+    assert 501 + second.most_bytes <= 1001
+
+
+def test_what_is_known_exactly_has_no_bound() -> None:
+    limits = Limits((0,), Place(0, 0), 1, 1, 100, 0, True, 1, 5.0)
+    (run,) = begin(Scheduler(limits, lambda _: EpochShape(((Part(5, 10),),), (Stage("map", True),))))
+    assert (run.most_bytes, run.samples) == (None, False)
+
+
+def test_a_part_that_outgrew_its_bound_is_begun_again_with_what_it_takes() -> None:
+    scheduler = scheduler_of(1, 1, memory=1000, slots=2)
+    first, second = begin(scheduler)
+    again = only_runs(scheduler.handle(Outgrown(first.work, 0.5, 5, 600, 600), 1.0))
+    # both are expected to take 1,200 bytes now, and it waits until it may have all that there is
+    assert again == []
+    (run,) = only_runs(scheduler.handle(Finished(second.work, 10, (100,)), 2.0))
+    assert (run.work, run.most_bytes, run.samples) == (first.work, 600 + 300 // 2, False)
+    assert only_runs(scheduler.handle(Finished(run.work, 10, (700,)), 3.0)) == []
+    assert scheduler.held_bytes == 800
+
+
+def test_what_is_expected_alone_refuses_nothing() -> None:
+    scheduler = scheduler_of(1, 1, memory=1000, slots=1)
+    (first,) = begin(scheduler)
+    (second,) = only_runs(scheduler.handle(Finished(first.work, 10, (990,)), 1.0))
+    assert (second.most_bytes, second.samples) == (10, True)
+    assert only_runs(scheduler.handle(Finished(second.work, 10, (5,)), 2.0)) == []
+
+
+def test_a_part_that_outgrew_all_that_there_is_is_refused() -> None:
+    scheduler = scheduler_of(1, 1, memory=1000, slots=1)
+    (first,) = begin(scheduler)
+    (second,) = only_runs(scheduler.handle(Finished(first.work, 10, (990,)), 1.0))
+    (abort,) = scheduler.handle(Outgrown(second.work, 0.5, 5, 11, 11), 2.0)
+    assert isinstance(abort, Abort)
+    assert abort.window_bytes >= 1001
+
+
+def test_as_many_tasks_run_as_their_blocks_leave_room_for() -> None:
+    beside = Beside(0, 0, 0, least_run_bytes=0, tasks=4, block_rows=10)
+    scheduler = scheduler_of(*[1] * 8, memory=1000, beside=beside)
+    waiting = begin(scheduler)
+    assert len(waiting) == 4
+    # outputs of 100, and blocks of 100 in tasks
+    running = []
+    for _ in range(8):
+        done = waiting.pop(0)
+        waiting += only_runs(scheduler.handle(Finished(done.work, 10, (100,)), 1.0))
+        running.append(scheduler.running)
+        assert len(waiting) == scheduler.running
+    assert running == [4, 4, 3, 3, 2, 2, 1, 0]
 
 
 def test_a_task_that_puts_out_nothing_tells_nothing_of_growth() -> None:

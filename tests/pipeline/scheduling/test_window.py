@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.pipeline.scheduling.events import Finished, Part, Stage, Work
+from tests.pipeline.scheduling.test_room import room as make_room
+from windrow.pipeline.scheduling.events import Finished, Outgrown, Part, Stage, Work
 from windrow.pipeline.scheduling.window import WindowState
 from windrow.shuffle.deal import Deal
 
@@ -72,16 +73,21 @@ def test_slices_are_let_go_once_also_before_they_are_made() -> None:
 
 
 def test_the_whole_is_judged_by_what_was_measured() -> None:
-    window = state(MAP, parts=4)
-    assert window.expected_bytes == 100
+    window, room = state(MAP, parts=4), make_room()
+    assert window.total_bytes(room) == 100
     work = Work(1, 4, 0, 0, 9)
     window.start(work, 10)
-    window.finish(Finished(work, 3, (4, 4)))
-    assert window.expected_bytes == 32
+    finished = Finished(work, 3, (20, 20))
+    room.measure(window.parts[0], finished)
+    window.finish(finished)
+    # each row takes 10 more than was expected, and the parts have 3
+    assert window.total_bytes(room) == 40 + (20 + 30 + 40) + 3 * 30
     second = Work(1, 4, 1, 0, 9)
     window.start(second, 20)
-    window.finish(Finished(second, 3, (2, 2)))
-    assert window.expected_bytes == 24
+    window.outgrow(Outgrown(second, 0.5, 1, 70, 80))
+    assert window.held_bytes == 40
+    assert window.total_bytes(room) == 40 + 80 + (30 + 40) + 2 * 30
+    assert [work.part for work, _ in window.waiting(ordered=True, limit=10)] == [1, 2, 3]
 
 
 def test_a_task_starts_once() -> None:

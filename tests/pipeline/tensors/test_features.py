@@ -136,6 +136,7 @@ F32 = torch.float32
     ("options", "match"),
     [
         ({"label_column": ["y"]}, r"label_column=\['y'\] must be the name of one column"),
+        ({"label_column": ("y", "a")}, r"For several labels, join their columns into one with map_batches"),
         ({"label_column": "y", "feature_columns": ["a", "y"]}, "feature_columns holds the label 'y'"),
         ({"label_column": "y", "feature_columns": {"k": ["y"]}}, "feature_columns holds the label 'y'"),
         ({"feature_columns": "a"}, "feature_columns holds 'a': give a list of names"),

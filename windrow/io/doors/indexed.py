@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockPart, BlockTable
+from windrow.core.tracebacks import ends_traceback
 from windrow.io.listed import ListedSource
 from windrow.io.memory.conforming import conform_table
 from windrow.io.memory.weights import cut_rows, weigh_table
@@ -71,6 +72,7 @@ class ItemsReader:
         yield self.read(address)
 
 
+@ends_traceback
 def index_items(items: Any, convert: Convert, name: str, target_block_bytes: int) -> ListedSource:
     """A source of items by number; a few are looked at for columns, types and size.
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockPart, BlockTable
+from windrow.core.tracebacks import ends_traceback
 from windrow.io.listed import ListedSource
 from windrow.io.memory.conforming import conform_table
 from windrow.io.memory.weights import weigh_table
@@ -65,6 +66,7 @@ class PartitionsReader:
         yield self.read(address)
 
 
+@ends_traceback
 def list_partitions(
     frame: Any, convert: Convert, name: str, rows: Sequence[int] | None, schema: pa.Schema | None
 ) -> ListedSource:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockPart
+from windrow.core.tracebacks import ends_traceback
 from windrow.io.doors.lease import LeasedFolder
 from windrow.io.listed import ListedSource
 from windrow.io.memory.conforming import conform_table
@@ -63,6 +64,7 @@ class StagedReader:
         yield self.read(address)
 
 
+@ends_traceback
 def stage_tables(
     tables: Iterable[pa.Table],
     name: str,

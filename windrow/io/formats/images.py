@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.extras import require
+from windrow.core.integers import as_integer
 from windrow.core.source import DamagedBlockError
 from windrow.io.filesystems import Files
 from windrow.io.formats.binary import binary_column
@@ -221,11 +222,12 @@ class _UnfitModeError(Exception):
 
 def _check_size(size: Any) -> tuple[int, int]:
     given = tuple(size) if isinstance(size, Sequence) and not isinstance(size, str) else ()
-    if len(given) != 2 or not all(isinstance(side, int) and side > 0 for side in given):
+    sides = [side for side in map(as_integer, given) if side is not None and side > 0]
+    if len(given) != 2 or len(sides) != 2:
         raise PlanError(
             f"size={size!r} must be (height, width) in pixels, or None to leave images as they are"
         )
-    return given[0], given[1]
+    return sides[0], sides[1]
 
 
 def _pillow() -> Any:

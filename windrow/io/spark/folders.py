@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.core.errors import PlanError
-from windrow.io.credentials import find_secrets, safe_cause, source_error, without_user
+from windrow.io.credentials import check_options, find_secrets, safe_cause, source_error, without_user
 from windrow.io.filesystems import Files, connect
 
 __all__ = ["StageFolder", "StageRoot", "delete_folder", "open_root"]
@@ -175,7 +175,7 @@ def open_root(
     local = connection.opener is None
     # Hadoop takes a path without a scheme for one of its default filesystem
     url = f"file://{path}" if local else name.rstrip("/")
-    secrets = find_secrets(dict(storage_options or {}))
+    secrets = find_secrets(check_options(storage_options))
     return StageRoot(url, path.rstrip("/"), local, directory is None, connection.lister, secrets)
 
 

@@ -29,6 +29,7 @@ _OPAQUE = re.compile(
     r"UDF|UDAF|UDTF|Python|Pandas|Invoke|Reflection|\.objects\.|LocalRelation|ApplyFunction|V2Agg"
     r"|Map(Partitions|Elements|Groups)|CoGroup|Typed|Script|AppendColumns|Encoder"
 )
+_MADE_NAME = re.compile(r"_VectorAssembler_[0-9a-f]{12}$")
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,29 @@ class PlanIdentity:
         Everything beside the plan: schema, settings, input files.
     digest
         A digest of all, the same in every application; None where the plan does not show all that it is.
+    sketch
+        The plan but for its leaves, with MLlib's functions by what they hold, within the application; None
+        where there are none, or the plan holds more that does not show.
     """
 
     application: str
     plan: Any = field(repr=False)
     terms: str
     digest: str | None
+    sketch: str | None = None
 
     def same_rows(self, other: PlanIdentity) -> bool:
         """Whether the rows are sure to be the same, within an application."""
-        return (
-            self.application == other.application
-            and self.terms == other.terms
-            and bool(self.plan.sameResult(other.plan))
-        )
+        if self.application != other.application or self.terms != other.terms:
+            return False
+        return bool(self.plan.sameResult(other.plan)) or self._same_sketch(other)
+
+    def _same_sketch(self, other: PlanIdentity) -> bool:
+        """Whether two plans are equal, function by function: to Spark no function that was made again is."""
+        if self.sketch is None or self.sketch != other.sketch:
+            return False
+        pairs = zip(_leaves(self.plan), _leaves(other.plan), strict=True)
+        return all(bool(leaf.sameResult(twin)) for leaf, twin in pairs)
 
 
 def identify(df: Any) -> PlanIdentity | None:
@@ -84,7 +94,8 @@ def _identify(df: Any) -> PlanIdentity | None:
     terms = json.dumps([df.schema.json(), _settings(spark), inputs])
     text = _portable_text(plan)
     digest = None if text is None else hashlib.sha256(f"{text}\n{terms}".encode()).hexdigest()[:32]
-    return PlanIdentity(spark.sparkContext.applicationId, plan, terms, digest)
+    sketch = _sketch(spark, plan) if plan.containsPattern(patterns.SCALA_UDF()) else None
+    return PlanIdentity(spark.sparkContext.applicationId, plan, terms, digest, sketch)
 
 
 def _settings(spark: Any) -> list[str]:
@@ -126,9 +137,13 @@ def _sure(expression: Any) -> bool:
 
 
 def _is_mllib(expression: Any) -> bool:
-    if expression.getClass().getSimpleName() != "ScalaUDF":
+    if not _is_scala_udf(expression):
         return False
     return str(expression.function().getClass().getName()).startswith("org.apache.spark.ml.")
+
+
+def _is_scala_udf(expression: Any) -> bool:
+    return bool(expression.getClass().getSimpleName() == "ScalaUDF")
 
 
 def _nodes(plan: Any) -> Iterator[Any]:
@@ -159,3 +174,47 @@ def _renumbered(text: str) -> str:
         return f"#{known.setdefault(found[1] or found[2], len(known))}"
 
     return _IDS.sub(number, text)
+
+
+def _sketch(spark: Any, plan: Any) -> str | None:
+    """A plan in words within an application, its leaves aside; None where they leave something out."""
+    from py4j.protocol import Py4JJavaError
+
+    if plan.subqueriesAll().size():
+        return None
+    inner = [node for node in _nodes(plan) if node.children().size()]
+    expressions = [e for node in _nodes(plan) for top in _sequence(node.expressions()) for e in _nodes(top)]
+    functions = [expression for expression in expressions if _is_mllib(expression)]
+    shown = [*inner, *(expression for expression in expressions if not _is_mllib(expression))]
+    if not all(_shows_itself(str(part.getClass().getName())) for part in shown):
+        return None
+    try:
+        contents = [_serialized(spark, expression.function()) for expression in functions]
+    except Py4JJavaError:  # it holds what cannot be serialized
+        return None
+    text = f"{_renumbered(str(plan.toJSON()))}\n{_renumbered(plan.toString())}"
+    for place, name in enumerate(_made_names(functions)):
+        text = text.replace(name, f"{_MADE_NAME.sub('', name)}#{place}")
+    return "\n".join([text, *contents])
+
+
+def _shows_itself(name: str) -> bool:
+    return name.startswith(_SPARK_OWN) and not _OPAQUE.search(name)
+
+
+def _serialized(spark: Any, function: Any) -> str:
+    """A digest of a function's class and all that it holds."""
+    java = spark._jvm.java.io
+    content = java.ByteArrayOutputStream()
+    stream = java.ObjectOutputStream(content)
+    stream.writeObject(function)
+    stream.flush()
+    return hashlib.sha256(bytes(content.toByteArray())).hexdigest()
+
+
+def _made_names(functions: list[Any]) -> list[str]:
+    """The names that VectorAssembler gives what it reads: they end in its own, which differs each time."""
+    structs = [child for function in functions for child in _sequence(function.children())]
+    named = [child for child in structs if child.getClass().getSimpleName() == "CreateNamedStruct"]
+    names = [str(name) for struct in named for name in _sequence(struct.names())]
+    return list(dict.fromkeys(name for name in names if _MADE_NAME.search(name)))

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core.errors import SourceError
+from windrow.core.tracebacks import ends_traceback
 from windrow.io.parquet import ParquetFormat
 from windrow.io.source import FileSource, open_files
 from windrow.io.spark.columns import Conversion
@@ -71,6 +72,7 @@ class _Staged:
     folder: StageFolder
 
 
+@ends_traceback
 def stage(request: StageRequest) -> FileSource:
     """Stage a DataFrame, or find it staged, and describe the files as a source.
 

@@ -14,7 +14,8 @@ import pyarrow.types as pt
 
 from windrow.core.errors import PlanError, SourceError, WindrowError
 from windrow.core.extras import require
-from windrow.io.credentials import find_secrets, redact, safe_cause, source_error, without_user
+from windrow.core.tracebacks import ends_traceback
+from windrow.io.credentials import check_options, find_secrets, redact, safe_cause, source_error, without_user
 from windrow.io.tables.columns import TableColumns
 from windrow.io.tables.delta_log import list_files
 from windrow.io.tables.files import TableFiles, plain_error
@@ -42,6 +43,7 @@ _FEATURES = {
 _MAPPED_NAME, _MAPPED_ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
 
 
+@ends_traceback
 def open_delta(
     table: Any,
     *,
@@ -61,7 +63,7 @@ def open_delta(
         If the library is not installed, or an argument is wrong.
     """
     library = require("deltalake", _EXTRA, _WHO)
-    options = dict(storage_options or getattr(table, "_storage_options", None) or {})
+    options = check_options(storage_options or getattr(table, "_storage_options", None))
     secrets = find_secrets(options)
     uri = table.table_uri if isinstance(table, library.DeltaTable) else _check_uri(table)
     shown = redact(uri.removeprefix("file://"), secrets)

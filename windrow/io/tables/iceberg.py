@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.core.errors import PlanError, SourceError, WindrowError
 from windrow.core.extras import require
-from windrow.io.credentials import find_secrets, redact, safe_cause, source_error
+from windrow.core.tracebacks import ends_traceback
+from windrow.io.credentials import check_options, find_secrets, redact, safe_cause, source_error
 from windrow.io.tables.columns import TableColumns
 from windrow.io.tables.iceberg_manifests import list_files, locate_files
 from windrow.io.tables.source import Snapshot, TableSource, open_snapshot
@@ -25,6 +26,7 @@ IcebergVersion = int | str | datetime.datetime
 _EXTRA, _WHO = "iceberg", "read_iceberg()"
 
 
+@ends_traceback
 def open_iceberg(
     table: Any,
     *,
@@ -45,10 +47,11 @@ def open_iceberg(
         If the library is not installed, or an argument is wrong.
     """
     require("pyiceberg.io.pyarrow", _EXTRA, _WHO)
-    secrets = _secrets(storage_options, catalog)
+    options = check_options(storage_options)
+    secrets = _secrets(options, catalog)
     shown = redact(str(table), secrets) if isinstance(table, (str, os.PathLike)) else "given"
     with _mapped(shown, secrets):
-        table = _load(table, catalog, dict(storage_options or {}))
+        table = _load(table, catalog, options)
     secrets = (*secrets, *find_secrets(dict(table.io.properties)))
     # a table that was given by the path of its metadata has that for a name
     shown = redact(".".join(table.name()).removeprefix("static-table."), secrets)

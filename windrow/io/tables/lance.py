@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from windrow.core.errors import PlanError
 from windrow.core.extras import require
 from windrow.core.source import BlockAddress, BlockTable
-from windrow.io.credentials import find_secrets, redact
+from windrow.core.tracebacks import ends_traceback
+from windrow.io.credentials import check_options, find_secrets, redact
 from windrow.io.filters import check_filter, filter_columns
 from windrow.io.listed import ListedSource
 from windrow.io.origins import count_rows
@@ -57,6 +58,7 @@ class LanceSource(ListedSource):
         return _schema(reader.table.open()).field(name)
 
 
+@ends_traceback
 def open_lance(
     uri: str | os.PathLike[str],
     *,
@@ -76,7 +78,7 @@ def open_lance(
         If the library is not installed, or an argument is wrong.
     """
     library = require("lance", "lance", "read_lance()")
-    options = dict(storage_options or {})
+    options = check_options(storage_options)
     path = _check_uri(uri)
     shown = redact(path, find_secrets(options))
     with mapped_errors(f"the Lance table {shown} cannot be opened", find_secrets(options)):

@@ -78,6 +78,11 @@ class BlockCache:
             self._taken_bytes += size_bytes
             self._handles[block], self._bytes[block] = handle, size_bytes
 
+    def release(self, blocks: Iterable[int]) -> None:
+        """These blocks are not coming: hold no room for them."""
+        for block in blocks:
+            self._taken_bytes -= self._reserved.pop(block, 0)
+
     def forget(self, blocks: Iterable[int]) -> None:
         """Keep these blocks no longer: what their handles stood for is lost."""
         for block in blocks:

@@ -34,7 +34,14 @@ class RunBudget(Budget):
     @property
     def total_bytes(self) -> int:
         """The promise: everything together."""
-        return super().total_bytes + self.cache_bytes
+        total = super().total_bytes + self.cache_bytes
+        return min(total, self.limit_bytes) if self.shared and self.beside is not None else total
+
+    @property
+    def shared_bytes(self) -> int:
+        """What windows, runs and the blocks in tasks may take together."""
+        kept = self.cache_bytes if self.shared and self.beside is not None else 0
+        return max(0, super().shared_bytes - kept)
 
 
 def share_memory(job: Job, budget: Budget, *, limit_covers_all: bool) -> int:

@@ -33,6 +33,7 @@ class RunCache:
     """
 
     def __init__(self, limit_bytes: int, sizes: NDArray[np.int64]) -> None:
+        self._limit_bytes = limit_bytes
         self._blocks = BlockCache(limit_bytes, sizes)
         self.told = CacheReport()
         self._warned: set[str] = set()
@@ -55,6 +56,10 @@ class RunCache:
         for at, size_bytes, handle in zip(task.keeps, report.kept_bytes, kept, strict=True):
             self._blocks.keep(task.blocks[at], size_bytes, handle)
 
+    def forgo(self, task: Task) -> None:
+        """A task has kept nothing of the blocks that it was to keep."""
+        self._blocks.release(task.blocks[at] for at in task.keeps)
+
     def lose(self, task: Task) -> Task:
         """Kept blocks that came with a task are lost: returns the task that reads them again."""
         self._blocks.forget(task.blocks[at] for at in task.found)
@@ -66,6 +71,12 @@ class RunCache:
         news = {kind: line for kind, line in lines.items() if line and kind not in self._warned}
         self._warned.update(news)
         return tuple(news.values())
+
+    def give_up(self) -> int:
+        """Keep nothing in memory from now on; returns how many bytes may be used otherwise."""
+        self._blocks.clear()
+        freed, self._limit_bytes = self._limit_bytes, 0
+        return freed
 
     def clear(self) -> None:
         """Keep nothing in memory any more."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from windrow.core.memory import BufferPool
 from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.job import Launch
 from windrow.pipeline.pace import Pace
 from windrow.pipeline.program import Program
 from windrow.pipeline.scheduling.events import Place
@@ -53,6 +54,8 @@ class Resources:
     small_windows_bytes
         Where more windows than are asked for take no more than this together, a few more are held:
         shards then need not tell of each at once that they have passed it.
+    processes
+        How many processes divide what there is; the figures above are one's share.
     """
 
     executor: str
@@ -67,6 +70,7 @@ class Resources:
     worker_bytes: int = 0
     task_cpus: float = 1.0
     small_windows_bytes: int = 0
+    processes: int = 1
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ class WindowData:
         The pieces of each slice; emptied slice by slice as they are used up.
     look_out
         What users should know by now, one line each.
-    starts, damaged
+    starts, damaged, row_bytes
         As in `WindowReply`.
     """
 
@@ -128,6 +132,7 @@ class WindowData:
     look_out: Sequence[str] = ()
     starts: Sequence[tuple[int, int]] = ()
     damaged: Sequence[int] = ()
+    row_bytes: float = 0.0
 
 
 class Feed(Protocol):
@@ -176,6 +181,10 @@ class Feed(Protocol):
         """Tell that the consumer is alive: it takes rows or waits for them."""
         ...
 
+    def note_delivered(self, row_bytes: float) -> None:
+        """Tell what a row takes as it is delivered, where transforms after the shuffle make it."""
+        ...
+
     def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
         """Place a run's rows, in another thread.
 
@@ -189,7 +198,13 @@ class Feed(Protocol):
         ...
 
     def run_stats(self, *, spans: bool) -> RunStats:
-        """What the run has done so far, for all shards."""
+        """What the run has done so far, for all shards.
+
+        Raises
+        ------
+        StallError
+            If the run does not answer.
+        """
         ...
 
     def close(self) -> None:
@@ -226,8 +241,8 @@ class Executor(Protocol):
         """``"threads"``, ``"ray"``, ..."""
         ...
 
-    def resources(self) -> Resources:
-        """What there is to run on; starts nothing."""
+    def resources(self, launch: Launch = Launch()) -> Resources:
+        """What there is to run on, for one of the processes that a launcher has started; starts nothing."""
         ...
 
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:

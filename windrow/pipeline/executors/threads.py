@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -27,13 +26,13 @@ from windrow.pipeline.executors.seam import EpochFacts, Feed, Resources, Session
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.finalizing import in_background
+from windrow.pipeline.job import Launch
 from windrow.pipeline.pace import Pace
 from windrow.pipeline.program import Program
 from windrow.pipeline.scheduling.events import Place
 from windrow.pipeline.state import refuse_seed
 from windrow.pipeline.stats import RunStats
 from windrow.pipeline.tasks import Task, TaskReport, run_task
-from windrow.shuffle.place import Pieces
 
 __all__ = ["ThreadsExecutor"]
 
@@ -62,14 +61,16 @@ class ThreadsExecutor:
         """The executor's name."""
         return "threads"
 
-    def resources(self) -> Resources:
-        """The cores and half of the free memory, as the control group allows."""
+    def resources(self, launch: Launch = Launch()) -> Resources:
+        """The cores and half of the free memory, as control groups allow, divided among local processes."""
+        processes = launch.local_world_size
         return Resources(
             executor=self.name,
-            workers=self.workers or available_cores(),
-            memory_bytes=free_memory_bytes() // 2,
+            workers=self.workers or available_cores(processes),
+            memory_bytes=free_memory_bytes() // 2 // processes,
             limit_covers_all=True,
             processes_bytes=_PROCESS_BYTES,
+            processes=processes,
         )
 
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
@@ -80,13 +81,13 @@ class ThreadsExecutor:
         PlanError
             If not even one window fits into memory.
         """
-        resources = overlap_waiting(program, self.resources())
+        resources = overlap_waiting(program, self.resources(program.job.launch))
         budget_program(size_parts(program, resources), resources, 1)
         return ThreadsSession(self, program)
 
-    def pool(self, workers: int) -> WorkerPool:
-        """The threads of a run."""
-        return WorkerPool(workers, "windrow-worker")
+    def pool(self, workers: int, cores: int) -> WorkerPool:
+        """The threads of a run, on so many cores."""
+        return WorkerPool(workers, "windrow-worker", cores)
 
 
 class ThreadsSession:
@@ -130,7 +131,8 @@ class _Run:
     """The driver, its lock and its threads. Shards hold it; its threads do not."""
 
     def __init__(self, executor: ThreadsExecutor, program: Program, batch_rows: int) -> None:
-        resources = overlap_waiting(program, executor.resources(), batch_rows)
+        launch = program.job.launch
+        resources = overlap_waiting(program, executor.resources(launch), batch_rows)
         program = size_parts(program, resources, batch_rows)
         budget = budget_program(program, resources, batch_rows)
         self._budget = budget
@@ -139,11 +141,13 @@ class _Run:
             partial(_decoded_bytes, pa.total_allocated_bytes(), budget.tasks_bytes),
         )
         self._seed = program.job.seed
-        self.workers = executor.pool(resources.workers)
+        self.workers = executor.pool(resources.workers, available_cores(launch.local_world_size))
         self.help = partial(self.workers.help, (_PLACE,))
         self.changed = threading.Condition(threading.RLock())
         self.ended = False
         self.disk = open_disk(program.job)
+        # before anything else that may fail
+        self._finalizer = weakref.finalize(self, in_background, partial(_end, self.workers, self.disk))
         runner = _ThreadsRunner(program, self)
         self.driver = Driver(
             program,
@@ -154,7 +158,6 @@ class _Run:
             cache_bytes=budget.cache_bytes,
         )
         self._feeds = 0
-        self._finalizer = weakref.finalize(self, in_background, partial(_end, self.workers, self.disk))
 
     def connect(self, seed: int | None) -> bool:
         """Count one more shard that reads; False when the run has ended or failed."""
@@ -169,10 +172,13 @@ class _Run:
         """Take what a task has put out."""
         with self.changed:
             self.driver.task_done(task, report, output, threading.current_thread().name, kept)
-            # blocks may turn out larger than was estimated
-            total_bytes = min(self.driver.promised_bytes, self._budget.limit_bytes)
-            self.memory.widen(total_bytes - self._budget.processes_bytes)
+            self.widen()
             self.changed.notify_all()
+
+    def widen(self) -> None:
+        """Keep as much memory for the next one to use as rows turn out to need."""
+        total_bytes = min(self.driver.promised_bytes, self._budget.limit_bytes)
+        self.memory.widen(total_bytes - self._budget.processes_bytes)
 
     def disconnect(self, shard: int) -> None:
         """A shard reads no more; the last one that does ends the run."""
@@ -231,15 +237,14 @@ def _run_task(
 ) -> None:
     try:
         report, output, kept = run_task(context, task, tables, memory, cached, between)
+        if (run := run_ref()) is not None:
+            run.take(task, report, output, kept)
     except BaseException as error:
         failure = Failure.capture(error)
         if (run := run_ref()) is not None:
             with run.changed:
                 run.driver.task_failed(failure)
                 run.changed.notify_all()
-        return
-    if (run := run_ref()) is not None:
-        run.take(task, report, output, kept)
 
 
 class _ThreadsFeed:
@@ -277,11 +282,7 @@ class _ThreadsFeed:
                 reply = self._run.driver.poll(self._shard, epoch, window, collector.outputs.keys())
                 collector.add(reply, reply.attempt)
                 if collector.complete:
-                    slices = [
-                        Pieces(chain.from_iterable(filter(None, parts))) for parts in collector.slices()
-                    ]
-                    look_out = self._run.driver.take_look_out()
-                    return WindowData(collector.layout, slices, look_out, collector.starts, collector.damaged)
+                    return collector.window(self._run.driver.take_look_out())
                 self._run.changed.wait(_LOOK_SECONDS)
         return None
 
@@ -299,6 +300,12 @@ class _ThreadsFeed:
         """Tell that the consumer is alive."""
         with self._run.changed:
             self._run.driver.sign(self._shard)
+
+    def note_delivered(self, row_bytes: float) -> None:
+        """Tell what a row takes as it is delivered."""
+        with self._run.changed:
+            self._run.driver.note_delivered(row_bytes)
+        self._run.widen()
 
     def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
         """Place a run's rows on the run's threads, before any task."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from windrow.shuffle.budget import Beside, RowSizes
 from windrow.shuffle.deal import Deal
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Instruction",
     "Limits",
     "Opened",
+    "Outgrown",
     "Part",
     "Place",
     "Reached",
@@ -58,11 +60,19 @@ class Part:
         What its output is expected to take.
     unpacked_bytes
         The same if words were not packed, as they are in runs and batches; None: no less.
+    stored_rows
+        Its rows as stored, or an estimate of them; None: as many as it delivers.
     """
 
     rows: int | None
     size_bytes: int
     unpacked_bytes: int | None = None
+    stored_rows: int | None = None
+
+    @property
+    def weight(self) -> int:
+        """Its rows as stored, by which sizes are estimated; at least 1."""
+        return max(1, self.stored_rows or self.rows or 0)
 
 
 @dataclass(frozen=True)
@@ -130,13 +140,13 @@ class Limits:
     patience_seconds
         How long a shard waits for memory before rows held only for shards that do not
         move are dropped.
-    beside_bytes
-        What else is expected to be held under the same limit, beside ``memory_bytes``: where
-        outputs turn out larger than expected it grows with them, and leaves them less.
-    blocks_bytes
-        Of ``beside_bytes`` a block in each slot, which is there while a task runs.
+    beside
+        What is held under the same limit and grows with the rows: then ``memory_bytes`` is what it and
+        outputs may hold together. None: nothing.
     exact
         Whether what tasks put out is known, and not only expected.
+    bounds_tasks
+        Whether tasks are told how much they may put out, since their rows may turn out to be large.
     ahead_bytes
         What as many windows as are to be held are expected to take, were each the largest: smaller ones
         leave room for parts of windows farther ahead than ``prefetch_windows``. 0: none are begun.
@@ -151,9 +161,9 @@ class Limits:
     crosses_epochs: bool
     slices: int
     patience_seconds: float
-    beside_bytes: int = 0
-    blocks_bytes: int = 0
+    beside: Beside | None = None
     exact: bool = True
+    bounds_tasks: bool = False
     ahead_bytes: int = 0
 
 
@@ -216,6 +226,27 @@ class Finished:
 
 
 @dataclass(frozen=True)
+class Outgrown:
+    """A task ended before it had put out more than it may; nothing is kept of it.
+
+    Attributes
+    ----------
+    share
+        The share of the part's rows that it had read.
+    rows, size_bytes
+        What it had put out for these by then.
+    least_bytes
+        What the part puts out at least: the blocks that were begun.
+    """
+
+    work: Work
+    share: float
+    rows: int
+    size_bytes: int
+    least_bytes: int
+
+
+@dataclass(frozen=True)
 class Gone:
     """What an attempt at a window has put out is lost to those that need it."""
 
@@ -229,14 +260,24 @@ class Tick:
     """Time has passed."""
 
 
-Event = Opened | Reached | Waits | Closed | Finished | Gone | Tick
+Event = Opened | Reached | Waits | Closed | Finished | Outgrown | Gone | Tick
 
 
 @dataclass(frozen=True)
 class Run:
-    """Start this task."""
+    """Start this task.
+
+    Attributes
+    ----------
+    most_bytes
+        What it may put out; None: whatever it comes to.
+    samples
+        Whether it has to look at a few rows of a block first, since nobody has measured what they take.
+    """
 
     work: Work
+    most_bytes: int | None = None
+    samples: bool = False
 
 
 @dataclass(frozen=True)
@@ -254,9 +295,23 @@ class Drop:
 
 @dataclass(frozen=True)
 class Abort:
-    """The stream cannot go on, for this reason."""
+    """The stream cannot go on: a window turned out not to fit.
 
-    reason: str
+    Attributes
+    ----------
+    window_bytes
+        What it takes, as far as that has been measured.
+    limit_bytes
+        What is free for windows.
+    sizes
+        What rows have been measured to take.
+    """
+
+    epoch: int
+    window: int
+    window_bytes: int
+    limit_bytes: int
+    sizes: RowSizes
 
 
 Instruction = Run | Drop | Abort

@@ -1,10 +1,11 @@
-"""What may be held: the limit, and what tasks turn out to take."""
+"""What may be held: the limit, and what rows turn out to take."""
 
 from __future__ import annotations
 
-from windrow.core.sizes import format_bytes
-from windrow.pipeline.scheduling.events import Finished, Limits, Part
-from windrow.pipeline.scheduling.window import WindowState
+from math import ceil
+
+from windrow.pipeline.scheduling.events import Finished, Limits, Outgrown, Part
+from windrow.shuffle.budget import RowSizes
 
 __all__ = ["Room"]
 
@@ -15,6 +16,9 @@ _UNMEASURED_GROWTH = 16
 class Room:
     """The memory of a run, as far as it can be known without looking.
 
+    Sizes are measured in bytes a row as stored. Nothing here is multiplied by how many times an
+    estimate was exceeded: the smaller the estimate, the less that says.
+
     Parameters
     ----------
     limits
@@ -23,30 +27,35 @@ class Room:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._expected_bytes = self._measured_bytes = 0
-        self._expected_unpacked = self._measured_unpacked = 0
+        self._stored_rows = self._rows = 0.0
+        self._expected_bytes = self._measured_bytes = 0.0
+        self._expected_unpacked = self._measured_unpacked = 0.0
+        self._delivered_row_bytes = 0.0
+        self._memory_bytes = limits.memory_bytes
+        self._sizes = RowSizes()
 
     @property
-    def limit_bytes(self) -> int:
-        """What outputs may hold."""
-        return self._limits.memory_bytes - int(self._limits.beside_bytes * (self.growth - 1))
+    def is_measured(self) -> bool:
+        """Whether a task that put out anything has been measured."""
+        return self._measured_bytes > 0
 
     @property
-    def growth(self) -> float:
-        """How many times what was expected rows take that tasks have put out so far, 1 or more.
+    def sizes(self) -> RowSizes:
+        """What rows have been measured to take so far."""
+        return self._sizes
 
-        As they are in runs, batches and decoded blocks: how far words could be packed changes nothing there.
-        """
-        return max(1.0, self._measured_unpacked / max(1, self._expected_unpacked))
+    def limit_bytes(self, tasks: int = 1) -> int:
+        """What outputs may hold while so many tasks run."""
+        limits = self._limits
+        if limits.beside is None:
+            return self._memory_bytes
+        sizes = self._sizes
+        runs = limits.beside.runs_bytes(sizes.row_bytes)
+        return self._memory_bytes - runs - limits.beside.blocks_bytes(sizes.stored_row_bytes, tasks)
 
-    @property
-    def held_growth(self) -> float:
-        """How many times what was expected tasks have put out so far, 1 or more."""
-        return max(1.0, self._measured_bytes / max(1, self._expected_bytes))
-
-    def fits(self, held_bytes: int) -> bool:
-        """Whether so much may be held now."""
-        return held_bytes <= self.limit_bytes
+    def widen(self, more_bytes: int) -> None:
+        """So much more may be held."""
+        self._memory_bytes += more_bytes
 
     def can_grow(self, held_bytes: int, tasks: int) -> bool:
         """Whether so many tasks may hold so much, of which more may come out than is expected.
@@ -55,34 +64,51 @@ class Room:
         there is no taking it back.
         """
         limits = self._limits
-        if limits.exact or self._measured_bytes:
+        if limits.exact or self.is_measured:
             return True
-        idle_bytes = limits.blocks_bytes * (limits.slots - tasks) // limits.slots
-        beside = (limits.beside_bytes - idle_bytes) * (_UNMEASURED_GROWTH - 1)
-        return held_bytes * _UNMEASURED_GROWTH + beside <= limits.memory_bytes
+        grown = held_bytes * _UNMEASURED_GROWTH
+        if limits.beside is not None:
+            grown += limits.beside.runs_bytes(limits.beside.row_bytes * _UNMEASURED_GROWTH)
+            grown += tasks * limits.beside.block_bytes * _UNMEASURED_GROWTH
+        return grown <= self._memory_bytes
 
     def measure(self, part: Part, finished: Finished) -> None:
         """Note what a task was expected to put out, and what it did."""
         measured = sum(finished.slice_bytes)
-        self._expected_bytes += part.size_bytes
+        unpacked = measured if finished.unpacked_bytes is None else finished.unpacked_bytes
+        self._add(part, 1.0, finished.rows, measured, unpacked)
+
+    def measure_share(self, part: Part, outgrown: Outgrown) -> None:
+        """Note what a task put out of a share of its part."""
+        self._add(part, outgrown.share, outgrown.rows, outgrown.size_bytes, outgrown.size_bytes)
+
+    def _add(self, part: Part, share: float, rows: int, measured: int, unpacked: int) -> None:
+        self._stored_rows += part.weight * share
+        self._rows += rows
+        self._expected_bytes += part.size_bytes * share
         self._measured_bytes += measured
-        self._expected_unpacked += part.size_bytes if part.unpacked_bytes is None else part.unpacked_bytes
-        self._measured_unpacked += measured if finished.unpacked_bytes is None else finished.unpacked_bytes
+        self._expected_unpacked += (part.unpacked_bytes or part.size_bytes) * share
+        self._measured_unpacked += unpacked
+        if self.is_measured:
+            self._tell()
 
-    def expect(self, size_bytes: int) -> int:
-        """What a task will put out, judged by how far others have exceeded what was expected."""
-        if self._measured_bytes <= self._expected_bytes:
-            return size_bytes
-        return size_bytes * self._measured_bytes // max(1, self._expected_bytes)
-
-    def refuse(self, window: WindowState) -> str:
-        """Say that a window turned out not to fit."""
-        limit, expected = max(0, self.limit_bytes), window.expected_bytes
-        share = len(window.parts) * limit // max(expected, 1)
-        fitting = f". About {share} of its {len(window.parts)} parts would fit:" if share else ":"
-        return (
-            f"window {window.window} of epoch {window.epoch} takes {format_bytes(expected)} in memory, "
-            f"as measured on its first blocks; {format_bytes(limit)} are free for windows"
-            f"{fitting} ask for smaller windows with "
-            "window(bytes_per_window=...), or raise options(memory_limit=...)"
+    def _tell(self) -> None:
+        self._sizes = RowSizes(
+            row_bytes=max(self._delivered_row_bytes, self._measured_unpacked / max(1, self._rows)),
+            stored_row_bytes=self._measured_unpacked / max(1, self._stored_rows),
+            excess_bytes=max(0.0, (self._measured_bytes - self._expected_bytes) / max(1, self._stored_rows)),
+            growth=max(
+                1.0,
+                self._measured_unpacked / max(1, self._expected_unpacked),
+                self._measured_bytes / max(1, self._expected_bytes),
+            ),
         )
+
+    def note_delivered(self, row_bytes: float) -> None:
+        """Take it that batches hold so much for each row, as a shard has measured it."""
+        self._delivered_row_bytes = max(self._delivered_row_bytes, row_bytes)
+        self._tell()
+
+    def expect(self, part: Part) -> int:
+        """What a task will put out, judged by how far others have exceeded what was expected."""
+        return part.size_bytes + ceil(part.weight * self._sizes.excess_bytes)

@@ -22,6 +22,7 @@ from windrow.pipeline.scheduling.events import (
     Instruction,
     Limits,
     Opened,
+    Outgrown,
     Place,
     Reached,
     Run,
@@ -33,6 +34,7 @@ from windrow.pipeline.scheduling.readers import Key, Readers
 from windrow.pipeline.scheduling.room import Room
 from windrow.pipeline.scheduling.wanted import Wanted
 from windrow.pipeline.scheduling.window import WindowState
+from windrow.shuffle.budget import RowSizes
 from windrow.shuffle.deal import Deal
 
 __all__ = ["Scheduler"]
@@ -113,17 +115,20 @@ class Scheduler:
     @property
     def memory_bytes(self) -> int:
         """What outputs may hold."""
-        return self._room.limit_bytes
+        return self._room.limit_bytes(0)
 
     @property
-    def growth(self) -> float:
-        """How many times what was expected tasks have put out so far, 1 or more."""
-        return self._room.growth
+    def sizes(self) -> RowSizes:
+        """What rows have been measured to take so far."""
+        return self._room.sizes
 
-    @property
-    def held_growth(self) -> float:
-        """The same for what windows hold, whose words are packed."""
-        return self._room.held_growth
+    def widen(self, more_bytes: int) -> None:
+        """Outputs may hold so much more."""
+        self._room.widen(more_bytes)
+
+    def note_delivered(self, row_bytes: float) -> None:
+        """Take it that batches hold so much for each row."""
+        self._room.note_delivered(row_bytes)
 
     @property
     def windows_ready(self) -> dict[Key, float]:
@@ -142,6 +147,8 @@ class Scheduler:
             self.last_progress = now
         if isinstance(event, Finished):
             self._finish(event, now)
+        elif isinstance(event, Outgrown):
+            self._outgrow(event, now)
         elif isinstance(event, Opened):
             self._open(event, now)
         elif isinstance(event, Reached):
@@ -194,8 +201,19 @@ class Scheduler:
         if work.stage == 0:
             self._room.measure(window.parts[work.part], event)
         window.finish(event)
-        if window.held_bytes > self._room.limit_bytes:
+        # what still runs may turn out smaller than expected; the last task of a window needs room too
+        if window.measured_bytes > self._room.limit_bytes(0 if window.complete else 1):
             self._too_large(window)
+
+    def _outgrow(self, event: Outgrown, now: float) -> None:
+        work = event.work
+        self.last_progress = now
+        if self._stale.pop(work, None) is not None:
+            return
+        window = self._windows[work.epoch, work.window]
+        part = window.parts[work.part]
+        self._room.measure_share(part, event)
+        window.outgrow(event)
 
     def _learn(self, work: Work, rows: int) -> None:
         counts = self._counts.get(work.epoch)
@@ -245,7 +263,7 @@ class Scheduler:
         lagging = [other for other in self._windows if other != key and self._readers.is_lagging(other, now)]
         later = [other for other in urgent if other > key] if key == urgent[0] else []
         for other in (*sorted(ahead, reverse=True), *sorted(lagging), *reversed(later)):
-            if self.held_bytes - sum(self._stale.values()) + size_bytes <= self._room.limit_bytes:
+            if self.held_bytes - sum(self._stale.values()) + size_bytes <= self._room.limit_bytes():
                 return
             if other in self._windows and self._windows[other].held_bytes:
                 if self._readers.is_lagging(other, now):
@@ -271,16 +289,17 @@ class Scheduler:
             for work, expected_bytes in window.waiting(ordered=ordered, limit=free):
                 if free <= 0:
                     return
-                size_bytes = self._room.expect(expected_bytes)
+                size_bytes = window.expect(work.part, self._room) if expected_bytes else 0
                 if self.running and not self._room.can_grow(self.held_bytes + size_bytes, self.running + 1):
                     return
                 if key not in near and not self._may_begin(expected_bytes):
                     return
                 # what does not fit holds up all that comes later, except what adds nothing
-                blocked = blocked or not self._find_room(window, size_bytes, urgent, now)
+                found = None if blocked else self._find_room(window, work, size_bytes, urgent, now)
+                blocked = found is None
                 if blocked and size_bytes:
                     break
-                self._start(window, work, size_bytes)
+                self._start(window, work, found or 0, is_doubtful=(found or 0) < size_bytes)
                 free -= 1
             if free > 0 and not ordered and window.fully_read and key in urgent:
                 free -= self._count_behind(key, deal)
@@ -306,14 +325,22 @@ class Scheduler:
         earlier = (counts for other, counts in self._counts.items() if other < epoch)
         return not self.counts(epoch).complete and any(not counts.complete for counts in earlier)
 
-    def _find_room(self, window: WindowState, size_bytes: int, urgent: list[Key], now: float) -> bool:
+    def _find_room(
+        self, window: WindowState, work: Work, size_bytes: int, urgent: list[Key], now: float
+    ) -> int | None:
+        """How much a task may be expected to put out, so that there is room for it; None: there is none now."""
         if not self._fits(size_bytes) and window.key in urgent:
             self._make_room(window.key, size_bytes, urgent, now)
         if self._fits(size_bytes):
-            return True
-        if not window.running and window.held_bytes + size_bytes > self._room.limit_bytes:
+            return size_bytes
+        left = self._room.limit_bytes() - window.held_bytes
+        if window.running or size_bytes <= left:
+            return None
+        if left <= 0 or not self._limits.bounds_tasks or window.least_bytes(work.part) > left:
             self._too_large(window)
-        return False
+            return None
+        # what is expected is an estimate: alone, the task may have all that is left
+        return left if not self.running and self.held_bytes == window.held_bytes else None
 
     def _count_behind(self, key: Key, deal: Deal) -> int:
         """Read on, one part at a time, where a window's last step reaches past its end.
@@ -328,19 +355,38 @@ class Scheduler:
         work = Work(key[0], unknown[0], unknown[1], 0, window.attempt)
         if work in window.running or not window.is_waiting(work):
             return 0
-        self._start(window, work, self._room.expect(window.parts[work.part].size_bytes))
+        self._start(window, work, window.expect(work.part, self._room), is_bounded=False)
         return 1
 
-    def _start(self, window: WindowState, work: Work, size_bytes: int) -> None:
+    def _start(
+        self,
+        window: WindowState,
+        work: Work,
+        size_bytes: int,
+        *,
+        is_doubtful: bool = False,
+        is_bounded: bool = True,
+    ) -> None:
+        most_bytes = None
+        if self._limits.bounds_tasks and work.stage == 0 and is_bounded:
+            most_bytes = size_bytes + self._share(size_bytes)
         window.start(work, size_bytes)
         self._wanted.take_up(window.key)
-        self._out.append(Run(work))
+        samples = most_bytes is not None and (is_doubtful or not self._room.is_measured)
+        self._out.append(Run(work, most_bytes, samples=samples))
+
+    def _share(self, size_bytes: int) -> int:
+        """What a task may put out beyond what is expected: its share of what is free."""
+        free = max(0, self._room.limit_bytes(self.running + 1) - self.held_bytes - size_bytes)
+        return free // self._limits.slots
 
     def _fits(self, size_bytes: int) -> bool:
-        return size_bytes == 0 or self._room.fits(self.held_bytes + size_bytes)
+        return size_bytes == 0 or self.held_bytes + size_bytes <= self._room.limit_bytes(self.running + 1)
 
     def _too_large(self, window: WindowState) -> None:
-        self._out.append(Abort(self._room.refuse(window)))
+        room = self._room
+        window_bytes = max(window.held_bytes, window.total_bytes(room))
+        self._out.append(Abort(*window.key, window_bytes, room.limit_bytes(), room.sizes))
 
     def _window(self, key: Key, deal: Deal) -> WindowState:
         if key not in self._windows:

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from windrow.pipeline.scheduling.events import Finished, Part, Stage, Work
+from windrow.pipeline.scheduling.events import Finished, Outgrown, Part, Stage, Work
+from windrow.pipeline.scheduling.room import Room
 from windrow.shuffle.deal import Deal
 
 __all__ = ["WindowState"]
@@ -50,6 +51,8 @@ class WindowState:
         self.running: dict[Work, int] = {}
         self.finished_parts = 0
         self.begun_bytes = 0
+        # of parts that have outgrown what they might take: what they take at least
+        self._least_bytes: dict[int, int] = {}
         self._waiting = [deque(range(len(parts))), *(deque[int]() for _ in stages[1:])]
         self._between: dict[int, int] = {}
         self._slice_bytes = [0] * slices
@@ -78,11 +81,23 @@ class WindowState:
         return sum(self._slice_bytes[self._first_kept :]) + self._unplaced_bytes
 
     @property
-    def expected_bytes(self) -> int:
-        """What the whole window will hold, judged by the parts measured so far."""
+    def measured_bytes(self) -> int:
+        """Bytes of outputs held."""
+        return sum(self._slice_bytes[self._first_kept :]) + sum(self._between.values())
+
+    def total_bytes(self, room: Room) -> int:
+        """What the whole window will hold: as measured, and for other parts as expected."""
         measured = sum(self._slice_bytes) + sum(self._between.values())
-        parts = self.finished_parts + len(self._between)
-        return measured * len(self.parts) // parts if parts else sum(p.size_bytes for p in self.parts)
+        left = {*self._waiting[0], *(work.part for work in self.running if work.stage == 0)}
+        return measured + sum(self.expect(part, room) for part in left)
+
+    def expect(self, part: int, room: Room) -> int:
+        """What a part will put out."""
+        return max(room.expect(self.parts[part]), self.least_bytes(part))
+
+    def least_bytes(self, part: int) -> int:
+        """What a part puts out at least, as far as that has been measured."""
+        return self._least_bytes.get(part, 0)
 
     @property
     def ready(self) -> float:
@@ -132,6 +147,14 @@ class WindowState:
         self.finished_parts += 1
         for i, size in enumerate(event.slice_bytes):
             self._slice_bytes[i] += size
+
+    def outgrow(self, event: Outgrown) -> None:
+        """A task has ended with nothing: its part waits again."""
+        work = event.work
+        self._unplaced_bytes -= self.running.pop(work)
+        self.begun_bytes -= self.parts[work.part].size_bytes
+        self._least_bytes[work.part] = max(self.least_bytes(work.part), event.least_bytes)
+        self._waiting[work.stage].appendleft(work.part)
 
     def release(self, first_kept: int) -> tuple[int, ...]:
         """Let go of the slices before ``first_kept``; returns those that were still held."""

@@ -12,7 +12,14 @@ import pyarrow as pa
 from windrow.core.errors import PlanError
 from windrow.pipeline.arrays import fixed_dtype, permutation_of
 
-__all__ = ["check_names", "check_tensor_schema", "refuse_nulls", "tensor_dtype", "tensor_shape"]
+__all__ = [
+    "check_label",
+    "check_names",
+    "check_tensor_schema",
+    "refuse_nulls",
+    "tensor_dtype",
+    "tensor_shape",
+]
 
 
 def tensor_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
@@ -32,6 +39,15 @@ def tensor_shape(arrow_type: pa.DataType) -> tuple[int, ...]:
     if pa.types.is_fixed_size_list(arrow_type):
         return (arrow_type.list_size, *tensor_shape(arrow_type.value_type))
     return ()
+
+
+def check_label(label: object) -> None:
+    """Raise PlanError for anything else than the name of one column, or None."""
+    if label is not None and not isinstance(label, str):
+        raise PlanError(
+            f"label_column={label!r} must be the name of one column, or None. For several labels, join their "
+            "columns into one with map_batches(), or read all columns by name with iter_torch_batches()"
+        )
 
 
 def check_names(names: Iterable[str], schema: pa.Schema, argument: str) -> None:

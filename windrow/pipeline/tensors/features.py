@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.tensors.check import check_names, check_tensor_schema
+from windrow.pipeline.tensors.check import check_label, check_names, check_tensor_schema
 from windrow.pipeline.tensors.columns import column_tensors
 from windrow.pipeline.tensors.matrices import build_matrix, check_matrix
 from windrow.pipeline.tensors.placement import Placement, resolve_placement
@@ -65,8 +65,7 @@ class FeatureSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "placement", resolve_placement(self.device, self.pin_memory))
         object.__setattr__(self, "feature_columns", _frozen(self.feature_columns))
-        if self.label_column is not None and not isinstance(self.label_column, str):
-            raise PlanError(f"label_column={self.label_column!r} must be the name of one column, or None")
+        check_label(self.label_column)
         if any(self.label_column in group for group in _groups(self.feature_columns)):
             raise PlanError(
                 f"feature_columns holds the label {self.label_column!r}: leave it out of one of them"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import ray
@@ -12,7 +13,7 @@ from windrow.core.errors import StallError
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.waiting import Waiting
 
-__all__ = ["LOOK_SECONDS", "Questions", "ask", "ask_until", "tell"]
+__all__ = ["LOOK_SECONDS", "Questions", "ask", "ask_until", "await_some", "explain_loss", "get_all", "tell"]
 
 LOOK_SECONDS = 1.0
 
@@ -82,6 +83,42 @@ def ask_until(ref: Any, who: str, stopped: threading.Event) -> Any:
         except ray.exceptions.GetTimeoutError:
             continue
     return None
+
+
+def await_some(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:
+    """Wait until at least one of several objects is ready; returns those that are, and the rest.
+
+    Raises
+    ------
+    StallError
+        If none is ready for as long as a stall may last; a warning comes first.
+    """
+    waiting = Waiting()
+    for limit_seconds in (waiting.warn_seconds, waiting.fail_seconds - waiting.warn_seconds):
+        ready, left = ray.wait(list(refs), num_returns=1, timeout=limit_seconds)
+        if ready and left:
+            also, left = ray.wait(left, num_returns=len(left), timeout=0)
+            ready += also
+        if ready:
+            return ready, left
+        text = (
+            f"{who} still waits for Ray: none of {len(refs):,} tasks or objects has become ready; "
+            f"CPUs free: {ray.available_resources().get('CPU', 0):g} of {ray.cluster_resources().get('CPU', 0):g}"
+        )
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+    raise StallError(
+        f"{text}, for {waiting.fail_seconds:,.0f} s: see that nodes are alive and have CPUs that nothing else holds"
+    )
+
+
+def get_all(refs: Sequence[Any], who: str) -> list[Any]:
+    """Get objects as they become ready; raises as `await_some`, and what Ray raises of those lost."""
+    values: dict[Any, Any] = {}
+    left = list(dict.fromkeys(refs))
+    while left:
+        ready, left = await_some(left, who)
+        values.update(zip(ready, ray.get(ready), strict=True))
+    return [values[ref] for ref in refs]
 
 
 def _unwrap(ref: Any, who: str, limit_seconds: float) -> Any:

@@ -20,6 +20,8 @@ from windrow.io.memory.contents import digest_table
 from windrow.io.memory.weights import count_nulls, cut_rows, weigh_table
 from windrow.io.schemas import unify_schemas
 from windrow.io.widths import fixed_bits
+from windrow.pipeline.executors.ray.asking import get_all
+from windrow.pipeline.executors.ray.exporting import export_code
 
 __all__ = ["RefsReader", "list_blocks"]
 
@@ -46,7 +48,7 @@ class RefsReader:
         """
         ref, start, stop = address.locator
         try:
-            table = ray.get(ref)
+            (table,) = get_all([ref], address.origin)
         except ray.exceptions.RayError as error:
             raise SourceError(
                 f"{address.origin}: its object cannot be had ({type(error).__name__}): it lasts as long as "
@@ -75,7 +77,8 @@ def _look(table: pa.Table) -> _Look:
     return _Look(table.schema, table.num_rows, weigh_table(table), count_nulls(table), digest_table(table))
 
 
-_look_remote: Any = ray.remote(num_cpus=1)(_look)
+# without a CPU and with a strategy: consumers may hold all CPUs, and a placement group the caller
+_look_remote: Any = ray.remote(num_cpus=0, scheduling_strategy="SPREAD")(_look)
 
 
 def list_blocks(dataset: Any, name: str, target_block_bytes: int) -> ListedSource:
@@ -88,7 +91,8 @@ def list_blocks(dataset: Any, name: str, target_block_bytes: int) -> ListedSourc
     """
     try:
         refs = dataset.to_arrow_refs()
-        looks: list[_Look] = ray.get([_look_remote.remote(ref) for ref in refs])
+        export_code()
+        looks: list[_Look] = get_all([_look_remote.remote(ref) for ref in refs], name)
     except ray.exceptions.RayError as error:
         raise SourceError(f"{name}: the Ray dataset cannot be executed ({error})") from error
     found = [(ref, look) for ref, look in zip(refs, looks, strict=True) if look.rows]

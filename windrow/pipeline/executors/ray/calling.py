@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import ray
 from ray import cloudpickle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from windrow.core.errors import SourceError, StallError, WindrowError
+from windrow.pipeline.executors.ray.asking import await_some
 from windrow.pipeline.executors.ray.executor import _start_ray
+from windrow.pipeline.executors.ray.exporting import export_code
+from windrow.pipeline.executors.ray.interrupts import uninterrupted
+from windrow.pipeline.executors.ray.nodes import describe_starving, list_nodes
+from windrow.pipeline.executors.ray.placement import MOMENT_SECONDS, find_core
 from windrow.pipeline.failures import Failure
 
 __all__ = ["call_on_ray"]
@@ -23,6 +30,7 @@ R = TypeVar("R")
 
 # tasks that Ray knows of for each CPU: enough that none waits for the next
 _AHEAD = 4
+_LOOK_SECONDS = 0.2
 
 
 def call_on_ray(call: Callable[[T], R], arguments: Sequence[T], describe: Callable[[T], str]) -> list[R]:
@@ -42,15 +50,16 @@ def call_on_ray(call: Callable[[T], R], arguments: Sequence[T], describe: Callab
     """
     if not ray.is_initialized():
         _start_ray()
+    export_code()
     holder = [ray.put(cloudpickle.dumps(call))]
-    ahead = _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    places = _Places()
     running: dict[Any, int] = {}
     results: dict[int, R] = {}
     try:
         for at, argument in enumerate(arguments):
-            if len(running) >= ahead:
-                _take_one(running, results, arguments, describe)
-            running[_call_remote.remote(holder, argument)] = at
+            if len(running) >= places.ahead:
+                places.leave(_take_one(running, results, arguments, describe))
+            running[places.submit(holder, argument)] = at
         while running:
             _take_one(running, results, arguments, describe)
     finally:
@@ -58,10 +67,53 @@ def call_on_ray(call: Callable[[T], R], arguments: Sequence[T], describe: Callab
     return [results[at] for at in range(len(arguments))]
 
 
+class _Places:
+    """Where calls run: on CPUs, or without one on each core of the cluster where none is to be had.
+
+    Attributes
+    ----------
+    ahead
+        How many calls Ray is to know of at once.
+    """
+
+    def __init__(self) -> None:
+        self._nodes = () if _await_cpu() else tuple(list_nodes())
+        self._taken: dict[Any, str | None] = {}
+        self.ahead = _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        if self._nodes:
+            self.ahead = sum(node.cores for node in self._nodes)
+            warnings.warn(describe_starving()[0], RuntimeWarning, stacklevel=4)
+
+    def submit(self, holder: list[Any], argument: Any) -> Any:
+        """Submit a call; returns its reference."""
+        place = find_core(self._nodes, Counter(self._taken.values()))
+        if place is None or place.node is None:
+            # named, or Ray would put it into the caller's placement group, which may have no CPU left
+            return _call_remote.options(scheduling_strategy="DEFAULT").remote(holder, argument)
+        there = NodeAffinitySchedulingStrategy(place.node, soft=True)
+        call = _call_remote.options(num_cpus=0, scheduling_strategy=there).remote(holder, argument)
+        self._taken[call] = place.node
+        return call
+
+    def leave(self, call: Any) -> None:
+        """A call has ended."""
+        self._taken.pop(call, None)
+
+
+def _await_cpu() -> bool:
+    """Whether a CPU is free, now or within a moment."""
+    until = time.monotonic() + MOMENT_SECONDS
+    while ray.available_resources().get("CPU", 0) < 1:
+        if time.monotonic() > until:
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return True
+
+
 def _take_one(
     running: dict[Any, int], results: dict[int, R], arguments: Sequence[T], describe: Callable[[T], str]
-) -> None:
-    (done,), _ = ray.wait(list(running), num_returns=1)
+) -> Any:
+    (done, *_), _ = await_some(list(running), describe(arguments[next(iter(running.values()))]))
     at = running.pop(done)
     try:
         result = ray.get(done)
@@ -70,14 +122,17 @@ def _take_one(
     if isinstance(result, Failure):
         result.rethrow()
     results[at] = result
+    return done
 
 
 def _end(running: list[Any]) -> None:
-    """Have those that were not begun forgotten, and the others end."""
+    """Cancel tasks that have not begun, and wait for the others to end, while any does."""
     for task in running:
         ray.cancel(task)
-    if running:
-        ray.wait(running, num_returns=len(running))
+    # what has brought us here is the error to raise
+    with suppress(StallError):
+        while running:
+            _, running = await_some(running, "cancelling tasks")
 
 
 def _explain(what: str, error: ray.exceptions.RayError) -> WindrowError:
@@ -97,28 +152,11 @@ def _explain(what: str, error: ray.exceptions.RayError) -> WindrowError:
 
 
 def _call(holder: list[Any], argument: Any) -> Any:
-    with _uninterrupted():
+    with uninterrupted():
         try:
             return _load(holder[0])(argument)
         except Exception as error:
             return Failure.capture(error, cloudpickle.dumps)
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Finish what was begun.
-
-    Ray cancels a running task by an interrupt. In the middle of an import that leaves a module that
-    is broken for whatever runs in this worker later; pandas then has no ``core``.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
 
 
 _call_remote: Any = ray.remote(num_cpus=1, max_retries=8)(_call)

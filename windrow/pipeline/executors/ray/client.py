@@ -7,7 +7,7 @@ import uuid
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from windrow.core.memory import BufferPool
 from windrow.io.lanes import call_ahead
 from windrow.pipeline.budgeting import RUNS_AHEAD
 from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.executors.ray.asking import LOOK_SECONDS, Questions, ask, tell
+from windrow.pipeline.executors.ray.asking import LOOK_SECONDS, Questions, ask, explain_loss, tell
 from windrow.pipeline.executors.ray.fetcher import Fetcher
 from windrow.pipeline.executors.ray.nodes import this_node
 from windrow.pipeline.executors.seam import EpochFacts, Feed, Session, WindowData
@@ -170,6 +170,10 @@ class _RayFeed:
         """Tell that the consumer is alive."""
         tell(self._coordinator.sign, self._shard)
 
+    def note_delivered(self, row_bytes: float) -> None:
+        """Tell what a row takes as it is delivered."""
+        tell(self._coordinator.note_delivered, row_bytes)
+
     def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
         """Place a run's rows in this process."""
         self._workers.leave_core(self._shard, pace.computes)
@@ -188,25 +192,37 @@ class _RayFeed:
     def run_stats(self, *, spans: bool) -> RunStats:
         """What the run has done."""
         if not ray.is_initialized():
-            return RunStats()
+            raise StallError(f"shard {self._shard} has no statistics of its run: Ray has been shut down")
         try:
             stats: RunStats = ray.get(self._coordinator.run_stats.remote(spans=spans), timeout=_ASK_SECONDS)
-        except ray.exceptions.RayError:
-            return RunStats()
+        except ray.exceptions.RayActorError as error:
+            raise explain_loss(f"shard {self._shard}", error) from error
+        except ray.exceptions.GetTimeoutError as error:
+            raise StallError(
+                f"shard {self._shard} has no statistics of its run: the coordinator has not answered for "
+                f"{_ASK_SECONDS:.0f} s"
+            ) from error
         return stats
 
     def close(self) -> None:
         """The shard reads no more."""
         self._closed = True
-        fetcher = self._stop_fetching()
+        fetcher, self._fetcher = self._fetcher, None
+        # called from the last to the first, each even where another fails
+        with ExitStack() as calls:
+            calls.callback(self._finalizer.detach)
+            calls.callback(self._workers.close)
+            if fetcher is not None:
+                calls.callback(fetcher.join)
+            calls.callback(self._tell_closed)
+            if fetcher is not None:
+                calls.callback(fetcher.stop)
+
+    def _tell_closed(self) -> None:
         closed = tell(self._coordinator.close_shard, self._shard, self._token)
         if self._has_files and closed is not None:
             # the last shard takes the run's files with it, which a driver that ends now would prevent
             ray.wait([closed], timeout=_ASK_SECONDS)
-        if fetcher is not None:
-            fetcher.join()
-        self._finalizer.detach()
-        self._workers.close()
         if closed is not None and not self._questions.await_answers(0.0):
             again = partial(tell, self._coordinator.close_shard, self._shard, self._token)
             thread = threading.Thread(target=_call_when_answered, args=(self._questions, again), daemon=True)
@@ -214,11 +230,10 @@ class _RayFeed:
             with suppress(RuntimeError):
                 thread.start()
 
-    def _stop_fetching(self) -> Fetcher | None:
+    def _stop_fetching(self) -> None:
         fetcher, self._fetcher = self._fetcher, None
         if fetcher is not None:
             fetcher.stop()
-        return fetcher
 
 
 def _call_when_answered(questions: Questions, call: Callable[[], object]) -> None:

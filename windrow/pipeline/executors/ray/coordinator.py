@@ -6,7 +6,8 @@ import asyncio
 import time
 import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +17,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from windrow.pipeline.cache.disk import DiskCache, open_disk
 from windrow.pipeline.coordination import TICK_SECONDS, Answer, Coordination
 from windrow.pipeline.driver import Driver
-from windrow.pipeline.executors.ray.deaths import explain_death
-from windrow.pipeline.executors.ray.nodes import find_starving, this_node
-from windrow.pipeline.executors.ray.tasks import remove_everywhere, submit_task
+from windrow.pipeline.executors.ray.beats import Beat
+from windrow.pipeline.executors.ray.deaths import explain_death, is_conclusive
+from windrow.pipeline.executors.ray.dispatch import Cluster, Dispatcher, Submitted
+from windrow.pipeline.executors.ray.exporting import export_code
+from windrow.pipeline.executors.ray.nodes import describe_starving, list_nodes, this_node
+from windrow.pipeline.executors.ray.placement import Placement, Planner
+from windrow.pipeline.executors.ray.tasks import remove_everywhere, submit_task, withdraw
 from windrow.pipeline.executors.seam import EpochFacts, Resources
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.program import Program
@@ -32,6 +37,8 @@ __all__ = ["Coordinator", "start_coordinator"]
 
 _LOOK_AROUND_SECONDS = 10.0
 _START_SECONDS = 2.0
+# by then the first workers have begun on a machine that is very busy, or never will
+_LONGEST_START_SECONDS = 20.0
 
 
 class Coordinator:
@@ -45,26 +52,35 @@ class Coordinator:
         disk: DiskCache | None = None,
         *,
         starts_workers: bool = False,
+        name: str = "",
     ) -> None:
+        export_code()
         expected = {shard: nodes[shard] or this_node() for shard in program.members}
         host = _Host(self)
         self._coordination = Coordination(program, resources, expected, host)
         self._transforms = bool(program.context.before)
         self._ticking = False
+        self._name = name
+        self._run = uuid.uuid4().hex
+        self._warnings: list[str] = []
+        cluster = Cluster(time.monotonic, list_nodes, self._is_starting, withdraw, is_conclusive, self.spawn)
+        self._dispatcher = Dispatcher(Planner(resources.task_cpus), cluster, self._warn_starving)
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._disk = disk
-        self._task_cpus = resources.task_cpus
         self._context = ray.put(replace(program.context, disk=disk))
         self._spread = False
         self._look_around_at = 0.0
         self._workers_begun = asyncio.Event()
+        self._starting_until = time.monotonic() + _LONGEST_START_SECONDS
         if not starts_workers or host.is_restarted():
+            self._starting_until = 0.0
             self._workers_begun.set()
 
     async def await_workers(self, started: Sequence[ray.ObjectRef[Any]]) -> None:
         """Hear when workers have begun: what is ready then."""
         await asyncio.gather(*started, return_exceptions=True)
+        self._starting_until = 0.0
         self._workers_begun.set()
 
     async def open_epoch(self, request: OpenRequest) -> EpochFacts | Failure:
@@ -100,18 +116,32 @@ class Coordinator:
 
     async def reached(self, shard: int, token: str, place: Place) -> None:
         """A shard needs nothing before ``place`` any more."""
-        if self._coordination.reached(shard, token, place):
-            self._wake()
+        with self._failing():
+            if self._coordination.reached(shard, token, place):
+                self._wake()
+
+    async def task_runs(self, run: str, key: int, copy: int) -> None:
+        """Hear that a copy of a task runs; ``run`` is the coordinator process that submitted it."""
+        if run == self._run:
+            self._dispatcher.heard(key, copy)
 
     async def sign(self, shard: int) -> None:
         """A shard's consumer is alive."""
-        self._coordination.sign(shard)
+        with self._failing():
+            self._coordination.sign(shard)
+
+    async def note_delivered(self, row_bytes: float) -> None:
+        """A shard has measured what a row takes as it is delivered."""
+        self._coordination.note_delivered(row_bytes)
 
     async def close_shard(self, shard: int, token: str) -> None:
         """A reader of a shard reads no more."""
-        if self._coordination.close_shard(shard, token) and self._disk is not None:
-            await self._remove_files(self._disk)
+        last = False
+        with self._failing():
+            last = self._coordination.close_shard(shard, token)
         self._wake()
+        if last and self._disk is not None:
+            await self._remove_files(self._disk)
 
     async def diagnose(self, shard: int) -> tuple[str, float]:
         """Say what a shard waits for, and for how many seconds nothing has moved."""
@@ -127,11 +157,22 @@ class Coordinator:
 
     # --- inside
 
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """What goes wrong inside ends the run: nobody waits for an answer that could carry it."""
+        try:
+            yield
+        except Exception as error:
+            self._coordination.fail(error)
+            self._wake()
+
     def _look_around(self) -> None:
         now = time.monotonic()
         if now >= self._look_around_at:
             self._look_around_at = now + _LOOK_AROUND_SECONDS
-            self._spread = sum(node["Alive"] for node in ray.nodes()) > 1
+            # only a hint for placing tasks: where Ray does not tell now, it is asked again at the next look
+            with suppress(ray.exceptions.RayError, ConnectionError, TimeoutError):
+                self._spread = sum(node["Alive"] for node in ray.nodes()) > 1
 
     def _begin_ticking(self) -> None:
         if not self._ticking:
@@ -139,10 +180,13 @@ class Coordinator:
             self._tick()
 
     def _tick(self) -> None:
-        self._look_around()
-        self._coordination.tick()
-        self._wake()
+        # first, so that whatever goes wrong in this tick does not end ticking
         asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+        with self._failing():
+            self._look_around()
+            self._dispatcher.tick()
+            self._coordination.tick()
+        self._wake()
 
     async def _wait_for_change(self, seconds: float) -> bool:
         try:
@@ -155,25 +199,52 @@ class Coordinator:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    @property
-    def has_tasks(self) -> bool:
-        """Whether tasks run or wait for a CPU, also those of a driver that has failed."""
-        return bool(self._tasks)
+    def _is_starting(self) -> bool:
+        return time.monotonic() < self._starting_until
+
+    def take_warnings(self) -> tuple[str, ...]:
+        """What users should know, each line once."""
+        warned, self._warnings = tuple(self._warnings), []
+        return warned
+
+    def _warn_starving(self) -> None:
+        self._warnings += describe_starving()
 
     def spawn(self, work: Any) -> None:
         """Run a coroutine beside the requests, and keep hold of it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        with self._failing():
+            if not task.cancelled():
+                task.result()
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
         """Submit a task, and take its outputs when it is done."""
-        first, output, kept = submit_task(
-            self._context, task, tables, cached, spread=self._spread, cpus=self._task_cpus
-        )
-        self.spawn(self._take(driver, task, first, output, kept))
+
+        def submit_copy(key: int, copy: int, placement: Placement) -> Submitted:
+            beat = Beat(self._name, self._run, key, copy)
+            return submit_task(
+                self._context, task, tables, cached, spread=self._spread, placement=placement, beat=beat
+            )
+
+        def take(done: Submitted) -> Coroutine[Any, Any, None]:
+            return self._take(driver, task, done.first, done.output, done.kept)
+
+        self._dispatcher.run(submit_copy, take)
 
     async def _take(self, driver: Driver, task: Task, first: Any, output: Any, kept: Sequence[Any]) -> None:
+        try:
+            await self._hear(driver, task, first, output, kept)
+        except Exception as error:
+            driver.task_failed(Failure.capture(error))
+        self._wake()
+
+    async def _hear(self, driver: Driver, task: Task, first: Any, output: Any, kept: Sequence[Any]) -> None:
+        """Wait for a task's report, and pass it on."""
         try:
             report, lane = await first
         except Exception as error:
@@ -189,7 +260,6 @@ class Coordinator:
                 driver.task_failed(report)
             else:
                 driver.task_done(task, report, output, lane, kept)
-        self._wake()
 
     async def _remove_files(self, disk: DiskCache) -> None:
         """Remove the run's files from all machines, once nothing writes there any more."""
@@ -204,10 +274,18 @@ def start_coordinator(program: Program, resources: Resources, nodes: tuple[str |
     """
     here = NodeAffinitySchedulingStrategy(this_node(), soft=True)
     actor: Any = ray.remote(Coordinator)
-    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": here}
+    # tasks find it by its name: a handle that they were sent would keep it alive
+    name = f"windrow-coordinator-{uuid.uuid4().hex}"
+    options = {
+        "name": name,
+        "num_cpus": 0,
+        "max_restarts": -1,
+        "max_task_retries": -1,
+        "scheduling_strategy": here,
+    }
     # named here, so that a coordinator that is restarted finds the same files
     disk = open_disk(program.job)
-    return actor.options(**options).remote(program, resources, nodes, disk, starts_workers=True)
+    return actor.options(**options).remote(program, resources, nodes, disk, starts_workers=True, name=name)
 
 
 class _Host:
@@ -232,8 +310,8 @@ class _Host:
             return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
     def look_out(self) -> tuple[str, ...]:
-        """Whether any CPU is left for data tasks, where it is not such tasks that take them."""
-        return () if self._coordinator.has_tasks else find_starving()
+        """That data tasks run without CPUs, once."""
+        return self._coordinator.take_warnings()
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
         """Submit a task to the cluster."""

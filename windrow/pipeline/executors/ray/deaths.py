@@ -7,7 +7,7 @@ import ray
 from windrow.core.errors import SourceError, StallError, TransformError, WindrowError
 from windrow.pipeline.tasks import Task
 
-__all__ = ["explain_death"]
+__all__ = ["explain_death", "is_conclusive"]
 
 _ORIGINS_NAMED = 3
 
@@ -38,6 +38,19 @@ def explain_death(task: Task, error: BaseException, *, transforms: bool) -> Wind
         f"{where}: Ray could not run the task: {type(error).__name__}. If a module cannot be imported there, "
         f"install it on every node or give it with ray.init(runtime_env=...); if nodes die, see Ray's logs. "
         f"Ray says: {error}"
+    )
+
+
+def is_conclusive(error: Exception) -> bool:
+    """Whether what ended a task would end it elsewhere too: its worker died again and again, or its input is lost."""
+    return isinstance(
+        error,
+        (
+            ray.exceptions.OutOfMemoryError,
+            ray.exceptions.WorkerCrashedError,
+            ray.exceptions.ObjectLostError,
+            ray.exceptions.RayTaskError,
+        ),
     )
 
 

@@ -14,9 +14,11 @@ from windrow.pipeline.budgeting import budget_program, overlap_waiting, size_par
 from windrow.pipeline.executors.ray.asking import tell
 from windrow.pipeline.executors.ray.client import RaySession
 from windrow.pipeline.executors.ray.coordinator import start_coordinator
+from windrow.pipeline.executors.ray.exporting import export_code
 from windrow.pipeline.executors.ray.nodes import find_starving, resolve_hints
 from windrow.pipeline.executors.ray.tasks import start_workers
 from windrow.pipeline.executors.seam import Resources, Session
+from windrow.pipeline.job import Launch
 from windrow.pipeline.program import Program
 
 __all__ = ["RayExecutor"]
@@ -25,7 +27,10 @@ __all__ = ["RayExecutor"]
 _STORE_SHARE = 0.8
 _DEFAULT_STORE_SHARE_OF_MEMORY = 0.3
 # Ray keeps dead objects for a second as a rule, and puts new ones into memory never touched before.
-_FREE_SOON = {"free_objects_period_milliseconds": 50}
+_FREE_SOON_MILLISECONDS = 50
+# A worker that dies before it has registered keeps one of its node's start slots, as many as CPUs, for a
+# minute; without a free one Ray starts no other worker there.
+_SPARE_STARTS = 4
 # By `python -m bench memory`: an interpreter with windrow, Arrow and Ray that works, and what
 # reading a shard adds to a trainer's.
 _WORKER_BYTES = 80 * 2**20
@@ -43,34 +48,44 @@ class RayExecutor:
         """The executor's name."""
         return "ray"
 
-    def resources(self) -> Resources:
-        """The cluster's CPUs and 80 % of its object stores; this machine's before Ray is initialised."""
+    def resources(self, launch: Launch = Launch()) -> Resources:
+        """The cluster's CPUs and 80 % of its object stores; this machine's before Ray is initialised.
+
+        Processes of a launcher that read on one cluster divide them.
+        """
         if not ray.is_initialized():
-            store = free_memory_bytes() * _DEFAULT_STORE_SHARE_OF_MEMORY
-            return Resources("ray", available_cores(), int(store * _STORE_SHARE), limit_covers_all=False)
+            processes = launch.local_world_size
+            store = free_memory_bytes() * _DEFAULT_STORE_SHARE_OF_MEMORY / processes
+            cores = available_cores(processes)
+            return Resources(
+                "ray", cores, int(store * _STORE_SHARE), limit_covers_all=False, processes=processes
+            )
         total = ray.cluster_resources()
-        nodes = sum(node["Alive"] for node in ray.nodes())
-        cpus = int(total.get("CPU", 0))
+        nodes = max(1, sum(node["Alive"] for node in ray.nodes()))
+        processes = launch.sharing(nodes)
+        workers = max(1, int(total.get("CPU", 0)) // processes)
         return Resources(
             executor="ray",
-            workers=max(1, cpus),
-            memory_bytes=int(total.get("object_store_memory", 0) * _STORE_SHARE),
+            workers=workers,
+            memory_bytes=int(total.get("object_store_memory", 0) * _STORE_SHARE / processes),
             limit_covers_all=False,
             # rows that cross nodes stand on both until they are consumed
-            copies=2 - 1 / max(1, nodes),
-            nodes=max(1, nodes),
+            copies=2 - 1 / nodes,
+            nodes=nodes,
             look_out=find_starving(),
-            processes_bytes=(max(1, cpus) + 1) * _WORKER_BYTES,
+            processes_bytes=(workers + 1) * _WORKER_BYTES,
             shard_bytes=_SHARD_BYTES,
             worker_bytes=_WORKER_BYTES,
             small_windows_bytes=_SMALL_WINDOWS_BYTES,
+            processes=processes,
         )
 
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
         """Start the coordinator, owned by this process."""
         if not ray.is_initialized():
             _start_ray()
-        resources = self.resources()
+        export_code()
+        resources = self.resources(program.job.launch)
         if resources.memory_bytes == 0:
             raise PlanError("the Ray cluster has no object store memory: start it with object_store_memory")
         resources = overlap_waiting(program, resources)
@@ -87,7 +102,12 @@ class RayExecutor:
 
 def _start_ray() -> None:
     try:
-        ray.init(_system_config=_FREE_SOON)
+        ray.init(
+            _system_config={
+                "free_objects_period_milliseconds": _FREE_SOON_MILLISECONDS,
+                "worker_maximum_startup_concurrency": available_cores() + _SPARE_STARTS,
+            }
+        )
     except ValueError:
         # a cluster is running already, and keeps its own settings
         ray.init()

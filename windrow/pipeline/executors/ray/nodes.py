@@ -9,8 +9,9 @@ import ray
 from ray.actor import ActorHandle
 
 from windrow.core.errors import PlanError
+from windrow.pipeline.executors.ray.placement import Node
 
-__all__ = ["find_starving", "resolve_hints", "this_node"]
+__all__ = ["describe_starving", "find_starving", "list_nodes", "resolve_hints", "this_node"]
 
 
 def this_node() -> str:
@@ -53,12 +54,27 @@ def _node_of(actor: ActorHandle[Any]) -> str | None:
     return str(entry.get("Address", {}).get("NodeID") or "") or None
 
 
+def list_nodes() -> list[Node]:
+    """The nodes that are alive, with their CPUs and how many of them are free."""
+    from ray._private.state import available_resources_per_node
+
+    free = available_resources_per_node()
+    cpus = {node["NodeID"]: node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]}
+    # where no node has a CPU for Ray, each of them still has a core
+    least = 0 if any(cpus.values()) else 1
+    return [Node(name, max(least, int(cpu)), free.get(name, {}).get("CPU", 0)) for name, cpu in cpus.items()]
+
+
 def find_starving() -> tuple[str, ...]:
-    """Say, in at most one line, that nothing is left for data tasks to run on."""
+    """A line that says that no CPU is free, or none."""
+    return () if ray.available_resources().get("CPU", 0) >= 1 else describe_starving()
+
+
+def describe_starving() -> tuple[str, ...]:
+    """A line that says what follows where no CPU is free."""
     cpus = ray.cluster_resources().get("CPU", 0)
-    if ray.available_resources().get("CPU", 0) >= 1:
-        return ()
     return (
-        f"all {cpus:g} CPUs of the cluster are taken: no data task can run before one is free. "
-        "Give trainers num_cpus=0, or the cluster more CPUs",
+        f"no CPU of the cluster is free ({cpus:g} in all): data tasks run without one, at most one at a time "
+        "for each core of a node, beside whatever holds the CPUs. Give trainers num_cpus=0, or the cluster "
+        "more CPUs",
     )

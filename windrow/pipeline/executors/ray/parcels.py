@@ -15,6 +15,7 @@ import ray
 
 from windrow.core.errors import SourceError
 from windrow.io.memory.held import Held, unpack_table
+from windrow.pipeline.executors.ray.asking import get_all
 
 __all__ = ["Parcels", "carry"]
 
@@ -28,7 +29,8 @@ class Parcels:
     def block(self, number: int) -> pa.Table:
         """The table of a block, in the store's memory."""
         try:
-            return unpack_table(ray.get(self._refs[number]))
+            (parcel,) = get_all([self._refs[number]], f"block {number} of data from memory")
+            return unpack_table(parcel)
         except ray.exceptions.ObjectLostError as error:
             raise SourceError(
                 f"block {number} of data from memory is lost: it goes with the process that made the "

@@ -11,6 +11,7 @@ import ray
 
 from windrow.core.errors import SourceError
 from windrow.io.listed import ListedSource
+from windrow.pipeline.executors.ray.asking import get_all
 from windrow.pipeline.executors.ray.blocks import RefsReader, list_blocks
 
 __all__ = ["list_frame"]
@@ -34,7 +35,7 @@ def list_frame(df: Any, vectors: Sequence[str], target_block_bytes: int) -> List
     try:
         dataset = from_spark_recoverable(df).materialize()
         refs = dataset.to_arrow_refs()
-        found = ray.get([_lengths_remote.remote(ref, list(vectors)) for ref in refs])
+        found = get_all([_lengths_remote.remote(ref, list(vectors)) for ref in refs], "from_spark")
     except ray.exceptions.RayError as error:
         raise SourceError(
             f"from_spark: RayDP could not move the rows ({error}): see that raydp's executors run, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from itertools import chain
 from typing import Any
@@ -16,12 +17,16 @@ from windrow.core.errors import TransformError
 from windrow.core.memory import BufferPool
 from windrow.pipeline.cache.disk import DiskCache
 from windrow.pipeline.cache.reader import Tables
+from windrow.pipeline.executors.ray.beats import Beat, beating
+from windrow.pipeline.executors.ray.dispatch import Submitted
+from windrow.pipeline.executors.ray.interrupts import uninterrupted
 from windrow.pipeline.executors.ray.niceness import giving_way
 from windrow.pipeline.executors.ray.pages import StorePages
+from windrow.pipeline.executors.ray.placement import Placement
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.tasks import Task, TaskContext, TaskReport, run_task
 
-__all__ = ["remove_everywhere", "start_workers", "submit_task"]
+__all__ = ["remove_everywhere", "start_workers", "submit_task", "withdraw"]
 
 # A worker needs the memory of one task's output again for the next one, which may be larger.
 _OUTPUTS_KEPT = 2
@@ -67,29 +72,36 @@ def submit_task(
     cached: Sequence[Any],
     *,
     spread: bool,
-    cpus: float = 1.0,
-) -> tuple[Any, Any, list[Any]]:
-    """Submit a task.
+    placement: Placement,
+    beat: Beat,
+) -> Submitted:
+    """Submit one copy of a task.
 
-    Returns
-    -------
-    report, output, kept
-        The reference to its report, the handles of its output, and those of the decoded
-        blocks that it keeps. All are returned and none is put: what a task puts dies
-        with its worker.
+    All its outputs are returned and none is put: what a task puts dies with its worker.
     """
     layouts = task.ordering.layouts if task.ordering else ()
     slices = layouts[0].slices if layouts else 1
     stop = 1 + max(1, len(layouts)) * slices
     options: dict[str, Any] = {"num_returns": stop + len(task.keeps), "name": f"windrow:{_describe(task)}"}
-    if cpus != 1:
-        options["num_cpus"] = cpus
-    if spread and tables is None and not cached:
-        # otherwise Ray chooses the node that has most of what the task takes
+    if placement.cpus != 1:
+        options["num_cpus"] = placement.cpus
+    if placement.node is not None:
+        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(placement.node, soft=True)
+    elif spread and tables is None and not cached:
         options["scheduling_strategy"] = "SPREAD"
-    refs = _run_remote.options(**options).remote([context], task, tables, *cached)
+    else:
+        # Ray chooses the node that has most of what the task takes; named, or a placement group could capture it
+        options["scheduling_strategy"] = "DEFAULT"
+    refs = _run_remote.options(**options).remote([context], task, beat, tables, *cached)
     outputs = [refs[1 + i * slices : 1 + (i + 1) * slices] for i in range(len(layouts))]
-    return refs[0], (outputs if layouts else refs[1]), refs[stop:]
+    return Submitted(refs[0], outputs if layouts else refs[1], refs[stop:])
+
+
+def withdraw(first: ray.ObjectRef[Any]) -> None:
+    """Cancel a copy of a task whose answer nobody waits for: if it has begun, it ends by itself."""
+    # that it cannot be cancelled costs no more than a task run for nothing
+    with suppress(ray.exceptions.RayError):
+        ray.cancel(first, force=False, recursive=False)
 
 
 def _describe(task: Task) -> str:
@@ -97,7 +109,9 @@ def _describe(task: Task) -> str:
     return f"{stage} {task.work.epoch}.{task.work.window}.{task.work.part}"
 
 
-def _run(holder: list[ray.ObjectRef[Any]], task: Task, tables: list[pa.Table] | None, *cached: Tables) -> Any:
+def _run(
+    holder: list[ray.ObjectRef[Any]], task: Task, beat: Beat, tables: list[pa.Table] | None, *cached: Tables
+) -> Any:
     """Run one task.
 
     Returns the report (or a `Failure`) and the worker's name first, then, as objects of
@@ -106,11 +120,12 @@ def _run(holder: list[ray.ObjectRef[Any]], task: Task, tables: list[pa.Table] | 
     """
     outputs = len(task.ordering.layouts) * task.ordering.layouts[0].slices if task.ordering else 1
     try:
-        kept = _keep(holder[0])
-        with giving_way():
-            _store_pages().map_ahead()
-            report, output, blocks = run_task(kept.context, task, tables, kept.pool, cached)
-        kept.make_fit(kept.pool.in_use_bytes)
+        with uninterrupted(), beating(beat):
+            kept = _keep(holder[0])
+            with giving_way():
+                _store_pages().map_ahead()
+                report, output, blocks = run_task(kept.context, task, tables, kept.pool, cached)
+            kept.make_fit(kept.pool.in_use_bytes)
     except Exception as error:
         failed: list[Any] = [
             (Failure.capture(error, cloudpickle.dumps), _name()),

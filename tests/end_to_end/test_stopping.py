@@ -1,0 +1,219 @@
+"""Stopping early, in the ways that people do: the state names what follows the last batch handed out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+
+import windrow
+from tests.end_to_end.reading import at_once
+from windrow.pipeline.prefetch import Prefetcher
+from windrow.pipeline.reader import RunReader
+
+STEPS, BATCH_ROWS = 9, 100
+Stop = Callable[[windrow.Shard], list[int]]
+
+
+class _UserError(Exception):
+    pass
+
+
+def _pipe(path: Path, executor: str, *, filtered: bool) -> windrow.DatasetPipeline:
+    ds = windrow.read_parquet(
+        str(path), columns=["key"], filter=pc.field("distance") > 700 if filtered else None
+    )
+    pipe = ds.window(blocks_per_window=1).repeat(3).random_shuffle_each_window(seed=5)
+    return pipe.options(executor=executor)
+
+
+def _keys(batches: Any) -> list[int]:
+    return [int(key) for batch in batches for key in batch["key"]]
+
+
+def _read(shards: list[windrow.Shard], read: Stop) -> list[int]:
+    return list(itertools.chain.from_iterable(at_once(shards, read)))
+
+
+# --- ways to stop after some steps
+
+
+def _break(shard: windrow.Shard) -> list[int]:
+    found = []
+    for step, batch in enumerate(shard.iter_batches(BATCH_ROWS), 1):
+        found.append(batch)
+        if step == STEPS:
+            break
+    return _keys(found)
+
+
+def _break_out_of_an_epoch(shard: windrow.Shard) -> list[int]:
+    found = []
+    for epoch in shard.iter_epochs():
+        for step, batch in enumerate(epoch.iter_batches(BATCH_ROWS), 1):
+            found.append(batch)
+            if step == STEPS:
+                break
+        break
+    return _keys(found)
+
+
+def _islice(shard: windrow.Shard) -> list[int]:
+    return _keys(itertools.islice(shard.iter_batches(BATCH_ROWS), STEPS))
+
+
+def _keep_the_iterator(shard: windrow.Shard) -> list[int]:
+    iterator = shard.iter_batches(BATCH_ROWS)
+    found = _keys(next(iterator) for _ in range(STEPS))
+    iterator.close()
+    return found
+
+
+def _raise_in_the_loop(shard: windrow.Shard) -> list[int]:
+    found: list[Any] = []
+
+    def train() -> None:
+        for batch in shard.iter_batches(BATCH_ROWS):
+            found.append(batch)
+            if len(found) == STEPS:
+                raise _UserError
+
+    with pytest.raises(_UserError):
+        train()
+    return _keys(found)
+
+
+def _leave_the_shard(shard: windrow.Shard) -> list[int]:
+    with shard:
+        return _keys(itertools.islice(shard.iter_batches(BATCH_ROWS), STEPS))
+
+
+def _close_amid_an_epoch(shard: windrow.Shard) -> list[int]:
+    found = []
+    for epoch in shard.iter_epochs():
+        for batch in epoch.iter_batches(BATCH_ROWS):
+            found.append(batch)
+            if len(found) == STEPS:
+                # as a signal handler may; the loops then end by themselves
+                shard.close()
+    return _keys(found)
+
+
+WAYS: list[Stop] = [
+    _break,
+    _break_out_of_an_epoch,
+    _islice,
+    _keep_the_iterator,
+    _raise_in_the_loop,
+    _leave_the_shard,
+    _close_amid_an_epoch,
+]
+
+
+@pytest.mark.parametrize("filtered", [False, True], ids=["whole", "filtered"])
+@pytest.mark.parametrize("stop", WAYS, ids=lambda stop: stop.__name__.strip("_"))
+def test_no_row_is_lost(executor: str, trips_path: Path, stop: Stop, *, filtered: bool) -> None:
+    pipe = _pipe(trips_path, executor, filtered=filtered)
+    expected = _keys(pipe.options(executor="threads").iter_batches(BATCH_ROWS))
+    shards = pipe.split(2)
+    found = at_once(shards, stop)
+    states = [shard.state_dict() for shard in shards]
+    for shard in shards:
+        shard.close()
+    assert states == [shard.state_dict() for shard in shards]
+    assert states[0] == states[1]
+    assert (states[0]["epoch"], states[0]["row"]) == (0, 2 * STEPS * BATCH_ROWS)
+    ahead = 2 * STEPS * BATCH_ROWS
+    assert sorted(found[0] + found[1]) == sorted(expected[:ahead])
+    with pipe.iterator(state_dict=states[0]) as shard:
+        assert (
+            _keys(batch for epoch in shard.iter_epochs() for batch in epoch.iter_batches(500))
+            == expected[ahead:]
+        )
+
+
+def test_what_is_asked_for_next_decides(executor: str, trips_path: Path) -> None:
+    pipe = _pipe(trips_path, executor, filtered=False)
+
+    def place(shard: windrow.Shard) -> tuple[int, int]:
+        state = shard.state_dict()
+        return state["epoch"], state["row"]
+
+    with pipe.iterator() as shard:
+        epochs = shard.iter_epochs()
+        _keys(itertools.islice(next(epochs).iter_batches(BATCH_ROWS), STEPS))
+        assert place(shard) == (0, STEPS * BATCH_ROWS)
+        next(epochs)
+        assert place(shard) == (1, 0)
+    with pipe.iterator() as shard:
+        _keys(itertools.islice(shard.iter_batches(BATCH_ROWS), STEPS))
+        shard.iter_batches(BATCH_ROWS)
+        assert place(shard) == (1, 0)
+    with pipe.iterator() as shard:
+        for _ in shard.iter_batches(BATCH_ROWS):
+            # a loop that is skipped ends
+            shard.skip_epoch()
+        assert place(shard) == (1, 0)
+        _break(shard)
+        shard.skip_epoch()
+        assert place(shard) == (2, 0)
+        _break(shard)
+        assert place(shard) == (2, STEPS * BATCH_ROWS)
+        # there is no epoch after it to ask for
+        with pytest.raises(windrow.PlanError, match="all 3 epochs"):
+            shard.iter_batches(BATCH_ROWS)
+        assert place(shard) == (2, STEPS * BATCH_ROWS)
+        shard.skip_epoch()
+        assert place(shard) == (3, 0)
+        with pytest.raises(windrow.PlanError, match="all 3 epochs"):
+            shard.skip_epoch()
+
+
+def test_the_same_shard_goes_on_where_it_was_left(executor: str, trips_path: Path) -> None:
+    pipe = _pipe(trips_path, executor, filtered=False)
+    expected = _keys(pipe.options(executor="threads").iter_batches(BATCH_ROWS))
+    shards = pipe.split(2)
+    found = _read(shards, _break)
+    for shard in shards:
+        shard.load_state_dict(shard.state_dict())
+    found += _read(shards, _break)
+    for shard in shards:
+        shard.skip_batches(3)
+    assert sorted(found) == sorted(expected[: 4 * STEPS * BATCH_ROWS])
+    rest = _read(shards, lambda shard: _keys(shard.iter_batches(BATCH_ROWS)))
+    assert sorted(rest) == sorted(expected[(4 * STEPS + 6) * BATCH_ROWS : len(expected) // 3])
+    for shard in shards:
+        shard.close()
+
+
+@pytest.mark.parametrize("batch_format", ["numpy", "pandas"])
+def test_an_interrupted_wait_is_an_early_stop(
+    executor: str, trips_path: Path, batch_format: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = _pipe(trips_path, executor, filtered=False)
+    with pipe.iterator() as shard:
+        iterator = shard.iter_batches(BATCH_ROWS, batch_format=batch_format, prefetch_batches=1)
+        for _ in range(STEPS):
+            next(iterator)
+        with monkeypatch.context() as patch:
+            # pandas batches are made in a thread of their own
+            owner: type[Any] = Prefetcher if batch_format == "pandas" else RunReader
+            patch.setattr(owner, "__next__" if batch_format == "pandas" else "_next", _interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                for _ in iterator:
+                    pass
+        state = shard.state_dict()
+        # batches of a run that was placed are handed out without a wait
+        assert state["epoch"] == 0
+        assert state["row"] >= STEPS * BATCH_ROWS
+        again = shard.iter_batches(BATCH_ROWS)
+        assert shard.state_dict()["epoch"] == 1
+        assert len(list(again)) == len(again)
+
+
+def _interrupt(self: Any) -> Any:
+    raise KeyboardInterrupt

@@ -1,0 +1,173 @@
+"""What a user sees of an error: one error of windrow's at the end, and few frames of it above."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import windrow
+from tests.faults.rot import rot, write_files
+from windrow import Dataset, DatasetPipeline, WindrowError
+
+MOST_FRAMES = 10
+PACKAGE = str(Path(windrow.__file__).parent)
+EXECUTORS = pytest.mark.parametrize("executor", ["threads", "ray"])
+
+
+def printed_error(call: Callable[[], Any]) -> tuple[WindrowError, str]:
+    with pytest.raises(WindrowError, match=r".") as told:
+        call()
+    return told.value, "".join(traceback.format_exception(told.value))
+
+
+def assert_readable(call: Callable[[], Any]) -> str:
+    """The text of an error, if a user can read it."""
+    error, text = printed_error(call)
+    frames = [line for line in text.splitlines() if line.lstrip().startswith(f'File "{PACKAGE}')]
+    assert 0 < len(frames) <= MOST_FRAMES, text
+    links: list[BaseException] = [error]
+    while (cause := links[-1].__cause__) is not None:
+        links.append(cause)
+    assert [link for link in links if isinstance(link, WindrowError)] == [error]
+    # the last paragraph is that of the one error, and nothing else mentions it
+    assert text.count(str(error)) == 1
+    assert text.rstrip().endswith(str(error).rstrip())
+    return text
+
+
+def fail(batch: Any) -> Any:
+    return fail_deeper(batch)
+
+
+def fail_deeper(batch: Any) -> Any:
+    raise KeyError("the user's own")
+
+
+def assert_shows_the_users_frames(text: str) -> None:
+    assert "in fail\n" in text
+    assert "in fail_deeper\n" in text
+    assert 'KeyError: "the user\'s own"' in text
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    path.mkdir()
+    write_files(path)
+    return path
+
+
+def pipeline(folder: Path, executor: str) -> DatasetPipeline:
+    ds = windrow.read_parquet(str(folder), target_block_bytes=1).window(blocks_per_window=3)
+    return ds.repeat(2).random_shuffle_each_window(seed=5).options(executor=executor)
+
+
+def rotten(folder: Path) -> Dataset:
+    rot(folder, 1)
+    return windrow.read_parquet(str(folder), target_block_bytes=1)
+
+
+def truncated(folder: Path) -> str:
+    path = folder / "0.parquet"
+    path.write_bytes(path.read_bytes()[:50])
+    return str(folder)
+
+
+LOOKS: dict[str, Callable[[Path], Any]] = {
+    "no such path": lambda folder: windrow.read_parquet(str(folder / "none")),
+    "no such scheme": lambda folder: windrow.read_parquet("nosuch://x"),
+    "no such store": lambda folder: windrow.read_parquet(
+        "s3://bucket/x",
+        storage_options={"endpoint_url": "http://127.0.0.1:9", "key": "key-7", "secret": "secret-7"},
+        retry_seconds=0,
+    ),
+    "no such column": lambda folder: windrow.read_parquet(str(folder), columns=["z"]),
+    "another format": lambda folder: windrow.read_csv(str(folder / "1.parquet"), dtypes={"x": "int64"}),
+    "unlike schemas": lambda folder: (
+        pq.write_table(pa.table({"x": ["a"]}), folder / "9.parquet"),
+        windrow.read_parquet(str(folder)),
+    ),
+    "truncated": lambda folder: windrow.read_parquet(truncated(folder)),
+    "no room": lambda folder: windrow.read_parquet(str(folder)).repeat(2).options(memory_limit=1).split(2),
+    "schema": lambda folder: windrow.read_parquet(str(folder)).map_batches(fail).schema(),
+    "take": lambda folder: windrow.read_parquet(str(folder)).map_batches(fail).take(3),
+    "count": lambda folder: windrow.read_parquet(str(folder)).map_batches(fail, preserves_rows=False).count(),
+    "write": lambda folder: (
+        windrow.read_parquet(str(folder)).map_batches(fail).write_parquet(folder / "written")
+    ),
+    "text in tensors": lambda folder: next(
+        iter(windrow.from_items([{"x": "text"}]).repeat(2).iter_torch_batches(3))
+    ),
+    "rotten, taken": lambda folder: rotten(folder).take(99),
+    "rotten, collected": lambda folder: rotten(folder).to_arrow(),
+    "rotten, written": lambda folder: rotten(folder).write_parquet(folder / "written"),
+}
+
+
+@pytest.mark.parametrize("what", LOOKS)
+def test_what_is_wrong_when_looking(folder: Path, what: str) -> None:
+    if what == "no such store":
+        pytest.importorskip("s3fs")
+    text = assert_readable(lambda: LOOKS[what](folder))
+    if what in ("schema", "take", "count", "write"):
+        assert_shows_the_users_frames(text)
+
+
+def read_epochs(pipe: DatasetPipeline) -> None:
+    with pipe.iterator() as shard:
+        for epoch in shard.iter_epochs():
+            for _ in epoch.iter_torch_batches(7):
+                pass
+
+
+def read_passes(pipe: DatasetPipeline) -> None:
+    for _ in pipe.iter_batches(7):
+        pass
+
+
+def _bad_state(pipe: DatasetPipeline) -> None:
+    with pipe.iterator() as shard:
+        state = shard.state_dict()
+    pipe.iterator(state_dict={**state, "row": 7})
+
+
+def _remove(folder: Path) -> None:
+    (folder / "2.parquet").unlink()
+
+
+@EXECUTORS
+@pytest.mark.parametrize("read", [read_epochs, read_passes])
+@pytest.mark.parametrize("harm", [lambda folder: rot(folder, 4), _remove], ids=["rotten", "gone"])
+def test_what_cannot_be_read(
+    ray_local: Any, folder: Path, executor: str, read: Callable[[Any], None], harm: Callable[[Path], None]
+) -> None:
+    pipe = pipeline(folder, executor)
+    harm(folder)
+    assert_readable(lambda: read(pipe))
+
+
+@EXECUTORS
+@pytest.mark.parametrize("place", ["before", "after", "collate"])
+def test_a_users_function_is_shown_where_it_fails(
+    ray_local: Any, folder: Path, executor: str, place: str
+) -> None:
+    if place == "before":
+        ds = windrow.read_parquet(str(folder), target_block_bytes=1).map_batches(fail).repeat(2)
+        text = assert_readable(lambda: read_epochs(ds.options(executor=executor)))
+    elif place == "after":
+        text = assert_readable(lambda: read_epochs(pipeline(folder, executor).map_batches(fail)))
+    else:
+        batches = pipeline(folder, executor).iter_torch_batches(7, collate_fn=fail)
+        text = assert_readable(lambda: list(batches))
+    assert_shows_the_users_frames(text)
+
+
+@EXECUTORS
+def test_states_that_do_not_fit(ray_local: Any, folder: Path, executor: str) -> None:
+    assert_readable(lambda: _bad_state(pipeline(folder, executor)))

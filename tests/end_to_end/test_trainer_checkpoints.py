@@ -1,0 +1,142 @@
+"""Lightning's and Ray Train's checkpoints carry a shard's state."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import windrow
+from tests.end_to_end.data import write_numbers
+from windrow import DatasetPipeline, Shard
+
+BATCH_ROWS, STOP = 10, 7
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write_numbers(tmp_path / "x.parquet", 200)
+
+
+def pipeline(path: Path) -> DatasetPipeline:
+    ds = windrow.read_parquet(str(path), target_block_bytes=1).window(blocks_per_window=1)
+    return ds.repeat(2).random_shuffle_each_window(seed=3).options(executor="threads")
+
+
+def read_all(path: Path) -> list[int]:
+    with pipeline(path).iterator() as shard:
+        return [
+            int(x)
+            for epoch in shard.iter_epochs()
+            for batch in epoch.iter_batches(BATCH_ROWS)
+            for x in batch["x"]
+        ]
+
+
+@pytest.mark.filterwarnings("ignore")  # what Lightning advises
+def test_lightning_checkpoints(path: Path, tmp_path: Path) -> None:
+    import pytorch_lightning as lightning
+
+    class Model(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
+            loss: torch.Tensor = self.layer(batch[:, None]).mean()
+            return loss
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    class Data(lightning.LightningDataModule):
+        """Hands the shard's state to the checkpoint, as the trainer stands after a batch."""
+
+        def __init__(self, shard: Shard) -> None:
+            super().__init__()
+            self.shard = shard
+            self.seen: list[int] = []
+
+        def train_dataloader(self) -> Any:
+            def batches() -> Any:
+                for batch in self.shard.iter_torch_batches(batch_size=BATCH_ROWS):
+                    self.seen += batch["x"].tolist()
+                    self.saved = self.shard.state_dict()
+                    yield batch["x"].float()
+
+            return batches()
+
+        def state_dict(self) -> dict[str, Any]:
+            return self.saved
+
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+            self.shard.load_state_dict(state_dict)
+
+    def trainer(steps: int) -> Any:
+        return lightning.Trainer(
+            max_steps=steps,
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=tmp_path,
+        )
+
+    saved = tmp_path / "model.ckpt"
+    with pipeline(path).iterator() as shard:
+        data, first = Data(shard), trainer(STOP)
+        first.fit(Model(), data)
+        first.save_checkpoint(saved)
+        state, seen = data.saved, data.seen
+    assert "shards" in state
+    with pipeline(path).iterator() as shard:
+        again = Data(shard)
+        trainer(STOP + 5).fit(Model(), again, ckpt_path=saved, weights_only=True)
+    consumed = state["row"]
+    expected = read_all(path)
+    assert seen[:consumed] == expected[:consumed]
+    assert again.seen[: 5 * BATCH_ROWS] == expected[consumed : consumed + 5 * BATCH_ROWS]
+
+
+def _train(config: dict[str, Any]) -> None:
+    """What the worker of Ray Train runs: it fails once, after a checkpoint, and goes on from there."""
+    from ray import train
+
+    rows, last = [], train.get_checkpoint()
+    with pipeline(Path(config["path"])).iterator() as shard, tempfile.TemporaryDirectory() as folder:
+        if last is not None:
+            with last.as_directory() as saved:
+                content = torch.load(Path(saved) / "state.pt", weights_only=True)
+            shard.load_state_dict(content["data"])
+            rows = content["rows"]
+        batches = shard.iter_batches(BATCH_ROWS)
+        rows += [int(x) for _ in range(STOP) for x in next(batches)["x"]]
+        torch.save({"data": shard.state_dict(), "rows": rows}, Path(folder) / "state.pt")
+        train.report({"steps": len(rows)}, checkpoint=train.Checkpoint.from_directory(folder))
+        batches.close()
+    if last is None:
+        raise RuntimeError("this worker fails")
+
+
+@pytest.mark.filterwarnings("ignore")  # what Ray Train advises
+def test_ray_train_checkpoints(ray_local: Any, path: Path, tmp_path: Path) -> None:
+    from ray import train
+    from ray.train.torch import TorchTrainer
+
+    trainer = TorchTrainer(
+        _train,
+        train_loop_config={"path": str(path)},
+        scaling_config=train.ScalingConfig(num_workers=1),
+        run_config=train.RunConfig(
+            storage_path=str(tmp_path / "runs"), failure_config=train.FailureConfig(max_failures=1)
+        ),
+    )
+    result = trainer.fit()
+    assert result.checkpoint is not None
+    with result.checkpoint.as_directory() as saved:
+        content = torch.load(Path(saved) / "state.pt", weights_only=True)
+    assert content["rows"] == read_all(path)[: 2 * STOP * BATCH_ROWS]

@@ -1,0 +1,153 @@
+"""Runs a case with an exception at every call of some modules, one at a time, in a process of its own."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+import warnings
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import windrow
+from tests.laws import ray_double
+from tests.laws.cases import Case, take_rows
+from tests.laws.conftest import few_rows_and_little_patience
+from tests.laws.injection import InjectedError, injecting, names_injected, recording
+from tests.laws.ray_double import doubled_ray
+from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.shard import Shard, open_shards
+from windrow.shuffle.plan import WindowCut
+
+__all__ = ["CALLERS", "CASES"]
+
+PACKAGE = Path(windrow.__file__).parent
+_SHARED = ("pipeline/driver.py", "pipeline/walk.py", "pipeline/epoch_runs.py")
+_RAY = "pipeline/executors/ray"
+# whose calls fail, on either executor; Ray's own functions are those of a double
+CALLERS = {
+    "threads": (*_SHARED, "pipeline/prefetch.py"),
+    "ray": (
+        *_SHARED,
+        "pipeline/coordination.py",
+        f"{_RAY}/coordinator.py",
+        f"{_RAY}/dispatch.py",
+        f"{_RAY}/client.py",
+        f"{_RAY}/fetcher.py",
+    ),
+}
+# without these a thread goes on; they only set an event
+ENDS_A_THREAD = {"fetcher.stop", "workers.close"}
+INSIDE = [PACKAGE, Path(ray_double.__file__)]
+JOIN_SECONDS = 20.0
+TRIES = 3
+
+_CUT = WindowCut(blocks_per_window=2)
+CASES = {
+    "known": Case((9, 14, 3, 8), _CUT, epochs=2, shards=2, batch_rows=4, equal="pad", change="negated"),
+    "counted": Case((9, 14, 30, 8), _CUT, epochs=2, shards=2, batch_rows=3, change="dropped", cache="memory"),
+    "damaged": Case(
+        (9, 14, 3, 8), _CUT, epochs=2, shards=2, batch_rows=4, damaged=frozenset({1}), cache="disk"
+    ),
+}
+
+
+class _Consumer:
+    """Reads a shard to its end, and goes on after errors."""
+
+    def __init__(self, shard: Shard, case: Case) -> None:
+        self.rows: list[list[int]] = []
+        self.errors: list[BaseException] = []
+        self._shard, self._case = shard, case
+        self.thread = threading.Thread(target=self._read, daemon=True)
+
+    def _read(self) -> None:
+        for _ in range(TRIES):
+            try:
+                for epoch in self._shard.iter_epochs():
+                    for batch in self._iterate(epoch):
+                        self.rows.append(take_rows(batch))
+            except BaseException as error:
+                self.errors.append(error)
+            else:
+                return
+
+    def _iterate(self, epoch: Any) -> Any:
+        # one epoch by the thread that converts batches, one without it
+        batch_format: Any = "pandas" if epoch.number else "numpy"
+        return epoch.iter_batches(self._case.batch_rows, batch_format=batch_format)
+
+
+def _read(case: Case, executor: str) -> list[_Consumer]:
+    with doubled_ray() if executor == "ray" else nullcontext(ThreadsExecutor(2)) as made:
+        try:
+            shards = open_shards(case.job(made), case.shards, equal=case.equal)
+        except InjectedError:
+            return []
+        consumers = [_Consumer(shard, case) for shard in shards]
+        for consumer in consumers:
+            consumer.thread.start()
+        for consumer in consumers:
+            consumer.thread.join(JOIN_SECONDS)
+            if consumer.thread.is_alive():
+                consumer.errors.append(TimeoutError("the shard hangs"))
+        for shard, consumer in zip(shards, consumers, strict=True):
+            try:
+                shard.close()
+            except BaseException as error:
+                consumer.errors.append(error)
+        return consumers
+
+
+def _threads_left() -> list[str]:
+    until = time.monotonic() + JOIN_SECONDS
+    while True:
+        gc.collect()
+        left = [thread.name for thread in threading.enumerate() if thread.name.startswith("windrow")]
+        if not left or time.monotonic() > until:
+            return left
+        time.sleep(0.05)
+
+
+def find_problems(name: str, executor: str) -> list[str]:
+    """Say of each call whose failure loses or repeats rows, hangs a shard, or is not what its error names."""
+    case, callers = CASES[name], [PACKAGE / caller for caller in CALLERS[executor]]
+    if executor == "ray":
+        # files are the business of tasks, which run elsewhere there
+        case = replace(case, cache="memory" if case.cache else None)
+    expected = [
+        [batch for epoch in range(case.epochs) for batch in case.dealt(epoch).batches[shard]]
+        for shard in range(case.shards)
+    ]
+    with recording(callers, INSIDE) as seen:
+        _read(case, executor)
+    sites = dict(seen)
+    problems: list[str] = [] if len(sites) > 80 else [f"only {len(sites)} calls were seen"]
+    for site, calls in sorted(sites.items()):
+        if site[-1] in ENDS_A_THREAD:
+            continue
+        for number in sorted({0, calls // 2}):
+            with injecting(callers, INSIDE, site, number):
+                consumers = _read(case, executor)
+            told = f"{' '.join(site)}, call {number}"
+            # a split that fails makes no shards
+            for consumer, rows in zip(consumers, expected if consumers else [], strict=True):
+                if consumer.rows != rows:
+                    problems.append(f"{told}: rows were lost or repeated, errors {consumer.errors}")
+                if len(consumer.errors) > 1 or not all(map(names_injected, consumer.errors)):
+                    problems.append(f"{told}: {consumer.errors}")
+    if left := _threads_left():
+        problems.append(f"left behind: {left}")
+    return problems
+
+
+if __name__ == "__main__":
+    # what finalizers and threads that nobody waits for raise is printed
+    warnings.simplefilter("ignore")
+    with few_rows_and_little_patience():
+        found = find_problems(*sys.argv[1:])
+    print(*found, sep="\n")
+    sys.exit(bool(found))

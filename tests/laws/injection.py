@@ -1,0 +1,105 @@
+"""Exceptions injected into calls between modules, found by tracing: every call site, one at a time."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+__all__ = ["InjectedError", "Site", "injecting", "names_injected", "recording"]
+
+# the caller's module and function, and what it calls
+Site = tuple[str, str, str]
+
+
+class InjectedError(Exception):
+    """What a call is made to raise."""
+
+
+class _Tracer:
+    """Sees each call of a function under ``inside`` out of another of the ``callers``' files.
+
+    Parameters
+    ----------
+    callers
+        The files whose calls count.
+    inside
+        Folders and files whose functions count as called.
+    fails
+        Which call raises: a site, and after how many calls there; None: none does.
+    """
+
+    def __init__(
+        self, callers: Collection[Path], inside: Collection[Path], fails: tuple[Site, int] | None = None
+    ) -> None:
+        self._callers = {str(path): path.stem for path in callers}
+        self._inside = tuple(map(str, inside))
+        self._fails = fails
+        self._lock = threading.Lock()
+        self.seen: Counter[Site] = Counter()
+        self.fired = False
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        back, code = frame.f_back, frame.f_code
+        if event != "call" or back is None or back.f_code.co_filename not in self._callers:
+            return
+        # what the garbage collector calls is called by nobody: finalizers, and generators that it closes
+        if (
+            code.co_name in ("__del__", "<genexpr>")
+            or code.co_filename == back.f_code.co_filename
+            or not code.co_filename.startswith(self._inside)
+        ):
+            return
+        called = f"{Path(code.co_filename).stem}.{code.co_name}"
+        site = (self._callers[back.f_code.co_filename], back.f_code.co_name, called)
+        with self._lock:
+            number = self.seen[site]
+            self.seen[site] += 1
+            if self._fails != (site, number):
+                return
+            self.fired = True
+        raise InjectedError(f"injected into {' '.join(site)}")
+
+
+@contextmanager
+def _tracing(tracer: _Tracer) -> Iterator[None]:
+    before = sys.gettrace()
+    threading.settrace(tracer)
+    sys.settrace(tracer)
+    try:
+        yield
+    finally:
+        threading.settrace(before)
+        sys.settrace(before)
+
+
+@contextmanager
+def recording(callers: Collection[Path], inside: Collection[Path]) -> Iterator[Counter[Site]]:
+    """Count the calls that threads begun in here make, by site."""
+    tracer = _Tracer(callers, inside)
+    with _tracing(tracer):
+        yield tracer.seen
+
+
+@contextmanager
+def injecting(
+    callers: Collection[Path], inside: Collection[Path], site: Site, number: int
+) -> Iterator[_Tracer]:
+    """Have a site's call after ``number`` others there raise an `InjectedError`, once."""
+    tracer = _Tracer(callers, inside, (site, number))
+    with _tracing(tracer):
+        yield tracer
+
+
+def names_injected(error: BaseException | None) -> bool:
+    """Whether an error is an injected one, or tells of it as its cause."""
+    while error is not None:
+        if isinstance(error, InjectedError) or "InjectedError" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,0 +1,29 @@
+"""An exception at every call of the driver and of the threads that prefetch: an error that names it, never a hang."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.laws.injected import CALLERS, CASES
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("executor", CALLERS)
+@pytest.mark.parametrize("name", CASES)
+def test_every_call(name: str, executor: str) -> None:
+    # tracing and a double of Ray are a whole process's
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.laws.injected", name, executor],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=840,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4_000:]

@@ -1,0 +1,190 @@
+"""States pass through the checkpoints of others, and mean the same afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgpack
+import numpy as np
+import orjson
+import pytest
+import torch
+import yaml
+from torch.distributed.checkpoint.state_dict_loader import load as load_checkpoint
+from torch.distributed.checkpoint.state_dict_saver import save as save_checkpoint
+
+import windrow
+from tests.faults.rot import rot, write_files
+from windrow import DatasetPipeline, Shard, StateError
+
+BATCH_ROWS = 7
+DAMAGED = (2, 4)
+EPOCHS = 2
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:a damaged block is left out:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:torch.distributed is disabled"),
+]
+
+
+@pytest.fixture(params=["whole", "damaged"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    path.mkdir()
+    write_files(path)
+    if request.param == "damaged":
+        rot(path, *DAMAGED)
+    return path
+
+
+def pipeline(folder: Path) -> DatasetPipeline:
+    ds = windrow.read_parquet(str(folder), target_block_bytes=1).window(blocks_per_window=4)
+    return ds.repeat(EPOCHS).random_shuffle_each_window(seed=5).options(executor="threads", on_error="skip")
+
+
+def take(shard: Shard, steps: int) -> dict[str, Any]:
+    """The state after some steps of an epoch."""
+    batches = shard.iter_batches(BATCH_ROWS)
+    for _ in range(steps):
+        next(batches)
+    state = shard.state_dict()
+    batches.close()
+    return state
+
+
+def rest(shard: Shard) -> list[int]:
+    return [
+        int(x)
+        for epoch in shard.iter_epochs()
+        for batch in epoch.iter_batches(BATCH_ROWS)
+        for x in batch["x"]
+    ]
+
+
+def saved_state(folder: Path) -> dict[str, Any]:
+    with pipeline(folder).iterator() as shard:
+        return take(shard, 15)
+
+
+def assert_goes_on(folder: Path, state: Any, saved: dict[str, Any]) -> None:
+    with pipeline(folder).iterator(state_dict=saved) as shard:
+        expected = rest(shard)
+    with pipeline(folder).iterator(state_dict=state) as shard:
+        assert shard.state_dict() == saved
+        assert rest(shard) == expected
+    assert windrow.merge_state_dicts([state, saved]) == saved
+
+
+def map_values(change: Callable[[Any], Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Make a round trip in which each number and list comes back as something else."""
+
+    def passed(state: dict[str, Any]) -> dict[str, Any]:
+        return {name: value if isinstance(value, str) else change(value) for name, value in state.items()}
+
+    return passed
+
+
+TRIPS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "json": lambda state: json.loads(json.dumps(state)),
+    "json of doubles": lambda state: json.loads(json.dumps(state), parse_int=float),
+    "orjson": lambda state: orjson.loads(orjson.dumps(state)),
+    "yaml": lambda state: yaml.safe_load(yaml.safe_dump(state)),
+    "yaml in one line": lambda state: yaml.safe_load(yaml.safe_dump(state, default_flow_style=True)),
+    "msgpack with tuples": lambda state: msgpack.unpackb(msgpack.packb(state), use_list=False),
+    "tensors": map_values(lambda value: None if value is None else torch.as_tensor(value)),
+    "arrays": map_values(lambda value: None if value is None else np.asarray(value)),
+    "NumPy's numbers": map_values(lambda value: np.int64(value) if isinstance(value, int) else value),
+    "another mapping": MappingProxyType,
+}
+
+
+@pytest.mark.parametrize("trip", TRIPS)
+def test_formats_give_back_the_state(folder: Path, trip: str) -> None:
+    saved = saved_state(folder)
+    assert_goes_on(folder, TRIPS[trip](saved), saved)
+
+
+def test_torch_loads_it_without_running_code(folder: Path, tmp_path: Path) -> None:
+    saved = saved_state(folder)
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"data": saved, "weight": torch.zeros(3)}, path)
+    assert_goes_on(folder, torch.load(path, weights_only=True)["data"], saved)
+
+
+def test_the_keys_are_always_the_same(folder: Path) -> None:
+    pipe = pipeline(folder)
+    with pipe.iterator() as shard:
+        states = [shard.state_dict(), take(shard, 3)]
+        rest(shard)
+        states.append(shard.state_dict())
+    assert len({tuple(state) for state in states}) == 1
+    assert [type(state["damaged"]) for state in states] == [list] * 3
+
+
+def test_distributed_checkpoints_of_a_dict(folder: Path, tmp_path: Path) -> None:
+    saved = saved_state(folder)
+    place = str(tmp_path / "saved")
+    save_checkpoint({"model": torch.zeros(2), "data": saved}, checkpoint_id=place, no_dist=True)
+    with pipeline(folder).iterator() as fresh:
+        # it fills the keys that it is given, and no others
+        loaded = {"model": torch.ones(2), "data": fresh.state_dict()}
+    load_checkpoint(loaded, checkpoint_id=place, no_dist=True)
+    assert_goes_on(folder, loaded["data"], saved)
+
+
+def test_distributed_checkpoints_of_a_shard(folder: Path, tmp_path: Path) -> None:
+    place = str(tmp_path / "saved")
+    pipe = pipeline(folder)
+    with pipe.iterator() as shard, pipe.iterator() as other:
+        batches = shard.iter_batches(BATCH_ROWS)
+        for _ in range(15):
+            next(batches)
+        saved = shard.state_dict()
+        save_checkpoint({"data": shard}, checkpoint_id=place, no_dist=True)
+        load_checkpoint({"data": other}, checkpoint_id=place, no_dist=True)
+        assert other.state_dict() == saved
+        batches.close()
+
+
+def test_states_of_versions_that_left_out_an_empty_list_are_read(folder: Path) -> None:
+    with pipeline(folder).iterator() as shard:
+        state = shard.state_dict()
+    del state["damaged"]
+    counted = {name: value for name, value in state.items() if name != "check"}
+    text = json.dumps(counted, sort_keys=True, separators=(",", ":"))
+    assert state["check"] == hashlib.sha256(text.encode()).hexdigest()[:16]
+    with pipeline(folder).iterator(state_dict=state) as shard:
+        assert shard.state_dict() == {**state, "damaged": []}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"row": True},
+        {"row": torch.tensor(True)},
+        {"row": np.True_},
+        {"row": 1.5},
+        {"row": float("nan")},
+        {"row": float("inf")},
+        {"row": torch.tensor([1, 2])},
+        {"row": "49"},
+        {"seed": 2.0**60},
+        {"damaged": "2"},
+        {"damaged": {2: 4}},
+        {"damaged": 2},
+        {"damaged": None},
+        {"damaged": [1.5]},
+        {"damaged": [-1]},
+        {"damaged": [[2]]},
+    ],
+    ids=repr,
+)
+def test_what_is_ambiguous_is_refused(folder: Path, change: dict[str, Any]) -> None:
+    (name,) = change
+    with pytest.raises(StateError, match=f"the state is damaged: {name}="):
+        pipeline(folder).iterator(state_dict={**saved_state(folder), **change})

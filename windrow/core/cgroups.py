@@ -1,0 +1,188 @@
+"""What control groups allow this process: memory and CPU time, by version 1 and version 2, at every level.
+
+A limit may stand at any level above a process: systemd sets it on a slice, SLURM on a job or a step,
+Kubernetes on a pod and on each container. Where the files lie, ``/proc/self/cgroup`` and
+``/proc/self/mountinfo`` tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = [
+    "ControlGroup",
+    "find_groups",
+    "find_mounts",
+    "free_bytes",
+    "quota_cores",
+    "read_file",
+    "set_cores",
+]
+
+_ROOT = Path("/")
+
+
+@dataclass(frozen=True)
+class ControlGroup:
+    """The directory of one control group.
+
+    Attributes
+    ----------
+    path
+        Where its files are.
+    version
+        1 or 2: which files there are.
+    """
+
+    path: Path
+    version: int
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A mounted hierarchy of control groups.
+
+    Attributes
+    ----------
+    version
+        1 or 2.
+    root
+        The group that is seen at the mount point: in a container, the container's own as a rule.
+    point
+        Where it is mounted.
+    controllers
+        Of version 1, what the hierarchy controls.
+    """
+
+    version: int
+    root: str
+    point: str
+    controllers: frozenset[str]
+
+    def controls(self, controller: str, version: int) -> bool:
+        """Whether its groups are those of a controller, as far as the mount tells."""
+        return self.version == version and (version == 2 or controller in self.controllers)
+
+
+def find_groups(controller: str, root: Path = _ROOT) -> list[ControlGroup]:
+    """Find the control groups that a controller of this process has, innermost first.
+
+    Parameters
+    ----------
+    controller
+        ``"memory"``, ``"cpu"`` or ``"cpuset"``.
+    root
+        Where ``/proc`` and the mounted hierarchies are found; another one in tests.
+    """
+    mounts = find_mounts(read_file(root / "proc/self/mountinfo"))
+    found: list[ControlGroup] = []
+    for line in read_file(root / "proc/self/cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        unified = number == "0" and not names
+        if unified or controller in names.split(","):
+            version = 2 if unified else 1
+            mount = next((each for each in mounts if each.controls(controller, version)), None)
+            if mount is not None:
+                point = root / mount.point.lstrip("/")
+                found += [ControlGroup(point / level, version) for level in _levels(path, mount.root)]
+    return found
+
+
+def find_mounts(mountinfo: str) -> list[Mount]:
+    """Find the hierarchies of control groups in the text of ``/proc/self/mountinfo``."""
+    found = []
+    for line in mountinfo.splitlines():
+        fields, _, rest = line.partition(" - ")
+        place, system = fields.split(), rest.split()
+        if len(place) >= 5 and len(system) >= 3 and system[0] in ("cgroup", "cgroup2"):
+            version = 2 if system[0] == "cgroup2" else 1
+            found.append(
+                Mount(version, _decode(place[3]), _decode(place[4]), frozenset(system[2].split(",")))
+            )
+    return found
+
+
+def _levels(path: str, root: str) -> Iterator[str]:
+    """The directories of a group and of those that hold it, seen from a mount point, innermost first."""
+    root = root.rstrip("/")
+    # a group that the mount does not show, as in a container that sees its own alone, is the mount's own
+    inside = path[len(root) :] if (path + "/").startswith(root + "/") else ""
+    names = [name for name in inside.split("/") if name]
+    if ".." in names:
+        names = []
+    for depth in range(len(names), -1, -1):
+        yield "/".join(names[:depth])
+
+
+def _decode(text: str) -> str:
+    """A path of mountinfo, where spaces and their like stand as octal numbers."""
+    for code in ("040", "011", "012", "134"):
+        text = text.replace("\\" + code, chr(int(code, 8)))
+    return text
+
+
+def free_bytes(group: ControlGroup) -> int | None:
+    """Memory that a group has left, or None where it has no limit."""
+    if group.version == 2:
+        # beyond memory.high the kernel slows processes down until they give memory back
+        limits = (_number(group, "memory.max"), _number(group, "memory.high"))
+        used, idle_name = _number(group, "memory.current"), "inactive_file"
+    else:
+        limits = (_number(group, "memory.limit_in_bytes"), None)
+        used, idle_name = _number(group, "memory.usage_in_bytes"), "total_inactive_file"
+    known = [limit for limit in limits if limit is not None]
+    if not known or used is None:
+        return None
+    # pages of files that nobody has used for a while count as used, and are given back when needed
+    idle = _stat(group, idle_name)
+    return max(0, min(known) - max(0, used - idle))
+
+
+def quota_cores(group: ControlGroup) -> int | None:
+    """Cores' worth of time that a group gets, at least 1, or None where it has no limit."""
+    if group.version == 2:
+        words = read_file(group.path / "cpu.max").split()
+        quota, period = (words[0], words[1]) if len(words) == 2 else ("", "")
+    else:
+        quota = read_file(group.path / "cpu.cfs_quota_us").strip()
+        period = read_file(group.path / "cpu.cfs_period_us").strip()
+    if quota.isdigit() and period.isdigit() and int(period):
+        return max(1, round(int(quota) / int(period)))
+    return None
+
+
+def set_cores(group: ControlGroup) -> int | None:
+    """How many cores the processes of a group may run on, or None where that is not told."""
+    name = "cpuset.cpus.effective" if group.version == 2 else "cpuset.effective_cpus"
+    text = read_file(group.path / name).strip()
+    count = 0
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        if not first.isdigit() or not (last or first).isdigit():
+            return None
+        count += int(last or first) - int(first) + 1
+    return count or None
+
+
+def _number(group: ControlGroup, name: str) -> int | None:
+    text = read_file(group.path / name).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _stat(group: ControlGroup, wanted: str) -> int:
+    for line in read_file(group.path / "memory.stat").splitlines():
+        name, _, count = line.partition(" ")
+        if name == wanted and count.strip().isdigit():
+            return int(count)
+    return 0
+
+
+def read_file(path: Path) -> str:
+    """The text of a small file of the system; empty where there is none."""
+    try:
+        return path.read_text()
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,33 @@
+"""Integers as users have them: Python's, NumPy's, torch's, or whole floats."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from typing import Any
+
+__all__ = ["as_integer"]
+
+# Above this not every integer is a float, so a float may stand for a neighbour of what was meant.
+_EXACT_FLOATS = 2**53
+
+
+def as_integer(value: Any) -> int | None:
+    """Return the Python integer that a value stands for without doubt, or None.
+
+    Booleans are not integers. A float is one where it is whole and at most 2**53.
+
+    Examples
+    --------
+    >>> as_integer(1e9), as_integer(2.5), as_integer(True), as_integer("3")
+    (1000000000, None, None, None)
+    """
+    if isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool"):
+        return None
+    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
+        number = float(value)
+        return int(number) if number.is_integer() and abs(number) <= _EXACT_FLOATS else None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None

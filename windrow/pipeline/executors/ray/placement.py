@@ -1,0 +1,224 @@
+"""Decides where tasks run, and which are to be placed again because nothing is heard of them.
+
+Ray is not always able to run what it has accepted. Consumers may hold every CPU for the whole job. A
+worker that dies before it has registered keeps its start slot, and the lease that waits for it, for
+``worker_register_timeout_seconds`` (60). A node that dies is noticed after a quarter of a minute. So a
+task from which nothing is heard is submitted a second time, elsewhere, and without a CPU where none is
+free. Tasks are idempotent; whichever copy ends first counts.
+
+Nothing here waits, submits or reads a clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from statistics import median
+
+__all__ = ["MOMENT_SECONDS", "Node", "Placement", "Planner", "find_core"]
+
+# How long a task may be silent at least before it is placed again: a worker starts in less.
+MOMENT_SECONDS = 5.0
+# A task that has not begun may be queued behind others: so many times as long as tasks take as a rule.
+_TIMES_USUAL = 4
+_DURATIONS_KEPT = 32
+_COPIES = 3
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What a task asks for; ``node`` is an id, or None where Ray chooses."""
+
+    cpus: float
+    node: str | None = None
+
+
+@dataclass
+class Node:
+    """A node of the cluster: its id, its CPUs, and how many of them are free."""
+
+    id: str
+    cores: int
+    free_cpus: float
+
+
+@dataclass
+class _Copy:
+    placement: Placement
+    since: float
+    heard_at: float | None = None
+    ended: bool = False
+
+    def silent_since(self) -> float:
+        return self.since if self.heard_at is None else self.heard_at
+
+
+@dataclass
+class _Task:
+    since: float
+    copies: list[_Copy] = field(default_factory=list)
+
+
+class Planner:
+    """Places tasks, and places those again that stay silent.
+
+    Parameters
+    ----------
+    cpus
+        What a task asks for.
+
+    Attributes
+    ----------
+    starved
+        Whether tasks are given no CPU, since others hold all of them.
+    """
+
+    def __init__(self, cpus: float) -> None:
+        self._cpus = cpus
+        self._tasks: dict[int, _Task] = {}
+        # copies without a CPU that run although their task has ended, by (task, copy)
+        self._late: dict[tuple[int, int], _Copy] = {}
+        self._nodes: Sequence[Node] = ()
+        self._durations: deque[float] = deque(maxlen=_DURATIONS_KEPT)
+        self._served_at = self._excused_at = float("-inf")
+        self.starved = False
+
+    def begin(self, key: int, now: float) -> Placement | None:
+        """Place a new task; None: `review` will, once a core has no other task of ours."""
+        self._tasks[key] = task = _Task(now)
+        placement = self._find_core(task) if self.starved else Placement(self._cpus)
+        return placement and self._add(task, placement, now)
+
+    def heard(self, key: int, copy: int, now: float) -> None:
+        """A copy of a task runs."""
+        task = self._tasks.get(key)
+        if task is not None and copy < len(task.copies):
+            task.copies[copy].heard_at = now
+            self._note_served(task.copies[copy], now)
+
+    def end(self, key: int, copy: int, now: float) -> list[int]:
+        """A copy of a task has ended, and the task with it.
+
+        Returns the other copies that cannot have begun: they wait for a CPU while there is none. Others
+        are better left to themselves: Ray interrupts what runs, which breaks what it is importing.
+        """
+        task = self._tasks.pop(key)
+        task.copies[copy].ended = True
+        self._note_served(task.copies[copy], now)
+        self._late.update(
+            ((key, at), other)
+            for at, other in enumerate(task.copies)
+            if not (other.placement.cpus or other.ended)
+        )
+        if len(task.copies) == 1:
+            self._durations.append(now - task.since)
+        waiting = (
+            at for at, other in enumerate(task.copies) if other.placement.cpus and other.heard_at is None
+        )
+        return [at for at in waiting if at != copy] if self.starved else []
+
+    def withdraw(self, key: int) -> None:
+        """A task could not be submitted at all."""
+        self._tasks.pop(key, None)
+
+    def end_copy(self, key: int, copy: int) -> None:
+        """A copy of a task has ended, which the task did before or does not yet."""
+        self._late.pop((key, copy), None)
+        if key in self._tasks:
+            self._tasks[key].copies[copy].ended = True
+
+    def excuse(self, now: float) -> None:
+        """What was not heard until now says nothing: workers were being started, or nobody listened."""
+        self._excused_at = now
+
+    def is_due(self, now: float) -> bool:
+        """Whether `review` may have something to decide."""
+        patience = self._patience(now)
+        return self.starved or any(self._is_overdue(task, now, patience) for task in self._tasks.values())
+
+    def review(self, now: float, nodes: Sequence[Node] | None = None) -> list[tuple[int, int, Placement]]:
+        """Place again what is overdue, on the cluster as it is now or, by default, as it was at the last look.
+
+        Returns
+        -------
+        list
+            The key of each task, the number of its copy, and where that is to run.
+        """
+        self._nodes = self._nodes if nodes is None else nodes
+        if any(node.free_cpus >= self._cpus for node in self._nodes):
+            self.starved = False
+        patience = self._patience(now)
+        due = [key for key, task in self._tasks.items() if self._is_overdue(task, now, patience)]
+        placed = []
+        for key in sorted(due, key=lambda key: self._tasks[key].since):
+            task = self._tasks[key]
+            placement = self._find_free_cpu(task) or self._find_core(task)
+            if placement is None:
+                continue
+            if task.copies and placement.cpus == 0:
+                self.starved = self.starved or self._lacks_cpus(task, now, patience)
+            placed.append((key, len(task.copies), self._add(task, placement, now)))
+        return placed
+
+    # --- inside
+
+    def _add(self, task: _Task, placement: Placement, now: float) -> Placement:
+        task.copies.append(_Copy(placement, now))
+        return placement
+
+    def _note_served(self, copy: _Copy, now: float) -> None:
+        if copy.placement.cpus:
+            self._served_at = now
+
+    def _is_overdue(self, task: _Task, now: float, patience: float) -> bool:
+        if not 0 < len(task.copies) < _COPIES:
+            return not task.copies
+        silent = now - max(self._excused_at, *(copy.silent_since() for copy in task.copies))
+        if any(copy.heard_at is not None for copy in task.copies) or not task.copies[-1].placement.cpus:
+            # it ran, or waits for nothing but a worker
+            return silent >= max(MOMENT_SECONDS, self._usual_seconds())
+        return silent >= patience
+
+    def _lacks_cpus(self, task: _Task, now: float, patience: float) -> bool:
+        """Whether a task waits for a CPU, and none of ours has had one for a while."""
+        begun = any(copy.heard_at is not None for copy in task.copies)
+        return not begun and now - max(self._served_at, self._excused_at) >= patience
+
+    def _usual_seconds(self) -> float:
+        """How long tasks take as a rule, their wait for a CPU included."""
+        return median(self._durations) if self._durations else 0.0
+
+    def _patience(self, now: float) -> float:
+        """How long a task may wait for a CPU: longer where tasks that run take long."""
+        running = (
+            now - copy.since
+            for task in self._tasks.values()
+            for copy in task.copies
+            if copy.heard_at is not None and now - copy.heard_at < MOMENT_SECONDS and copy.placement.cpus
+        )
+        return max(MOMENT_SECONDS, _TIMES_USUAL * max(self._usual_seconds(), max(running, default=0.0)))
+
+    def _find_free_cpu(self, task: _Task) -> Placement | None:
+        tried = {copy.placement.node for copy in task.copies}
+        free = [node for node in self._nodes if node.free_cpus >= self._cpus and node.id not in tried]
+        if not free:
+            return None
+        node = max(free, key=lambda node: node.free_cpus)
+        node.free_cpus -= self._cpus
+        return Placement(self._cpus, node.id)
+
+    def _find_core(self, task: _Task) -> Placement | None:
+        """A core of a node on which none of our tasks runs without a CPU."""
+        copies = chain(self._late.values(), *(other.copies for other in self._tasks.values()))
+        taken = Counter(copy.placement.node for copy in copies if not (copy.placement.cpus or copy.ended))
+        tried = {copy.placement.node for copy in task.copies}
+        return find_core([node for node in self._nodes if node.id not in tried], taken)
+
+
+def find_core(nodes: Sequence[Node], taken: Mapping[str | None, int]) -> Placement | None:
+    """A place without a CPU, where the most cores have no such task yet; None where all have one."""
+    cores = [(node.cores - taken.get(node.id, 0), node.id) for node in nodes]
+    most, node = max(cores, default=(0, ""))
+    return Placement(0.0, node) if most > 0 else None
