@@ -55,8 +55,28 @@ def test_scrambled(case: Case, workers: int, scramble: int) -> None:
     assert_delivers(case, read_shards(case, ScrambledThreads(workers, scramble)))
 
 
+# few rows of a block are left, whose bytes are then mostly what any block takes
 @examples(150)
 @given(CASES.filter(lambda case: case.change != "doubled"), WORKERS, st.integers(0, 2**16))
+@example(
+    Case(
+        (2, 11),
+        WindowCut(blocks_per_window=5),
+        3517,
+        2,
+        3,
+        19,
+        equal=True,
+        change="dropped",
+        prefetch_windows=0,
+    ),
+    2,
+    16105,
+)
+@example(
+    Case((9,), epochs=3, shards=3, batch_rows=11, equal=True, change="filtered", prefetch_windows=0), 3, 9891
+)
+@example(Case((1, 1, 1, 14), seed=None, change="negated", prefetch_windows=0, cache="disk"), 1, 1)
 def test_the_least_memory(case: Case, workers: int, scramble: int) -> None:
     case = replace(case, tight=True)
     with pytest.MonkeyPatch.context() as patch:

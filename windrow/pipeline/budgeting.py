@@ -222,9 +222,7 @@ def _refuse_the_certain(
     # no room at all is too little for any row
     least = max(least, int(beside.block_rows > 0))
     tasks_bytes = resources.workers * kept + beside.blocks_bytes(0.0, 1)
-    plan_budget(
-        window_bytes=least, runs_bytes=beside.runs_bytes(0.0), tasks_bytes=tasks_bytes, **options
-    )
+    plan_budget(window_bytes=least, runs_bytes=beside.runs_bytes(0.0), tasks_bytes=tasks_bytes, **options)
 
 
 def _beside(program: Program, resources: Resources, batch_rows: int) -> Beside:

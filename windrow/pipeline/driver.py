@@ -115,6 +115,7 @@ class Driver:
             slices=budget.slices,
             patience_seconds=PATIENCE_SECONDS,
             beside=budget.beside if budget.shared else None,
+            row_bytes=budget.beside.row_bytes if budget.beside is not None else 0,
             exact=budget.exact,
             bounds_tasks=budget.beside is not None,
             ahead_bytes=budget.ahead_bytes if asked else 0,

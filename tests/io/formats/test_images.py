@@ -194,7 +194,7 @@ def test_deep_images_are_not_cut(tmp_path: Path) -> None:
 
 
 def test_arguments() -> None:
-    for size in ((3,), (0, 3), "33", 3, (2.0, 3)):
+    for size in ((3,), (0, 3), "33", 3, (2.5, 3)):
         with pytest.raises(windrow.PlanError, match=r"must be \(height, width\)"):
             windrow.read_images("x", size=size)  # type: ignore[arg-type]
     with pytest.raises(windrow.PlanError, match="mode='P' must be one of"):

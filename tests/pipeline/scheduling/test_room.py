@@ -11,7 +11,7 @@ from windrow.shuffle.budget import Beside
 WORK = Work(0, 0, 0, 0, 0)
 
 
-def room(*, memory: int = 1000, beside: Beside | None = None) -> Room:
+def room(*, memory: int = 1000, beside: Beside | None = None, row_bytes: int = 0) -> Room:
     return Room(
         Limits(
             shards=(0,),
@@ -24,6 +24,7 @@ def room(*, memory: int = 1000, beside: Beside | None = None) -> Room:
             slices=1,
             patience_seconds=5.0,
             beside=beside,
+            row_bytes=row_bytes,
         )
     )
 
@@ -44,11 +45,12 @@ def test_what_is_expected_grows_by_the_row() -> None:
 
 
 def test_a_tiny_estimate_scales_nothing() -> None:
-    limits = room(memory=10**9, beside=Beside(4, 10**6, 10, least_run_bytes=10**6, tasks=2, block_rows=20))
-    note(limits, Part(10, 1), 100_000)
+    beside = Beside(4, 10**6, 10, least_run_bytes=10**6, tasks=2, block_rows=20)
+    limits = room(memory=10**9, beside=beside)
+    note(limits, Part(10, 1), 100_001)
     # runs in portions of a million bytes, and blocks of two hundred thousand, however little was expected
-    assert limits.sizes.growth == 100_000
-    assert limits.expect(Part(10, 1)) == 100_000
+    assert limits.sizes.growth == 100_001
+    assert limits.expect(Part(10, 1)) == 100_001
     assert limits.limit_bytes(2) == 10**9 - 4 * 10**6 - 2 * 200_000
 
 
@@ -66,7 +68,7 @@ BESIDE = Beside(2, 3, 3, least_run_bytes=10, tasks=2, block_rows=5)
     ("unpacked", "excess", "limit"), [(10, 79.0, 1000 - 2 * 10 - 5), (800, 79.0, 1000 - 2 * 240 - 400)]
 )
 def test_what_is_beside_windows_takes_what_rows_do_unpacked(unpacked: int, excess: float, limit: int) -> None:
-    limits = room(beside=BESIDE)
+    limits = room(beside=BESIDE, row_bytes=1)
     assert limits.limit_bytes() == 1000 - 2 * 10
     note(limits, Part(10, 10), 800, unpacked=unpacked)
     assert limits.sizes.excess_bytes == excess
@@ -75,10 +77,23 @@ def test_what_is_beside_windows_takes_what_rows_do_unpacked(unpacked: int, exces
 
 def test_rows_may_turn_out_smaller_than_was_estimated() -> None:
     beside = Beside(2, 3, 3, least_run_bytes=10, tasks=2, block_rows=5, row_bytes=900, block_bytes=9000)
-    limits = room(beside=beside)
-    note(limits, Part(10, 10_000), 10)
+    limits = room(beside=beside, row_bytes=900)
+    note(limits, Part(10, 9_000), 10)
     assert limits.limit_bytes(2) == 1000 - 2 * 10 - 2 * 5
     assert limits.sizes.excess_bytes == 0
+
+
+def test_what_a_block_takes_however_few_its_rows_are_makes_rows_no_larger() -> None:
+    limits = room(beside=BESIDE, row_bytes=2)
+    # of a block of 100 rows of 2 bytes, and 400 more, a filter keeps one row
+    note(limits, Part(None, 600, stored_rows=100), 350, rows=1)
+    assert limits.limit_bytes() == 1000 - 2 * 10
+
+
+def test_rows_that_a_transform_repeats_are_no_larger() -> None:
+    limits = room(beside=BESIDE, row_bytes=3)
+    note(limits, Part(None, 30, stored_rows=10), 90, rows=30)
+    assert (limits.sizes.row_bytes, limits.sizes.stored_row_bytes) == (3, 9)
 
 
 def test_of_a_part_that_was_not_finished_what_was_read_counts() -> None:

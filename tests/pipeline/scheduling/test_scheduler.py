@@ -425,9 +425,16 @@ def test_of_what_grows_beside_it_a_block_counts_for_each_task_that_runs(memory: 
     assert len(c.running) == begun
 
 
-def scheduler_of(*sizes: int, memory: int, slots: int = 4, beside: Beside | None = None) -> Scheduler:
+def scheduler_of(
+    *sizes: int, memory: int, slots: int = 4, beside: Beside | None = None, row_bytes: int = 0
+) -> Scheduler:
     """One window of parts of ten rows each, of which so much is expected, and whose rows may grow."""
-    options: dict[str, Any] = {"exact": False, "bounds_tasks": True, "beside": beside}
+    options: dict[str, Any] = {
+        "exact": False,
+        "bounds_tasks": True,
+        "beside": beside,
+        "row_bytes": row_bytes,
+    }
     limits = Limits((0,), Place(0, 0), 1, slots, memory, 0, True, 1, 5.0, **options)
     parts = tuple(Part(10, size) for size in sizes)
     return Scheduler(limits, lambda _: EpochShape((parts,), (Stage("map", True),)))
@@ -486,7 +493,7 @@ def test_a_part_that_outgrew_all_that_there_is_is_refused() -> None:
 
 def test_as_many_tasks_run_as_their_blocks_leave_room_for() -> None:
     beside = Beside(0, 0, 0, least_run_bytes=0, tasks=4, block_rows=10)
-    scheduler = scheduler_of(*[1] * 8, memory=1000, beside=beside)
+    scheduler = scheduler_of(*[10] * 8, memory=1000, beside=beside, row_bytes=1)
     waiting = begin(scheduler)
     assert len(waiting) == 4
     # outputs of 100, and blocks of 100 in tasks

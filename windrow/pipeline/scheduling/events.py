@@ -143,6 +143,8 @@ class Limits:
     beside
         What is held under the same limit and grows with the rows: then ``memory_bytes`` is what it and
         outputs may hold together. None: nothing.
+    row_bytes
+        What a row was estimated to take in runs and batches.
     exact
         Whether what tasks put out is known, and not only expected.
     bounds_tasks
@@ -162,6 +164,7 @@ class Limits:
     slices: int
     patience_seconds: float
     beside: Beside | None = None
+    row_bytes: int = 0
     exact: bool = True
     bounds_tasks: bool = False
     ahead_bytes: int = 0

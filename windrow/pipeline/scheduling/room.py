@@ -93,10 +93,16 @@ class Room:
             self._tell()
 
     def _tell(self) -> None:
+        stored_rows, estimate = max(1.0, self._stored_rows), self._limits.row_bytes
+        # every block takes some bytes however few its rows are, which estimates include: what is learnt is
+        # how far those were missed, and not what a row takes that few others share a block with
+        expected_rows = self._expected_unpacked * max(1.0, self._rows / stored_rows)
+        missed_bytes = (self._measured_unpacked - expected_rows) / max(1, self._rows)
+        missed_stored_bytes = (self._measured_unpacked - self._expected_unpacked) / stored_rows
         self._sizes = RowSizes(
-            row_bytes=max(self._delivered_row_bytes, self._measured_unpacked / max(1, self._rows)),
-            stored_row_bytes=self._measured_unpacked / max(1, self._stored_rows),
-            excess_bytes=max(0.0, (self._measured_bytes - self._expected_bytes) / max(1, self._stored_rows)),
+            row_bytes=max(self._delivered_row_bytes, estimate + missed_bytes),
+            stored_row_bytes=max(0.0, estimate + missed_stored_bytes),
+            excess_bytes=max(0.0, (self._measured_bytes - self._expected_bytes) / stored_rows),
             growth=max(
                 1.0,
                 self._measured_unpacked / max(1, self._expected_unpacked),
