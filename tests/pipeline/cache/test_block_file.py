@@ -32,6 +32,8 @@ def read_block(path: Path, key: bytes, *, mapped: bool, offset: int = 0) -> list
             return block_file.read_block(descriptor, key)
     except CorruptBlockError:
         return None
+
+
 TYPES = {
     "integers": pa.array([1, None, 3]),
     "flags": pa.array([True, False, None]),

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,9 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), RuntimeError("other")], ids=["full", "other"])
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "full"), RuntimeError("other")], ids=["full", "other"]
+)
 def test_a_lease_is_closed_on_any_exception(tmp_path: Path, error: Exception) -> None:
     """Or this process would wait for itself when it asks for the lease again."""
 
@@ -144,12 +147,8 @@ def test_locks_that_others_never_release_are_an_error(tmp_path: Path, name: str)
     folder = SharedFolder(tmp_path / "run") if name == "room" else None
     other = start(tmp_path / "run", LOCK.format(name=name))
     before = open_files()
-    with pytest.raises(TimeoutError, match=f"locked by others.*{name}"):
-        if folder is None:
-            SharedFolder(tmp_path / "run")
-        else:
-            with folder.room():
-                pass
+    with pytest.raises(TimeoutError, match=f"locked by others.*{name}"), ExitStack() as stack:
+        stack.enter_context(SharedFolder(tmp_path / "run").room() if folder is None else folder.room())
     assert open_files() == before
     kill(other)
     with SharedFolder(tmp_path / "run").room():

@@ -15,7 +15,7 @@ import threading
 import uuid
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,9 @@ from windrow.pipeline.cache.folder import UNFINISHED, close
 
 __all__ = ["Arena", "Place"]
 
-# of file systems that have no files without a name
+# a flag of Linux; without it a folder is opened, which is an error below
+_TMPFILE: int = getattr(os, "O_TMPFILE", 0)
+# of systems and file systems that make no files without a name
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 # the process has ended, or has closed it
 _GONE = (errno.ENOENT, errno.ESRCH, errno.ENXIO)
@@ -77,9 +79,9 @@ class Place:
         text, _, check = text.rpartition(":")
         if check != f"{zlib.crc32(text.encode()):08x}":
             return None
-        process, descriptor, device, inode, token, offset, size = text.split(":")
-        numbers = map(int, (process, descriptor, device, inode))
-        return cls(*numbers, token, int(offset), int(size))
+        *numbers, token, offset, size = text.split(":")
+        process, descriptor, device, inode = map(int, numbers)
+        return cls(process, descriptor, device, inode, token, int(offset), int(size))
 
     @contextmanager
     def open(self) -> Iterator[int | None]:
@@ -156,7 +158,7 @@ class Arena:
 
 def _open_nameless(folder: Path) -> int:
     try:
-        return system.open_file(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+        return system.open_file(folder, os.O_RDWR | _TMPFILE | os.O_CLOEXEC, 0o600)
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise

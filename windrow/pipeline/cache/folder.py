@@ -41,6 +41,9 @@ ROOM = "room"
 _READING = "reading"
 # what the lease holds once the run has removed the folder itself
 _ENDED = b"ended"
+# Locks of a byte that belong to an open file, not to the process. Without them, as on macOS, two processes
+# that need a block at the same moment read it twice.
+_SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 # the system's `struct flock`: kind, whence, start, length, process
 _FLOCK = "hhqqi"
 _LOCK_SECONDS = 10.0
@@ -127,9 +130,8 @@ def sweep_folders(parent: Path, prefix: str) -> None:
 
 def end_folder(path: Path) -> None:
     """Remove a run's folder, and let those that still use it know that this was no accident."""
-    with suppress(OSError):
-        with open_file(path / _LEASE, os.O_RDWR) as lease:
-            system.pwrite(lease, _ENDED, 0)
+    with suppress(OSError), open_file(path / _LEASE, os.O_RDWR) as lease:
+        system.pwrite(lease, _ENDED, 0)
     with suppress(OSError):
         system.remove_tree(path, ignore_errors=True)
 
@@ -193,9 +195,11 @@ def _try_flock(descriptor: int, kind: int) -> bool:
 
 def _try_byte(descriptor: int, number: int) -> bool:
     """Lock one byte of an open file; the system releases it when the file is closed, however that is."""
+    if _SET_LOCK is None:
+        return True
     lock = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
     try:
-        system.set_lock(descriptor, fcntl.F_OFD_SETLK, lock)
+        system.set_lock(descriptor, _SET_LOCK, lock)
     except BlockingIOError:
         return False
     return True
