@@ -64,7 +64,13 @@ def _nobody_watches_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("contents", ["", "x"], ids=["run", "kept"])
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "from then on"])
-@pytest.mark.parametrize("error", ERRORS, ids=[errno.errorcode[number] for number in ERRORS])
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(number, id=errno.errorcode[number], marks=[] if at == 0 else pytest.mark.nightly)
+        for at, number in enumerate(ERRORS)
+    ],
+)
 def test_each_call_fails(tmp_path: Path, error: int, for_ever: bool, contents: str) -> None:
     before = open_files()
     for number in range(1, MOST_CALLS):
