@@ -51,10 +51,15 @@ def write_block(descriptor: int, offset: int, tables: Sequence[pa.Table], key: b
     return size + _SEAL.size
 
 
-def read_block(descriptor: int, key: bytes) -> list[pa.Table]:
+def read_block(descriptor: int, key: bytes, *, verify: bool = True) -> list[pa.Table]:
     """Read a file that holds one block into memory.
 
     Unlike a mapping, what was read cannot change or be cut by other users of the file.
+
+    Parameters
+    ----------
+    verify
+        Compare the checksum and check the layout; False where that has been done for this file as it is.
 
     Raises
     ------
@@ -71,10 +76,10 @@ def read_block(descriptor: int, key: bytes) -> list[pa.Table]:
         count = system.preadv(descriptor, [view[done : done + _READ_BYTES]], done)
         if count == 0:
             raise CorruptBlockError(f"the file ends after {done} of {size} bytes")
-        if done < body:
+        if verify and done < body:
             checksum.update(view[done : min(done + count, body)])
         done += count
-    return _decode(content, key, checksum.digest())
+    return _decode(content, key, checksum.digest() if verify else None)
 
 
 def decode_block(content: pa.Buffer, key: bytes, *, verify: bool) -> list[pa.Table]:

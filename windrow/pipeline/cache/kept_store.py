@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -17,13 +19,33 @@ from windrow.pipeline.cache.folder import ROOM, UNFINISHED, SharedFolder, fits, 
 __all__ = ["KeptStore"]
 
 _BLOCK = ".arrows"
+_SETTLED_NS = 2 * 10**9
+
+
+class _Version(NamedTuple):
+    """What tells a file that was written to from the same file before."""
+
+    inode: int
+    size_bytes: int
+    modified_ns: int
+    changed_ns: int
+
+    @classmethod
+    def of(cls, descriptor: int) -> _Version:
+        status = system.fstat(descriptor)
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a change from now on would show: times of files advance in steps, at most of a second."""
+        return time.time_ns() - max(self.modified_ns, self.changed_ns) > _SETTLED_NS
 
 
 class KeptStore:
     """Blocks that stay after the run.
 
     Their files have names, so that others can write to them and cut them at any time. They are
-    therefore read, not mapped, and verified each time.
+    therefore read, not mapped, and verified unless the file is as it was when it was verified before.
 
     Parameters
     ----------
@@ -36,6 +58,7 @@ class KeptStore:
     def __init__(self, path: Path, make_key: Callable[[int, str], bytes]) -> None:
         self.folder = SharedFolder(path, _tidy)
         self._make_key = make_key
+        self._verified: dict[int, _Version] = {}
 
     def has(self, block: int) -> bool:
         """Whether there is a file of a block, whole or not."""
@@ -51,9 +74,20 @@ class KeptStore:
         """
         try:
             with open_file(self._path(block), os.O_RDONLY) as descriptor:
-                return read_block(descriptor, self._make_key(block, ""))
+                return self._read(block, descriptor)
         except FileNotFoundError:
             return None
+
+    def _read(self, block: int, descriptor: int) -> list[pa.Table]:
+        key, version = self._make_key(block, ""), _Version.of(descriptor)
+        if version == self._verified.get(block):
+            tables = read_block(descriptor, key, verify=False)
+            if version == _Version.of(descriptor):
+                return tables
+        tables = read_block(descriptor, key)
+        if version.is_settled and version == _Version.of(descriptor):
+            self._verified[block] = version
+        return tables
 
     def keep(self, block: int, tables: list[pa.Table], limit_bytes: int | None) -> int | None:
         """Keep the tables of a block; returns the bytes written, or None where they do not fit."""
