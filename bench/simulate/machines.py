@@ -12,7 +12,7 @@ from bench.simulate.work import Handle, map_rows
 from bench.simulate.world import Violation, World
 from windrow.core.errors import SourceError
 from windrow.pipeline.allowance import Allowance, OutgrownError
-from windrow.pipeline.cache.reader import CacheReport
+from windrow.pipeline.cache.report import CacheReport
 from windrow.pipeline.damage import Damage
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.program import Program
@@ -190,7 +190,8 @@ class Machines:
             elif cached is not None and self._world.happens(self._world.faults.full):
                 self._world.fault("cache disk full", node)
                 self._disks[node] = None
-                return CacheReport(hits, len(task.blocks) - hits, (), written, trouble="the disk is full")
+                missed = len(task.blocks) - hits
+                return CacheReport(hits, missed, (), written, errors=1, trouble="the disk is full")
             elif cached is not None:
                 cached.add(block)
                 written += int(self._scenario.dataset.blocks.memory_bytes[block])

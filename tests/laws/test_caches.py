@@ -20,7 +20,7 @@ import pytest
 
 import windrow
 from windrow.io.source import open_parquet
-from windrow.pipeline.cache import disk as disk_module
+from windrow.pipeline.cache import run_store
 from windrow.pipeline.cache.block_file import write_block
 from windrow.pipeline.cache.blocks import BlockCache
 from windrow.pipeline.executors.threads import ThreadsExecutor
@@ -226,9 +226,11 @@ def test_damaged_files_are_read_anew_and_written_again(data: Path, tmp_path: Pat
         content[len(content) // 2] ^= 1
         changed = {"flipped": bytes(content), "truncated": bytes(content[:-9]), "foreign": b"x" * 500}
         path.write_bytes(changed.get(damage, b""))
-    got, run = read(keep(data, tmp_path))
+    with pytest.warns(RuntimeWarning, match="is corrupt") as told:
+        got, run = read(keep(data, tmp_path))
     assert got == expected
-    assert run.cache_misses == FILES * GROUPS
+    assert len(told) == 1
+    assert run.cache_misses == run.cache_corrupt_blocks == FILES * GROUPS
     again, run = read(keep(data, tmp_path))
     assert again == expected
     assert run.cache_misses == 0
@@ -303,7 +305,7 @@ def test_a_full_disk_is_said_once_and_the_run_goes_on(
             raise OSError(28, "No space left on device")
         return write_block(*args, **options)
 
-    monkeypatch.setattr(disk_module, "write_block", write_a_few)
+    monkeypatch.setattr(run_store, "write_block", write_a_few)
     pipe = make(data, cache="disk", cache_dir=tmp_path, executor=ThreadsExecutor(1))
     with pytest.warns(RuntimeWarning, match=r"no longer kept in .*No space left on device") as told:
         got, run = read(pipe)

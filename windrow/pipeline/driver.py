@@ -251,6 +251,8 @@ class Driver:
             cache_hits=self._cache.told.hits,
             cache_misses=self._cache.told.misses,
             cache_bytes=self._cache.held_bytes,
+            cache_errors=self._cache.told.errors,
+            cache_corrupt_blocks=self._cache.told.corrupt_blocks,
             damaged_blocks=self._rows.damaged.names,
             damaged_rows=self._rows.damaged.rows,
         )

@@ -63,6 +63,11 @@ class RunStats:
         Blocks that were kept decoded from before, and that were read from the source.
     cache_bytes
         What decoded blocks take that are kept now; on disk, what this run has written.
+    cache_errors
+        Errors of the disk cache (a full or read-only disk, a folder that is gone), all processes together;
+        after the first a process writes no more blocks, and the run reads from the source.
+    cache_corrupt_blocks
+        Cached blocks on disk that failed verification and were read from the source again.
     damaged_blocks, damaged_rows
         The blocks that ``on_error="skip"`` leaves out, by path and row group, and their rows as stored.
     """
@@ -80,6 +85,8 @@ class RunStats:
     cache_hits: int = 0
     cache_misses: int = 0
     cache_bytes: int = 0
+    cache_errors: int = 0
+    cache_corrupt_blocks: int = 0
     damaged_blocks: tuple[str, ...] = ()
     damaged_rows: int = 0
 

@@ -22,7 +22,8 @@ from windrow.core.memory import BufferPool
 from windrow.core.source import BlockAddress, BlockPart, BlockReader
 from windrow.pipeline.allowance import Allowance, OutgrownError, Shortfall
 from windrow.pipeline.cache.disk import DiskCache
-from windrow.pipeline.cache.reader import CacheReport, CachingReader, Tables
+from windrow.pipeline.cache.reader import CachingReader, Tables
+from windrow.pipeline.cache.report import CacheReport
 from windrow.pipeline.damage import Damage, find_damage, late_damage
 from windrow.pipeline.scheduling.events import Work
 from windrow.pipeline.transforms import MapBatches, apply_maps, check_schema

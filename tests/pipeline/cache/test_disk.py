@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pytest
 
-from windrow.pipeline.cache.block_file import estimate_bytes
+from windrow.pipeline.cache import system
+from windrow.pipeline.cache.block_file import block_bytes
 from windrow.pipeline.cache.disk import DiskCache
 
 TABLE = pa.table({"x": range(1_000)})
@@ -30,16 +35,34 @@ def test_a_file_of_another_block_or_of_other_contents_is_not_found(tmp_path: Pat
 
 
 def test_a_block_that_is_written_again_takes_its_room_once(tmp_path: Path) -> None:
-    disk = make(tmp_path, 3 * estimate_bytes([TABLE]))
+    disk = make(tmp_path, 3 * block_bytes([TABLE]), contents="x")
     assert all(disk.keep(0, [TABLE]) > 0 for _ in range(10))
     assert disk.keep(1, [TABLE]) > 0
 
 
-def test_what_could_not_be_written_takes_no_room_and_leaves_no_file(tmp_path: Path) -> None:
-    first, second = (make(tmp_path, estimate_bytes([TABLE, OTHER])) for _ in range(2))
-    assert first.keep(0, [TABLE, OTHER]) == 0
+def test_a_block_of_a_run_is_written_once(tmp_path: Path) -> None:
+    disk = make(tmp_path, 3 * block_bytes([TABLE]))
+    assert disk.keep(0, [TABLE]) > 0
+    assert all(disk.keep(0, [TABLE]) == 0 for _ in range(10))
+    assert disk.keep(1, [TABLE]) > 0
+
+
+def write_half(descriptor: int, data: Any, offset: int) -> int:
+    if len(data) > 1_000:
+        os.pwrite(descriptor, data[:1_000], offset)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return os.pwrite(descriptor, data, offset)
+
+
+@pytest.mark.parametrize("contents", ["", "x"], ids=["run", "kept"])
+def test_what_could_not_be_written_takes_no_room_and_leaves_no_file(tmp_path: Path, contents: str) -> None:
+    first, second = (make(tmp_path, block_bytes([TABLE]), contents=contents) for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(system, "pwrite", write_half)
+        assert first.keep(0, [TABLE]) == 0
     assert first.trouble.startswith("decoded blocks are no longer kept in")
-    assert sorted(path.name for path in first.path.iterdir()) == ["lease", "taken"]
+    assert "No space left on device" in first.trouble
+    assert {path.suffix for path in first.path.iterdir()} <= {"", ".arena"}
     assert second.keep(0, [TABLE]) > 0
 
 
@@ -51,7 +74,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 
 def test_nothing_is_kept_once_a_block_did_not_fit(tmp_path: Path) -> None:
-    disk = make(tmp_path, estimate_bytes([TABLE]) - 1)
+    disk = make(tmp_path, block_bytes([TABLE]) - 1)
     assert disk.keep(0, [TABLE]) == 0
     assert not disk.has_room
     assert disk.keep(1, [TABLE.slice(0, 1)]) == 0

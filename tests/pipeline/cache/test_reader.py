@@ -16,6 +16,7 @@ import windrow
 from tests.dataset.sources import make_source
 from windrow.core.source import told_bounds
 from windrow.io.source import open_parquet
+from windrow.pipeline.cache.block_file import block_bytes
 from windrow.pipeline.cache.disk import DiskCache
 from windrow.pipeline.cache.ranges import note_ranges, take_ranges
 from windrow.pipeline.cache.reader import CachingReader
@@ -84,7 +85,8 @@ def test_files_serve_every_reader_of_the_machine(tmp_path: Path) -> None:
     assert second.read(0) == SOURCE.reader.tables[1]
     assert read_parts(second, 1) == [SOURCE.reader.tables[0].to_pydict()]
     assert (first.report().misses, second.report().hits, second.report().misses) == (2, 2, 0)
-    assert first.report().disk_bytes == sum(path.stat().st_size for path in tmp_path.glob("run/*.arrows"))
+    assert first.report().disk_bytes == sum(block_bytes(disk.find(block) or []) for block in (0, 1)) > 0
+    assert len(list(tmp_path.glob("run/*.block"))) == 2
     disk.remove()
     assert list(tmp_path.iterdir()) == []
     assert make([0], disk).read(0) == SOURCE.reader.tables[0]

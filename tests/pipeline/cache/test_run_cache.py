@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.dataset.sources import make_source
-from windrow.pipeline.cache.reader import CacheReport
+from windrow.pipeline.cache.report import CacheReport
 from windrow.pipeline.cache.run_cache import RunCache
 from windrow.pipeline.scheduling.events import Work
 from windrow.pipeline.tasks import Task
@@ -45,3 +45,16 @@ def test_what_is_lost_is_read_and_kept_again() -> None:
     assert cache.held_bytes == 10
     again, found = run(cache, make(0, 1))
     assert (again.found, again.keeps, found) == ((1,), (0,), ["block 1"])
+
+
+def test_errors_and_corrupt_blocks_are_counted_and_each_told_once() -> None:
+    cache = RunCache(0, np.array([10]))
+    assert cache.take_trouble() == ()
+    for _ in range(3):
+        cache.take(make(0), CacheReport(errors=2, trouble="full"), ())
+    assert cache.take_trouble() == ("full",)
+    for number in range(2):
+        cache.take(make(0), CacheReport(corrupt_blocks=1, corruption=f"block {number}"), ())
+    assert cache.take_trouble() == ("block 0",)
+    assert cache.take_trouble() == ()
+    assert (cache.told.errors, cache.told.corrupt_blocks) == (6, 2)

@@ -1,88 +1,168 @@
-"""One decoded block as a file: an Arrow IPC stream, and a seal that tells whose it is."""
+"""One decoded block as bytes of a file: an Arrow IPC stream, then a seal that names it and verifies it."""
 
 from __future__ import annotations
 
-import os
+import io
 import struct
-import zlib
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["estimate_bytes", "read_block", "write_block"]
+from windrow.pipeline.cache import system
+from windrow.pipeline.cache.checksum import DIGEST_BYTES, Checksum
+from windrow.pipeline.cache.layout import check_layout
 
+__all__ = ["KEY_BYTES", "CorruptBlockError", "block_bytes", "decode_block", "read_block", "write_block"]
+
+KEY_BYTES = 32
 # magic, the key, bytes before the seal, their checksum
-_SEAL = struct.Struct("<8s32sQI")
-_MAGIC = b"windrow1"
-# What the messages of a batch take beside its values, and those of each column.
-_BATCH_BYTES = 4096
-_COLUMN_BYTES = 512
+_SEAL = struct.Struct(f"<8s{KEY_BYTES}sQ{DIGEST_BYTES}s")
+_MAGIC = b"windrow2"
+# Read at once, so that the checksum finds the bytes in the processor's cache.
+_READ_BYTES = 2**19
 
 
-def estimate_bytes(tables: Sequence[pa.Table]) -> int:
-    """At least what a file of these tables takes."""
-    overhead = sum(_BATCH_BYTES + _COLUMN_BYTES * table.num_columns for table in tables)
-    return _BATCH_BYTES + overhead + sum(table.nbytes for table in tables)
+class CorruptBlockError(Exception):
+    """Cached bytes are not those of the block that was written there."""
 
 
-def write_block(path: Path, tables: Sequence[pa.Table], key: bytes, *, durable: bool) -> int:
-    """Write the tables of a block; returns the bytes of the file.
+def block_bytes(tables: Sequence[pa.Table]) -> int:
+    """Bytes that `write_block` writes for these tables."""
+    sink = pa.MockOutputStream()
+    _write_stream(sink, tables)
+    return int(sink.size()) + _SEAL.size
+
+
+def write_block(descriptor: int, offset: int, tables: Sequence[pa.Table], key: bytes) -> int:
+    """Write the tables of a block into an open file; returns the bytes written.
 
     Parameters
     ----------
+    offset
+        Where in the file the block begins.
     key
-        32 bytes that tell the data and the block.
-    durable
-        Make it outlive a crash of the machine, and let a reader tell that it did.
+        32 bytes that name the data and the block.
     """
-    with pa.OSFile(str(path), "wb") as sink:
-        # a stream, since files cannot hold dictionaries that differ from batch to batch
-        with pa.ipc.new_stream(sink, tables[0].schema) as writer:
-            for table in tables:
-                for batch in table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]:
-                    writer.write_batch(batch)
-        size = sink.tell()
-        sink.flush()
-        checksum = _checksum(path) if durable else 0
-        sink.write(_SEAL.pack(_MAGIC, key, size, checksum))
-    if durable:
-        _sync(path)
+    sink = _Sink(descriptor, offset)
+    _write_stream(sink, tables)
+    size = sink.tell()
+    sink.write(_SEAL.pack(_MAGIC, key, size, sink.checksum.digest()))
     return size + _SEAL.size
 
 
-def read_block(path: Path, key: bytes, *, verify: bool) -> list[pa.Table] | None:
-    """Map the tables of a block into memory; None where the file is missing, foreign or damaged.
+def read_block(descriptor: int, key: bytes, *, verify: bool = True) -> list[pa.Table]:
+    """Read a file that holds one block into memory.
+
+    Unlike a mapping, what was read cannot change or be cut by other users of the file.
 
     Parameters
     ----------
     verify
-        Compare the checksum, too.
+        Compare the checksum and check the layout; False where that has been done for this file as it is.
+
+    Raises
+    ------
+    CorruptBlockError
+        If the file does not hold this block exactly as it was written.
     """
-    try:
-        with pa.memory_map(str(path)) as file:
-            content = file.read_buffer()
-    except FileNotFoundError:
-        return None
+    size = system.fstat(descriptor).st_size
+    if size < _SEAL.size:
+        raise CorruptBlockError(f"{size} bytes are too few for a block")
+    content = pa.allocate_buffer(size)
+    checksum, body = Checksum(), size - _SEAL.size
+    view, done = memoryview(content), 0
+    while done < size:
+        count = system.preadv(descriptor, [view[done : done + _READ_BYTES]], done)
+        if count == 0:
+            raise CorruptBlockError(f"the file ends after {done} of {size} bytes")
+        if verify and done < body:
+            checksum.update(view[done : min(done + count, body)])
+        done += count
+    return _decode(content, key, checksum.digest() if verify else None)
+
+
+def decode_block(content: pa.Buffer, key: bytes, *, verify: bool) -> list[pa.Table]:
+    """Decode the bytes of a block without copying them.
+
+    Parameters
+    ----------
+    content
+        Memory that nobody else can write to or cut.
+    verify
+        Compare the checksum and check the layout; False where that has been done for this memory.
+
+    Raises
+    ------
+    CorruptBlockError
+        If these are not the bytes of this block.
+    """
+    if not verify:
+        return _decode(content, key, None)
+    checksum = Checksum()
+    checksum.update(content.slice(0, max(0, content.size - _SEAL.size)))
+    return _decode(content, key, checksum.digest())
+
+
+def _decode(content: pa.Buffer, key: bytes, digest: bytes | None) -> list[pa.Table]:
+    """Decode a block; ``digest`` is that of the bytes before the seal, None where they are verified."""
     size = content.size - _SEAL.size
     if size < 0:
-        return None
-    body, seal = content.slice(0, size), content.slice(size).to_pybytes()
-    checksum = zlib.crc32(body) if verify else _SEAL.unpack(seal)[-1]
-    if seal != _SEAL.pack(_MAGIC, key, size, checksum):
-        return None
-    with pa.ipc.open_stream(body) as reader:
-        return [pa.Table.from_batches([batch]) for batch in reader]
-
-
-def _checksum(path: Path) -> int:
-    with pa.memory_map(str(path)) as file:
-        return zlib.crc32(file.read_buffer())
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+        raise CorruptBlockError(f"{content.size} bytes are too few for a block")
+    magic, block, body_bytes, expected = _SEAL.unpack(content.slice(size))
+    if (magic, block, body_bytes) != (_MAGIC, key, size):
+        raise CorruptBlockError("the file does not end as this block does")
+    if digest not in (None, expected):
+        raise CorruptBlockError("the checksum differs")
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        with pa.ipc.open_stream(content.slice(0, size)) as reader:
+            tables = [pa.Table.from_batches([batch]) for batch in reader]
+        if digest is not None:
+            for table in tables:
+                check_layout(table)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptBlockError(str(error)) from error
+    return tables
+
+
+def _write_stream(sink: Any, tables: Sequence[pa.Table]) -> None:
+    # a stream, since files cannot hold dictionaries that differ from batch to batch
+    with pa.ipc.new_stream(sink, tables[0].schema) as writer:
+        for batch in _batches(tables):
+            writer.write_batch(batch)
+
+
+def _batches(tables: Sequence[pa.Table]) -> Iterable[pa.RecordBatch]:
+    for table in tables:
+        yield from table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+
+
+class _Sink(io.RawIOBase):
+    """Writes from an offset of an open file on, and computes the checksum of what it writes."""
+
+    def __init__(self, descriptor: int, offset: int) -> None:
+        self._descriptor = descriptor
+        self._offset = offset
+        self._written = 0
+        self.checksum = Checksum()
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """Bytes written."""
+        return self._written
+
+    def write(self, data: Any) -> int:
+        """Write all of some bytes."""
+        view = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        for start in range(0, len(view), _READ_BYTES):
+            piece = view[start : start + _READ_BYTES]
+            # what was added to the checksum is in the processor's cache when it is written
+            self.checksum.update(piece)
+            while piece:
+                count = system.pwrite(self._descriptor, piece, self._offset + self._written)
+                self._written += count
+                piece = piece[count:]
+        return len(view)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -14,44 +14,13 @@ from windrow.pipeline.ahead import BlocksAhead
 from windrow.pipeline.cache.disk import DiskCache
 from windrow.pipeline.cache.ranges import Ranges, note_ranges, take_ranges
 from windrow.pipeline.cache.recording import record_parts
+from windrow.pipeline.cache.report import CacheReport
 from windrow.pipeline.sealing import sealed
 
-__all__ = ["CacheReport", "CachingReader", "Tables"]
+__all__ = ["CachingReader", "Tables"]
 
 # the parts of a block, each a table whose columns are contiguous
 Tables = list[pa.Table]
-
-
-@dataclass(frozen=True)
-class CacheReport:
-    """What a task tells of the blocks that it found and kept.
-
-    Attributes
-    ----------
-    hits, misses
-        Blocks that were kept, and that the source was asked for.
-    kept_bytes
-        Bytes of each block that the task was to keep in memory.
-    disk_bytes
-        What it wrote to disk.
-    trouble
-        Why nothing more is written there; empty where nothing is wrong.
-    """
-
-    hits: int = 0
-    misses: int = 0
-    kept_bytes: tuple[int, ...] = ()
-    disk_bytes: int = 0
-    trouble: str = ""
-
-    def add(self, other: CacheReport) -> CacheReport:
-        """What several tasks tell together; sizes of single blocks are left out."""
-        return CacheReport(
-            hits=self.hits + other.hits,
-            misses=self.misses + other.misses,
-            disk_bytes=self.disk_bytes + other.disk_bytes,
-            trouble=self.trouble or other.trouble,
-        )
 
 
 def _seal(table: pa.Table) -> pa.Table:
@@ -128,13 +97,14 @@ class CachingReader:
         return list(self._keeps.values())
 
     def report(self) -> CacheReport:
-        """What has been found and kept."""
-        return CacheReport(
+        """What has been found and kept, and what went wrong in this process since the last report."""
+        faults = CacheReport() if self._disk is None else self._disk.take_report()
+        return replace(
+            faults,
             hits=self._hits,
             misses=self._misses,
             kept_bytes=tuple(sum(table.nbytes for table in tables) for tables in self.kept),
             disk_bytes=self._disk_bytes,
-            trouble=self._disk.trouble if self._disk is not None else "",
         )
 
     def read(self, at: int) -> pa.Table:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.cache.blocks import BlockCache
-from windrow.pipeline.cache.reader import CacheReport
+from windrow.pipeline.cache.report import CacheReport
 from windrow.pipeline.tasks import Task
 
 __all__ = ["RunCache"]
@@ -36,7 +36,7 @@ class RunCache:
         self._limit_bytes = limit_bytes
         self._blocks = BlockCache(limit_bytes, sizes)
         self.told = CacheReport()
-        self._trouble_taken = False
+        self._warned: set[str] = set()
 
     @property
     def held_bytes(self) -> int:
@@ -66,10 +66,11 @@ class RunCache:
         return replace(task, found=())
 
     def take_trouble(self) -> tuple[str, ...]:
-        """What is wrong with files, in at most one line, once."""
-        trouble = "" if self._trouble_taken else self.told.trouble
-        self._trouble_taken = self._trouble_taken or bool(trouble)
-        return (trouble,) if trouble else ()
+        """What is wrong with cached files: one line about errors and one about corrupt blocks, each once."""
+        lines = {"errors": self.told.trouble, "corruption": self.told.corruption}
+        news = {kind: line for kind, line in lines.items() if line and kind not in self._warned}
+        self._warned.update(news)
+        return tuple(news.values())
 
     def give_up(self) -> int:
         """Keep nothing in memory from now on; returns how many bytes may be used otherwise."""

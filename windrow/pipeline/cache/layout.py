@@ -1,0 +1,77 @@
+"""Whether the offsets and indices inside decoded columns stay within their buffers."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+__all__ = ["check_layout"]
+
+
+def check_layout(table: pa.Table) -> None:
+    """Check every value of a table that is used as an address: offsets of text and lists, dictionary indices.
+
+    ``validate(full=True)`` checks them, but also refuses text that is not UTF-8, which Parquet files may
+    hold. Text is therefore viewed as binary first.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        If an address lies outside of its buffer, or offsets decrease.
+
+    Examples
+    --------
+    >>> text = pa.array(["ab", "c"])
+    >>> check_layout(pa.table({"s": text}))
+    >>> offsets = pa.array([0, 9, 3], pa.int32()).buffers()[1]
+    >>> check_layout(pa.table({"s": pa.Array.from_buffers(pa.string(), 2, [None, offsets, text.buffers()[2]])}))
+    Traceback (most recent call last):
+    pyarrow.lib.ArrowInvalid: Column 0...
+    """
+    # sizes of buffers and last offsets first, which the views below rely on
+    table.validate()
+    for column in table.columns:
+        for chunk in column.chunks:
+            _without_text(chunk).validate(full=True)
+
+
+def _without_text(array: pa.Array) -> pa.Array:
+    while isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    kind = _as_binary(array.type)
+    try:
+        return array if kind.equals(array.type) else array.view(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        # Arrow cannot view all nested types; these must hold UTF-8
+        return array
+
+
+def _as_binary(kind: pa.DataType) -> pa.DataType:
+    """The type of the same layout that holds binary values where this one holds text."""
+    types = pa.types
+    if types.is_string(kind):
+        return pa.binary()
+    if types.is_large_string(kind):
+        return pa.large_binary()
+    if types.is_string_view(kind):
+        return pa.binary_view()
+    if types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _as_binary(kind.value_type), kind.ordered)
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_as_binary(field.type)) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_as_binary(kind.key_type), _as_binary(kind.item_type), kind.keys_sorted)
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_as_binary_field(kind), kind.list_size)
+    for is_list, make in (
+        (types.is_list, pa.list_),
+        (types.is_large_list, pa.large_list),
+        (types.is_list_view, pa.list_view),
+        (types.is_large_list_view, pa.large_list_view),
+    ):
+        if is_list(kind):
+            return make(_as_binary_field(kind))
+    return kind
+
+
+def _as_binary_field(kind: pa.DataType) -> pa.Field:
+    return kind.value_field.with_type(_as_binary(kind.value_type))

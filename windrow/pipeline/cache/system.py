@@ -1,0 +1,58 @@
+"""Every call that the disk cache makes to the operating system.
+
+The cache calls nothing of `os`, `fcntl`, `mmap` or `shutil` but through this module, so that a test
+or a simulation can let each call fail: replace an attribute of this module.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import shutil
+
+__all__ = [
+    "close",
+    "flock",
+    "fstat",
+    "fsync",
+    "ftruncate",
+    "listdir",
+    "lstat",
+    "makedirs",
+    "map_file",
+    "open_file",
+    "pread",
+    "preadv",
+    "pwrite",
+    "readlink",
+    "remove_tree",
+    "rename",
+    "set_lock",
+    "stat",
+    "statvfs",
+    "symlink",
+    "unlink",
+]
+
+close = os.close
+flock = fcntl.flock
+fstat = os.fstat
+fsync = os.fsync
+ftruncate = os.ftruncate
+listdir = os.listdir
+lstat = os.lstat
+makedirs = os.makedirs
+map_file = mmap.mmap
+open_file = os.open
+pread = os.pread
+preadv = os.preadv
+pwrite = os.pwrite
+readlink = os.readlink
+remove_tree = shutil.rmtree
+rename = os.replace
+set_lock = fcntl.fcntl
+stat = os.stat
+statvfs = os.statvfs
+symlink = os.symlink
+unlink = os.unlink
