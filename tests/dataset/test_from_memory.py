@@ -351,3 +351,32 @@ def test_missing_extras_are_named(
     monkeypatch.setitem(__import__("sys").modules, module, None)
     with pytest.raises(PlanError, match=rf'pip install "windrow\[{extra}\]"'):
         call()
+
+
+def test_a_table_whose_offsets_lead_out_of_its_text_is_refused_where_it_enters() -> None:
+    offsets = np.zeros(4, np.int32)
+    text = pa.Array.from_buffers(pa.string(), 3, [None, pa.py_buffer(offsets), pa.py_buffer(b"abc")])
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), pa.array([1, 2, 3]))
+    # as a file that is mapped may change under Arrow
+    offsets[:] = [0, 2**30, 1, 3]
+    with pytest.raises(SourceError, match=r"from_arrow: column 't': .*out of bounds.*write the file again"):
+        windrow.from_arrow(pa.table({"list": lists, "t": text}))
+    dictionary = pa.DictionaryArray.from_arrays(pa.array([0, 7], pa.int8()), pa.array(["a"]), safe=False)
+    with pytest.raises(SourceError, match="column 'd': "):
+        windrow.from_arrow([pa.table({"d": dictionary})])
+
+
+def test_a_staged_file_that_was_altered_is_refused(tmp_path: Path) -> None:
+    texts = [f"text number {number}" for number in range(1_000)]
+    ds = windrow.from_generator(lambda: iter([pa.table({"t": texts})]), cache_dir=tmp_path)
+    (path,) = tmp_path.rglob("*.arrow")
+    content = path.read_bytes()
+    offset = content.index(np.array([0, 13, 26], np.int32).tobytes())
+    with open(path, "r+b") as file:
+        file.seek(offset + 4 * 500)
+        file.write(np.array([2**31 - 1], np.int32).tobytes())
+    with pytest.raises(SourceError, match=r"rows 0-999: .* cannot be read \(column 't': "):
+        ds.take_batch()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(SourceError, match="cannot be read"):
+        ds.take_batch()

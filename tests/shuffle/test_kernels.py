@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.shuffle.tables import KINDS, make_table
-from windrow.core.errors import WindrowError
+from windrow.core.errors import SourceError, WindrowError
 from windrow.core.memory import ALIGNMENT_BYTES, BufferPool
 from windrow.core.native import address_of
+from windrow.core.text import offset_width
 from windrow.shuffle import kernels
 from windrow.shuffle.group import group_rows
 from windrow.shuffle.permutation import Permutation
@@ -179,7 +181,7 @@ def test_text(data: st.DataObject) -> None:
     first = int(rng.integers(0, total + 1))
     stop = int(rng.integers(first, total + 1))
     pool = GuardedPool()
-    moved = move_text(arrays, targets, slice(first, stop), pool)
+    moved = move_text(arrays, targets, slice(first, stop), pool, "t")
     pool.assert_guarded()
     assert moved is not None
     moved.validate(full=True)
@@ -193,5 +195,132 @@ def test_text(data: st.DataObject) -> None:
 def test_text_beyond_its_offsets_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("windrow.core.text._MOST_BYTES", 5)
     array, goes = pa.array(["abc", "def"]), np.arange(2, dtype=np.uint32)
-    assert move_text([array], [goes], slice(0, 2), POOL) is None
-    assert move_text([array], [goes], slice(0, 1), POOL) == pa.array(["abc"])
+    assert move_text([array], [goes], slice(0, 2), POOL, "t") is None
+    assert move_text([array], [goes], slice(0, 1), POOL, "t") == pa.array(["abc"])
+
+
+def corrupt(kind: pa.DataType, offsets: list[int], offset: int = 0) -> pa.Array:
+    """Text of 8 bytes behind offsets that turn into others once Arrow has seen them."""
+    words = np.zeros(len(offsets), np.int32 if offset_width(kind) == 4 else np.int64)
+    buffers = [None, pa.py_buffer(words), pa.py_buffer(b"01234567")]
+    array = pa.Array.from_buffers(kind, len(offsets) - 1 - offset, buffers, null_count=0, offset=offset)
+    words[:] = offsets
+    return array
+
+
+class Short:
+    """An array of three texts whose offsets are those of two."""
+
+    type, offset = pa.string(), 0
+
+    def __len__(self) -> int:
+        return 3
+
+    def buffers(self) -> list[pa.Buffer | None]:
+        return [None, pa.py_buffer(np.zeros(3, np.int32)), pa.py_buffer(b"")]
+
+
+@needs_library
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()], ids=str)
+@pytest.mark.parametrize(
+    "offsets",
+    [[0, 5, 3, 8], [-1, 2, 3, 8], [0, 2, 3, 9], [0, 2**31 - 1, -(2**31), 8], [8, 4, 2, 0]],
+    ids=str,
+)
+def test_offsets_that_decrease_or_lie_outside_of_the_text_are_refused(
+    kind: pa.DataType, offsets: list[int]
+) -> None:
+    sound = pa.array(["ab", "c"], pa.string()).cast(kind)
+    for rows in (slice(0, 5), slice(0, 1)):
+        pool = GuardedPool()
+        arrays, targets = [sound, corrupt(kind, offsets)], np.arange(5, dtype=np.uint32)
+        with pytest.raises(SourceError, match=r"the text of column 'name' is corrupt: offsets decrease"):
+            move_text(arrays, [targets[:2], targets[2:]], rows, pool, "name")
+        pool.assert_guarded()
+    # what lies before the rows that are meant is not looked at
+    given = corrupt(kind, [99, 0, 5, 8], offset=1)
+    moved = move_text([given], [np.array([1, 0], np.uint32)], slice(0, 2), POOL, "name")
+    assert moved is not None
+    assert moved.cast(pa.large_binary()).to_pylist() == [b"567", b"01234"]
+
+
+@needs_library
+def test_buffers_of_text_that_are_too_short_are_refused() -> None:
+    array: Any = Short()
+    with pytest.raises(SourceError, match="12 bytes of offsets are too few"):
+        move_text([array], [np.arange(3, dtype=np.uint32)], slice(0, 3), POOL, "name")
+    with pytest.raises(ValueError, match="target"):
+        move_text([array], [np.arange(2, dtype=np.uint32)], slice(0, 3), POOL, "name")
+
+
+@needs_library
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64])
+@given(data=st.data())
+def test_the_least_and_the_largest_word(kind: type[np.signedinteger[Any]], data: st.DataObject) -> None:
+    info = np.iinfo(kind)
+    words = np.array(data.draw(st.lists(st.integers(int(info.min), int(info.max)), min_size=1)), kind)
+    # the last word may be the last of its page
+    guarded = np.concatenate([words, np.array([info.min, info.max] * 8, kind)])[: len(words)]
+    assert kernels.find_range(guarded) == (words.min(), words.max())
+
+
+NUMBERS, TARGETS, BYTES = np.arange(4), np.arange(4, dtype=np.uint32), np.zeros(64, np.uint8)
+COLUMN: list[NDArray[Any]] = [np.zeros((4, 8), np.uint8)]
+ONE = np.zeros(1, np.int64)
+
+
+def words(*shape: int) -> NDArray[np.int64]:
+    return np.zeros(shape, np.int64)
+
+
+def grouped(targets: Any, scratch_bytes: int, rows: int) -> object:
+    outs, scratch = words(1, 1), BYTES[:scratch_bytes]
+    return kernels.group_columns(COLUMN, 8, [(8, 0)], targets, scratch, np.array([rows]), outs, None)
+
+
+def copied(rows: int, pieces: int) -> None:
+    kernels.copy_out([BYTES], [8], np.array([rows]), [words(pieces)])
+
+
+def assigned(shards: int, run_rows: int) -> object:
+    return kernels.assign(NUMBERS, 0, 4, (4, 2, run_rows), words(shards, 3), TARGETS, 0)
+
+
+def placed(facts: int, scratch_bytes: int) -> None:
+    kernels.place(words(1, 1, facts), ONE, ONE, ONE, BYTES[:scratch_bytes], COLUMN, None)
+
+
+def grouped_runs(runs: Any, first: int) -> object:
+    return kernels.group(runs, first, 1)
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        (kernels.find_range, [words(0)]),
+        (kernels.find_range, [words(2, 2)]),
+        (kernels.find_range, [np.zeros(3, "V3")]),
+        (copied, [9, 1]),
+        (copied, [-1, 1]),
+        (copied, [1, 2]),
+        (grouped, [TARGETS, 31, 4]),
+        (grouped, [TARGETS, 64, 5]),
+        (grouped, [TARGETS[:3], 64, 3]),
+        (grouped, [TARGETS.view(np.int32), 64, 4]),
+        (grouped_runs, [NUMBERS, 0]),
+        (grouped_runs, [TARGETS, 2]),
+        (assigned, [1, 1]),
+        (assigned, [2, 0]),
+        (kernels.check_places, [words(2), ONE, 4]),
+        (placed, [2, 64]),
+        (placed, [3, 9]),
+        (kernels.walk, [20, [1] * 5, [1] * 5, 1000, 0, 1]),
+        (kernels.walk, [9, [1] * 6, [1] * 6, 1000, 0, 1]),
+    ],
+)
+def test_arguments_that_do_not_fit_together_are_refused(
+    call: Callable[..., object], arguments: list[Any]
+) -> None:
+    with pytest.raises(ValueError, match="arguments of a kernel do not fit together"):
+        call(*arguments)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.core.errors import PlanError
+from windrow.core.errors import PlanError, SourceError
+from windrow.core.layout import check_layout
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.holding import dataset_of_tables
 
@@ -62,4 +63,11 @@ def _to_table(value: Any) -> pa.Table:
         )
     if not value.num_columns:
         raise PlanError("from_arrow: a table has no columns; give at least one")
+    try:
+        # it may be mapped from a file that others wrote
+        check_layout(value)
+    except pa.ArrowInvalid as error:
+        raise SourceError(
+            f"from_arrow: {error}. Where the table was read or mapped from a file, write the file again"
+        ) from error
     return value

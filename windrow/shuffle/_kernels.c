@@ -55,12 +55,13 @@ enum { AT_ONCE = 512 };
         range[1] = high;                                           \
     } while (0)
 
-/* The least and the largest of at least one word, as signed ones of 2, 4 or 8 bytes. */
+/* The least and the largest of at least one word, as signed ones of 1, 2, 4 or 8 bytes. */
 EXPORT VECTORS void windrow_range(int64_t width, int64_t count, const void *words, int64_t *range) {
     switch (width) {
+    case 1: RANGE(int8_t); break;
     case 2: RANGE(signed2); break;
     case 4: RANGE(signed4); break;
-    default: RANGE(signed8);
+    case 8: RANGE(signed8); break;
     }
 }
 
@@ -620,20 +621,26 @@ static inline void copy_bytes(char *to, const char *from, int64_t count) {
     for (int64_t part = 0; part < parts; part++) {                                \
         const WORD *at = (const WORD *)(intptr_t)offsets[part];                   \
         const uint32_t *to = (const uint32_t *)(intptr_t)targets[part];           \
+        if (counts[part]) wrong |= at[0] < 0 || at[counts[part]] > sizes[part] ? -1 : 0; \
         for (int64_t i = 0; i < counts[part]; i++) {                              \
             uint32_t row = to[i] - (uint32_t)first;                               \
-            if (row < (uint64_t)rows) ((WORD *)out_offsets)[row + 1] = at[i + 1] - at[i]; \
+            int64_t bytes = (int64_t)((uint64_t)at[i + 1] - (uint64_t)at[i]);     \
+            wrong |= bytes;                                                       \
+            if (row < (uint64_t)rows) ((WORD *)out_offsets)[row + 1] = (WORD)bytes; \
         }                                                                         \
-    }
+    }                                                                             \
+    if (wrong < 0) return -1;
 
-/* Where text begins whose row i of each part goes to row targets[i] - first; other rows are left out.
+/* Where text begins whose row i of each part goes to row targets[i] - first; other rows are left out. The text of
+ * each part has so many bytes.
  *
  * Writes rows + 1 offsets of `width` bytes; returns the bytes of all, which offsets of 4 bytes
- * may not hold.
+ * may not hold, or -1 where offsets decrease or lie outside of the text.
  */
-EXPORT int64_t windrow_text_offsets(int64_t width, int64_t parts, const int64_t *offsets, const int64_t *targets,
-                                    const int64_t *counts, int64_t first, int64_t rows, void *out_offsets) {
-    int64_t total = 0;
+EXPORT int64_t windrow_checked_offsets(int64_t width, int64_t parts, const int64_t *offsets, const int64_t *sizes,
+                                       const int64_t *targets, const int64_t *counts, int64_t first, int64_t rows,
+                                       void *out_offsets) {
+    int64_t total = 0, wrong = 0;
     memset(out_offsets, 0, (rows + 1) * width);
     if (width == 4) {
         LENGTHS(offset4)
@@ -663,7 +670,7 @@ EXPORT int64_t windrow_text_offsets(int64_t width, int64_t parts, const int64_t 
         }                                                                         \
     }
 
-/* Copy the text itself, after windrow_text_offsets. */
+/* Copy the text itself, after windrow_checked_offsets. */
 EXPORT void windrow_text(int64_t width, int64_t parts, const int64_t *offsets, const int64_t *texts,
                          const int64_t *targets, const int64_t *counts, int64_t first, int64_t rows,
                          const void *out_offsets, char *out) {

@@ -141,7 +141,7 @@ class Grouping:
         for at, rows in enumerate(self._piece_slices):
             moved = None
             if self.targets is not None and self.is_compiled and can_move_text(column.type):
-                moved = move_text([column], [self.targets], rows, pool)
+                moved = move_text([column], [self.targets], rows, pool, name)
             arrays.append(move_column(column, self.parts[at], name, pool) if moved is None else moved)
         return arrays
 

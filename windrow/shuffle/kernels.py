@@ -2,6 +2,10 @@
 
 ``_kernels.c`` holds them. Without it `LIBRARY` is None, and the callers do the same with
 NumPy; the results are equal bit for bit.
+
+C trusts what it is given. So each function here checks the types and sizes of its arguments first,
+and raises `ValueError` where they do not fit together; what arrays contain it takes as given. Row numbers
+are made by these kernels themselves, and Arrow's offsets are checked where they are used.
 """
 
 from __future__ import annotations
@@ -32,6 +36,10 @@ __all__ = [
 
 # Rows of one call are numbered with 32 bits.
 MOST_ROWS = 2**32 - 1
+_WIDTHS = (1, 2, 4, 8)
+# ROUNDS in C
+_ROUNDS = 6
+_RUN_TYPES = (np.uint16, np.uint32)
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 _JOINT = [_INT, _INT, _POINTER, _POINTER]
@@ -47,11 +55,20 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     ),
     "windrow_check_places": ([_INT, _POINTER, _POINTER, _INT, _POINTER], _INT),
     "windrow_place_joined": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _POINTER, *_JOINT, _POINTER], None),
-    "windrow_text_offsets": ([_INT, _INT, *[_POINTER] * 3, _INT, _INT, _POINTER], _INT),
+    "windrow_checked_offsets": ([_INT, _INT, *[_POINTER] * 4, _INT, _INT, _POINTER], _INT),
     "windrow_text": ([_INT, _INT, *[_POINTER] * 4, _INT, _INT, _POINTER, _POINTER], None),
     "windrow_walk": ([_INT, _INT, _POINTER, _POINTER, ctypes.c_uint64, _INT, _INT, _POINTER], None),
 }
 LIBRARY: Any = load_library("windrow.shuffle._kernels", _FUNCTIONS)
+
+
+def _require(fits: bool, what: str) -> None:
+    if not fits:
+        raise ValueError(f"arguments of a kernel do not fit together: {what}")
+
+
+def _is(array: NDArray[Any], kind: type[np.generic], *shape: int) -> bool:
+    return array.dtype == kind and array.shape == shape
 
 
 def scratch_bytes(width: int, rows: int, joint: Joint | None) -> int:
@@ -67,6 +84,7 @@ def _tell(joint: Joint | None, rows: int) -> tuple[int, int, int | None, int | N
 
 def find_range(words: NDArray[Any]) -> tuple[int, int]:
     """The least and the largest of at least one word of 1, 2, 4 or 8 bytes, as signed numbers."""
+    _require(words.ndim == 1 and len(words) > 0 and words.itemsize in _WIDTHS, "words")
     found = np.empty(2, np.int64)
     LIBRARY.windrow_range(words.itemsize, len(words), address_of(words), address_of(found))
     return int(found[0]), int(found[1])
@@ -79,7 +97,10 @@ def copy_out(
     outs: Sequence[NDArray[np.int64]],
 ) -> None:
     """Give each piece its words of columns whose rows lie in order, and take so many bytes."""
-    told = zip(columns, widths, outs, strict=True)
+    total, told = int(rows.sum()), list(zip(columns, widths, outs, strict=True))
+    _require(rows.ndim == 1 and rows.dtype == np.int64 and bool((rows >= 0).all()), "rows")
+    _require(all(words.nbytes >= total * width for words, width, _ in told), "columns")
+    _require(all(_is(out, np.int64, len(rows)) for out in outs), "outs")
     each = np.array([(address_of(words), width, address_of(out)) for words, width, out in told], np.int64)
     LIBRARY.windrow_copy_packed(len(columns), address_of(each), len(rows), address_of(rows))
 
@@ -118,6 +139,12 @@ def group_columns(
     int or None
         Which column needs more bytes than its packing has; the pieces may be half written then.
     """
+    count = len(targets)
+    _require(all(len(column) == count and column.nbytes == width * count for column in columns), "columns")
+    _require(_is(targets, np.uint32, count) and len(packing) == len(columns), "targets")
+    _require(scratch.nbytes >= scratch_bytes(width, count, joint), "scratch")
+    _require(_is(rows, np.int64, len(rows)) and int(rows.sum()) <= count, "rows")
+    _require(_is(outs, np.int64, len(columns), len(rows)), "outs")
     sources = np.array([address_of(column) for column in columns], np.int64)
     packed = np.array(packing, np.int64)
     misfit: int = LIBRARY.windrow_group_joined(
@@ -147,6 +174,8 @@ def group(
         (entries,) the rank of each entry, those of runs outside [first, last) coming
         last; and (last - first + 1,) the rank at which each run begins.
     """
+    _require(runs.ndim == 1 and runs.dtype in _RUN_TYPES and len(runs) <= MOST_ROWS, "runs")
+    _require(0 <= first <= last, "first and last")
     targets = np.empty(len(runs), np.uint32)
     starts, following = np.empty(last - first + 1, np.int64), np.empty(last - first + 1, np.int64)
     LIBRARY.windrow_group(
@@ -182,7 +211,7 @@ def assign(
     divisors
         Rows of a step, of a batch and of a run, each at least 1 and below 2^32.
     shards
-        (n, 3) of each shard: what to add to a run's number in its stream to get to its id, the first
+        (n, 3) of at least each shard: what to add to a run's number in its stream to get to its id, the first
         of its runs here, and how many rows of that came before.
     ids
         Of runs.
@@ -195,6 +224,11 @@ def assign(
         (rows,) the id of each row's run, and its place there; and the entries of ``rows`` that lie
         outside of the full steps, whose runs and places are not set.
     """
+    _require(_is(rows, np.int64, len(rows)) and len(rows) <= MOST_ROWS, "rows")
+    _require(all(1 <= each <= MOST_ROWS for each in divisors), "divisors")
+    last_shard = (min(divisors[0], stop_row - first_row) - 1) // divisors[1]
+    _require(_is(shards, np.int64, len(shards), 3) and last_shard < len(shards), "shards")
+    _require(ids.ndim == 1 and ids.dtype in _RUN_TYPES, "ids")
     runs, places = np.empty(len(rows), ids.dtype), np.empty(len(rows), np.uint32)
     rest = np.empty(len(rows), np.uint32)
     others = LIBRARY.windrow_assign(
@@ -217,6 +251,7 @@ def assign(
 
 def check_places(places: NDArray[np.int64], counts: NDArray[np.int64], rows: int) -> bool:
     """Whether the places at these addresses are all of [0, rows), each once."""
+    _require(_is(places, np.int64, len(counts)) and _is(counts, np.int64, len(counts)), "places and counts")
     seen = np.empty(rows, np.uint8)
     named = LIBRARY.windrow_check_places(
         len(counts), address_of(places), address_of(counts), rows, address_of(seen)
@@ -252,7 +287,14 @@ def place(
         How columns are joined to words, whose bytes hold what every part has of them; None to move
         each by itself.
     """
-    rows = len(outs[0])
+    rows, parts = len(outs[0]), len(counts)
+    _require(_is(sources, np.int64, len(outs), parts, 3), "sources")
+    _require(
+        all(_is(each, np.int64, parts) for each in (firsts, places, counts)), "firsts, places and counts"
+    )
+    _require(all((len(out), out.nbytes) == (rows, outs[0].nbytes) for out in outs), "outs")
+    width = outs[0].nbytes // max(1, rows)
+    _require(scratch is None or scratch.nbytes >= scratch_bytes(width, rows, joint), "scratch")
     addresses = np.array([address_of(out) for out in outs], np.int64)
     LIBRARY.windrow_place_joined(
         len(counts),
@@ -261,7 +303,7 @@ def place(
         address_of(places),
         address_of(counts),
         len(outs),
-        outs[0].nbytes // max(1, rows),
+        width,
         rows,
         None if scratch is None else address_of(scratch),
         *_tell(joint, rows),
@@ -273,6 +315,10 @@ def walk(
     bits: int, keys: Sequence[int], multipliers: Sequence[int], size: int, start: int, stop: int
 ) -> NDArray[np.int64]:
     """Positions of rows under the rounds of `windrow.shuffle.rounds`, with cycle walking."""
+    _require(
+        len(keys) == len(multipliers) == _ROUNDS and 0 <= start <= stop, "keys, multipliers, start and stop"
+    )
+    _require(0 < bits <= 63 and 0 < size <= 2**bits, "bits and size")
     out = np.empty(stop - start, np.int64)
     words = np.array([keys, multipliers], np.uint64)
     LIBRARY.windrow_walk(

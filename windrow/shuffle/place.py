@@ -294,7 +294,7 @@ class _Placing:
         batches = [span.piece.others.slice(span.start, span.stop - span.start) for span in self._spans]
         arrays = [batch.column(at) for batch in batches]
         if can_move_text(arrays[0].type):
-            moved = move_text(arrays, self._given, slice(0, self._row_count), pool)
+            moved = move_text(arrays, self._given, slice(0, self._row_count), pool, name)
             if moved is not None:
                 return moved
         joined = join(pa.Table.from_batches(batches).select([at]))

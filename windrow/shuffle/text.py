@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.errors import SourceError
 from windrow.core.memory import BufferPool
 from windrow.core.native import address_of
 from windrow.core.text import fits_offsets, offset_width
@@ -27,6 +28,7 @@ def move_text(
     targets: Sequence[NDArray[np.uint32]],
     rows: slice,
     pool: BufferPool,
+    name: str,
 ) -> pa.Array | None:
     """Make one column of several whose row i goes to row ``targets[i]``.
 
@@ -39,23 +41,38 @@ def move_text(
         in between is the target of one row.
     pool
         Where the text goes.
+    name
+        Of the column, for errors.
 
     Returns
     -------
     pyarrow.Array or None
         None where the text is longer than the type's offsets can tell.
+
+    Raises
+    ------
+    SourceError
+        If offsets decrease, or lie outside of the text.
     """
     kind, count = arrays[0].type, rows.stop - rows.start
     width = offset_width(kind)
-    offsets, texts = zip(*(_addresses(array, width) for array in arrays), strict=True)
+    if any(
+        len(array) != len(given) or given.dtype != np.uint32
+        for array, given in zip(arrays, targets, strict=True)
+    ):
+        raise ValueError("each row needs a target, of 4 bytes")
+    offsets, texts, sizes = zip(*(_addresses(array, width, name) for array in arrays), strict=True)
     counts = _words([len(array) for array in arrays])
     goes = _words([address_of(of_array) for of_array in targets])
     out_offsets = pool.take(width * (count + 1))
     starts, begins = _words(offsets), _words(texts)
     where = [address_of(each) for each in (starts, begins, goes, counts, out_offsets)]
-    total = kernels.LIBRARY.windrow_text_offsets(
-        width, len(arrays), where[0], where[2], where[3], rows.start, count, where[4]
+    text_bytes = _words(sizes)
+    total = kernels.LIBRARY.windrow_checked_offsets(
+        width, len(arrays), where[0], address_of(text_bytes), *where[2:4], rows.start, count, where[4]
     )
+    if total < 0:
+        raise _corrupt(name, "offsets decrease, or lie outside of the text")
     if not fits_offsets(total, width):
         return None
     out = pool.take(total)
@@ -72,12 +89,22 @@ def _words(values: Sequence[int]) -> NDArray[np.int64]:
     return np.array(values, np.int64)
 
 
-def _addresses(array: pa.Array, width: int) -> tuple[int, int]:
-    """Where the offsets of an array's rows begin, and the text that they count from."""
+def _addresses(array: pa.Array, width: int, name: str) -> tuple[int, int, int]:
+    """Where the offsets of an array's rows begin, the text that they count from, and its bytes."""
     _, offsets, text = array.buffers()
-    if offsets is None:
-        return 0, 0
-    return offsets.address + width * array.offset, 0 if text is None else text.address
+    if offsets is None or not len(array):
+        return 0, 0, 0
+    if offsets.size < width * (array.offset + len(array) + 1):
+        raise _corrupt(name, f"{offsets.size} bytes of offsets are too few")
+    start = offsets.address + width * array.offset
+    return (start, 0, 0) if text is None else (start, text.address, text.size)
+
+
+def _corrupt(name: str, what: str) -> SourceError:
+    return SourceError(
+        f"the text of column {name!r} is corrupt: {what}. Where it was read or mapped from a file, write the file "
+        "again; where map_batches made it, pyarrow's validate(full=True) there tells more"
+    )
 
 
 def _move_validity(

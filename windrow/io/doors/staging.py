@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import SourceError
+from windrow.core.layout import check_layout
 from windrow.core.source import BlockAddress, BlockPart
 from windrow.core.tracebacks import ends_traceback
 from windrow.io.doors.lease import LeasedFolder
@@ -47,12 +48,14 @@ class StagedReader:
         Raises
         ------
         SourceError
-            If its file is not there.
+            If its file is not there, or is not as it was written.
         """
         path = Path(self.folder.path, address.locator)
         try:
             with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
-                return reader.read_all()
+                table = reader.read_all()
+            check_layout(table)
+            return table
         except (OSError, pa.ArrowInvalid) as error:
             raise SourceError(
                 f"{address.origin}: {path} cannot be read ({error}). Staged rows last as long as the process "

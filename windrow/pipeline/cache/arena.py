@@ -54,10 +54,10 @@ class Place:
     --------
     >>> place = Place(1, 2, 3, 4, "5", offset=0, size=6)
     >>> place.format()
-    '1:2:3:4:5:0:6:1ca90b5c'
+    '1:2:3:4:5:0:6:e601db0a'
     >>> Place.parse(place.format()) == place
     True
-    >>> Place.parse("1:2:3:4:5:0:7:1ca90b5c")
+    >>> Place.parse("1:2:3:4:5:0:7:e601db0a")
     """
 
     process: int

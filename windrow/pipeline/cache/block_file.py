@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.core.layout import check_layout
 from windrow.pipeline.cache import system
 from windrow.pipeline.cache.checksum import DIGEST_BYTES, Checksum
-from windrow.pipeline.cache.layout import check_layout
 
 __all__ = ["KEY_BYTES", "CorruptBlockError", "block_bytes", "decode_block", "read_block", "write_block"]
 

@@ -25,13 +25,16 @@ def check_layout(table: pa.Table) -> None:
     >>> offsets = pa.array([0, 9, 3], pa.int32()).buffers()[1]
     >>> check_layout(pa.table({"s": pa.Array.from_buffers(pa.string(), 2, [None, offsets, text.buffers()[2]])}))
     Traceback (most recent call last):
-    pyarrow.lib.ArrowInvalid: Column 0...
+    pyarrow.lib.ArrowInvalid: column 's': Offset invariant failure: offset for slot 1 out of bounds: 9 > 3
     """
-    # sizes of buffers and last offsets first, which the views below rely on
-    table.validate()
-    for column in table.columns:
-        for chunk in column.chunks:
-            _without_text(chunk).validate(full=True)
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            # sizes of buffers and last offsets first, which the views below rely on
+            column.validate()
+            for chunk in column.chunks:
+                _without_text(chunk).validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise pa.ArrowInvalid(f"column {name!r}: {error}") from error
 
 
 def _without_text(array: pa.Array) -> pa.Array:
