@@ -1,0 +1,67 @@
+"""The C libraries built with the address and undefined-behaviour sanitizers, and processes that use them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["FOLDER_VARIABLE", "SOURCES", "build", "find_runtime", "run"]
+
+REPOSITORY = Path(__file__).parents[2]
+SOURCES = {
+    "windrow.shuffle._kernels": REPOSITORY / "windrow" / "shuffle" / "_kernels.c",
+    "windrow.io._decode": REPOSITORY / "windrow" / "io" / "_decode.c",
+}
+FOLDER_VARIABLE = "WINDROW_SANITIZED_FOLDER"
+_FLAGS = "-O1 -g -fPIC -shared -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
+
+
+def find_runtime() -> str | None:
+    """The sanitizer's library, which a process must load first; None without a compiler that has it."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    done = subprocess.run(
+        [compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=False
+    )
+    path = done.stdout.strip()
+    # a compiler prints the bare name of what it does not have
+    return path if os.path.isabs(path) and os.path.exists(path) else None
+
+
+def build(folder: Path, sources: dict[str, Path] | None = None) -> None:
+    """Compile the libraries into a folder, each under its module's name."""
+    for module, source in (sources or SOURCES).items():
+        command = ["cc", *_FLAGS.split(), "-o", str(folder / f"{module}.so"), str(source)]
+        subprocess.run(command, check=True, capture_output=True)
+
+
+def run(folder: Path, arguments: Sequence[str], seconds: float = 170.0) -> subprocess.CompletedProcess[str]:
+    """Run Python with the libraries of a folder in the place of those that are installed."""
+    runtime = find_runtime()
+    assert runtime is not None, "without it there is nothing to run"
+    environment = {
+        **os.environ,
+        FOLDER_VARIABLE: str(folder),
+        "LD_PRELOAD": runtime,
+        # Python frees little at its end
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        # memory of which the sanitizer knows where it ends
+        "PYTHONMALLOC": "malloc",
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "PYTHONPATH": str(REPOSITORY),
+    }
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )

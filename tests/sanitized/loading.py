@@ -1,0 +1,34 @@
+"""Has windrow load the sanitized libraries; to be imported before windrow, also as a plugin of pytest."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+from tests.sanitized.building import FOLDER_VARIABLE, SOURCES
+
+__all__: list[str] = []
+
+_find = importlib.util.find_spec
+_folder = Path(os.environ[FOLDER_VARIABLE])
+
+
+def _find_sanitized(name: str, package: str | None = None) -> ModuleSpec | None:
+    path = _folder / f"{name}.so"
+    if name in SOURCES and path.exists():
+        return ModuleSpec(name, None, origin=str(path))
+    return _find(name, package)
+
+
+assert "windrow" not in sys.modules, "its libraries have been loaded"
+importlib.util.find_spec = _find_sanitized
+
+from windrow.io import decoding  # noqa: E402 - after the patch, which this is about
+from windrow.shuffle import kernels  # noqa: E402
+
+for _library in (decoding.LIBRARY, kernels.LIBRARY):
+    assert _library is not None, "a sanitized library cannot be loaded"
+assert str(_folder) in decoding.LIBRARY._name + kernels.LIBRARY._name

@@ -1,0 +1,95 @@
+"""The C libraries under the address and undefined-behaviour sanitizers: tests, and damaged input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.sanitized.building import SOURCES, build, find_runtime, run
+
+pytestmark = pytest.mark.skipif(
+    find_runtime() is None, reason="no C compiler with the address sanitizer is installed"
+)
+
+SHORT = ["shuffle/test_kernels", "shuffle/test_joint", "shuffle/test_place"]
+SHORT += ["io/test_decoding", "io/test_decoding_pages", "io/test_text_decoding"]
+OTHERS = ["shuffle/test_packing", "shuffle/test_runs", "shuffle/test_permutation", "shuffle/test_group"]
+OTHERS += ["io/test_footers", "io/test_parquet"]
+# the C library's own handler is the one that says what happened
+PYTEST = [
+    "-m",
+    "pytest",
+    "-q",
+    "-p",
+    "tests.sanitized.loading",
+    "-p",
+    "no:faulthandler",
+    "-p",
+    "no:cacheprovider",
+]
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("libraries")
+    build(folder)
+    return folder
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "names", [SHORT, pytest.param(OTHERS, marks=pytest.mark.nightly)], ids=["short", "others"]
+)
+def test_the_tests_of_the_kernels(libraries: Path, names: list[str]) -> None:
+    files = [f"tests/{name}.py" for name in names]
+    done = run(libraries, [*PYTEST, "--timeout", "500", *files], 550)
+    assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-6_000:]
+
+
+def try_seeds(libraries: Path, first: int, count: int, seconds: float) -> None:
+    done = run(libraries, ["-m", "tests.sanitized.mutations", str(first), str(count)], seconds)
+    assert done.returncode == 0, done.stdout[-300:] + done.stderr[-6_000:]
+    assert done.stdout.endswith(f"all {count}\n")
+
+
+def test_ten_thousand_damaged_inputs(libraries: Path) -> None:
+    try_seeds(libraries, 0, 10_000, 170)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("part", range(10))
+def test_a_million_damaged_inputs(libraries: Path, part: int) -> None:
+    try_seeds(libraries, 10_000 + part * 100_000, 100_000, 3_500)
+
+
+@pytest.mark.parametrize(
+    ("module", "sound", "fault", "report"),
+    [
+        (
+            "windrow.shuffle._kernels",
+            "out_offsets)[row + 1] = (WORD)bytes;",
+            "out_offsets)[row + 2] = (WORD)bytes;",
+            "heap-buffer-overflow",
+        ),
+        (
+            "windrow.io._decode",
+            "return (int32_t)(value >> 1) ^ -(int32_t)(value & 1);",
+            "return (int32_t)(value >> 1) * 2147483647 ^ -(int32_t)(value & 1);",
+            "signed integer overflow",
+        ),
+    ],
+    ids=["address", "undefined behaviour"],
+)
+def test_a_planted_fault_is_reported(
+    tmp_path: Path, module: str, sound: str, fault: str, report: str
+) -> None:
+    text = SOURCES[module].read_text()
+    assert text.count(sound) == 1
+    changed = tmp_path / "changed.c"
+    changed.write_text(text.replace(sound, fault))
+    build(tmp_path, {**SOURCES, module: changed})
+    done = run(tmp_path, ["-m", "tests.sanitized.mutations", "0", "200"])
+    assert done.returncode != 0
+    assert report in done.stderr
