@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from windrow.core.errors import SourceError
 from windrow.core.memory import BufferPool
 from windrow.core.packing import Packing
-from windrow.io import decoding
+from windrow.io import decoding, footer_check
 from windrow.io.decoding import Chunk, StoredFooter
 from windrow.shuffle.text import move_text
 
@@ -157,7 +157,7 @@ def check_footer(base: Base, bases: Sequence[Base], chance: random.Random) -> No
     """Footers that are none."""
     raw = damage(base.footer, chance, [other.footer for other in bases])
     # what is sound but for its length is read to its end
-    decoding.check_footer(raw, np.full(base.leaves, -1, np.int64))
+    footer_check.check_footer(raw, np.full(base.leaves, -1, np.int64))
 
 
 def move_texts(base: Base, bases: Sequence[Base], chance: random.Random) -> None:

@@ -29,7 +29,7 @@ from windrow.core.packing import Packing
 from windrow.core.text import fits_offsets, offset_width
 from windrow.io.widths import leaf_places
 
-__all__ = ["Chunk", "StoredFooter", "check_footer", "decode", "decode_text", "whole_bounds"]
+__all__ = ["Chunk", "StoredFooter", "decode", "decode_text", "whole_bounds"]
 
 # A dictionary and a page as writers make them: 1 MiB each, a little more at times.
 _SCRATCH_BYTES = 4 * 2**20
@@ -217,38 +217,6 @@ def whole_bounds(statistics: Any) -> tuple[int, int] | None:
     low, high = int(statistics.min_raw), int(statistics.max_raw)
     # unsigned words are ordered otherwise
     return (low, high) if low <= high else None
-
-
-# a column is described with more bytes than these, and takes so many when it is checked
-_LEAF_STORED_BYTES, _LEAF_BYTES = 4, 16
-_PROBLEMS = (
-    "",
-    "it breaks off, or is no footer",
-    "a row group has another number of columns than the schema",
-    "a column chunk has another type than its column",
-    "a column chunk has an unknown codec",
-    "a column chunk has statistics of another type",
-    "a column is encrypted, which windrow does not read",
-)
-
-
-def check_footer(raw: bytes, texts: NDArray[np.int64]) -> str:
-    """Say what is wrong with a footer that Arrow would not survive (empty: nothing), and note its texts.
-
-    Arrow's accessors of column chunks end the process where they would raise: ``raw`` must be
-    checked before they are used. What Arrow does not tell is written to ``texts``, (row groups,
-    columns): the bytes of all text of a chunk, where they are stated.
-    """
-    if LIBRARY is None:
-        return ""
-    stored = np.frombuffer(raw, np.uint8)
-    room = len(raw) // _LEAF_STORED_BYTES
-    leaves = np.empty(room * _LEAF_BYTES // 4, np.int32)
-    return _PROBLEMS[
-        LIBRARY.windrow_check_footer(
-            address_of(stored), len(raw), address_of(leaves), room, address_of(texts), texts.size
-        )
-    ]
 
 
 class _Scratch(threading.local):

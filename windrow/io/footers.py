@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
 from windrow.core.packing import join_ranges, packs
-from windrow.io.decoding import check_footer, whole_bounds
+from windrow.io.decoding import whole_bounds
 from windrow.io.filesystems import Files
+from windrow.io.footer_check import check_footer
 from windrow.io.fragments import HASH_BYTES, FragmentFacts
 from windrow.io.widths import fixed_bits, leaf_places, leaf_types, offset_bytes
 
