@@ -69,11 +69,12 @@ class Crew:
         split = self.split
         step_rows = split.shards * split.batch_rows
         row = begin.row + steps * step_rows
-        # what all trainers have met: the windows up to that in which the last step begins
-        begun = self.law.cursor(epoch, row - step_rows + 1).window
+        at = self.law.cursor(epoch, row)
+        # what all trainers have met: the windows up to that in which the last step begins; and whoever
+        # knows at which row a window begins has met all before it
+        begun = max(self.law.cursor(epoch, row - step_rows + 1).window, at.window - 1)
         damaged = self.law.damaged(self.start, epoch, begun)
-        dealt = (split.shards, split.batch_rows)
-        return replace(self.law.cursor(epoch, row), dealt=dealt, damaged=damaged)
+        return replace(at, dealt=(split.shards, split.batch_rows), damaged=damaged)
 
     def batches(self, epoch: int, shard: int) -> list[list[int]]:
         """What a shard must get of an epoch in this run."""

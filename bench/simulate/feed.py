@@ -52,6 +52,7 @@ class Feed:
     ) -> None:
         self._world, self._actor, self._machines = world, actor, machines
         self._shard, self._node, self._token, self._seed = shard, node, token, seed
+        self._since = world.now
         self._failed = failed
         self._leads_on = leads_on
         self.alive = True
@@ -86,17 +87,19 @@ class Feed:
         self, cursor: Cursor, batch_rows: int, *, drop_last: bool, done: Callable[[], None]
     ) -> None:
         """Begin the next epoch, without waiting for the answer."""
-        assert self._ahead is not None, "an epoch has been opened before"
+        ahead = self._ahead
+        assert ahead is not None, "an epoch has been opened before"
 
         def opened(facts: EpochFacts | Failure) -> None:
-            if isinstance(facts, Failure):
-                self._failed(facts)
-            else:
+            if not isinstance(facts, Failure):
                 done()
+            elif self._ahead is ahead:
+                # of an epoch that was left since, and another opened, nobody waits for the answer
+                self._failed(facts)
 
         self._request = self._make_request(cursor, batch_rows, drop_last=drop_last, goes_on=True)
         self._question("open_epoch", self._request, reply=opened)
-        self._ahead.open(cursor, leads_on=self._leads_on(cursor.epoch))
+        ahead.open(cursor, leads_on=self._leads_on(cursor.epoch))
         self._choose()
 
     def _make_request(
@@ -107,6 +110,7 @@ class Feed:
             shard=self._shard,
             node=self._node,
             token=self._token,
+            since=self._since,
             number=number,
             cursor=cursor,
             batch_rows=batch_rows,

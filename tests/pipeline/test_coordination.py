@@ -176,6 +176,36 @@ def test_a_reader_that_was_replaced_is_not_served_once_its_successor_has_closed(
     assert isinstance(ask(coordination, request(0, "second"), Place(0, 0), (0, 0), "", NONE), Failure)
 
 
+@pytest.mark.parametrize("stale_first", [True, False])
+def test_a_restarted_coordinator_serves_the_later_of_two_readers_whatever_it_hears_first(
+    stale_first: bool,
+) -> None:
+    host = Host(restarted=True)
+    coordination = make(host)
+    earlier, later = replace(request(0, "first"), since=1.0), replace(request(0, "second"), since=2.0)
+    if stale_first:
+        # a question that was made again, of a reader that has closed since
+        assert waits(coordination.poll(earlier, Place(0, 0), (0, 0), "", NONE))
+    assert waits(coordination.poll(later, Place(0, 0), (0, 0), "", NONE))
+    host.finish()
+    assert parts(ask(coordination, later, Place(0, 0), (0, 0), "", NONE)) == {0, 1}
+    refused = ask(coordination, earlier, Place(0, 0), (0, 0), "", NONE)
+    assert isinstance(refused, Failure)
+    assert "is being iterated elsewhere" in refused.message
+    coordination.close_shard(0, "first")
+    assert parts(ask(coordination, later, Place(0, 0), (0, 0), "", NONE)) == {0, 1}
+
+
+def test_who_opened_an_epoch_here_is_not_replaced_by_a_question() -> None:
+    host = Host(restarted=True)
+    coordination = make(host)
+    assert waits(coordination.poll(replace(request(0, "first"), since=1.0), Place(0, 0), (0, 0), "", NONE))
+    assert isinstance(coordination.open_epoch(replace(request(0, "second"), since=2.0)), EpochFacts)
+    refused = ask(coordination, replace(request(0, "third"), since=3.0), Place(0, 0), (0, 0), "", NONE)
+    assert isinstance(refused, Failure)
+    assert "is being iterated elsewhere" in refused.message
+
+
 def test_a_reader_that_was_replaced_and_only_goes_on_does_not_take_its_place_back() -> None:
     coordination = make(Host(), replace(CASE, epochs=3))
     coordination.open_epoch(request(0))

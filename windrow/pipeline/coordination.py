@@ -88,6 +88,8 @@ class Coordination:
         # by shard, the token of a reader and how far it is in an epoch that it has not been heard to open
         self._early: dict[int, tuple[str, Place]] = {}
         self._closed: dict[int, set[str]] = {}
+        # the shards of which a question was heard before any opening: another reader may have begun since
+        self._found_open: set[int] = set()
         # by token, the epoch that another reader of its shard has begun since
         self._replaced: dict[str, int] = {}
         self._driver: Driver | None = None
@@ -244,6 +246,8 @@ class Coordination:
         )
         self._note_replaced(request)
         self._opened[request.shard] = request
+        if not request.goes_on:
+            self._found_open.discard(request.shard)
         self._served[request.shard] = Place(request.cursor.epoch, request.cursor.window)
         token, place = self._early.pop(request.shard, ("", Place(0, 0)))
         if token == request.token:
@@ -269,9 +273,11 @@ class Coordination:
         if not self._is_current(request):
             return None
         opened = self._opened.get(request.shard)
-        if request.shard not in self._served or opened is None or opened.number < request.number:
+        if request.shard not in self._served or opened is None or _precedes(opened, request):
             # this coordinator, or its driver, began anew since the shard opened its epoch
             self._open(request)
+            if opened is None or opened.token != request.token:
+                self._found_open.add(request.shard)
             # which comes to a window with all those before it
             epoch, window = key
             if epoch == request.cursor.epoch:
@@ -304,13 +310,14 @@ class Coordination:
         opened = self._opened.get(request.shard)
         if opened is None:
             return request.token not in self._closed.get(request.shard, ())
-        return opened.number <= request.number
+        return not _precedes(request, opened)
 
     def _refuse_replaced(self, request: OpenRequest) -> None:
         opened = self._opened.get(request.shard)
         replaced = self._replaced.get(request.token)
         if opened is not None and opened.token != request.token:
-            replaced = opened.cursor.epoch
+            is_later = request.shard in self._found_open and request.since > opened.since
+            replaced = None if is_later else opened.cursor.epoch
         if replaced is not None:
             raise PlanError(
                 f"shard {request.shard} is being iterated elsewhere: another copy of it has begun epoch "
@@ -364,3 +371,8 @@ def group_by_node(nodes: dict[int, str]) -> tuple[tuple[int, ...], ...]:
     for shard in sorted(nodes):
         groups.setdefault(nodes[shard], []).append(shard)
     return tuple(tuple(group) for group in groups.values())
+
+
+def _precedes(one: OpenRequest, other: OpenRequest) -> bool:
+    """Whether a shard made one request before the other, if both are its present reader's or of two in turn."""
+    return one.number < other.number if one.token == other.token else one.since < other.since

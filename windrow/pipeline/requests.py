@@ -25,6 +25,9 @@ class OpenRequest:
         place meanwhile, it does not take it back.
     seed
         What the shard goes by: another than the program's where a state brought one.
+    since
+        When the reader was made, in seconds of its machine's clock. A coordinator that was restarted hears
+        the questions of a reader and of its successor in any order, and goes by the later one.
     """
 
     shard: int
@@ -36,3 +39,4 @@ class OpenRequest:
     drop_last: bool
     goes_on: bool
     seed: int | None
+    since: float = 0.0

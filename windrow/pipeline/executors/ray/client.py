@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 import weakref
 from collections.abc import Callable
@@ -86,7 +87,7 @@ class _RayFeed:
         self._has_files = has_files
         self._coordinator = coordinator
         self._shard = shard
-        self._token = uuid.uuid4().hex
+        self._token, self._since = uuid.uuid4().hex, time.time()
         self._opened = 0
         self._closed = False
         self._questions = Questions()
@@ -135,6 +136,7 @@ class _RayFeed:
             shard=self._shard,
             node=this_node(),
             token=self._token,
+            since=self._since,
             number=number,
             cursor=cursor,
             batch_rows=batch_rows,
