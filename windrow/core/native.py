@@ -9,7 +9,9 @@ from typing import Any
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["address_of", "load_library"]
+__all__ = ["address_of", "describe_missing", "load_library", "missing_libraries"]
+
+_missing: list[str] = []
 
 
 def load_library(module: str, functions: dict[str, tuple[list[Any], Any]]) -> Any:
@@ -25,6 +27,36 @@ def load_library(module: str, functions: dict[str, tuple[list[Any], Any]]) -> An
     ctypes.CDLL or None
         None where it was not built, or built for another machine or version.
     """
+    library = _load(module, functions)
+    if library is None and module not in _missing:
+        _missing.append(module)
+    return library
+
+
+def missing_libraries() -> tuple[str, ...]:
+    """The libraries that this process has looked for and could not load, by their modules' names."""
+    return tuple(sorted(_missing))
+
+
+def describe_missing() -> tuple[str, ...]:
+    """What a user should know of them: a line, or none.
+
+    Examples
+    --------
+    >>> describe_missing()
+    ()
+    """
+    names = missing_libraries()
+    if not names:
+        return ()
+    return (
+        f"windrow's compiled {'libraries' if len(names) > 1 else 'library'} {' and '.join(names)} cannot be loaded: "
+        "Arrow and NumPy do the work instead, in the same order but several times slower. Install windrow from "
+        "a wheel for this platform, or again where a C compiler is installed",
+    )
+
+
+def _load(module: str, functions: dict[str, tuple[list[Any], Any]]) -> Any:
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         return None

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from windrow.core.errors import PlanError
+from windrow.core.native import describe_missing, missing_libraries
 from windrow.pipeline.beginnings import Beginnings
 from windrow.pipeline.block_rows import BlockRows
 from windrow.pipeline.cache.run_cache import RunCache
@@ -97,7 +98,7 @@ class Driver:
         self._peak_bytes = 0
         self._left_out_rows = 0
         self._promise = Promise(budget)
-        self._look_out: list[str] = []
+        self._look_out = [*describe_missing()]
         self._cache = RunCache(cache_bytes, job.source.blocks.memory_bytes)
         self._uncounted: dict[int, Deal] = {}
         self._events: deque[Event] = deque()
@@ -255,6 +256,7 @@ class Driver:
             cache_corrupt_blocks=self._cache.told.corrupt_blocks,
             damaged_blocks=self._rows.damaged.names,
             damaged_rows=self._rows.damaged.rows,
+            missing_libraries=missing_libraries(),
         )
 
     # --- what tasks tell

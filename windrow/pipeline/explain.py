@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from windrow.core.native import describe_missing
 from windrow.core.sizes import format_bytes
 from windrow.pipeline.budgeting import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.cache.budget import RunBudget, describe_cache
@@ -206,6 +207,7 @@ def explain_job(job: Job, shards: int, *, equal: Equal, batch_rows: int | None) 
     if job.options.executor == "auto":
         reason = "Ray is initialised" if ray_is_initialized() else "Ray is not initialised"
         resources = replace(resources, executor=f"{resources.executor} (auto: {reason})")
+    resources = replace(resources, look_out=(*resources.look_out, *describe_missing()))
     resources = overlap_waiting(program, resources, batch_rows or _USUAL_BATCH_ROWS)
     sized = size_parts(program, resources, batch_rows or _USUAL_BATCH_ROWS)
     return explain_program(sized, resources, batch_rows)

@@ -70,6 +70,8 @@ class RunStats:
         Cached blocks on disk that failed verification and were read from the source again.
     damaged_blocks, damaged_rows
         The blocks that ``on_error="skip"`` leaves out, by path and row group, and their rows as stored.
+    missing_libraries
+        windrow's compiled libraries that could not be loaded where the run is coordinated; it is slower without them.
     """
 
     tasks: int = 0
@@ -89,6 +91,7 @@ class RunStats:
     cache_corrupt_blocks: int = 0
     damaged_blocks: tuple[str, ...] = ()
     damaged_rows: int = 0
+    missing_libraries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
