@@ -33,7 +33,8 @@ def check_layout(table: pa.Table) -> None:
             column.validate()
             for chunk in column.chunks:
                 _without_text(chunk).validate(full=True)
-        except pa.ArrowInvalid as error:
+        # Arrow raises an IndexError for a view whose buffer does not exist
+        except (pa.ArrowInvalid, pa.lib.ArrowIndexError) as error:
             raise pa.ArrowInvalid(f"column {name!r}: {error}") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -99,6 +100,18 @@ def test_a_foreign_file_is_none(tmp_path: Path, mapped: bool) -> None:
     assert read_block(tmp_path / "b", b"o" * 32, mapped=mapped) is None
     (tmp_path / "b").write_bytes(b"something else entirely, and long enough to hold a seal" * 3)
     assert read_block(tmp_path / "b", KEY, mapped=mapped) is None
+
+
+@pytest.mark.parametrize("size", [2**40, 2**33 + 1])
+def test_a_file_that_was_made_longer_takes_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    write_block(tmp_path / "b", [pa.table({"c": range(100)})], KEY)
+    os.truncate(tmp_path / "b", size)
+    taken: list[int] = []
+    monkeypatch.setattr(pa, "allocate_buffer", taken.append)
+    assert read_block(tmp_path / "b", KEY, mapped=False) is None
+    assert taken == []
 
 
 def test_every_flipped_bit_is_found(tmp_path: Path) -> None:

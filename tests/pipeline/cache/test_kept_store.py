@@ -98,3 +98,14 @@ def test_a_file_that_is_written_to_while_it_is_read_is_read_again(
     with pytest.raises(CorruptBlockError):
         store.find(0)
     assert verified == [True, False, True]
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_a_file_is_corrupt_and_not_waited_for(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    (tmp_path / "0.arrows").unlink()
+    os.mkfifo(tmp_path / "0.arrows")
+    with pytest.raises(CorruptBlockError, match="plain file"):
+        store.find(0)
+    store.forget(0)
+    assert store.find(0) is None

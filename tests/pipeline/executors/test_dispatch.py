@@ -28,15 +28,19 @@ class Double:
         self.outputs: list[weakref.ref[Output]] = []
         self.withdrawn: list[Any] = []
         self.taken: list[tuple[int, Any]] = []
-        self.warnings = 0
+        self.asked = self.warnings = 0
+        # whether others hold the CPUs, or an error of Ray's control plane
+        self.held: bool | Exception = True
         self.tasks: set[asyncio.Task[None]] = set()
+        self.errors: list[BaseException] = []
+        self.cancel: Callable[[Any], None] = self.withdrawn.append
         self.starting = False
         self.refuses: Exception | None = None
         cluster = Cluster(
             lambda: self.now,
             self._look,
             lambda: self.starting,
-            self.withdrawn.append,
+            lambda first: self.cancel(first),
             lambda e: isinstance(e, MemoryError),
             self._spawn,
         )
@@ -48,13 +52,22 @@ class Double:
             raise self.refuses
         return self.nodes
 
-    def _warn(self) -> None:
-        self.warnings += 1
+    def _warn(self) -> bool:
+        self.asked += 1
+        if isinstance(self.held, Exception):
+            raise self.held
+        self.warnings += self.held
+        return self.held
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self.errors.append(error)
 
     def run(self) -> None:
         def submit(key: int, copy: int, placement: Placement) -> Submitted:
@@ -235,3 +248,39 @@ def test_without_cpus_no_more_run_than_there_are_cores_and_each_follows_at_once(
         assert double.copies[-1][2] == Placement(1.0)
 
     assert play(script).warnings == 1
+
+
+def test_a_warning_waits_until_it_is_known_to_be_true_and_costs_no_answer() -> None:
+    async def script(double: Double) -> None:
+        double.held = ConnectionError("the control plane is being restarted")
+        double.run()
+        double.pass_time(MOMENT_SECONDS)
+        await double.end(1, "second")
+        assert double.taken == [(0, "second")]
+        assert double.asked == 1
+        # workers of our own were slow to start
+        double.held = False
+        double.pass_time(3)
+        for _ in range(3):
+            double.run()
+        assert (double.asked, double.warnings) == (4, 0), "asked once a second at most"
+        double.held = True
+        double.pass_time(3)
+        assert (double.asked, double.warnings) == (5, 1)
+
+    play(script)
+
+
+def test_an_answer_is_not_lost_where_another_copy_cannot_be_cancelled() -> None:
+    async def script(double: Double) -> None:
+        def fail(first: Any) -> None:
+            raise RuntimeError("cannot be cancelled")
+
+        double.cancel = fail
+        double.run()
+        double.pass_time(MOMENT_SECONDS)
+        await double.end(1, "second")
+
+    double = play(script)
+    assert double.taken == [(0, "second")]
+    assert [str(error) for error in double.errors] == ["cannot be cancelled"], "whoever spawned it is told"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import stat
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -66,9 +67,12 @@ def read_block(descriptor: int, key: bytes, *, verify: bool = True) -> list[pa.T
     CorruptBlockError
         If the file does not hold this block exactly as it was written.
     """
-    size = system.fstat(descriptor).st_size
-    if size < _SEAL.size:
-        raise CorruptBlockError(f"{size} bytes are too few for a block")
+    status = system.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise CorruptBlockError("it is not a plain file")
+    size = status.st_size
+    # before memory is taken for what somebody else may have made as long as they like
+    _check_seal(system.pread(descriptor, _SEAL.size, max(0, size - _SEAL.size)), size, key)
     content = pa.allocate_buffer(size)
     checksum, body = Checksum(), size - _SEAL.size
     view, done = memoryview(content), 0
@@ -106,12 +110,8 @@ def decode_block(content: pa.Buffer, key: bytes, *, verify: bool) -> list[pa.Tab
 
 def _decode(content: pa.Buffer, key: bytes, digest: bytes | None) -> list[pa.Table]:
     """Decode a block; ``digest`` is that of the bytes before the seal, None where they are verified."""
-    size = content.size - _SEAL.size
-    if size < 0:
-        raise CorruptBlockError(f"{content.size} bytes are too few for a block")
-    magic, block, body_bytes, expected = _SEAL.unpack(content.slice(size))
-    if (magic, block, body_bytes) != (_MAGIC, key, size):
-        raise CorruptBlockError("the file does not end as this block does")
+    size = max(0, content.size - _SEAL.size)
+    expected = _check_seal(content.slice(size), content.size, key)
     if digest not in (None, expected):
         raise CorruptBlockError("the checksum differs")
     try:
@@ -123,6 +123,24 @@ def _decode(content: pa.Buffer, key: bytes, digest: bytes | None) -> list[pa.Tab
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptBlockError(str(error)) from error
     return tables
+
+
+def _check_seal(seal: Any, size: int, key: bytes) -> bytes:
+    """The checksum in the seal of a file of ``size`` bytes.
+
+    Raises
+    ------
+    CorruptBlockError
+        If it is not the seal of this block, or the block has another size.
+    """
+    if size < _SEAL.size:
+        raise CorruptBlockError(f"{size} bytes are too few for a block")
+    if len(seal) < _SEAL.size:
+        raise CorruptBlockError("the file has been cut")
+    magic, block, body_bytes, expected = _SEAL.unpack(seal)
+    if (magic, block, body_bytes) != (_MAGIC, key, size - _SEAL.size):
+        raise CorruptBlockError("the file does not end as this block does")
+    return bytes(expected)
 
 
 def _write_stream(sink: Any, tables: Sequence[pa.Table]) -> None:

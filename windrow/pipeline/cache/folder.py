@@ -207,8 +207,8 @@ def _try_byte(descriptor: int, number: int) -> bool:
 
 @contextmanager
 def open_file(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[int]:
-    """Open a file, and close it on the way out."""
-    descriptor = system.open_file(path, flags, 0o600)
+    """Open a file, and close it on the way out; a pipe that somebody has put there is not waited for."""
+    descriptor = system.open_file(path, flags | os.O_NONBLOCK, 0o600)
     try:
         yield descriptor
     finally:

@@ -204,6 +204,10 @@ class _RayFeed:
                 f"shard {self._shard} has no statistics of its run: the coordinator has not answered for "
                 f"{_ASK_SECONDS:.0f} s"
             ) from error
+        except ray.exceptions.RayError as error:
+            raise StallError(
+                f"shard {self._shard} has no statistics of its run: the coordinator could not answer ({error})"
+            ) from error
         return stats
 
     def close(self) -> None:

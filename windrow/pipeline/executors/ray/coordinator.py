@@ -21,7 +21,7 @@ from windrow.pipeline.executors.ray.beats import Beat
 from windrow.pipeline.executors.ray.deaths import explain_death, is_conclusive
 from windrow.pipeline.executors.ray.dispatch import Cluster, Dispatcher, Submitted
 from windrow.pipeline.executors.ray.exporting import export_code
-from windrow.pipeline.executors.ray.nodes import describe_starving, list_nodes, this_node
+from windrow.pipeline.executors.ray.nodes import describe_starving, list_nodes, others_hold_cpus, this_node
 from windrow.pipeline.executors.ray.placement import Placement, Planner
 from windrow.pipeline.executors.ray.tasks import remove_everywhere, submit_task, withdraw
 from windrow.pipeline.executors.seam import EpochFacts, Resources
@@ -37,6 +37,8 @@ __all__ = ["Coordinator", "start_coordinator"]
 
 _LOOK_AROUND_SECONDS = 10.0
 _START_SECONDS = 2.0
+# A copy of a task that another has overtaken may wait for a worker that never starts.
+_LAST_TASKS_SECONDS = 5.0
 # by then the first workers have begun on a machine that is very busy, or never will
 _LONGEST_START_SECONDS = 20.0
 
@@ -64,7 +66,8 @@ class Coordinator:
         self._run = uuid.uuid4().hex
         self._warnings: list[str] = []
         cluster = Cluster(time.monotonic, list_nodes, self._is_starting, withdraw, is_conclusive, self.spawn)
-        self._dispatcher = Dispatcher(Planner(resources.task_cpus), cluster, self._warn_starving)
+        self._task_cpus = resources.task_cpus
+        self._dispatcher = Dispatcher(Planner(self._task_cpus), cluster, self._warn_starving)
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._disk = disk
@@ -122,8 +125,9 @@ class Coordinator:
 
     async def task_runs(self, run: str, key: int, copy: int) -> None:
         """Hear that a copy of a task runs; ``run`` is the coordinator process that submitted it."""
-        if run == self._run:
-            self._dispatcher.heard(key, copy)
+        with self._failing():
+            if run == self._run:
+                self._dispatcher.heard(key, copy)
 
     async def sign(self, shard: int) -> None:
         """A shard's consumer is alive."""
@@ -132,7 +136,9 @@ class Coordinator:
 
     async def note_delivered(self, row_bytes: float) -> None:
         """A shard has measured what a row takes as it is delivered."""
-        self._coordination.note_delivered(row_bytes)
+        with self._failing():
+            self._coordination.note_delivered(row_bytes)
+            self._wake()
 
     async def close_shard(self, shard: int, token: str) -> None:
         """A reader of a shard reads no more."""
@@ -177,7 +183,8 @@ class Coordinator:
     def _begin_ticking(self) -> None:
         if not self._ticking:
             self._ticking = True
-            self._tick()
+            # not at once: what goes wrong in a tick ends the run, which the caller is about to begin
+            asyncio.get_running_loop().call_soon(self._tick)
 
     def _tick(self) -> None:
         # first, so that whatever goes wrong in this tick does not end ticking
@@ -207,8 +214,12 @@ class Coordinator:
         warned, self._warnings = tuple(self._warnings), []
         return warned
 
-    def _warn_starving(self) -> None:
+    def _warn_starving(self) -> bool:
+        if not others_hold_cpus(self._task_cpus):
+            return False
         self._warnings += describe_starving()
+        self._wake()
+        return True
 
     def spawn(self, work: Any) -> None:
         """Run a coroutine beside the requests, and keep hold of it."""
@@ -262,9 +273,20 @@ class Coordinator:
                 driver.task_done(task, report, output, lane, kept)
 
     async def _remove_files(self, disk: DiskCache) -> None:
-        """Remove the run's files from all machines, once nothing writes there any more."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Remove the run's files from all machines, and again what tasks still running may leave there."""
+        await self._await_tasks(_LAST_TASKS_SECONDS)
         await asyncio.gather(*remove_everywhere(disk), return_exceptions=True)
+        if self._tasks:
+            self.spawn(self._remove_late_files(disk))
+
+    async def _remove_late_files(self, disk: DiskCache) -> None:
+        await self._await_tasks(None)
+        await asyncio.gather(*remove_everywhere(disk), return_exceptions=True)
+
+    async def _await_tasks(self, seconds: float | None) -> None:
+        tasks = self._tasks - {asyncio.current_task()}
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
 
 
 def start_coordinator(program: Program, resources: Resources, nodes: tuple[str | None, ...]) -> Any:

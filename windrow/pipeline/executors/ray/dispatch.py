@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ __all__ = ["Cluster", "Dispatcher", "Submitted"]
 
 # A tick so late means that this process had no core, and heard no heartbeats either.
 _LATE_SECONDS = 3.0
+_WARN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -67,14 +69,16 @@ class Dispatcher:
     planner
         Decides where each copy of a task runs.
     warn
-        Is told once that data tasks run without CPUs, since others hold all of them.
+        Is called while data tasks seem to run without CPUs because others hold all of them, once a
+        second at most, until it returns that it has found this so and has warned.
     """
 
-    def __init__(self, planner: Planner, cluster: Cluster, warn: Callable[[], None]) -> None:
+    def __init__(self, planner: Planner, cluster: Cluster, warn: Callable[[], bool]) -> None:
         self._planner = planner
         self._cluster = cluster
         self._warn = warn
         self._warned = False
+        self._warn_at = float("-inf")
         self._tasks: dict[int, _Task] = {}
         self._begun = 0
         self._ticked_at = cluster.now()
@@ -123,6 +127,7 @@ class Dispatcher:
                 # Ray's control plane is being restarted: the next tick asks again
                 return
             self._place(self._planner.review(now, nodes))
+        self._warn_once()
 
     def _place(self, placed: Sequence[tuple[int, int, Placement]]) -> None:
         for key, copy, placement in placed:
@@ -155,20 +160,26 @@ class Dispatcher:
             self._refill()
             return
         del self._tasks[key]
-        for other in self._planner.end(key, copy, self._cluster.now()):
-            if other in task.copies:
-                self._cluster.cancel(task.copies[other])
-        self._warn_once()
-        self._refill()
         if failure is not None:
             answer.set_exception(failure)
-        # Ray is not asked for the answer a second time
-        await task.take(replace(submitted, first=answer))
+        try:
+            for other in self._planner.end(key, copy, self._cluster.now()):
+                if other in task.copies:
+                    self._cluster.cancel(task.copies[other])
+            self._warn_once()
+            self._refill()
+        finally:
+            # whatever goes wrong above, no answer is lost; Ray is not asked for it a second time
+            await task.take(replace(submitted, first=answer))
 
     def _warn_once(self) -> None:
-        if self._planner.lacks_cpus and not self._warned:
-            self._warned = True
-            self._warn()
+        now = self._cluster.now()
+        if self._warned or not self._planner.lacks_cpus or now < self._warn_at:
+            return
+        self._warn_at = now + _WARN_SECONDS
+        # Ray's control plane may be restarting: the next tick asks again
+        with suppress(Exception):
+            self._warned = self._warn()
 
     def _refill(self) -> None:
         """Where tasks share cores, one that has ended makes way for the next."""

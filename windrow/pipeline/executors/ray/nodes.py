@@ -11,7 +11,14 @@ from ray.actor import ActorHandle
 from windrow.core.errors import PlanError
 from windrow.pipeline.executors.ray.placement import Node
 
-__all__ = ["describe_starving", "find_starving", "list_nodes", "resolve_hints", "this_node"]
+__all__ = [
+    "describe_starving",
+    "find_starving",
+    "list_nodes",
+    "others_hold_cpus",
+    "resolve_hints",
+    "this_node",
+]
 
 
 def this_node() -> str:
@@ -63,6 +70,22 @@ def list_nodes() -> list[Node]:
     # where no node has a CPU for Ray, each of them still has a core
     least = 0 if any(cpus.values()) else 1
     return [Node(name, max(least, int(cpu)), free.get(name, {}).get("CPU", 0)) for name, cpu in cpus.items()]
+
+
+def others_hold_cpus(cpus: float) -> bool:
+    """Whether actors and placement groups leave fewer than so many CPUs of the cluster to tasks.
+
+    That no CPU is free does not tell: tasks of our own that wait for a worker to start hold theirs.
+    """
+    from ray._private.state import state
+    from ray.core.generated.gcs_pb2 import ActorTableData
+    from ray.util.placement_group import placement_group_table
+
+    actors = state._connect_and_get_accessor().get_actor_table(None, "ALIVE")
+    held = sum(ActorTableData.FromString(actor).required_resources.get("CPU", 0.0) for actor in actors)
+    groups = [group for group in placement_group_table().values() if group["state"] == "CREATED"]
+    held += sum(bundle.get("CPU", 0.0) for group in groups for bundle in group["bundles"].values())
+    return bool(ray.cluster_resources().get("CPU", 0.0) - held < cpus)
 
 
 def find_starving() -> tuple[str, ...]:

@@ -1,0 +1,95 @@
+"""The actor around a run's coordination: what it is told ends the run where it fails, and its files go at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tests.laws.cases import Case
+from windrow.pipeline.cache.disk import DiskCache
+from windrow.pipeline.executors.ray import coordinator as module
+from windrow.pipeline.executors.ray.coordinator import Coordinator
+from windrow.pipeline.executors.ray.executor import RayExecutor
+from windrow.pipeline.program import Program
+
+
+def play(script: Callable[[Coordinator], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        program = Program(Case((10,)).job("ray"), 1, False, (0,))
+        await script(Coordinator(program, RayExecutor().resources(), (None,)))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("inside", "name", "arguments"),
+    [
+        ("_coordination", "note_delivered", (8.0,)),
+        ("_coordination", "reached", (0, "token", None)),
+        ("_coordination", "sign", (0,)),
+        ("_coordination", "close_shard", (0, "token")),
+        ("_dispatcher", "heard", (0, 0)),
+        ("_dispatcher", "tick", ()),
+        ("_coordination", "tick", ()),
+    ],
+)
+def test_what_fails_where_nobody_waits_for_an_answer_ends_the_run(
+    ray_local: Any, monkeypatch: pytest.MonkeyPatch, inside: str, name: str, arguments: tuple[Any, ...]
+) -> None:
+    monkeypatch.setattr(module, "TICK_SECONDS", 0.01)
+
+    async def script(coordinator: Coordinator) -> None:
+        failures: list[Exception] = []
+        calls: list[str] = []
+
+        def fail(*args: Any) -> None:
+            calls.append(name)
+            raise ArithmeticError(f"of {name}")
+
+        monkeypatch.setattr(coordinator._coordination, "fail", failures.append)
+        monkeypatch.setattr(getattr(coordinator, inside), name, fail)
+        if name == "tick":
+            coordinator._begin_ticking()
+            await asyncio.sleep(0.3)
+            assert len(calls) > 2, "ticking goes on"
+        elif name == "heard":
+            await coordinator.task_runs(coordinator._run, *arguments)
+        else:
+            await getattr(coordinator, name)(*arguments)
+        assert {str(error) for error in failures} == {f"of {name}"}
+
+    play(script)
+
+
+def test_files_are_removed_although_a_copy_of_a_task_never_ends(
+    ray_local: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[float] = []
+    monkeypatch.setattr(module, "_LAST_TASKS_SECONDS", 0.2)
+
+    def remove(disk: Any) -> list[Any]:
+        removed.append(time.monotonic())
+        return []
+
+    monkeypatch.setattr(module, "remove_everywhere", remove)
+
+    async def script(coordinator: Coordinator) -> None:
+        held = asyncio.Event()
+
+        async def wait() -> None:
+            await held.wait()
+
+        coordinator.spawn(wait())
+        disk = DiskCache("", "", "", None, kept=False)
+        await asyncio.wait_for(coordinator._remove_files(disk), 10)
+        assert len(removed) == 1
+        # and once more when what it may have written is there
+        held.set()
+        while len(removed) < 2:
+            await asyncio.sleep(0.01)
+
+    play(script)
