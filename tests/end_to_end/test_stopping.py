@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ import pyarrow.compute as pc
 import pytest
 
 import windrow
+import windrow.pipeline.batch_iterator
+import windrow.pipeline.reading
+from tests.end_to_end.data import write_numbers
 from tests.end_to_end.reading import at_once
 from windrow.pipeline.prefetch import Prefetcher
 from windrow.pipeline.reader import RunReader
@@ -217,3 +221,75 @@ def test_an_interrupted_wait_is_an_early_stop(
 
 def _interrupt(self: Any) -> Any:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("executor", ["threads", "ray"])
+@pytest.mark.parametrize("held", [True, False], ids=["iterator held", "iterator dropped"])
+def test_an_epoch_that_is_left_on_its_last_batch_is_skipped_once(
+    executor: str, tmp_path: Path, ray_local: Any, *, held: bool
+) -> None:
+    # with batches of 10 the first of two shards has a step more
+    path = write_numbers(tmp_path / "x.parquet", 110, row_group_size=20)
+    pipe = windrow.read_parquet(str(path)).repeat(4).options(executor=executor)
+    shards = pipe.split(2)
+    iterators = [shard.iter_batches(10) for shard in shards]
+    for iterator, steps in zip(iterators, (6, 5), strict=True):
+        assert len(list(itertools.islice(iterator, steps))) == steps
+    if not held:
+        del iterator, iterators
+    for shard in shards:
+        shard.skip_epoch()
+    assert [(shard.state_dict()["epoch"], shard.state_dict()["row"]) for shard in shards] == [(1, 0)] * 2
+    # and what was not begun is skipped as a whole
+    for shard in shards:
+        shard.skip_epoch()
+        assert shard.state_dict()["epoch"] == 2
+        shard.close()
+
+
+@pytest.mark.parametrize("executor", ["threads", "ray"])
+def test_an_epoch_that_is_left_at_once_leaves_the_state_as_it_was_loaded(
+    executor: str, trips_path: Path, ray_local: Any
+) -> None:
+    pipe = _pipe(trips_path, executor, filtered=False)
+    saved = [pipe.iterator().state_dict()]
+    with pipe.iterator() as shard:
+        _break(shard)
+        saved.append(shard.state_dict())
+        shard.skip_epoch()
+        saved.append(shard.state_dict())
+    for state in saved:
+        with pipe.iterator(state_dict=state) as shard:
+            shard.iter_batches(BATCH_ROWS // 2).close()
+            assert shard.state_dict() == state
+
+
+def test_an_interrupt_at_any_call_loses_no_batch(trips_path: Path) -> None:
+    """Python raises what a signal's handler raises in calls."""
+    files = {windrow.pipeline.reading.__file__, windrow.pipeline.batch_iterator.__file__}
+    for calls in itertools.count():
+        with _pipe(trips_path, "threads", filtered=False).iterator() as shard:
+            found, left = [], calls
+            batches = shard.iter_batches(BATCH_ROWS)
+            found.append(next(batches))
+
+            def interrupt(frame: Any, event: str, argument: Any) -> None:
+                nonlocal left
+                caller = frame.f_back if event == "call" else frame
+                if event in ("call", "c_call", "c_return") and caller.f_code.co_filename in files:
+                    left -= 1
+                    if left < 0:
+                        sys.setprofile(None)
+                        raise KeyboardInterrupt
+
+            sys.setprofile(interrupt)
+            try:
+                found.append(next(batches))
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.setprofile(None)
+            assert shard.state_dict()["row"] == BATCH_ROWS * len(found), calls
+        if left >= 0:
+            break
+    assert calls > 10

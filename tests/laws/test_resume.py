@@ -66,7 +66,12 @@ class Stream(RuleBasedStateMachine):
 
     def enter(self, epoch: int, row: int = 0) -> None:
         self.epoch, self.row, self.steps, self.dealt = epoch, row, 0, None
-        self.left = False
+        self.left = self.is_skipped = self.are_apart = False
+
+    @property
+    def have_found_the_end(self) -> bool:
+        """Whether some shards have found the end of the open epoch, and others may not have."""
+        return self.dealt is not None and any(len(batches) < self.steps for batches in self.dealt.batches)
 
     # --- what a trainer does
 
@@ -116,23 +121,28 @@ class Stream(RuleBasedStateMachine):
         assert self.dealt is not None
         assert self.batch_rows is not None
         whole = self.steps == max(map(len, self.dealt.batches))
+        apart = self.have_found_the_end
         if how == "close":
             for iterator in self.iterators:
                 iterator.close()
         self.iterators = []
         if whole and self.steps:
             self.enter(self.epoch + 1)
+            # its end was not found: it is still the epoch to skip, but for shards of fewer steps
+            self.is_skipped, self.are_apart = True, apart
         else:
             self.enter(self.epoch, self.row + self.steps * len(self.shards) * self.batch_rows)
             self.left = True
 
-    @precondition(lambda self: not self.is_done)
+    @precondition(lambda self: self.is_skipped or not self.is_done)
+    @precondition(lambda self: not self.are_apart and not self.have_found_the_end)
     @rule()
     def skip_epoch(self) -> None:
         for shard in self.shards:
             shard.skip_epoch()
+        # an epoch that was left with nothing more to read is behind already
         self.iterators = []
-        self.enter(self.epoch + 1)
+        self.enter(self.epoch if self.is_skipped else self.epoch + 1)
 
     # --- states
 
@@ -188,7 +198,7 @@ class Stream(RuleBasedStateMachine):
         drop_last = self.case.drop_last
         for shard in self.shards:
             shard.skip_batches(count, batch_size=batch_rows, drop_last=drop_last)
-        self.left = False
+        self.left = self.is_skipped = False
         while count and not self.is_done:
             left = max(map(len, self.deal(batch_rows, self.row).batches))
             if count < left:

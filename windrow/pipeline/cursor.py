@@ -51,4 +51,4 @@ class Cursor:
 
     def next_epoch(self) -> Cursor:
         """Where the next epoch begins."""
-        return Cursor(self.epoch + 1, damaged=self.damaged)
+        return Cursor(self.epoch + 1, dealt=self.dealt, damaged=self.damaged)

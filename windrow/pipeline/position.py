@@ -29,8 +29,8 @@ class Position:
         Where it begins.
     line
         The shard's connection, dropped where an epoch fails.
-    left
-        Whether the epoch of ``start`` was left early, so that the next one is read next.
+    left_epoch
+        The epoch that was left before its end was found, if any.
 
     Attributes
     ----------
@@ -41,11 +41,11 @@ class Position:
         are stale then.
     """
 
-    def __init__(self, start: Cursor, line: Connection, *, left: bool = False) -> None:
+    def __init__(self, start: Cursor, line: Connection, *, left_epoch: int | None = None) -> None:
         self.epochs = 0
         self.moves = 0
         self._at = start
-        self._left = left
+        self._left_epoch = left_epoch
         self._line = line
         self._tally = Tally()
         self._open: weakref.ReferenceType[BatchIterator] | None = None
@@ -66,14 +66,28 @@ class Position:
     @property
     def left(self) -> bool:
         """Whether the epoch at the cursor was left early, and the next one was not asked for yet."""
+        return self.at.epoch == self._left_epoch
+
+    @property
+    def left_epoch(self) -> int | None:
+        """The epoch that was left before its end was found, if the next one was not asked for yet.
+
+        Where no batch was left of it, the cursor is at the next one already.
+        """
         self.settle()
-        return self._left
+        return self._left_epoch
+
+    @property
+    def current(self) -> int:
+        """The number of the epoch that is open or was left, else of the one that is read next."""
+        left = self.left_epoch
+        return self._at.epoch if left is None else left
 
     @property
     def upcoming(self) -> Cursor:
         """Where the next ``iter_*`` call begins."""
         at = self.at
-        return at.next_epoch() if self._left else at
+        return at.next_epoch() if self.left else at
 
     @property
     def epoch(self) -> int:
@@ -100,17 +114,17 @@ class Position:
 
     def move(self, cursor: Cursor) -> None:
         """Go on from another cursor; no epoch is open."""
-        self._at, self._left = cursor, False
+        self._at, self._left_epoch = cursor, None
         self.moves += 1
 
     def enter(self, iterator: BatchIterator, opened: Cursor) -> None:
         """An epoch has been opened at a cursor, and stays open as long as its iterator lives."""
-        self._at, self._left = opened, False
+        self._at, self._left_epoch = opened, None
         self._open = weakref.ref(iterator)
 
     def go_on(self) -> None:
         """The next epoch is asked for: one that was left early counts as consumed."""
-        self._at, self._left = self.upcoming, False
+        self._at, self._left_epoch = self.upcoming, None
 
     def leave(self, epoch: int) -> None:
         """Go on to the epoch after ``epoch``, whether or not that was read."""
@@ -118,7 +132,8 @@ class Position:
         if iterator is not None:
             iterator.close()
         if self.at.epoch == epoch:
-            self._at, self._left = self._at.next_epoch(), False
+            self._at = self._at.next_epoch()
+        self._left_epoch = None
 
     def settle(self) -> None:
         """End what dropped iterators have left, before anything depends on it."""
@@ -140,6 +155,6 @@ class Position:
         self.epochs += whole
         self._at = at
         # after an error the rest of the epoch is delivered next; who interrupts a wait has left the epoch
-        self._left = at.epoch == reading.epoch and not isinstance(error, Exception)
+        self._left_epoch = None if whole or isinstance(error, Exception) else reading.epoch
         if error is not None:
             self._line.drop()

@@ -104,13 +104,12 @@ class Reading:
     @property
     def cursor(self) -> Cursor:
         """Where the stream has been consumed to, the same on all shards at the same step."""
-        deal = self.facts.deal
+        deal, dealt = self.facts.deal, self._dealt
         if self.steps == 0:
             return self._opened
         if self._has_nothing_left():
             return self.next_epoch(whole=False)
         row = deal.start_row + self.steps * deal.step_rows
-        dealt = (deal.shards, deal.batch_rows)
         if self._program.job.rows_known:
             return replace(self._program.locate(self.epoch, row), dealt=dealt)
         # what lies behind that window may not be counted yet
@@ -119,9 +118,14 @@ class Reading:
 
     def next_epoch(self, *, whole: bool) -> Cursor:
         """Where the next epoch begins, when this one has been read to its end or has nothing left."""
-        if not self._reader.damaged or not (whole or self.steps):
-            return self._opened.next_epoch()
-        return self._leave_out(self.facts.windows if whole else self._begun).next_epoch()
+        opened = self._opened
+        if self._reader.damaged:
+            opened = self._leave_out(self.facts.windows if whole else self._begun)
+        return replace(opened.next_epoch(), dealt=self._dealt)
+
+    @property
+    def _dealt(self) -> tuple[int, int]:
+        return self.facts.deal.shards, self.facts.deal.batch_rows
 
     @property
     def known(self) -> Cursor:
@@ -175,6 +179,8 @@ class Reading:
             batch = next(self._batches)
             self._reader.give_sign()
             self._note_wait(began, computed)
+            self._returned = time.time()
+            self._core_time.begin()
         except StopIteration:
             self._hear()
             if not self.end(whole=True):
@@ -183,10 +189,9 @@ class Reading:
         except BaseException as error:
             self.end(error=error)
             raise
-        # handed out from here on: what fails above leaves the batch to be delivered next
+        # What fails above leaves the batch to be delivered next. Nothing is called below: an interrupt comes
+        # in a call, and would leave a batch that counts as handed out and is not.
         self.steps += 1
-        self._returned = time.time()
-        self._core_time.begin()
         return batch
 
     def _hear(self) -> None:

@@ -81,14 +81,14 @@ class Shard(Deliverable):
         self._session = session
         self._shard = shard
         self._start = start
-        self._left = False
+        self._left_epoch: int | None = None
         self._closed = False
         self._prepare()
 
     def _prepare(self) -> None:
         self._lock = threading.Lock()
         self._line = Connection(self._session, self._shard)
-        self._position = Position(self._start, self._line, left=self._left)
+        self._position = Position(self._start, self._line, left_epoch=self._left_epoch)
         self._stream: State | None = None
         self._latest: Deal | None = None
         self._latest_epoch = 0
@@ -110,7 +110,7 @@ class Shard(Deliverable):
             "_session": self._session.export(self._shard),
             "_shard": self._shard,
             "_start": self._position.at,
-            "_left": self._position.left,
+            "_left_epoch": self._position.left_epoch,
             "_closed": self._closed,
         }
 
@@ -190,8 +190,7 @@ class Shard(Deliverable):
         cursor = self._position.consumed
         if self._stream is None:
             self._stream = describe_stream(self._program.job)
-        rows = None if self._latest is None else self._latest.batch_rows
-        shards, batch_size = cursor.dealt or (self._program.shards, rows)
+        shards, batch_size = cursor.dealt or (self._program.shards, None)
         return self._stream.at(cursor, shards=shards, batch_size=batch_size).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, admit_appended: bool = False) -> None:
@@ -230,9 +229,9 @@ class Shard(Deliverable):
     def skip_epoch(self) -> None:
         """Leave out the rest of the current epoch: from now on states name the next one's beginning.
 
-        The current epoch is the one that is being iterated, that was left early, or that would be read
-        next. Call it on all shards. To leave an epoch and go on, ``break`` is enough; this is for a
-        checkpoint between the two.
+        The current epoch is the one that is being iterated, that was left early, on its last batch too,
+        or else that would be read next. Call it on all shards. To leave an epoch and go on, ``break`` is
+        enough; this is for a checkpoint between the two.
 
         Raises
         ------
@@ -255,7 +254,7 @@ class Shard(Deliverable):
         """
         with self._lock:
             self._position.settle()
-            epoch, epochs = self._position.epoch, self._program.job.epochs
+            epoch, epochs = self._position.current, self._program.job.epochs
             if epochs is not None and epoch >= epochs:
                 raise PlanError(
                     f"all {epochs} epochs of shard {self._shard} have been read: there is none to skip"
