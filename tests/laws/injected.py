@@ -20,6 +20,7 @@ from tests.laws.injection import InjectedError, injecting, names_injected, recor
 from tests.laws.ray_double import doubled_ray
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.shard import Shard, open_shards
+from windrow.pipeline.transforms import MapBatches
 from windrow.shuffle.plan import WindowCut
 
 __all__ = ["CALLERS", "CASES"]
@@ -45,10 +46,23 @@ INSIDE = [PACKAGE, Path(ray_double.__file__)]
 JOIN_SECONDS = 20.0
 TRIES = 3
 
+
+def _same(batch: Any) -> Any:
+    return batch
+
+
+class _MappedCase(Case):
+    """Transforms rows after the shuffle as well."""
+
+    def job(self, executor: Any) -> Any:
+        return replace(super().job(executor), after=(MapBatches(_same),))
+
+
 _CUT = WindowCut(blocks_per_window=2)
 CASES = {
     "known": Case((9, 14, 3, 8), _CUT, epochs=2, shards=2, batch_rows=4, equal="pad", change="negated"),
     "counted": Case((9, 14, 30, 8), _CUT, epochs=2, shards=2, batch_rows=3, change="dropped", cache="memory"),
+    "mapped": _MappedCase((9, 14, 3, 8), _CUT, epochs=2, shards=2, batch_rows=4),
     "damaged": Case(
         (9, 14, 3, 8), _CUT, epochs=2, shards=2, batch_rows=4, damaged=frozenset({1}), cache="disk"
     ),
@@ -126,11 +140,12 @@ def find_problems(name: str, executor: str) -> list[str]:
         _read(case, executor)
     sites = dict(seen)
     problems: list[str] = [] if len(sites) > 80 else [f"only {len(sites)} calls were seen"]
+    reached = {True: 0, False: 0}
     for site, calls in sorted(sites.items()):
         if site[-1] in ENDS_A_THREAD:
             continue
         for number in sorted({0, calls // 2}):
-            with injecting(callers, INSIDE, site, number):
+            with injecting(callers, INSIDE, site, number) as tracer:
                 consumers = _read(case, executor)
             told = f"{' '.join(site)}, call {number}"
             # a split that fails makes no shards
@@ -139,6 +154,11 @@ def find_problems(name: str, executor: str) -> list[str]:
                     problems.append(f"{told}: rows were lost or repeated, errors {consumer.errors}")
                 if len(consumer.errors) > 1 or not all(map(names_injected, consumer.errors)):
                     problems.append(f"{told}: {consumer.errors}")
+            reached[tracer.fired] += 1
+    if reached[False] * 4 > reached[True]:
+        problems.append(
+            f"{reached[False]} calls were not made again, which another order of threads explains for few"
+        )
     if left := _threads_left():
         problems.append(f"left behind: {left}")
     return problems
