@@ -40,6 +40,11 @@ class Room:
         return self._measured_bytes > 0
 
     @property
+    def counts_blocks(self) -> bool:
+        """Whether the blocks that tasks hold count against the limit too."""
+        return self._limits.beside is not None
+
+    @property
     def sizes(self) -> RowSizes:
         """What rows have been measured to take so far."""
         return self._sizes
@@ -71,6 +76,25 @@ class Room:
             grown += limits.beside.runs_bytes(limits.beside.row_bytes * _UNMEASURED_GROWTH)
             grown += tasks * limits.beside.block_bytes * _UNMEASURED_GROWTH
         return grown <= self._memory_bytes
+
+    def unmeasured_bytes(self, size_bytes: int, allowed_bytes: int, tasks: int) -> int:
+        """What a task may put out before anything has been measured, where blocks count too.
+
+        A task holds a transformed block beside its output, and that block may be as large as all of the
+        output. So the limit covers twice the output of every task that runs.
+
+        Parameters
+        ----------
+        size_bytes
+            The expected output.
+        allowed_bytes
+            What the tasks that already run may put out.
+        tasks
+            How many more may be started, this one included: each gets an equal share, or more where more
+            is expected of this one.
+        """
+        left_bytes = max(0, self.limit_bytes(0) // 2 - allowed_bytes)
+        return max(left_bytes // tasks, min(size_bytes, left_bytes))
 
     def measure(self, part: Part, finished: Finished) -> None:
         """Note what a task was expected to put out, and what it did."""
