@@ -54,9 +54,13 @@ class Room:
         limits = self._limits
         if limits.beside is None:
             return self._memory_bytes
-        sizes = self._sizes
-        runs = limits.beside.runs_bytes(sizes.row_bytes)
-        return self._memory_bytes - runs - limits.beside.blocks_bytes(sizes.stored_row_bytes, tasks)
+        runs = limits.beside.runs_bytes(self._sizes.row_bytes)
+        return self._memory_bytes - runs - self.blocks_bytes(tasks)
+
+    def blocks_bytes(self, tasks: int) -> int:
+        """What the blocks of so many tasks take, where they count against the limit; otherwise 0."""
+        beside = self._limits.beside
+        return 0 if beside is None else beside.blocks_bytes(self._sizes.stored_row_bytes, tasks)
 
     def widen(self, more_bytes: int) -> None:
         """So much more may be held."""

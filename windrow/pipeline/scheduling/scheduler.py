@@ -118,6 +118,11 @@ class Scheduler:
         return self._room.limit_bytes(0)
 
     @property
+    def blocks_bytes(self) -> int:
+        """What the blocks of the running tasks take, where they count against the limit."""
+        return self._room.blocks_bytes(self.running)
+
+    @property
     def sizes(self) -> RowSizes:
         """What rows have been measured to take so far."""
         return self._room.sizes
