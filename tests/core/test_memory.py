@@ -222,6 +222,18 @@ def test_what_others_hold_leaves_less_for_idle_memory() -> None:
     assert pool.idle_bytes == 1024
 
 
+def test_idle_memory_makes_room_for_what_others_are_about_to_hold() -> None:
+    others = [0]
+    pool = BufferPool(4 * 1024, beside=lambda: others[0])
+    lent, *rest = [pool.take(1024) for _ in range(4)]
+    del rest
+    assert (pool.in_use_bytes, pool.idle_bytes) == (1024, 3 * 1024)
+    others[0] = 2 * 1024
+    pool.evict()
+    assert (pool.in_use_bytes, pool._idle_bytes) == (1024, 1024)
+    assert lent.nbytes == 1024
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_evicted_memory_goes_back_to_the_system() -> None:
     def anonymous_bytes() -> int:

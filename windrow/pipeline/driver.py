@@ -202,6 +202,11 @@ class Driver:
         return self._promise.total_bytes
 
     @property
+    def blocks_bytes(self) -> int:
+        """What the blocks of the running tasks take, as rows have been measured so far."""
+        return self._scheduler.blocks_bytes
+
+    @property
     def failure(self) -> Failure | None:
         """What has ended the run, or None."""
         return self._failure

@@ -60,9 +60,9 @@ def from_user(
 
 
 def _is_frame(result: object) -> bool:
-    # Where nobody imported pandas there is no frame to be returned.
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(result, pandas.DataFrame)
+    # Where nobody imported pandas there is no frame to be returned, nor while another thread imports it.
+    frame = getattr(sys.modules.get("pandas"), "DataFrame", None)
+    return frame is not None and isinstance(result, frame)
 
 
 def _check_name(name: object, columns: Mapping[str, pa.ChunkedArray]) -> None:

@@ -7,7 +7,7 @@ tasks of a job share travels once, as a `TaskContext`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -201,9 +201,9 @@ def run_task(
     slice_bytes = np.zeros(layouts[0].slices if layouts else 1, np.int64)
     try:
         with late_damage() if context.skips_damaged else nullcontext():
-            for at, parts in enumerate(_blocks(context, task, tables, reader, seen, allowance)):
+            for at in range(len(task.addresses)):
                 block_rows = 0
-                for part in parts:
+                for part in _block(context, task, tables, reader, seen, allowance, at):
                     seen.add(part, task.addresses[at].origin)
                     if ordering is None or destinations is None:
                         kept.append(part)
@@ -213,6 +213,8 @@ def run_task(
                         epoch_rows = ordering.order.epoch_rows(first, first + part.num_rows)
                         slice_bytes += _group_part(part, epoch_rows, destinations, output, pool, between)
                     block_rows += part.num_rows
+                    # free a block before the next one is made
+                    del part
                 _check_rows(task, at, block_rows)
                 seen.rows.append(block_rows)
                 allowance.add(at, block_rows, int(slice_bytes.sum()))
@@ -247,29 +249,28 @@ class _Seen:
             self.schema = part.schema
 
 
-def _blocks(
+def _block(
     context: TaskContext,
     task: Task,
     tables: Sequence[pa.Table] | None,
     reader: CachingReader,
     seen: _Seen,
     allowance: Allowance,
-) -> Iterator[Iterable[BlockPart]]:
-    """The parts of each block; transforms need a whole block at once."""
-    for at, address in enumerate(task.addresses):
-        if at in task.skips:
-            yield [_NOTHING]
-        elif tables is not None:
-            yield [tables[at]]
-        elif context.before or task.ordering is None:
-            table = _read(context, task, reader, at, seen)
-            if table is _NOTHING:
-                yield [table]
-                continue
-            allowance.look_at(at, table, context.before, address.origin)
-            yield [apply_maps(table, context.before, address.origin)]
-        else:
-            yield reader.parts(at)
+    at: int,
+) -> Iterable[BlockPart]:
+    """The parts of a block; transforms need a whole block at once."""
+    origin = task.addresses[at].origin
+    if at in task.skips:
+        return [_NOTHING]
+    if tables is not None:
+        return [tables[at]]
+    if not context.before and task.ordering is not None:
+        return reader.parts(at)
+    table = _read(context, task, reader, at, seen)
+    if table is _NOTHING:
+        return [table]
+    allowance.look_at(at, table, context.before, origin)
+    return [apply_maps(table, context.before, origin)]
 
 
 def _read(context: TaskContext, task: Task, reader: CachingReader, at: int, seen: _Seen) -> pa.Table:

@@ -518,6 +518,35 @@ def test_as_many_tasks_run_as_their_blocks_leave_room_for() -> None:
     assert running == [4, 4, 3, 3, 2, 2, 1, 0]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "memory", "slots"),
+    [((1,), 1000, 1), ((1, 1), 1000, 2), ((1, 30, 1), 1030, 3), ((50, 1), 1000, 4), ((900,), 1000, 2)],
+)
+def test_until_one_was_measured_a_tasks_block_may_be_as_large_as_its_output(
+    sizes: tuple[int, ...], memory: int, slots: int
+) -> None:
+    beside = Beside(1, 1, 1, least_run_bytes=30, tasks=slots, block_rows=10)
+    runs = begin(scheduler_of(*sizes, memory=memory, slots=slots, beside=beside))
+    assert all(run.samples for run in runs)
+    most = [run.most_bytes or 0 for run in runs]
+    assert 2 * sum(most) <= memory - 30
+    # no task may put out less than what is expected of it, but for one that would not fit beside its block
+    assert all(may >= min(size, (memory - 30) // 2) for may, size in zip(most, sizes, strict=False))
+
+
+def test_a_task_that_outgrew_its_share_is_retried_with_what_its_block_leaves() -> None:
+    beside = Beside(0, 0, 0, least_run_bytes=0, tasks=2, block_rows=10)
+    scheduler = scheduler_of(1, 1, memory=1000, slots=2, beside=beside)
+    first, second = begin(scheduler)
+    assert (first.most_bytes, second.most_bytes) == (250, 250)
+    # ten rows of 40 bytes, in the output and in the block: no second such task fits beside the first one
+    assert only_runs(scheduler.handle(Outgrown(first.work, 0.5, 5, 200, 400), 1.0)) == []
+    (again,) = only_runs(scheduler.handle(Outgrown(second.work, 0.5, 5, 200, 400), 2.0))
+    assert not again.samples
+    assert again.most_bytes is not None
+    assert 400 <= again.most_bytes <= 1000 - 400
+
+
 def test_a_task_that_puts_out_nothing_tells_nothing_of_growth() -> None:
     c = cluster(30, parts=3, slots=3, memory_bytes=100, exact=False)
     c.open(0, 1)

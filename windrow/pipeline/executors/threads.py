@@ -136,10 +136,12 @@ class _Run:
         program = size_parts(program, resources, batch_rows)
         budget = budget_program(program, resources, batch_rows)
         self._budget = budget
+        blocks = _BlocksEstimate()
         self.memory = BufferPool(
             budget.total_bytes - budget.processes_bytes,
-            partial(_decoded_bytes, pa.total_allocated_bytes(), budget.tasks_bytes),
+            partial(_decoded_bytes, blocks, pa.total_allocated_bytes(), budget.tasks_bytes),
         )
+        self._blocks = blocks
         self._seed = program.job.seed
         self.workers = executor.pool(resources.workers, available_cores(launch.local_world_size))
         self.help = partial(self.workers.help, (_PLACE,))
@@ -172,8 +174,13 @@ class _Run:
         """Take what a task has put out."""
         with self.changed:
             self.driver.task_done(task, report, output, threading.current_thread().name, kept)
+            self.note_blocks()
             self.widen()
             self.changed.notify_all()
+
+    def note_blocks(self) -> None:
+        """Leave room for the blocks of the tasks that run, as large as rows have been measured."""
+        self._blocks.size_bytes = self.driver.blocks_bytes
 
     def widen(self) -> None:
         """Keep as much memory for the next one to use as rows turn out to need."""
@@ -198,9 +205,23 @@ class _Run:
             self.changed.notify_all()
 
 
-def _decoded_bytes(before: int, most: int) -> int:
-    """What tasks hold now in Arrow's memory; other users of it cannot make it more than was promised."""
-    return min(max(0, pa.total_allocated_bytes() - before), most)
+class _BlocksEstimate:
+    """The estimated size of all blocks that tasks hold.
+
+    The pool reads it in finalizers, which may run in a thread that changes the driver: so it is a plain number.
+    """
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+
+def _decoded_bytes(blocks: _BlocksEstimate, before: int, most: int) -> int:
+    """What tasks hold of blocks: the estimate, or what they have in Arrow's memory now.
+
+    Arrow does not see arrays that transforms made. Other users of its memory cannot make this more than was
+    estimated before the run.
+    """
+    return max(blocks.size_bytes, min(max(0, pa.total_allocated_bytes() - before), most))
 
 
 def _end(workers: WorkerPool, disk: DiskCache | None) -> None:
@@ -221,6 +242,7 @@ class _ThreadsRunner:
         """Queue a task."""
         run = self._run()
         if run is not None:
+            run.note_blocks()
             work = task.work
             call = partial(_run_task, self._run, self._context, task, tables, run.memory, cached, run.help)
             run.workers.submit((_TASKS, work.epoch, work.window, -work.stage, work.part), call)
@@ -236,6 +258,8 @@ def _run_task(
     between: Callable[[], None],
 ) -> None:
     try:
+        # before the block is made: buffers of other windows may be as large
+        memory.evict()
         report, output, kept = run_task(context, task, tables, memory, cached, between)
         if (run := run_ref()) is not None:
             run.take(task, report, output, kept)

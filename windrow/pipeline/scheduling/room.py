@@ -40,6 +40,11 @@ class Room:
         return self._measured_bytes > 0
 
     @property
+    def counts_blocks(self) -> bool:
+        """Whether the blocks that tasks hold count against the limit too."""
+        return self._limits.beside is not None
+
+    @property
     def sizes(self) -> RowSizes:
         """What rows have been measured to take so far."""
         return self._sizes
@@ -49,9 +54,13 @@ class Room:
         limits = self._limits
         if limits.beside is None:
             return self._memory_bytes
-        sizes = self._sizes
-        runs = limits.beside.runs_bytes(sizes.row_bytes)
-        return self._memory_bytes - runs - limits.beside.blocks_bytes(sizes.stored_row_bytes, tasks)
+        runs = limits.beside.runs_bytes(self._sizes.row_bytes)
+        return self._memory_bytes - runs - self.blocks_bytes(tasks)
+
+    def blocks_bytes(self, tasks: int) -> int:
+        """What the blocks of so many tasks take, where they count against the limit; otherwise 0."""
+        beside = self._limits.beside
+        return 0 if beside is None else beside.blocks_bytes(self._sizes.stored_row_bytes, tasks)
 
     def widen(self, more_bytes: int) -> None:
         """So much more may be held."""
@@ -71,6 +80,25 @@ class Room:
             grown += limits.beside.runs_bytes(limits.beside.row_bytes * _UNMEASURED_GROWTH)
             grown += tasks * limits.beside.block_bytes * _UNMEASURED_GROWTH
         return grown <= self._memory_bytes
+
+    def unmeasured_bytes(self, size_bytes: int, allowed_bytes: int, tasks: int) -> int:
+        """What a task may put out before anything has been measured, where blocks count too.
+
+        A task holds a transformed block beside its output, and that block may be as large as all of the
+        output. So the limit covers twice the output of every task that runs.
+
+        Parameters
+        ----------
+        size_bytes
+            The expected output.
+        allowed_bytes
+            What the tasks that already run may put out.
+        tasks
+            How many more may be started, this one included: each gets an equal share, or more where more
+            is expected of this one.
+        """
+        left_bytes = max(0, self.limit_bytes(0) // 2 - allowed_bytes)
+        return max(left_bytes // tasks, min(size_bytes, left_bytes))
 
     def measure(self, part: Part, finished: Finished) -> None:
         """Note what a task was expected to put out, and what it did."""

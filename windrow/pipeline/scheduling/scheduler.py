@@ -118,6 +118,11 @@ class Scheduler:
         return self._room.limit_bytes(0)
 
     @property
+    def blocks_bytes(self) -> int:
+        """What the blocks of the running tasks take, where they count against the limit."""
+        return self._room.blocks_bytes(self.running)
+
+    @property
     def sizes(self) -> RowSizes:
         """What rows have been measured to take so far."""
         return self._room.sizes
@@ -377,11 +382,19 @@ class Scheduler:
     ) -> None:
         most_bytes = None
         if self._limits.bounds_tasks and work.stage == 0 and is_bounded:
-            most_bytes = size_bytes + self._share(size_bytes)
+            most_bytes = self._most_bytes(size_bytes)
         window.start(work, size_bytes, most_bytes)
         self._wanted.take_up(window.key)
         samples = most_bytes is not None and (is_doubtful or not self._room.is_measured)
         self._out.append(Run(work, most_bytes, samples=samples))
+
+    def _most_bytes(self, size_bytes: int) -> int:
+        """What a task may put out of which so much is expected."""
+        room, slots = self._room, self._limits.slots
+        if room.is_measured or not room.counts_blocks:
+            return size_bytes + self._share(size_bytes)
+        allowed_bytes = sum(window.allowed_bytes for window in self._windows.values())
+        return room.unmeasured_bytes(size_bytes, allowed_bytes, tasks=max(1, slots - self.running))
 
     def _share(self, size_bytes: int) -> int:
         """What a task may put out beyond what is expected: its share of what is free."""

@@ -87,6 +87,11 @@ class WindowState:
         """Bytes of outputs held."""
         return sum(self._slice_bytes[self._first_kept :]) + sum(self._between.values())
 
+    @property
+    def allowed_bytes(self) -> int:
+        """What the tasks that run may put out, as far as they are bounded."""
+        return sum(self._most_bytes.values())
+
     def total_bytes(self, room: Room) -> int:
         """What the whole window will hold: as measured, and for other parts as expected."""
         measured = sum(self._slice_bytes) + sum(self._between.values())
