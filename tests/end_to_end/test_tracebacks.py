@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 import windrow
 from tests.faults.rot import rot, write_files
 from windrow import Dataset, DatasetPipeline, PlanError, WindrowError
+from windrow.pipeline.reader import RunReader
 
 MOST_FRAMES = 10
 PACKAGE = str(Path(windrow.__file__).parent)
@@ -198,7 +200,7 @@ class Holder:
         return batch
 
 
-def hold_variable() -> Callable[[Any], Any]:
+def hold_variable() -> Callable[..., Any]:
     lock = threading.Lock()
 
     def locked(batch: Any) -> Any:
@@ -223,7 +225,11 @@ UNPICKLABLE: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "helper": (call_a_holder(), {}, r"calls_helper\) .*its variable 'lock' of variable 'helper'"),
     "object": (Holder(), {}, r"Holder\) .*its attribute 'client'"),
     "method": (Holder().map, {}, r"Holder.map\) .*its attribute 'client' of object of type Holder"),
-    "partial": (partial(hold_variable(), other=1), {}, r"locked\) .*its variable 'lock' of function 'locked'"),
+    "partial": (
+        partial(hold_variable(), other=1),
+        {},
+        r"locked\) .*its variable 'lock' of function 'locked'",
+    ),
     "argument": (fail, {"fn_args": (1, LOCK)}, r"fail\) .*its argument fn_args\[1\]"),
     "named argument": (fail, {"fn_kwargs": {"lock": LOCK}}, r"fail\) .*its argument 'lock'"),
 }
@@ -278,3 +284,60 @@ def test_a_source_that_cannot_be_pickled_is_named(ray_local: Any, folder: Path) 
         text = assert_readable(way)
         assert "PlanError: the source (" in text
         assert "cannot be pickled: TypeError: a session cannot be pickled. Give" in text
+
+
+def end_process(batch: Any) -> Any:
+    sys.exit("no such shard")
+
+
+def interrupt(batch: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+@EXECUTORS
+@pytest.mark.parametrize(
+    ("function", "said", "place"),
+    [
+        *((end_process, "SystemExit: no such shard", at) for at in ("before", "after", "collate", "written")),
+        # what is written is looked at first, in the main thread, where it may be a Ctrl-C
+        *((interrupt, "KeyboardInterrupt", at) for at in ("before", "after", "collate")),
+    ],
+)
+def test_a_function_that_ends_the_process_is_named(
+    ray_local: Any, folder: Path, executor: str, function: Callable[[Any], Any], said: str, place: str
+) -> None:
+    ds = windrow.read_parquet(str(folder), target_block_bytes=1).map_batches(function)
+    pipe = pipeline(folder, executor)
+    ways: dict[str, Callable[[], Any]] = {
+        "before": lambda: read_epochs(ds.repeat(2).options(executor=executor)),
+        "after": lambda: read_epochs(pipe.map_batches(function)),
+        "collate": lambda: list(pipe.iter_torch_batches(7, collate_fn=function, device="cpu")),
+        "written": lambda: ds.options(executor=executor).write_parquet(str(folder.parent / "written")),
+    }
+    text = assert_readable(ways[place])
+    caller = "collate_fn" if place == "collate" else "map_batches"
+    assert re.search(
+        rf"TransformError: {caller}\({function.__name__}\).*: {said}\. A function cannot end", text
+    )
+    assert f"in {function.__name__}\n" in text
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_ctrl_c_in_the_main_thread_stays_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, looks: bool
+) -> None:
+    def wait(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    call: Callable[[], Any]
+    if looks:
+        call = windrow.read_parquet(str(folder)).map_batches(interrupt).schema
+    else:
+        monkeypatch.setattr(RunReader, "_next", wait)
+        call = partial(read_epochs, pipeline(folder, "threads"))
+    with pytest.raises(KeyboardInterrupt) as interrupted:
+        call()
+    text = "".join(traceback.format_exception(interrupted.value))
+    frames = [line for line in text.splitlines() if line.lstrip().startswith(f'File "{PACKAGE}')]
+    assert 0 < len(frames) <= MOST_FRAMES, text
+    assert ("in interrupt\n" if looks else "in wait\n") in text
