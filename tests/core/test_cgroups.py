@@ -126,6 +126,54 @@ MACHINES: dict[str, tuple[str, str, dict[str, dict[str, int | str]], int]] = {
         {"memory/a": v1(10 * MIB, 4 * MIB), f"unified/{SLICE}": {"cpu.max": "max 100000"}},
         6 * MIB,
     ),
+    "a bind mount of the host's hierarchy before the container's own": (
+        "0::/\n",
+        V2.replace("/ /sys/fs/cgroup", "/../../.. /sys/fs/cgroup/host") + V2,
+        {".": v2(10 * MIB, 4 * MIB), "host": {"memory.stat": ""}},
+        6 * MIB,
+    ),
+    "a bind mount of the host's hierarchy alone": (
+        "0::/\n",
+        V2.replace("/ /sys/fs/cgroup", "/../../.. /sys/fs/cgroup/host"),
+        {"host": v2(10 * MIB, 4 * MIB)},
+        6 * MIB,
+    ),
+    "a group outside of the container, and a mount that shows it": (
+        "0::/../../other\n",
+        V2 + V2.replace("/ /sys/fs/cgroup", "/../.. /sys/fs/cgroup/host"),
+        {".": v2(MIB), "host/other": v2(10 * MIB, 4 * MIB)},
+        6 * MIB,
+    ),
+    "a bind mount of another group first": (
+        "0::/kubepods/me\n",
+        V2.replace("/ /sys/fs/cgroup", "/kubepods/m /sys/fs/cgroup/bound") + V2,
+        {"kubepods/me": v2(10 * MIB, 4 * MIB), "bound": v2(MIB)},
+        6 * MIB,
+    ),
+    "a bind mount of its own group, below the one that has the limit": (
+        "0::/kubepods/me\n",
+        V2.replace("/ /sys/fs/cgroup", "/kubepods/me /sys/fs/cgroup/bound") + V2,
+        {"kubepods": v2(10 * MIB, 4 * MIB), "kubepods/me": v2("max"), "bound": v2("max")},
+        6 * MIB,
+    ),
+    "a mount over another one": (
+        "0::/a\n",
+        V2 + V2.replace("0:26 /", "0:26 /a"),
+        {".": v2(10 * MIB, 4 * MIB), "a": v2(MIB)},
+        6 * MIB,
+    ),
+    "version 1, a limit above what the mount shows": (
+        "4:memory:/kubepods/pod1/c1\n",
+        V1.replace("0:32 /", "0:32 /kubepods/pod1/c1"),
+        {"memory": v1(UNLIMITED_V1, 4 * MIB, f"cache 1\nhierarchical_memory_limit {10 * MIB}")},
+        6 * MIB,
+    ),
+    "version 1, a limit below the one above": (
+        "4:memory:/\n",
+        V1,
+        {"memory": v1(10 * MIB, 4 * MIB, f"hierarchical_memory_limit {20 * MIB}")},
+        6 * MIB,
+    ),
     "nothing to read": (f"0::/{SLICE}\n", V2, {SLICE: {"memory.max": "x", "memory.current": ""}}, AVAILABLE),
 }
 

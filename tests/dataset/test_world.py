@@ -93,14 +93,20 @@ def test_bad_environment(
 
 @pytest.fixture
 def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"):
+    for name in (
+        "LOCAL_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "SLURM_NTASKS_PER_NODE",
+        "SLURM_STEP_TASKS_PER_NODE",
+        "SLURM_NODEID",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.usefixtures("_no_launcher")
 def test_launchers_tell_how_many_processes_share_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_launch(8) == Launch()
-    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "2")
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "2")
     assert find_launch(8) == Launch(2, 8)
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "3")
     assert find_launch(8) == Launch(3, 8)
@@ -108,6 +114,48 @@ def test_launchers_tell_how_many_processes_share_the_machine(monkeypatch: pytest
     assert find_launch(8) == Launch(4, 8)
     # a shard that one process reads alone still has neighbours
     assert find_launch(1) == Launch(4, 4)
+
+
+@pytest.mark.usefixtures("_no_launcher")
+def test_a_process_of_a_batch_script_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    # what SLURM sets in a script that sbatch runs, whose commands have srun before them or not
+    for name, value in (("SLURM_NTASKS_PER_NODE", "4"), ("SLURM_PROCID", "0"), ("SLURM_LOCALID", "0")):
+        monkeypatch.setenv(name, value)
+    assert find_launch(1) == Launch()
+    assert find_launch(4) == Launch()
+    # srun -n 1 in the same script
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "1")
+    assert find_launch(1) == Launch(1, 1)
+
+
+@pytest.mark.usefixtures("_no_launcher")
+@pytest.mark.parametrize(
+    ("text", "node", "tasks"),
+    [
+        ("4", "0", 4),
+        ("4(x2)", "1", 4),
+        ("2(x3),1", "2", 2),
+        ("2(x3),1", "3", 1),
+        ("1,3", None, 3),
+        ("1,3", "7", 3),
+        ("1,3", "x", 3),
+    ],
+)
+def test_the_tasks_of_a_slurm_step(
+    monkeypatch: pytest.MonkeyPatch, text: str, node: str | None, tasks: int
+) -> None:
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", text)
+    if node is not None:
+        monkeypatch.setenv("SLURM_NODEID", node)
+    assert find_launch(8) == Launch(tasks, 8)
+
+
+@pytest.mark.usefixtures("_no_launcher")
+@pytest.mark.parametrize("text", ["", "four", "0", "2(x0)", "2(x", "2,,1", "2 (x3)"])
+def test_bad_sizes_of_a_slurm_step(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", text)
+    with pytest.raises(PlanError, match=r"SLURM_STEP_TASKS_PER_NODE='.*' is not a list of task counts"):
+        find_launch(1)
 
 
 @pytest.mark.usefixtures("_no_launcher")

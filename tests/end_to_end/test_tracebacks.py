@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 import windrow
 from tests.faults.rot import rot, write_files
-from windrow import Dataset, DatasetPipeline, WindrowError
+from windrow import Dataset, DatasetPipeline, PlanError, WindrowError
+from windrow.pipeline.reader import RunReader
 
 MOST_FRAMES = 10
 PACKAGE = str(Path(windrow.__file__).parent)
@@ -171,3 +177,170 @@ def test_a_users_function_is_shown_where_it_fails(
 @EXECUTORS
 def test_states_that_do_not_fit(ray_local: Any, folder: Path, executor: str) -> None:
     assert_readable(lambda: _bad_state(pipeline(folder, executor)))
+
+
+LOCK = threading.Lock()
+
+
+def hold_global(batch: Any) -> Any:
+    with LOCK:
+        return batch
+
+
+class Holder:
+    """A function with a lock, as a client of a service has."""
+
+    def __init__(self) -> None:
+        self.client = threading.Lock()
+
+    def __call__(self, batch: Any) -> Any:
+        return batch
+
+    def map(self, batch: Any) -> Any:
+        return batch
+
+
+def hold_variable() -> Callable[..., Any]:
+    lock = threading.Lock()
+
+    def locked(batch: Any) -> Any:
+        with lock:
+            return batch
+
+    return locked
+
+
+def call_a_holder() -> Callable[[Any], Any]:
+    helper = hold_variable()
+
+    def calls_helper(batch: Any) -> Any:
+        return helper(batch)
+
+    return calls_helper
+
+
+UNPICKLABLE: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
+    "default": (lambda batch, lock=LOCK: batch, {}, r"<lambda>\) .*its default argument 'lock'"),
+    "variable": (hold_variable(), {}, r"locked\) .*its variable 'lock'"),
+    "helper": (call_a_holder(), {}, r"calls_helper\) .*its variable 'lock' of variable 'helper'"),
+    "object": (Holder(), {}, r"Holder\) .*its attribute 'client'"),
+    "method": (Holder().map, {}, r"Holder.map\) .*its attribute 'client' of object of type Holder"),
+    "partial": (
+        partial(hold_variable(), other=1),
+        {},
+        r"locked\) .*its variable 'lock' of function 'locked'",
+    ),
+    "argument": (fail, {"fn_args": (1, LOCK)}, r"fail\) .*its argument fn_args\[1\]"),
+    "named argument": (fail, {"fn_kwargs": {"lock": LOCK}}, r"fail\) .*its argument 'lock'"),
+}
+
+
+@pytest.mark.parametrize("what", UNPICKLABLE)
+def test_what_cannot_be_pickled_is_named(ray_local: Any, folder: Path, what: str) -> None:
+    function, arguments, named = UNPICKLABLE[what]
+    ds = windrow.read_parquet(str(folder), target_block_bytes=1).map_batches(function, **arguments)
+    error, _ = printed_error(lambda: read_passes(ds.repeat(1).options(executor="ray")))
+    assert isinstance(error, PlanError)
+    assert re.search(r"map_batches\(\S*" + named, str(error)), str(error)
+    assert "(_thread.lock) cannot be pickled: TypeError: cannot pickle '_thread.lock' object" in str(error)
+    assert "Create it inside the function, or run in this process with options(executor=" in str(error)
+
+
+@pytest.mark.parametrize("way", ["before", "after", "shards", "written", "epochs written", "to_ray"])
+def test_what_cannot_be_pickled_is_told_shortly(ray_local: Any, folder: Path, way: str) -> None:
+    ds = windrow.read_parquet(str(folder), target_block_bytes=1)
+    function, target = hold_variable(), str(folder.parent / "written")
+    windows = ds.window(blocks_per_window=3).repeat(2).random_shuffle_each_window(seed=5)
+    ways: dict[str, Callable[[], Any]] = {
+        "before": lambda: read_passes(ds.map_batches(function).repeat(1).options(executor="ray")),
+        "after": lambda: read_passes(windows.map_batches(function).options(executor="ray")),
+        "shards": lambda: windows.map_batches(function).options(executor="ray").split(2),
+        "written": lambda: ds.map_batches(function).options(executor="ray").write_parquet(target),
+        "epochs written": lambda: windows.map_batches(function).options(executor="ray").write_parquet(target),
+        "to_ray": lambda: ds.map_batches(function).to_ray(),
+    }
+    text = assert_readable(ways[way])
+    assert "PlanError: map_batches(hold_variable.<locals>.locked) cannot be sent to Ray's workers" in text
+    assert len(text) < 6_000
+    assert not Path(target).exists()
+
+
+def test_a_source_that_cannot_be_pickled_is_named(ray_local: Any, folder: Path) -> None:
+    class Locked(MemoryFileSystem):  # type: ignore[misc]
+        """A filesystem that holds what no pickle holds."""
+
+        def __reduce__(self) -> Any:
+            raise TypeError("a session cannot be pickled")
+
+    files = Locked(skip_instance_cache=True)
+    files.put(str(folder), "/unpicklable", recursive=True)
+    ds = windrow.read_parquet("/unpicklable", filesystem=files, target_block_bytes=1)
+    ways: list[Callable[[], Any]] = [
+        lambda: read_passes(ds.repeat(1).options(executor="ray")),
+        lambda: ds.options(executor="ray").write_parquet(str(folder.parent / "written")),
+        lambda: ds.to_ray(),
+    ]
+    for way in ways:
+        text = assert_readable(way)
+        assert "PlanError: the source (" in text
+        assert "cannot be pickled: TypeError: a session cannot be pickled. Give" in text
+
+
+def end_process(batch: Any) -> Any:
+    sys.exit("no such shard")
+
+
+def interrupt(batch: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+@EXECUTORS
+@pytest.mark.parametrize(
+    ("function", "said", "place"),
+    [
+        # what is written is looked at first, in the main thread, where handlers of signals may raise these
+        *((end_process, "SystemExit: no such shard", at) for at in ("before", "after", "collate")),
+        *((interrupt, "KeyboardInterrupt", at) for at in ("before", "after", "collate")),
+    ],
+)
+def test_a_function_that_ends_the_process_is_named(
+    ray_local: Any, folder: Path, executor: str, function: Callable[[Any], Any], said: str, place: str
+) -> None:
+    ds = windrow.read_parquet(str(folder), target_block_bytes=1).map_batches(function)
+    pipe = pipeline(folder, executor)
+    ways: dict[str, Callable[[], Any]] = {
+        "before": lambda: read_epochs(ds.repeat(2).options(executor=executor)),
+        "after": lambda: read_epochs(pipe.map_batches(function)),
+        "collate": lambda: list(pipe.iter_torch_batches(7, collate_fn=function, device="cpu")),
+    }
+    text = assert_readable(ways[place])
+    caller = "collate_fn" if place == "collate" else "map_batches"
+    assert re.search(
+        rf"TransformError: {caller}\({function.__name__}\).*: {said}\. A function cannot end", text
+    )
+    assert f"in {function.__name__}\n" in text
+
+
+@pytest.mark.parametrize("looks", [True, False])
+@pytest.mark.parametrize("function", [interrupt, end_process])
+def test_what_handlers_of_signals_raise_in_the_main_thread_stays_what_it_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, function: Callable[[Any], Any], looks: bool
+) -> None:
+    def wait(*_: Any, **__: Any) -> Any:
+        function(None)
+
+    call: Callable[[], Any]
+    if looks:
+        call = windrow.read_parquet(str(folder)).map_batches(function).schema
+    else:
+        monkeypatch.setattr(RunReader, "_next", wait)
+        call = partial(read_epochs, pipeline(folder, "threads"))
+    with pytest.raises((KeyboardInterrupt, SystemExit)) as interrupted:
+        call()
+    text = "".join(traceback.format_exception(interrupted.value))
+    frames = [line for line in text.splitlines() if line.lstrip().startswith(f'File "{PACKAGE}')]
+    assert 0 < len(frames) <= MOST_FRAMES, text
+    assert f"in {function.__name__}\n" in text
+    assert type(interrupted.value).__name__ == (
+        "KeyboardInterrupt" if function is interrupt else "SystemExit"
+    )

@@ -256,3 +256,30 @@ def test_every_batch_is_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(5):
             next(batches)
         assert len(signs) >= seen + 5
+
+
+@pytest.mark.parametrize("batch_size", [2.5, -3, 0, "10", None, True, 2**62])
+def test_steps_per_epoch_checks_the_batch_size_as_iterating_does(batch_size: Any) -> None:
+    (shard,) = _open()
+    message = r"batch_size=.* must be an integer of 1 or more"
+    with shard:
+        with pytest.raises(PlanError, match=message):
+            shard.iter_batches(batch_size)
+        with pytest.raises(PlanError, match=message):
+            shard.steps_per_epoch(batch_size)
+
+
+def test_steps_per_epoch_checks_drop_last() -> None:
+    (shard,) = _open()
+    no_flag: Any = 1
+    with shard, pytest.raises(PlanError, match="drop_last=1 must be True or False"):
+        shard.steps_per_epoch(10, drop_last=no_flag)
+
+
+@pytest.mark.parametrize("batch_size", [np.int64(10), 10.0])
+def test_steps_per_epoch_takes_whole_numbers_of_any_type(batch_size: Any) -> None:
+    (shard,) = _open()
+    with shard:
+        steps = shard.steps_per_epoch(batch_size)
+    assert steps == 8
+    assert type(steps) is int

@@ -7,7 +7,7 @@ Kubernetes on a pod and on each container. Where the files lie, ``/proc/self/cgr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,7 +84,7 @@ def find_groups(controller: str, root: Path = _ROOT) -> list[ControlGroup]:
         unified = number == "0" and not names
         if unified or controller in names.split(","):
             version = 2 if unified else 1
-            mount = next((each for each in mounts if each.controls(controller, version)), None)
+            mount = _choose_mount([each for each in mounts if each.controls(controller, version)], path)
             if mount is not None:
                 point = root / mount.point.lstrip("/")
                 found += [ControlGroup(point / level, version) for level in _levels(path, mount.root)]
@@ -105,14 +105,31 @@ def find_mounts(mountinfo: str) -> list[Mount]:
     return found
 
 
+def _choose_mount(mounts: Sequence[Mount], path: str) -> Mount | None:
+    """The mount that shows a group and most of its ancestors; where none shows it, the likeliest one."""
+    # of several mounts at one point only the last one is visible
+    visible = list({mount.point: mount for mount in mounts}.values())
+    showing = [mount for mount in visible if _names_below(path, mount.root) is not None]
+    if showing:
+        return min(showing, key=lambda mount: len(mount.root.rstrip("/")))
+    # A root above this process's cgroup namespace begins with "/..": its group is an ancestor at best, as where
+    # the host's hierarchy is bind-mounted into a container.
+    return min(visible, key=lambda mount: mount.root.startswith("/.."), default=None)
+
+
+def _names_below(path: str, root: str) -> list[str] | None:
+    """The names that lead from a mount's root to a group, or None where the mount does not show the group."""
+    root = root.rstrip("/")
+    if not (path + "/").startswith(root + "/"):
+        return None
+    names = [name for name in path[len(root) :].split("/") if name]
+    return None if ".." in names else names
+
+
 def _levels(path: str, root: str) -> Iterator[str]:
     """The directories of a group and of those that hold it, seen from a mount point, innermost first."""
-    root = root.rstrip("/")
     # a group that the mount does not show, as in a container that sees its own alone, is the mount's own
-    inside = path[len(root) :] if (path + "/").startswith(root + "/") else ""
-    names = [name for name in inside.split("/") if name]
-    if ".." in names:
-        names = []
+    names = _names_below(path, root) or []
     for depth in range(len(names), -1, -1):
         yield "/".join(names[:depth])
 
@@ -131,13 +148,15 @@ def free_bytes(group: ControlGroup) -> int | None:
         limits = (_number(group, "memory.max"), _number(group, "memory.high"))
         used, idle_name = _number(group, "memory.current"), "inactive_file"
     else:
-        limits = (_number(group, "memory.limit_in_bytes"), None)
+        # the tightest limit of the group and of its ancestors, some of which no mount may show
+        inherited = _stat(group, "hierarchical_memory_limit")
+        limits = (_number(group, "memory.limit_in_bytes"), inherited)
         used, idle_name = _number(group, "memory.usage_in_bytes"), "total_inactive_file"
     known = [limit for limit in limits if limit is not None]
     if not known or used is None:
         return None
     # pages of files that nobody has used for a while count as used, and are given back when needed
-    idle = _stat(group, idle_name)
+    idle = _stat(group, idle_name) or 0
     return max(0, min(known) - max(0, used - idle))
 
 
@@ -172,12 +191,12 @@ def _number(group: ControlGroup, name: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _stat(group: ControlGroup, wanted: str) -> int:
+def _stat(group: ControlGroup, wanted: str) -> int | None:
     for line in read_file(group.path / "memory.stat").splitlines():
         name, _, count = line.partition(" ")
         if name == wanted and count.strip().isdigit():
             return int(count)
-    return 0
+    return None
 
 
 def read_file(path: Path) -> str:

@@ -226,7 +226,7 @@ class DatasetPipeline(Readable):
 
         Every process makes the same chain and reads its own part of the same order,
         without talking to the others. Where the launcher says how many processes run on this machine
-        (LOCAL_WORLD_SIZE, or Open MPI's or SLURM's variable), they divide its cores and its memory;
+        (LOCAL_WORLD_SIZE, or what Open MPI or SLURM's srun sets), they divide its cores and its memory;
         a limit given by ``options(memory_limit=...)`` is each process' own.
 
         Parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 from windrow.core.errors import PlanError
@@ -12,7 +13,12 @@ from windrow.pipeline.job import Launch
 
 __all__ = ["find_launch", "find_place"]
 
-_LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
+_LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+# Set by srun for the step that this process belongs to. SLURM_NTASKS_PER_NODE, SLURM_PROCID and SLURM_LOCALID do
+# not tell: a batch script has them too, and what it runs without srun is alone on its node.
+_STEP_SIZES = "SLURM_STEP_TASKS_PER_NODE"
+_STEP_NODE = "SLURM_NODEID"
+_STEP_COUNT = re.compile(r"([1-9][0-9]*)(?:\(x([1-9][0-9]{0,6})\))?")
 _REMEDY = "call shard(rank=..., world_size=...), start the process with torchrun, or set RANK and WORLD_SIZE"
 
 
@@ -37,7 +43,7 @@ def find_place(rank: int | None, world_size: int | None) -> tuple[int, int]:
 def find_launch(world_size: int) -> Launch:
     """The processes that divide this machine with this one, where a launcher has told how many.
 
-    torchrun and Ray Train set LOCAL_WORLD_SIZE, Open MPI and SLURM variables of their own.
+    torchrun and Ray Train set LOCAL_WORLD_SIZE, Open MPI and SLURM's srun variables of their own.
 
     Raises
     ------
@@ -54,7 +60,25 @@ def find_launch(world_size: int) -> Launch:
                     "or unset it"
                 )
             return Launch(int(text), max(int(text), world_size))
+    text = os.environ.get(_STEP_SIZES)  # noqa: TID251
+    if text is not None:
+        tasks = _step_tasks(text, os.environ.get(_STEP_NODE, ""))  # noqa: TID251
+        return Launch(tasks, max(tasks, world_size))
     return Launch()
+
+
+def _step_tasks(text: str, node: str) -> int:
+    """The tasks of a SLURM step on a node, from counts as in ``2(x3),1``; the most where the node is not known."""
+    counts: list[int] = []
+    for part in text.split(","):
+        match = _STEP_COUNT.fullmatch(part)
+        if match is None:
+            raise PlanError(
+                f"{_STEP_SIZES}={text!r} is not a list of task counts such as 2(x3),1: unset it, or set "
+                "LOCAL_WORLD_SIZE to how many processes run on this machine"
+            )
+        counts += [int(match[1])] * int(match[2] or 1)
+    return counts[int(node)] if node.isdecimal() and int(node) < len(counts) else max(counts)
 
 
 def _torch_place() -> tuple[int, int] | None:

@@ -123,8 +123,11 @@ def _run(
     executor = resolve_executor(options.executor)
     if executor.name == "ray":
         from windrow.pipeline.executors.ray.calling import call_on_ray
+        from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable
 
-        return call_on_ray(writer, parts, _describe)
+        return call_with_picklable(
+            lambda: call_on_ray(writer, parts, _describe), writer.maps, writer.reader, otherwise=ON_THREADS
+        )
     resources = executor.resources()
     memory = options.memory_bytes or resources.memory_bytes
     workers = min(resources.workers, memory // max(1, part_bytes))

@@ -6,8 +6,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from windrow.core.errors import WindrowError
-from windrow.core.tracebacks import cause_of, trim_traceback
+from windrow.core.tracebacks import SHOWN, cause_of, trim_traceback
 from windrow.pipeline.reading import Reading
 
 __all__ = ["BatchIterator"]
@@ -50,7 +49,7 @@ class BatchIterator:
     def __next__(self) -> Any:
         try:
             return self._reading.next_batch()
-        except WindrowError as error:
+        except SHOWN as error:
             raise trim_traceback(error) from cause_of(error)
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from windrow.pipeline.formats import BatchFormat, check_format, convert, rows, t
 if TYPE_CHECKING:
     from windrow.pipeline.tensors.types import Device, DType
 
-__all__ = ["Batches", "Deliverable", "Delivery"]
+__all__ = ["Batches", "Deliverable", "Delivery", "check_drop_last", "check_number"]
 
 Check = Callable[[pa.Schema, Mapping[str, int | None]], None]
 
@@ -75,12 +75,18 @@ class Delivery:
             ("batch_rows", "batch_size", self.batch_rows, 1),
             ("prefetch_batches", "prefetch_batches", self.prefetch_batches, 0),
         ):
-            object.__setattr__(self, field, _check_number(name, value, least))
-        if not isinstance(self.drop_last, bool):
-            raise PlanError(f"drop_last={self.drop_last!r} must be True or False")
+            object.__setattr__(self, field, check_number(name, value, least))
+        check_drop_last(self.drop_last)
 
 
-def _check_number(name: str, value: object, least: int) -> int:
+def check_drop_last(value: object) -> None:
+    """Raise PlanError where the argument ``drop_last`` is not a bool."""
+    if not isinstance(value, bool):
+        raise PlanError(f"drop_last={value!r} must be True or False")
+
+
+def check_number(name: str, value: object, least: int) -> int:
+    """Return the integer that an argument stands for, at least ``least``; raises PlanError where it is not one."""
     number = as_integer(value)
     if number is None or not least <= number < 2**62:
         raise PlanError(f"{name}={value!r} must be an integer of {least} or more")
@@ -167,7 +173,7 @@ class Deliverable(ABC):
             For a bad argument, or another batch size than the open epoch's.
         """
         check_format(batch_format)
-        batch_size = _check_number("batch_size", batch_size, 1)
+        batch_size = check_number("batch_size", batch_size, 1)
 
         def split(span: pa.RecordBatch) -> Iterator[Any]:
             if batch_format == "numpy":
@@ -229,7 +235,7 @@ class Deliverable(ABC):
         """
         from windrow.pipeline.tensors.columns import TensorSpec, to_tensors
 
-        batch_size = _check_number("batch_size", batch_size, 1)
+        batch_size = check_number("batch_size", batch_size, 1)
         spec = TensorSpec(dtypes, device, collate_fn, batch_format, pin_memory)
 
         def split(span: pa.RecordBatch) -> Iterator[Any]:
@@ -302,7 +308,7 @@ class Deliverable(ABC):
         """
         from windrow.pipeline.tensors.features import FeatureSpec, to_features
 
-        batch_size = _check_number("batch_size", batch_size, 1)
+        batch_size = check_number("batch_size", batch_size, 1)
         spec = FeatureSpec(
             label_column=label_column,
             feature_columns=feature_columns,

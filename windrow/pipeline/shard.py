@@ -14,7 +14,7 @@ from windrow.pipeline.batch_iterator import BatchIterator
 from windrow.pipeline.connection import Connection
 from windrow.pipeline.consumer import Consumer
 from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.delivery import Deliverable, Delivery
+from windrow.pipeline.delivery import Deliverable, Delivery, check_drop_last, check_number
 from windrow.pipeline.epoch import Epoch
 from windrow.pipeline.executors.resolve import resolve_executor
 from windrow.pipeline.executors.seam import EpochFacts, Session
@@ -154,8 +154,10 @@ class Shard(Deliverable):
         ------
         PlanError
             While row counts are unknown (a filter, or a transform that changes them): before
-            the first epoch has been read.
+            the first epoch has been read; for a bad argument.
         """
+        batch_rows = check_number("batch_size", batch_size, 1)
+        check_drop_last(drop_last)
         total = self._total_rows()
         if total is None:
             raise PlanError(
@@ -163,7 +165,7 @@ class Shard(Deliverable):
                 "run, or damaged blocks are left out: read an epoch first, or use count() on the dataset, "
                 "which reads it once where the footers do not tell"
             )
-        return self._program.deal(batch_size, drop_last=drop_last).steps(total, self._shard)
+        return self._program.deal(batch_rows, drop_last=drop_last).steps(total, self._shard)
 
     def state_dict(self) -> dict[str, Any]:
         """What has been consumed, to go on from later, anywhere, with any number of shards.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -16,7 +18,7 @@ from windrow.core.integers import as_integer
 from windrow.pipeline.formats import BatchFormat, check_format, convert
 from windrow.pipeline.returned import from_user
 
-__all__ = ["MapBatches", "apply_maps", "check_schema", "function_name"]
+__all__ = ["MapBatches", "apply_maps", "check_schema", "function_name", "raise_function_error"]
 
 
 @dataclass(frozen=True)
@@ -139,8 +141,8 @@ def _call(stage: MapBatches, batch: pa.RecordBatch, where: str) -> pa.Table:
     arrays = dict(given) if stage.batch_format == "numpy" else None
     try:
         result = stage.fn(given, *stage.fn_args, **stage.fn_kwargs)
-    except Exception as exc:
-        raise TransformError(f"{where}: {type(exc).__name__}: {exc}{_advice(exc)}") from exc
+    except BaseException as exc:
+        raise_function_error(exc, where)
     try:
         table = from_user(result, batch, arrays)
     except TransformError as exc:
@@ -153,7 +155,27 @@ def _call(stage: MapBatches, batch: pa.RecordBatch, where: str) -> pa.Table:
     return table
 
 
-def _advice(exc: Exception) -> str:
+def raise_function_error(exc: BaseException, where: str) -> NoReturn:
+    """Raise what a user's function raised as TransformError.
+
+    What the handlers of signals raise meanwhile stays what it is: a Ctrl-C, or the exit of a job that is
+    told to end.
+    """
+    if not isinstance(exc, Exception) and _can_be_interrupted():
+        raise exc
+    text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
+    raise TransformError(f"{where}: {text}{_advice(exc)}") from exc
+
+
+def _can_be_interrupted() -> bool:
+    """Whether signals are handled here: not in other threads, nor in Ray's tasks, which ignore SIGINT."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+
+
+def _advice(exc: BaseException) -> str:
+    if isinstance(exc, (SystemExit, KeyboardInterrupt)):
+        return ". A function cannot end the process: raise another exception, such as ValueError"
     if isinstance(exc, ValueError) and "read-only" in str(exc):
         return (
             ". The arrays that a function gets are read-only: assign a new array, "

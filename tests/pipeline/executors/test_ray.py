@@ -17,7 +17,14 @@ from typing import Any, cast
 
 import pytest
 import ray
-from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, WorkerCrashedError
+from ray.exceptions import (
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayTaskError,
+    TaskCancelledError,
+    WorkerCrashedError,
+)
 
 from tests.end_to_end.reading import eventually
 from tests.laws.cases import BlocksSource, Case
@@ -310,6 +317,18 @@ def test_a_death_is_told_in_windrows_words(
     assert type(ours) is kind
     assert str(ours).startswith("epoch 3, window 2: part-0, part-1, part-2 and 2 more")
     assert text in str(ours)
+
+
+def test_a_cancelled_task_is_named_without_the_traceback_of_its_worker() -> None:
+    remote = "ray::windrow:map 0.0.0()\n  File 'a.py', line 7, in _run\nTask: 9 was cancelled."
+    error = RayTaskError("map", remote, TaskCancelledError()).as_instanceof_cause()
+    task = Task(Work(3, 2, 0, 0, 0), (0,), (BlockAddress("part-0", 0),), (None,), True, None)
+    ours = explain_death(task, error, transforms=True)
+    assert type(ours) is StallError
+    assert str(ours) == (
+        "epoch 3, window 2: part-0: the task was cancelled: by ray.cancel, or by an interrupt (SIGINT) of its "
+        "worker. Start the epoch again. Ray says: Task: 9 was cancelled."
+    )
 
 
 def test_a_worker_keeps_idle_memory_for_about_two_outputs() -> None:

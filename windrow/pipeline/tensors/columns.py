@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from windrow.core.errors import PlanError, TransformError
+from windrow.core.errors import PlanError
 from windrow.pipeline.arrays import column_to_numpy, writable_view
 from windrow.pipeline.formats import BatchFormat, check_format, convert
 from windrow.pipeline.tensors.check import check_names, check_tensor_schema, refuse_nulls
 from windrow.pipeline.tensors.placement import Placement, resolve_placement
-from windrow.pipeline.transforms import function_name
+from windrow.pipeline.transforms import function_name, raise_function_error
 
 if TYPE_CHECKING:
     import torch
@@ -111,9 +111,8 @@ def _collate(batch: pa.RecordBatch, collate_fn: Callable[[Any], Any], batch_form
     given = convert(batch, batch_format, writable=True)
     try:
         return collate_fn(given)
-    except Exception as exc:
-        name = function_name(collate_fn)
-        raise TransformError(f"collate_fn({name}): {type(exc).__name__}: {exc}") from exc
+    except BaseException as exc:
+        raise_function_error(exc, f"collate_fn({function_name(collate_fn)})")
 
 
 def column_tensors(batch: pa.RecordBatch, names: list[str]) -> dict[str, torch.Tensor]:

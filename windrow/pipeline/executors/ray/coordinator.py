@@ -22,6 +22,7 @@ from windrow.pipeline.executors.ray.deaths import explain_death, is_conclusive
 from windrow.pipeline.executors.ray.dispatch import Cluster, Dispatcher, Submitted
 from windrow.pipeline.executors.ray.exporting import export_code
 from windrow.pipeline.executors.ray.nodes import describe_starving, list_nodes, others_hold_cpus, this_node
+from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable
 from windrow.pipeline.executors.ray.placement import Placement, Planner
 from windrow.pipeline.executors.ray.tasks import remove_everywhere, submit_task, withdraw
 from windrow.pipeline.executors.seam import EpochFacts, Resources
@@ -293,6 +294,11 @@ def start_coordinator(program: Program, resources: Resources, nodes: tuple[str |
     """Start a coordinator on this node, owned by this process; returns its handle.
 
     It is to be told what workers to wait for (`Coordinator.await_workers`).
+
+    Raises
+    ------
+    PlanError
+        If a transform or the source cannot be pickled.
     """
     here = NodeAffinitySchedulingStrategy(this_node(), soft=True)
     actor: Any = ray.remote(Coordinator)
@@ -307,7 +313,15 @@ def start_coordinator(program: Program, resources: Resources, nodes: tuple[str |
     }
     # named here, so that a coordinator that is restarted finds the same files
     disk = open_disk(program.job)
-    return actor.options(**options).remote(program, resources, nodes, disk, starts_workers=True, name=name)
+    job = program.job
+    return call_with_picklable(
+        lambda: actor.options(**options).remote(
+            program, resources, nodes, disk, starts_workers=True, name=name
+        ),
+        (*job.before, *job.after),
+        job.source,
+        otherwise=ON_THREADS,
+    )
 
 
 class _Host:

@@ -34,10 +34,15 @@ def explain_death(task: Task, error: BaseException, *, transforms: bool) -> Wind
             f"{where}: the worker process died, again and again, while {work} these blocks: a crash in native "
             f"code, or a kill from outside. The worker's log has more. Ray says: {error}"
         )
+    if isinstance(error, ray.exceptions.TaskCancelledError):
+        return StallError(
+            f"{where}: the task was cancelled: by ray.cancel, or by an interrupt (SIGINT) of its worker. Start "
+            f"the epoch again. Ray says: {_last_line(error)}"
+        )
     return StallError(
         f"{where}: Ray could not run the task: {type(error).__name__}. If a module cannot be imported there, "
         f"install it on every node or give it with ray.init(runtime_env=...); if nodes die, see Ray's logs. "
-        f"Ray says: {error}"
+        f"Ray says: {_last_line(error)}"
     )
 
 
@@ -52,6 +57,12 @@ def is_conclusive(error: Exception) -> bool:
             ray.exceptions.RayTaskError,
         ),
     )
+
+
+def _last_line(error: BaseException) -> str:
+    """What a task's error says, without the traceback of its worker that comes before."""
+    text = str(error).strip()
+    return text.splitlines()[-1] if isinstance(error, ray.exceptions.RayTaskError) and text else text
 
 
 def _describe(task: Task) -> str:

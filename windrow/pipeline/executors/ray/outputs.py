@@ -12,6 +12,7 @@ import ray
 
 from windrow.core.empty import empty_table
 from windrow.core.source import BlockAddress, BlockReader, Source
+from windrow.pipeline.executors.ray.pickling import call_with_picklable
 from windrow.pipeline.transforms import MapBatches, apply_maps
 
 __all__ = ["put_tables", "read_lazily", "store_bytes"]
@@ -76,7 +77,9 @@ class _Blocks(ray.data.Datasource):  # type: ignore[misc]
         super().__init__()
         self._source = source
         # what all tasks share is put once
-        self._shared = ray.put(source.reader), ray.put(tuple(maps))
+        self._shared = call_with_picklable(
+            lambda: (ray.put(source.reader), ray.put(tuple(maps))), maps, source.reader, otherwise=""
+        )
         self._known = source.blocks.rows_known and all(stage.preserves_rows for stage in maps)
 
     def get_name(self) -> str:

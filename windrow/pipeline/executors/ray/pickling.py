@@ -1,0 +1,137 @@
+"""Says which function or source cannot be pickled, where Ray tells that something cannot."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from ray import cloudpickle
+
+from windrow.core.errors import PlanError, WindrowError
+from windrow.core.source import BlockReader, Source
+from windrow.pipeline.transforms import MapBatches
+
+__all__ = ["ON_THREADS", "call_with_picklable"]
+
+T = TypeVar("T")
+
+ON_THREADS = ', or run in this process with options(executor="threads")'
+
+# functions that call functions, each of which is looked into
+_DEPTH = 4
+
+
+class _Unpicklable(NamedTuple):
+    """What cannot be pickled: in words, the object, and why."""
+
+    path: str
+    value: Any
+    error: Exception
+
+
+def call_with_picklable(
+    call: Callable[[], T], maps: Sequence[MapBatches], source: Source | BlockReader, *, otherwise: str
+) -> T:
+    """Call what sends transforms and a source to Ray.
+
+    Parameters
+    ----------
+    otherwise
+        What users may do instead of making it picklable: the end of a sentence.
+
+    Raises
+    ------
+    PlanError
+        If the call fails and a transform or the source cannot be pickled; names it.
+    """
+    try:
+        return call()
+    except WindrowError:
+        raise
+    except Exception as error:
+        failed = error
+    # outside of the handler: Ray's error, pages long, is not shown beside this one
+    _check_picklable(maps, source, otherwise)
+    raise failed
+
+
+def _check_picklable(maps: Sequence[MapBatches], source: Source | BlockReader, otherwise: str) -> None:
+    for stage in maps:
+        found = _find_in_stage(stage)
+        if found is not None:
+            raise PlanError(
+                f"{stage.name} cannot be sent to Ray's workers, because {found.path} "
+                f"({_describe_type(found.value)}) cannot be pickled: {_describe_error(found.error)}. Create it "
+                f"inside the function{otherwise}"
+            ) from found.error
+    failed = _pickle_error(source)
+    if failed is not None:
+        name = source.describe() if hasattr(source, "describe") else type(source).__name__
+        raise PlanError(
+            f"the source ({name}) cannot be sent to Ray's workers, because it cannot be pickled: "
+            f"{_describe_error(failed)}. Give read_* and from_* arguments that can be pickled (filesystem=, "
+            f"storage_options=){otherwise}"
+        ) from failed
+
+
+def _find_in_stage(stage: MapBatches) -> _Unpicklable | None:
+    values = [
+        *((f"its argument fn_args[{at}]", value) for at, value in enumerate(stage.fn_args)),
+        *((f"its argument {name!r}", value) for name, value in stage.fn_kwargs.items()),
+    ]
+    for path, value in values:
+        if (error := _pickle_error(value)) is not None:
+            return _Unpicklable(path, value, error)
+    error = _pickle_error(stage.fn)
+    return None if error is None else _find_inside(_Unpicklable("the function", stage.fn, error), _DEPTH)
+
+
+def _find_inside(found: _Unpicklable, depth: int) -> _Unpicklable:
+    """The innermost object that is known to be why another one cannot be pickled."""
+    for path, value in _parts(found.value) if depth else ():
+        error = _pickle_error(value)
+        if error is not None:
+            of = "" if depth == _DEPTH else f" of {found.path.removeprefix('its ')}"
+            return _find_inside(_Unpicklable(f"its {path}{of}", value, error), depth - 1)
+    return found
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """What is pickled with a function, or with an object that can be called."""
+    if isinstance(value, functools.partial):
+        yield from ((f"argument {at}", each) for at, each in enumerate(value.args))
+        yield from ((f"argument {name!r}", each) for name, each in value.keywords.items())
+        yield f"function {getattr(value.func, '__name__', value.func)!r}", value.func
+    elif inspect.ismethod(value):
+        yield f"object of type {type(value.__self__).__qualname__}", value.__self__
+    elif inspect.isfunction(value):
+        parameters = inspect.signature(value).parameters.values()
+        yield from (
+            (f"default argument {each.name!r}", each.default)
+            for each in parameters
+            if each.default is not inspect.Parameter.empty
+        )
+        names = inspect.getclosurevars(value)
+        yield from ((f"variable {name!r}", each) for name, each in names.nonlocals.items())
+        yield from ((f"global variable {name!r}", each) for name, each in names.globals.items())
+    else:
+        yield from ((f"attribute {name!r}", each) for name, each in getattr(value, "__dict__", {}).items())
+
+
+def _pickle_error(value: Any) -> Exception | None:
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:  # whatever a user's __reduce__ raises
+        return error
+    return None
+
+
+def _describe_type(value: Any) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _describe_error(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
