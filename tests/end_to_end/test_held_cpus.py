@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import time
+import uuid
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +20,7 @@ from windrow import Shard
 
 pytestmark = pytest.mark.timeout(150)
 
-ROWS = 4_000
+ROWS, BLOCKS = 4_000, 20
 CPUS = 4
 HELD = "no CPU of the cluster is free"
 
@@ -28,6 +31,25 @@ def note_cpus(batch: dict[str, Any]) -> dict[str, Any]:
 
     cpus = ray.get_runtime_context().get_assigned_resources().get("CPU", 0.0)
     return {**batch, "cpus": np.full(len(batch["x"]), cpus)}
+
+
+class NoteInterval:
+    """A transform that takes a while, and notes from when to when it ran in which process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        began = time.time()
+        time.sleep(0.2)
+        (self.folder / f"{uuid.uuid4()}.json").write_text(json.dumps([began, time.time()]))
+        return batch
+
+    def most_at_once(self) -> int:
+        """How many ran together at most."""
+        intervals = [json.loads(path.read_text()) for path in self.folder.glob("*.json")]
+        assert len(intervals) >= BLOCKS
+        return max(sum(start <= began < stop for start, stop in intervals) for began, _ in intervals)
 
 
 class Trainer:
@@ -45,7 +67,7 @@ class Trainer:
 
 @pytest.fixture
 def pipe(tmp_path: Path) -> windrow.DatasetPipeline:
-    path = write_numbers(tmp_path / "x.parquet", ROWS, row_group_size=200)
+    path = write_numbers(tmp_path / "x.parquet", ROWS, row_group_size=ROWS // BLOCKS)
     ds = windrow.read_parquet(str(path), target_block_bytes=1).map_batches(note_cpus)
     return ds.window(blocks_per_window=5).random_shuffle_each_window(seed=5)
 
@@ -86,6 +108,46 @@ def test_data_tasks_run_beside_consumers_that_hold_all_cpus(
     assert sorted(row for rows, _, _ in found for row in rows) == list(range(ROWS))
     assert {cpu for _, cpus, _ in found for cpu in cpus} == {0.0}
     assert sum(len(warned) for _, _, warned in found) == 1, "all are told once"
+
+
+@pytest.fixture
+def noted(tmp_path: Path) -> tuple[NoteInterval, windrow.Dataset]:
+    """A dataset whose tasks note when they run."""
+    path = write_numbers(tmp_path / "x.parquet", ROWS, row_group_size=ROWS // BLOCKS)
+    (tmp_path / "noted").mkdir()
+    note = NoteInterval(tmp_path / "noted")
+    ds = windrow.read_parquet(str(path), target_block_bytes=1).map_batches(note)
+    return note, ds.options(executor="ray")
+
+
+def test_no_more_tasks_run_beside_consumers_than_there_are_cores(
+    ray_local: Any, noted: tuple[NoteInterval, windrow.Dataset], trainers: list[Any]
+) -> None:
+    note, ds = noted
+    shards = ds.map_batches(note_cpus).window(blocks_per_window=BLOCKS).split(CPUS)
+    found = ray_local.get([t.read.remote(s) for t, s in zip(trainers, shards, strict=True)], timeout=120)
+    assert sorted(row for rows, _, _ in found for row in rows) == list(range(ROWS))
+    assert 1 < note.most_at_once() <= CPUS
+
+
+def test_a_write_goes_on_where_trainers_take_the_cpus_as_it_begins(
+    ray_local: Any, noted: tuple[NoteInterval, windrow.Dataset], tmp_path: Path
+) -> None:
+    """They do not show as taken before the trainers have started."""
+    note, ds = noted
+    assert eventually(lambda: ray_local.available_resources().get("CPU", 0) == CPUS, 60)
+    trainers = [ray_local.remote(Trainer).options(num_cpus=1).remote() for _ in range(CPUS)]
+    try:
+        with pytest.warns(RuntimeWarning, match=HELD) as warned:
+            ds.write_parquet(str(tmp_path / "copy"))
+        assert sum(HELD in str(warning.message) for warning in warned) == 1
+        assert note.most_at_once() <= CPUS
+    finally:
+        for trainer in trainers:
+            ray_local.kill(trainer)
+    rows = windrow.read_parquet(str(tmp_path / "copy")).to_numpy()["x"]
+    assert sorted(rows.tolist()) == list(range(ROWS))
+    assert len(list((tmp_path / "copy").glob("*.parquet"))) == BLOCKS, "what was begun twice is written once"
 
 
 class Splitter:

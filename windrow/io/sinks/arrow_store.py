@@ -6,6 +6,7 @@ under their names. Elsewhere a file is put under a hidden name and moved.
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Collection
 from contextlib import suppress
@@ -65,7 +66,8 @@ class ArrowStore:
                 self.retries.call(lambda: self._upload(local, path))
                 return
             folder, name = posixpath.split(path)
-            temporary = join_path(folder, temporary_name(name, "0"))
+            # of this attempt alone: a call that Ray runs twice may write the same file twice at once
+            temporary = join_path(folder, temporary_name(name, os.urandom(4).hex()))
             self.filesystem.create_dir(folder, recursive=True)
             self.retries.call(lambda: self._upload(local, temporary))
             with suppress(FileNotFoundError):

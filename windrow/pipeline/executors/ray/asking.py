@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
@@ -13,9 +14,20 @@ from windrow.core.errors import StallError
 from windrow.pipeline.failures import Failure
 from windrow.pipeline.waiting import Waiting
 
-__all__ = ["LOOK_SECONDS", "Questions", "ask", "ask_until", "await_some", "explain_loss", "get_all", "tell"]
+__all__ = [
+    "LOOK_SECONDS",
+    "Questions",
+    "StallWatch",
+    "ask",
+    "ask_until",
+    "await_some",
+    "explain_loss",
+    "get_all",
+    "tell",
+]
 
 LOOK_SECONDS = 1.0
+_SEE_NODES = "see that nodes are alive and have CPUs that nothing else holds"
 
 
 class Questions:
@@ -101,14 +113,9 @@ def await_some(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:
             ready += also
         if ready:
             return ready, left
-        text = (
-            f"{who} still waits for Ray: none of {len(refs):,} tasks or objects has become ready; "
-            f"CPUs free: {ray.available_resources().get('CPU', 0):g} of {ray.cluster_resources().get('CPU', 0):g}"
-        )
+        text = f"{who} still waits for Ray: none of {len(refs):,} tasks or objects has become ready; {_count_cpus()}"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
-    raise StallError(
-        f"{text}, for {waiting.fail_seconds:,.0f} s: see that nodes are alive and have CPUs that nothing else holds"
-    )
+    raise StallError(f"{text}, for {waiting.fail_seconds:,.0f} s: {_SEE_NODES}")
 
 
 def get_all(refs: Sequence[Any], who: str) -> list[Any]:
@@ -117,8 +124,65 @@ def get_all(refs: Sequence[Any], who: str) -> list[Any]:
     left = list(dict.fromkeys(refs))
     while left:
         ready, left = await_some(left, who)
-        values.update(zip(ready, ray.get(ready), strict=True))
+        values.update(zip(ready, _fetch(ready, who), strict=True))
     return [values[ref] for ref in refs]
+
+
+def _fetch(refs: Sequence[Any], who: str) -> list[Any]:
+    """Get objects that are ready; Ray waits for ever for one that was evicted or whose spill file is gone."""
+    waiting = Waiting()
+    text = f"{who} waits for Ray to fetch {len(refs):,} objects that it says are ready"
+    for limit_seconds in (waiting.warn_seconds, waiting.fail_seconds - waiting.warn_seconds):
+        try:
+            values: list[Any] = ray.get(list(refs), timeout=limit_seconds)
+        except ray.exceptions.GetTimeoutError:
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+        else:
+            return values
+    raise StallError(
+        f"{text}, for {waiting.fail_seconds:,.0f} s: an object may have been evicted, or its spill file deleted; "
+        "see that nodes are alive and that their spill directories are intact, then run it again"
+    )
+
+
+class StallWatch:
+    """Warns, and in the end fails, when something waits and makes no progress.
+
+    Parameters
+    ----------
+    fail_seconds
+        When to fail; by default as late as every wait does.
+    """
+
+    def __init__(self, fail_seconds: float | None = None) -> None:
+        self._waiting = Waiting() if fail_seconds is None else Waiting(fail_seconds=fail_seconds)
+        self.note_progress()
+
+    def note_progress(self) -> None:
+        """Something has happened: the wait begins again."""
+        self._since = time.monotonic()
+        self._warned = False
+
+    def check(self, describe: Callable[[], str]) -> None:
+        """Warn or fail if that is due; ``describe`` says who waits for what.
+
+        Raises
+        ------
+        StallError
+            If there was no progress for as long as a stall may last.
+        """
+        seconds = time.monotonic() - self._since
+        if seconds >= self._waiting.fail_seconds:
+            raise StallError(f"{describe()} for {seconds:,.0f} s; {_count_cpus()}: {_SEE_NODES}")
+        if seconds >= self._waiting.warn_seconds and not self._warned:
+            self._warned = True
+            text = f"{describe()} for {seconds:,.0f} s; {_count_cpus()}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _count_cpus() -> str:
+    free, total = (count().get("CPU", 0) for count in (ray.available_resources, ray.cluster_resources))
+    return f"CPUs free: {free:g} of {total:g}"
 
 
 def _unwrap(ref: Any, who: str, limit_seconds: float) -> Any:

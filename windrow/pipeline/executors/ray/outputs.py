@@ -12,6 +12,7 @@ import ray
 
 from windrow.core.empty import empty_table
 from windrow.core.source import BlockAddress, BlockReader, Source
+from windrow.pipeline.executors.ray.asking import get_all
 from windrow.pipeline.executors.ray.pickling import call_with_picklable
 from windrow.pipeline.transforms import MapBatches, apply_maps
 
@@ -57,8 +58,9 @@ class _ReadBlocks:
     addresses: tuple[BlockAddress, ...]
 
     def __call__(self) -> Iterable[pa.Table]:
-        reader: BlockReader = ray.get(self.reader)
-        maps: Sequence[MapBatches] = ray.get(self.maps)
+        reader: BlockReader
+        maps: Sequence[MapBatches]
+        reader, maps = get_all([self.reader, self.maps], "a task of to_ray")
         for address in self.addresses:
             yield apply_maps(reader.read(address), maps, address.origin).combine_chunks()
 

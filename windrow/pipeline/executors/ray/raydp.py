@@ -56,7 +56,8 @@ def _lengths(table: pa.Table, names: list[str]) -> dict[str, set[int]]:
     return {name: set(lengths.drop_null().to_pylist()) for name, lengths in counted.items()}
 
 
-_lengths_remote: Any = ray.remote(num_cpus=0)(_lengths)
+# without a CPU and with a strategy: consumers may hold all CPUs, and a placement group the caller
+_lengths_remote: Any = ray.remote(num_cpus=0, scheduling_strategy="SPREAD")(_lengths)
 
 
 def _fixed(field: Any, lengths: set[int]) -> Any:

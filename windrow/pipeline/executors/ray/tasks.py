@@ -17,6 +17,7 @@ from windrow.core.errors import TransformError
 from windrow.core.memory import BufferPool
 from windrow.pipeline.cache.disk import DiskCache
 from windrow.pipeline.cache.reader import Tables
+from windrow.pipeline.executors.ray.asking import get_all
 from windrow.pipeline.executors.ray.beats import Beat, beating
 from windrow.pipeline.executors.ray.dispatch import Submitted
 from windrow.pipeline.executors.ray.interrupts import uninterrupted
@@ -177,7 +178,8 @@ def _store_pages() -> StorePages:
 @lru_cache(maxsize=1)
 def _keep(ref: ray.ObjectRef[Any]) -> _Kept:
     try:
-        return _Kept(ray.get(ref))
+        (context,) = get_all([ref], f"a task, {_name()}")
+        return _Kept(context)
     except ray.exceptions.ObjectLostError:
         raise
     except Exception as error:
