@@ -6,13 +6,13 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import ray
 
 from windrow.core.errors import StallError, WindrowError
-from windrow.pipeline.executors.ray.asking import StallWatch, get_all
+from windrow.pipeline.executors.ray.asking import StallWatch
+from windrow.pipeline.executors.ray.call_copies import Copy
 from windrow.pipeline.executors.ray.deaths import is_conclusive
 from windrow.pipeline.executors.ray.nodes import describe_starving, list_nodes, others_hold_cpus
 from windrow.pipeline.executors.ray.placement import MOMENT_SECONDS, Placement, Planner
@@ -26,24 +26,6 @@ _AHEAD = 4
 _TICK_SECONDS = 1.0
 # A tick so late means that this process had no core, and has not heard which calls have begun.
 _LATE_SECONDS = 3.0
-
-
-@dataclass(eq=False)
-class _Copy:
-    """One copy of a call: a stream that yields once when the call begins, and then its answer."""
-
-    key: int
-    number: int
-    stream: Any
-    since: float
-    begun: bool = False
-    overtaken: bool = False
-    cancelled: bool = False
-
-    def awaited(self) -> Any:
-        """What to wait for; a cancelled stream is ready at once, but complete only when the task has ended."""
-        ends = self.overtaken and (self.begun or self.cancelled)
-        return self.stream.completed() if ends else self.stream
 
 
 class CallDispatcher:
@@ -74,8 +56,8 @@ class CallDispatcher:
         self._explain = explain
         self._planner = Planner(_CALL_CPUS)
         self._next = 0
-        self._open: dict[int, list[_Copy]] = {}
-        self._copies: list[_Copy] = []
+        self._open: dict[int, list[Copy]] = {}
+        self._copies: list[Copy] = []
         self._results: dict[int, Any] = {}
         self._cores = _count_cores(list_nodes())
         self._ticked_at = time.monotonic()
@@ -91,8 +73,7 @@ class CallDispatcher:
             while self._next < self._calls or self._open:
                 self._fill()
                 self._tick()
-                for copy in self._await_copies():
-                    self._hear(copy)
+                self._hear_all(self._stall)
                 self._stall.check(self._describe_waiting)
         except BaseException:
             # the error to raise is the one that has brought us here
@@ -134,41 +115,43 @@ class CallDispatcher:
                 # Ray's control plane is being restarted: the next tick asks again
                 return
             self._cores = _count_cores(nodes)
-            self._place(self._planner.review(now, nodes))
+            for placed in self._planner.review(now, nodes):
+                self._submit(*placed)
         if self._planner.lacks_cpus and not self._warned:
             self._warned = _warn_starving()
 
-    def _place(self, placed: Sequence[tuple[int, int, Placement]]) -> None:
-        for key, number, placement in placed:
-            self._submit(key, number, placement)
-
     def _submit(self, key: int, number: int, placement: Placement) -> None:
-        copy = _Copy(key, number, self._submit_call(key, placement), time.monotonic())
+        copy = Copy(key, number, self._submit_call(key, placement), time.monotonic())
         self._open[key].append(copy)
         self._copies.append(copy)
 
     # --- hearing
 
-    def _await_copies(self) -> list[_Copy]:
-        """The copies of which there is news, within a tick."""
+    def _hear_all(self, stall: StallWatch) -> None:
+        """Take what there is of news within a tick."""
         awaited = {copy.awaited(): copy for copy in self._copies}
         if not awaited:
             time.sleep(_TICK_SECONDS)
-            return []
+            return
         ready, left = ray.wait(list(awaited), num_returns=1, timeout=_TICK_SECONDS)
         if ready and left:
             ready += ray.wait(left, num_returns=len(left), timeout=0)[0]
-        return [awaited[one] for one in ready]
-
-    def _hear(self, copy: _Copy) -> None:
-        self._stall.note_progress()
-        if copy.overtaken and (copy.begun or copy.cancelled):
+        if ready:
+            stall.note_progress()
+        # before anything is heard: the answer of one copy may overtake another that has only begun
+        ended = [awaited[one] for one in ready if awaited[one].is_leaving()]
+        for copy in ended:
             self._copies.remove(copy)
             self._planner.end_copy(copy.key, copy.number)
+        if ended:
             self._refill()
-            return
+        for copy in (awaited[one] for one in ready):
+            if copy not in ended and not copy.is_leaving():
+                self._hear(copy)
+
+    def _hear(self, copy: Copy) -> None:
         try:
-            answer = self._read(copy)
+            answer = copy.read(self._describe(copy.key))
         except ray.exceptions.RayError as error:
             self._fail(copy, error)
             return
@@ -183,15 +166,7 @@ class CallDispatcher:
         else:
             self._succeed(copy, value)
 
-    def _read(self, copy: _Copy) -> tuple[Any] | None:
-        """What a copy has yielded next, in a tuple; None where that is not there yet after all."""
-        try:
-            ref = copy.stream._next_sync(_TICK_SECONDS)
-        except StopIteration:
-            raise ray.exceptions.RaySystemError("the task has ended without an answer") from None
-        return None if ref.is_nil() else (get_all([ref], self._describe(copy.key))[0],)
-
-    def _succeed(self, copy: _Copy, value: Any) -> None:
+    def _succeed(self, copy: Copy, value: Any) -> None:
         self._results[copy.key] = value
         self._copies.remove(copy)
         now = time.monotonic()
@@ -199,11 +174,11 @@ class CallDispatcher:
         for other in self._open.pop(copy.key):
             other.overtaken = other is not copy
             if other.overtaken and other.number in waiting:
-                self._cancel(other)
+                other.cancel()
         self._cancel_overtaken(now)
         self._refill()
 
-    def _fail(self, copy: _Copy, error: ray.exceptions.RayError | Failure) -> None:
+    def _fail(self, copy: Copy, error: ray.exceptions.RayError | Failure) -> None:
         """Raise what ended a copy, unless another one may yet give the answer."""
         if copy.overtaken:
             # what is left to know is when its task has ended
@@ -216,6 +191,7 @@ class CallDispatcher:
         conclusive = isinstance(error, Failure) or is_conclusive(error)
         if any(other.begun or not conclusive for other in others):
             self._planner.end_copy(copy.key, copy.number)
+            self._refill()
             return
         if isinstance(error, Failure):
             error.rethrow()
@@ -223,8 +199,9 @@ class CallDispatcher:
 
     def _refill(self) -> None:
         """Where calls share cores, one that has ended makes way for the next."""
-        if self._planner.starved:
-            self._place(self._planner.review(time.monotonic()))
+        if self._open and self._planner.starved:
+            for placed in self._planner.review(time.monotonic()):
+                self._submit(*placed)
 
     # --- ending
 
@@ -240,12 +217,12 @@ class CallDispatcher:
         for copy in self._copies:
             copy.overtaken = True
             if at_once and not copy.begun:
-                self._cancel(copy)
+                copy.cancel()
         try:
             self._await_ends()
         except StallError:
             for copy in self._copies:
-                self._cancel(copy, force=True)
+                copy.cancel(force=True)
             with suppress(StallError):
                 self._await_ends(MOMENT_SECONDS)
             raise
@@ -260,10 +237,8 @@ class CallDispatcher:
                 # A running call ignores it. But Ray may be about to retry one that has begun.
                 for copy in self._copies:
                     if not copy.cancelled:
-                        self._cancel(copy)
-            for copy in self._await_copies():
-                stall.note_progress()
-                self._hear(copy)
+                        copy.cancel()
+            self._hear_all(stall)
             stall.check(lambda: f"{len(self._copies):,} calls that are not needed any more have not ended")
 
     def _cancel_overtaken(self, now: float) -> None:
@@ -274,13 +249,7 @@ class CallDispatcher:
         for copy in self._copies:
             waits = copy.overtaken and not (copy.begun or copy.cancelled)
             if waits and now - copy.since >= MOMENT_SECONDS:
-                self._cancel(copy)
-
-    def _cancel(self, copy: _Copy, *, force: bool = False) -> None:
-        copy.cancelled = True
-        # where that fails, the copy is waited for like one that runs
-        with suppress(Exception):
-            ray.cancel(copy.stream, force=force, recursive=False)
+                copy.cancel()
 
     def _describe_waiting(self) -> str:
         begun = sum(any(copy.begun for copy in copies) for copies in self._open.values())
