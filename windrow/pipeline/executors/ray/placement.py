@@ -12,12 +12,12 @@ Nothing here waits, submits or reads a clock.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
 
-__all__ = ["MOMENT_SECONDS", "Node", "Placement", "Planner", "find_core"]
+__all__ = ["MOMENT_SECONDS", "Node", "Placement", "Planner"]
 
 # How long a task may be silent at least before it is placed again: a worker starts in less.
 MOMENT_SECONDS = 5.0
@@ -220,11 +220,6 @@ class Planner:
         copies = chain(self._late.values(), *(other.copies for other in self._tasks.values()))
         taken = Counter(copy.placement.node for copy in copies if not (copy.placement.cpus or copy.ended))
         tried = {copy.placement.node for copy in task.copies}
-        return find_core([node for node in self._nodes if node.id not in tried], taken)
-
-
-def find_core(nodes: Sequence[Node], taken: Mapping[str | None, int]) -> Placement | None:
-    """A place without a CPU, where the most cores have no such task yet; None where all have one."""
-    cores = [(node.cores - taken.get(node.id, 0), node.id) for node in nodes]
-    most, node = max(cores, default=(0, ""))
-    return Placement(0.0, node) if most > 0 else None
+        cores = [(node.cores - taken[node.id], node.id) for node in self._nodes if node.id not in tried]
+        most, node = max(cores, default=(0, ""))
+        return Placement(0.0, node) if most > 0 else None
