@@ -14,7 +14,8 @@ from tests.end_to_end.reading import eventually
 from windrow.core.errors import PlanError, StallError
 from windrow.pipeline.waiting import Waiting
 
-# Nightly, each in a Ray of many: after them Ray Data failed in tests of the same process, for a reason not found yet.
+# Most of these run at night: four tests of this folder have failed in a process that ran them before. Whether
+# they were the reason is not known.
 CPUS = 4
 
 
