@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -321,6 +322,15 @@ def test_a_function_that_ends_the_process_is_named(
     assert f"in {function.__name__}\n" in text
 
 
+@pytest.fixture
+def _signals_are_handled() -> Iterator[None]:
+    """A shell's background jobs, such as a whole test run may be, ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_signals_are_handled")
 @pytest.mark.parametrize("looks", [True, False])
 @pytest.mark.parametrize("function", [interrupt, end_process])
 def test_what_handlers_of_signals_raise_in_the_main_thread_stays_what_it_is(

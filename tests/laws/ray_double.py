@@ -214,6 +214,7 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
             patch.setattr(coordinator, "submit_task", submit_task)
             patch.setattr(coordinator, "export_code", lambda: None)
             patch.setattr(coordinator, "remove_everywhere", lambda disk: [])
+            patch.setattr(coordinator, "others_hold_cpus", lambda cpus: False)
             patch.setattr(coordinator, "list_nodes", lambda: [Node(_NODE, _WORKERS, _WORKERS)])
             patch.setattr(tasks, "beating", lambda beat: nullcontext())
             patch.setattr(tasks, "giving_way", nullcontext)

@@ -7,6 +7,7 @@ import errno
 import gc
 import os
 import pickle
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -60,6 +61,15 @@ def use(folder: Path, contents: str) -> Outcome:
             assert tables in (None, expected)
     first.remove()
     return Outcome(found, first.take_report().add(second.take_report()))
+
+
+@pytest.fixture(autouse=True)
+def _collect_only_what_is_made_here() -> Iterator[None]:
+    """The heap of all tests before took 0.3 s a collection, of hundreds."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

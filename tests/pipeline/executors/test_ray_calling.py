@@ -64,7 +64,6 @@ class FirstAndSecond:
         return "first"
 
 
-@pytest.mark.nightly
 @pytest.mark.usefixtures("doubled")
 def test_the_first_answer_counts_and_no_copy_runs_when_that_is_returned(
     ray_local: Any, tmp_path: Path
@@ -74,7 +73,6 @@ def test_the_first_answer_counts_and_no_copy_runs_when_that_is_returned(
     assert (tmp_path / "b ended").exists()
 
 
-@pytest.mark.nightly
 @pytest.mark.usefixtures("doubled")
 def test_a_copy_that_fails_waits_for_the_other_that_runs(ray_local: Any, tmp_path: Path) -> None:
     """Two that write the same file may get in each other's way."""
@@ -100,7 +98,6 @@ def test_what_was_begun_ends_undisturbed_where_another_call_fails(ray_local: Any
     assert (tmp_path / "ended").exists()
 
 
-@pytest.mark.nightly
 def test_an_error_of_cancelling_does_not_hide_why_it_was_cancelled(
     ray_local: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +148,6 @@ class NoteCpus:
         return float(ray.get_runtime_context().get_assigned_resources().get("CPU", 0.0))
 
 
-@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:no CPU of the cluster is free:RuntimeWarning")
 def test_a_cpu_is_asked_for_again_once_one_is_free(
     ray_local: Any, tmp_path: Path, holders: list[Any]
@@ -173,7 +169,6 @@ def test_a_cpu_is_asked_for_again_once_one_is_free(
     assert set(cpus[-CPUS:]) == {1.0}
 
 
-@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:no CPU of the cluster is free:RuntimeWarning")
 def test_nothing_is_submitted_any_more_once_a_call_has_failed(
     ray_local: Any, tmp_path: Path, holders: list[Any]
@@ -196,7 +191,6 @@ def test_nothing_is_submitted_any_more_once_a_call_has_failed(
     assert len(list(tmp_path.glob("* ended"))) == len(begun) - 1
 
 
-@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:a wait waits for Ray to fetch:RuntimeWarning")
 def test_an_object_that_cannot_be_fetched_is_an_error(
     ray_local: Any, monkeypatch: pytest.MonkeyPatch
@@ -218,7 +212,6 @@ def test_an_object_that_cannot_be_fetched_is_an_error(
         ray_local.kill(never)
 
 
-@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:1 calls that are not needed any more:RuntimeWarning")
 def test_a_stall_is_warned_of_and_then_an_error(ray_local: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from windrow.pipeline.executors.ray import asking
