@@ -42,7 +42,7 @@ def test_no_other_names() -> None:
 
 def test_a_worker_imports_no_doors() -> None:
     seen = modules_after(
-        "import windrow.pipeline.executors.ray.tasks",
+        "import windrow.pipeline.executors.ray.ray_task",
         "windrow.dataset",
         "windrow.io.sinks",
         "torch",

@@ -27,36 +27,36 @@ if _typing.TYPE_CHECKING:
     )
     from windrow.core.source import RowOrigin
     from windrow.dataset.dataset import Dataset
-    from windrow.dataset.from_arrow import from_arrow
-    from windrow.dataset.from_arrow_files import read_arrow
-    from windrow.dataset.from_binary import read_binary_files
-    from windrow.dataset.from_csv import read_csv
-    from windrow.dataset.from_dask import from_dask
-    from windrow.dataset.from_generator import from_generator
-    from windrow.dataset.from_huggingface import from_huggingface
-    from windrow.dataset.from_images import read_images
-    from windrow.dataset.from_items import from_items
-    from windrow.dataset.from_json import read_json
-    from windrow.dataset.from_numpy import from_numpy
-    from windrow.dataset.from_numpy_files import read_numpy
-    from windrow.dataset.from_pandas import from_pandas
-    from windrow.dataset.from_parquet import read_parquet
-    from windrow.dataset.from_polars import from_polars
-    from windrow.dataset.from_range import range
-    from windrow.dataset.from_ray import from_ray
-    from windrow.dataset.from_spark import from_spark
-    from windrow.dataset.from_tables import read_delta, read_iceberg, read_lance
-    from windrow.dataset.from_text import read_text
-    from windrow.dataset.from_tfrecords import read_tfrecords
-    from windrow.dataset.from_torch import from_torch
-    from windrow.dataset.from_webdataset import read_webdataset
     from windrow.dataset.pipeline import DatasetPipeline
-    from windrow.io.sinks.written import WriteResult
-    from windrow.pipeline.epoch import Epoch
-    from windrow.pipeline.explain import Explanation
-    from windrow.pipeline.merging import merge_state_dicts
-    from windrow.pipeline.shard import Shard
-    from windrow.pipeline.stats import Stats
+    from windrow.dataset.sources.from_arrow import from_arrow
+    from windrow.dataset.sources.from_dask import from_dask
+    from windrow.dataset.sources.from_generator import from_generator
+    from windrow.dataset.sources.from_huggingface import from_huggingface
+    from windrow.dataset.sources.from_items import from_items
+    from windrow.dataset.sources.from_numpy import from_numpy
+    from windrow.dataset.sources.from_pandas import from_pandas
+    from windrow.dataset.sources.from_polars import from_polars
+    from windrow.dataset.sources.from_range import range
+    from windrow.dataset.sources.from_ray import from_ray
+    from windrow.dataset.sources.from_spark import from_spark
+    from windrow.dataset.sources.from_torch import from_torch
+    from windrow.dataset.sources.read_arrow import read_arrow
+    from windrow.dataset.sources.read_binary_files import read_binary_files
+    from windrow.dataset.sources.read_csv import read_csv
+    from windrow.dataset.sources.read_images import read_images
+    from windrow.dataset.sources.read_json import read_json
+    from windrow.dataset.sources.read_numpy import read_numpy
+    from windrow.dataset.sources.read_parquet import read_parquet
+    from windrow.dataset.sources.read_tables import read_delta, read_iceberg, read_lance
+    from windrow.dataset.sources.read_text import read_text
+    from windrow.dataset.sources.read_tfrecords import read_tfrecords
+    from windrow.dataset.sources.read_webdataset import read_webdataset
+    from windrow.io.sinks.written_manifest import WriteResult
+    from windrow.pipeline.checkpoint.merge_states import merge_state_dicts
+    from windrow.pipeline.coordinator.stats import Stats
+    from windrow.pipeline.plan.explain import Explanation
+    from windrow.pipeline.shard.epoch import Epoch
+    from windrow.pipeline.shard.shard import Shard
 
 __version__ = "0.1.0"
 
@@ -115,38 +115,38 @@ _HOMES = {
     "WindrowError": "windrow.core.errors",
     "RowOrigin": "windrow.core.source",
     "Dataset": "windrow.dataset.dataset",
-    "from_arrow": "windrow.dataset.from_arrow",
-    "read_arrow": "windrow.dataset.from_arrow_files",
-    "read_binary_files": "windrow.dataset.from_binary",
-    "read_csv": "windrow.dataset.from_csv",
-    "from_dask": "windrow.dataset.from_dask",
-    "from_generator": "windrow.dataset.from_generator",
-    "from_huggingface": "windrow.dataset.from_huggingface",
-    "read_images": "windrow.dataset.from_images",
-    "from_items": "windrow.dataset.from_items",
-    "read_json": "windrow.dataset.from_json",
-    "from_numpy": "windrow.dataset.from_numpy",
-    "read_numpy": "windrow.dataset.from_numpy_files",
-    "from_pandas": "windrow.dataset.from_pandas",
-    "read_parquet": "windrow.dataset.from_parquet",
-    "from_polars": "windrow.dataset.from_polars",
-    "range": "windrow.dataset.from_range",
-    "from_ray": "windrow.dataset.from_ray",
-    "from_spark": "windrow.dataset.from_spark",
-    "read_delta": "windrow.dataset.from_tables",
-    "read_iceberg": "windrow.dataset.from_tables",
-    "read_lance": "windrow.dataset.from_tables",
-    "read_text": "windrow.dataset.from_text",
-    "read_tfrecords": "windrow.dataset.from_tfrecords",
-    "from_torch": "windrow.dataset.from_torch",
-    "read_webdataset": "windrow.dataset.from_webdataset",
+    "from_arrow": "windrow.dataset.sources.from_arrow",
+    "read_arrow": "windrow.dataset.sources.read_arrow",
+    "read_binary_files": "windrow.dataset.sources.read_binary_files",
+    "read_csv": "windrow.dataset.sources.read_csv",
+    "from_dask": "windrow.dataset.sources.from_dask",
+    "from_generator": "windrow.dataset.sources.from_generator",
+    "from_huggingface": "windrow.dataset.sources.from_huggingface",
+    "read_images": "windrow.dataset.sources.read_images",
+    "from_items": "windrow.dataset.sources.from_items",
+    "read_json": "windrow.dataset.sources.read_json",
+    "from_numpy": "windrow.dataset.sources.from_numpy",
+    "read_numpy": "windrow.dataset.sources.read_numpy",
+    "from_pandas": "windrow.dataset.sources.from_pandas",
+    "read_parquet": "windrow.dataset.sources.read_parquet",
+    "from_polars": "windrow.dataset.sources.from_polars",
+    "range": "windrow.dataset.sources.from_range",
+    "from_ray": "windrow.dataset.sources.from_ray",
+    "from_spark": "windrow.dataset.sources.from_spark",
+    "read_delta": "windrow.dataset.sources.read_tables",
+    "read_iceberg": "windrow.dataset.sources.read_tables",
+    "read_lance": "windrow.dataset.sources.read_tables",
+    "read_text": "windrow.dataset.sources.read_text",
+    "read_tfrecords": "windrow.dataset.sources.read_tfrecords",
+    "from_torch": "windrow.dataset.sources.from_torch",
+    "read_webdataset": "windrow.dataset.sources.read_webdataset",
     "DatasetPipeline": "windrow.dataset.pipeline",
-    "WriteResult": "windrow.io.sinks.written",
-    "Epoch": "windrow.pipeline.epoch",
-    "Explanation": "windrow.pipeline.explain",
-    "merge_state_dicts": "windrow.pipeline.merging",
-    "Shard": "windrow.pipeline.shard",
-    "Stats": "windrow.pipeline.stats",
+    "WriteResult": "windrow.io.sinks.written_manifest",
+    "Epoch": "windrow.pipeline.shard.epoch",
+    "Explanation": "windrow.pipeline.plan.explain",
+    "merge_state_dicts": "windrow.pipeline.checkpoint.merge_states",
+    "Shard": "windrow.pipeline.shard.shard",
+    "Stats": "windrow.pipeline.coordinator.stats",
 }
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.chaos.setting import Setting, make_pipe
-from windrow.shuffle.order import order_window
-from windrow.shuffle.plan import plan_epoch
+from windrow.shuffle.order.epoch_plan import plan_epoch
+from windrow.shuffle.order.window_order import order_window
 
 __all__ = ["Expected", "digest_keys"]
 

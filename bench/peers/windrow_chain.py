@@ -19,7 +19,11 @@ __all__ = ["KeepTensorColumns", "ShardEpochs", "build_chain", "convert_spans", "
 
 
 # windrow itself imports what it is asked for
-_IMPORTS = ("windrow.dataset.pipeline", "windrow.pipeline.shard", "windrow.pipeline.tensors.columns")
+_IMPORTS = (
+    "windrow.dataset.pipeline",
+    "windrow.pipeline.shard.shard",
+    "windrow.pipeline.delivery.tensors.column_tensors",
+)
 
 
 def build_chain(request: Request, executor: str) -> Any:

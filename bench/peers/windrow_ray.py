@@ -15,7 +15,7 @@ from bench.trainer import Progress, TrainerResult
 
 __all__ = ["WindrowRay"]
 
-_IMPORTS = ("torch", "windrow.pipeline.executors.ray.client", "windrow.pipeline.shard")
+_IMPORTS = ("torch", "windrow.pipeline.executors.ray.client", "windrow.pipeline.shard.shard")
 
 
 class WindrowRay:

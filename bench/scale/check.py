@@ -15,9 +15,9 @@ from bench.scale.cluster import Cluster, Costs
 from bench.scale.processes import run_module
 from bench.scale.quiet import CoresLeft, wait_until_quiet
 from bench.scale.simulation import simulate
-from windrow.io.source import open_parquet
-from windrow.pipeline.job import Job
-from windrow.shuffle.plan import WindowCut
+from windrow.io.catalog.file_source import open_parquet
+from windrow.pipeline.plan.job import Job
+from windrow.shuffle.order.epoch_plan import WindowCut
 
 __all__ = ["Ratio", "check_here", "measure_costs", "measure_ray_costs", "predict_here"]
 

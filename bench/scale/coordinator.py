@@ -13,13 +13,13 @@ from bench.scale.clock import Clock
 from bench.scale.cluster import Cluster, Costs
 from bench.scale.node import Nodes
 from bench.scale.tasks import MapTasks
-from windrow.pipeline.driver import Driver
-from windrow.pipeline.executors.seam import EpochFacts
-from windrow.pipeline.held import WindowReply
-from windrow.pipeline.program import Program
-from windrow.pipeline.scheduling.events import Place
-from windrow.pipeline.tasks import Task, TaskReport
-from windrow.shuffle.budget import Budget
+from windrow.pipeline.coordinator.buffered_window import WindowReply
+from windrow.pipeline.coordinator.driver import Driver
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.executors.base import EpochFacts
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.window_budget import Budget
+from windrow.pipeline.tasks.map_task import Task, TaskReport
 
 __all__ = ["Coordinator"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from windrow.io.filesystems import Files
-from windrow.io.manifest import Manifest, narrowed
-from windrow.io.parquet import ParquetFormat
-from windrow.io.partitions import find_partitions
-from windrow.io.source import FileSource
+from windrow.io.catalog.file_source import FileSource
+from windrow.io.catalog.hive_partitions import find_partitions
+from windrow.io.catalog.manifest import Manifest, narrowed
+from windrow.io.parquet.block_reader import ParquetFormat
+from windrow.io.storage.filesystems import Files
 
 __all__ = ["COLUMNS", "ENCODED_SHARE", "make_source"]
 

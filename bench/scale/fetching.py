@@ -9,13 +9,13 @@ from typing import Any
 from bench.scale.cluster import Costs
 from bench.scale.coordinator import Coordinator
 from bench.scale.node import Nodes
-from windrow.pipeline.collector import WindowCollector
-from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.executors.seam import EpochFacts, WindowData
-from windrow.pipeline.fetching import Ahead
-from windrow.pipeline.held import WindowReply
-from windrow.pipeline.scheduling.events import Place
-from windrow.pipeline.scheduling.readers import Key
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.buffered_window import WindowReply
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.executors.base import EpochFacts, WindowData
+from windrow.pipeline.shard.window_collector import WindowCollector
+from windrow.pipeline.shard.window_fetch import Ahead
 
 __all__ = ["Fetcher"]
 

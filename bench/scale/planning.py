@@ -13,13 +13,13 @@ from bench.scale.cluster import Cluster
 from bench.scale.dataset import make_source
 from bench.scale.processes import run_module
 from bench.scale.simulation import find_resources, make_program
-from windrow.pipeline.budgeting import budget_program
-from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.driver import Driver
-from windrow.pipeline.explain import explain_program
-from windrow.pipeline.job import Job
-from windrow.pipeline.tasks import Task
-from windrow.shuffle.plan import WindowCut
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.driver import Driver
+from windrow.pipeline.plan.explain import explain_program
+from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.memory_budget import budget_program
+from windrow.pipeline.tasks.map_task import Task
+from windrow.shuffle.order.epoch_plan import WindowCut
 
 __all__ = ["PlanningCost", "measure_planning"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windrow.io.source import open_parquet
-from windrow.pipeline.job import Job
-from windrow.pipeline.program import Program
-from windrow.pipeline.scheduling.counts import EpochCounts
-from windrow.pipeline.scheduling.events import Work
-from windrow.pipeline.tasks import Task
-from windrow.shuffle.plan import WindowCut
-from windrow.shuffle.runs import WindowRuns
+from windrow.io.catalog.file_source import open_parquet
+from windrow.pipeline.coordinator.scheduling.events import Work
+from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
+from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.tasks.map_task import Task
+from windrow.shuffle.order.epoch_plan import WindowCut
+from windrow.shuffle.order.runs import WindowRuns
 
 __all__ = ["Plan", "make_plan"]
 

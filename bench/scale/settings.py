@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from bench.scale.cluster import GBIT, Cluster, Costs
 from bench.scale.dataset import make_source
 from bench.scale.simulation import Outcome, simulate
-from windrow.pipeline.job import Job
-from windrow.shuffle.plan import WindowCut
+from windrow.pipeline.plan.job import Job
+from windrow.shuffle.order.epoch_plan import WindowCut
 
 __all__ = ["BATCH_ROWS", "SETTINGS", "Setting"]
 

@@ -13,11 +13,11 @@ from bench.scale.coordinator import Coordinator
 from bench.scale.fetching import Fetcher
 from bench.scale.node import Nodes
 from bench.scale.slots import Slots
-from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.executors.seam import EpochFacts, WindowData
-from windrow.pipeline.scheduling.events import Place
-from windrow.shuffle.place import Pieces
-from windrow.shuffle.runs import Run
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.executors.base import EpochFacts, WindowData
+from windrow.shuffle.kernels.place_rows import Pieces
+from windrow.shuffle.order.runs import Run
 
 __all__ = ["Shard", "Times"]
 

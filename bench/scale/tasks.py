@@ -8,8 +8,8 @@ from typing import Any
 from bench.scale.cluster import Cluster, Costs
 from bench.scale.memory import Output
 from bench.scale.node import Nodes
-from windrow.pipeline.program import Program
-from windrow.pipeline.tasks import Task, TaskReport
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.tasks.map_task import Task, TaskReport
 
 __all__ = ["MapTasks"]
 
@@ -19,7 +19,7 @@ _URGENCY = 1
 
 
 class MapTasks:
-    """Reads, computes and puts, as `windrow.pipeline.tasks.run_task` does with real rows."""
+    """Reads, computes and puts, as `windrow.pipeline.tasks.map_task.run_task` does with real rows."""
 
     def __init__(self, program: Program, cluster: Cluster, costs: Costs, nodes: Nodes) -> None:
         self._cluster = cluster

@@ -18,18 +18,19 @@ import pyarrow.parquet as pq
 import windrow
 from bench.machine import count_cores
 from bench.scale.rows import Plan, make_plan
-from windrow.core.memory import BufferPool
-from windrow.pipeline import program
-from windrow.pipeline.tasks import run_task
-from windrow.shuffle.piece import Piece
-from windrow.shuffle.place import Pieces, place_rows
+from windrow.core.buffer_pool import BufferPool
+from windrow.pipeline.plan import program
+from windrow.pipeline.tasks.map_task import run_task
+from windrow.shuffle.kernels.map_output import Piece
+from windrow.shuffle.kernels.place_rows import Pieces, place_rows
 
 __all__ = ["measure_threads", "time_handing"]
 
 T = TypeVar("T")
 _ROUNDS = 6
 _BATCH_ROWS = 65_536
-# pipelines whose last epoch is timed; as windrow.pipeline.opening, what is placed before the first batch is taken
+# pipelines whose last epoch is timed, and what is placed before the first batch is taken: as in
+# windrow.pipeline.shard.open_epoch
 _PIPELINES, _EPOCHS, _PLACED_AHEAD, _LEAST_RUNS = 3, 3, 2, 8
 _TINY_ROWS, _TINY_BATCH_ROWS = 4096, 8
 
@@ -150,7 +151,7 @@ def _place(pieces: Pieces, run: Any, pool: BufferPool) -> Any:
 
 def _convert(rows: Any) -> Any:
     """Tensors of a run, whose keys are copied."""
-    from windrow.pipeline.tensors.columns import TensorSpec, to_tensors
+    from windrow.pipeline.delivery.tensors.column_tensors import TensorSpec, to_tensors
 
     spec = TensorSpec(None, None, None, "numpy", None)
     return next(iter(to_tensors(rows, spec).values())).numpy().copy()

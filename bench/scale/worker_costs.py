@@ -18,8 +18,8 @@ from bench.process_tree import list_tree
 from bench.scale.quiet import TICK_SECONDS, read_used
 from bench.scale.rows import Plan, make_plan
 from bench.scale.thread_costs import time_handing
-from windrow.core.memory import BufferPool
-from windrow.pipeline.tasks import Task, TaskContext, run_task
+from windrow.core.buffer_pool import BufferPool
+from windrow.pipeline.tasks.map_task import Task, TaskContext, run_task
 
 __all__ = ["measure_workers"]
 
@@ -154,7 +154,7 @@ class _Reader:
         """Place all runs of a shard, one after the other; returns the core seconds of each."""
         import ray
 
-        from windrow.shuffle.place import Pieces, place_rows
+        from windrow.shuffle.kernels.place_rows import Pieces, place_rows
 
         pieces, seconds = Pieces(chain.from_iterable(ray.get(refs))), []
         for run in layout.runs(shard):

@@ -9,7 +9,7 @@ from bench.simulate.world import Violation
 if TYPE_CHECKING:
     from bench.simulate.actor import Actor
     from bench.simulate.scenario import Scenario
-    from windrow.pipeline.driver import Driver
+    from windrow.pipeline.coordinator.driver import Driver
 
 __all__ = ["check_account", "count_held"]
 

@@ -11,11 +11,11 @@ from bench.simulate.machines import Job, Machines
 from bench.simulate.scenario import Scenario
 from bench.simulate.work import Handle
 from bench.simulate.world import Violation, World
-from windrow.pipeline.coordination import TICK_SECONDS, Answer, Coordination
-from windrow.pipeline.driver import Driver
-from windrow.pipeline.failures import Failure
-from windrow.pipeline.program import Program
-from windrow.pipeline.tasks import Task, TaskReport
+from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, Coordination
+from windrow.pipeline.coordinator.driver import Driver
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.tasks.map_task import Task, TaskReport
 
 __all__ = ["Actor", "Caller"]
 

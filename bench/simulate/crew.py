@@ -10,8 +10,8 @@ from bench.simulate.law import Law
 from bench.simulate.machines import Machines
 from bench.simulate.scenario import Split
 from bench.simulate.world import World
-from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.job import Job
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.plan.job import Job
 
 __all__ = ["Crew"]
 

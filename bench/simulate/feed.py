@@ -10,14 +10,14 @@ from bench.simulate.actor import Actor
 from bench.simulate.machines import Machines, Vanished
 from bench.simulate.work import Handle
 from bench.simulate.world import World
-from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.executors.seam import EpochFacts, WindowData
-from windrow.pipeline.failures import Failure
-from windrow.pipeline.fetching import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
-from windrow.pipeline.held import WindowReply
-from windrow.pipeline.requests import OpenRequest
-from windrow.pipeline.scheduling.events import Place
-from windrow.pipeline.scheduling.readers import Key
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.buffered_window import WindowReply
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.requests import OpenRequest
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.executors.base import EpochFacts, WindowData
+from windrow.pipeline.shard.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
 
 __all__ = ["Feed"]
 

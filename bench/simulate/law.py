@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bench.simulate.scenario import Dataset, Split
-from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.job import Job
-from windrow.shuffle.order import order_window
-from windrow.shuffle.plan import plan_epoch
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.plan.job import Job
+from windrow.shuffle.order.epoch_plan import plan_epoch
+from windrow.shuffle.order.window_order import order_window
 
 __all__ = ["Law"]
 

@@ -11,12 +11,12 @@ from bench.simulate.scenario import Scenario
 from bench.simulate.work import Handle, map_rows
 from bench.simulate.world import Violation, World
 from windrow.core.errors import SourceError
-from windrow.pipeline.allowance import Allowance, OutgrownError
-from windrow.pipeline.cache.report import CacheReport
-from windrow.pipeline.damage import Damage
-from windrow.pipeline.failures import Failure
-from windrow.pipeline.program import Program
-from windrow.pipeline.tasks import Task, TaskReport
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.tasks.cache.cache_report import CacheReport
+from windrow.pipeline.tasks.corrupt_blocks import Damage
+from windrow.pipeline.tasks.map_task import Task, TaskReport
+from windrow.pipeline.tasks.output_limit import Allowance, OutgrownError
 
 __all__ = ["FAILED", "Job", "Machines", "Vanished"]
 

@@ -15,8 +15,8 @@ from bench.simulate.machines import Machines
 from bench.simulate.scenario import Scenario, Split, draw_scenario, draw_split
 from bench.simulate.trainer import Trainer
 from bench.simulate.world import Violation, World
-from windrow.pipeline.coordination import Coordination
-from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.core import Coordination
 
 __all__ = ["Outcome", "simulate"]
 

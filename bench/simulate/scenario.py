@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.source import BlockAddress, BlockTable
-from windrow.pipeline.budgeting import largest_window
-from windrow.pipeline.damaged_blocks import MOST_BLOCKS
-from windrow.pipeline.executors.seam import Resources
-from windrow.pipeline.job import Job, Options
-from windrow.pipeline.program import Program
-from windrow.shuffle.deal import Equal
-from windrow.shuffle.plan import WindowCut
+from windrow.pipeline.coordinator.skipped_blocks import MOST_BLOCKS
+from windrow.pipeline.executors.base import Resources
+from windrow.pipeline.plan.job import Job, Options
+from windrow.pipeline.plan.memory_budget import largest_window
+from windrow.pipeline.plan.program import Program
+from windrow.shuffle.order.epoch_plan import WindowCut
+from windrow.shuffle.order.shard_assignment import Equal
 
 __all__ = ["Dataset", "Faults", "Scenario", "Split", "draw_scenario", "draw_split"]
 

@@ -7,9 +7,9 @@ from bench.simulate.feed import Feed
 from bench.simulate.machines import FAILED
 from bench.simulate.walk import Walk
 from bench.simulate.world import Violation, World
-from windrow.pipeline.executors.seam import EpochFacts
-from windrow.pipeline.failures import Failure
-from windrow.pipeline.scheduling.events import Place
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.executors.base import EpochFacts
 
 __all__ = ["Trainer"]
 

@@ -1,4 +1,4 @@
-"""Walks the windows of epochs and places runs a little ahead, as the thread of `windrow.pipeline.walk`."""
+"""Walks the windows of epochs, as the thread of `windrow.pipeline.shard.prefetch_loop` does."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from bench.simulate.feed import Feed
 from bench.simulate.work import place_rows
 from bench.simulate.world import Violation, World
-from windrow.pipeline.executors.seam import EpochFacts, WindowData
-from windrow.pipeline.scheduling.events import Place
-from windrow.pipeline.slice_uses import SliceUses
-from windrow.shuffle.place import Pieces
-from windrow.shuffle.runs import Run, WindowRuns
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.executors.base import EpochFacts, WindowData
+from windrow.pipeline.shard.slice_uses import SliceUses
+from windrow.shuffle.kernels.place_rows import Pieces
+from windrow.shuffle.order.runs import Run, WindowRuns
 
 __all__ = ["Walk"]
 

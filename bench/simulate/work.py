@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bench.simulate.scenario import Dataset
-from windrow.pipeline.tasks import Task
-from windrow.shuffle.destinations import Destinations
-from windrow.shuffle.runs import Run
+from windrow.pipeline.tasks.map_task import Task
+from windrow.shuffle.kernels.destinations import Destinations
+from windrow.shuffle.order.runs import Run
 
 if TYPE_CHECKING:
     from bench.simulate.world import World

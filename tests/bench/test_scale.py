@@ -16,8 +16,8 @@ from bench.scale.shared import Shared
 from bench.scale.simulation import Outcome, make_program, simulate
 from bench.scale.slots import Slots
 from windrow.core.errors import PlanError
-from windrow.pipeline.job import Job
-from windrow.shuffle.plan import WindowCut
+from windrow.pipeline.plan.job import Job
+from windrow.shuffle.order.epoch_plan import WindowCut
 
 COSTS = Costs()
 CALL_SECONDS = 1e-4

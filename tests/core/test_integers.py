@@ -12,10 +12,10 @@ import torch
 import windrow
 from windrow import PlanError
 from windrow.core.integers import as_integer
-from windrow.dataset.checks import check_count, check_seed
-from windrow.dataset.world import find_place
-from windrow.io.formats.images import _check_size
-from windrow.pipeline.delivery import Delivery
+from windrow.dataset.argument_checks import check_count, check_seed
+from windrow.dataset.launcher import find_place
+from windrow.io.formats.image_format import _check_size
+from windrow.pipeline.delivery.iteration_methods import Delivery
 
 
 @pytest.mark.parametrize(

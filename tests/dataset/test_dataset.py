@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
-from tests.dataset.sources import make_source
+from tests.dataset.example_sources import make_source
 from windrow.core.errors import PlanError
-from windrow.dataset.chain import Chain
 from windrow.dataset.dataset import Dataset
+from windrow.dataset.logical_plan import Chain
 
 
 def _doubled(batch: Any, by: int = 2, *, more: int = 0) -> Any:

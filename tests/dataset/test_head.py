@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.dataset.sources import TableReader, TableSource, make_source
+from tests.dataset.example_sources import TableReader, TableSource, make_source
 from windrow.core.errors import TransformError
-from windrow.dataset.chain import Chain
 from windrow.dataset.head import find_schema, read_head
-from windrow.pipeline.transforms import MapBatches
+from windrow.dataset.logical_plan import Chain
+from windrow.pipeline.tasks.transforms import MapBatches
 
 
 def _doubled(batch: Any) -> Any:

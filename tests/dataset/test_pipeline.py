@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.dataset.sources import make_source
+from tests.dataset.example_sources import make_source
 from windrow.core.errors import PlanError, StateError
 from windrow.dataset import pipeline
-from windrow.dataset.chain import Chain
+from windrow.dataset.logical_plan import Chain
 from windrow.dataset.pipeline import DatasetPipeline
-from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.job import Job
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.plan.job import Job
 
 
 def _same(batch: Any) -> Any:

@@ -18,13 +18,13 @@ from tests.io.sinks.columns import TYPES, arrays, same
 from tests.laws.examples import examples
 from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
-from windrow.io.sinks.csv import CsvSink
-from windrow.io.sinks.ipc import IpcSink
-from windrow.io.sinks.jsonlines import JsonSink
-from windrow.io.sinks.npy import NumpySink
-from windrow.io.sinks.parquet import ParquetSink
+from windrow.io.sinks.arrow_sink import IpcSink
+from windrow.io.sinks.csv_sink import CsvSink
+from windrow.io.sinks.json_sink import JsonSink
+from windrow.io.sinks.numpy_sink import NumpySink
+from windrow.io.sinks.parquet_sink import ParquetSink
 from windrow.io.sinks.sink import Sink
-from windrow.io.sinks.tfrecords import TfRecordSink
+from windrow.io.sinks.tfrecord_sink import TfRecordSink
 
 
 def carried(sink: Sink) -> list[pa.DataType]:

@@ -11,9 +11,9 @@ import ray
 import windrow
 from tests.end_to_end.data import write_numbers
 from tests.end_to_end.reading import column, read_pass
-from windrow.pipeline import fetching
-from windrow.pipeline.executors.ray.fetcher import Fetcher
-from windrow.pipeline.scheduling.readers import Key
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.executors.ray.fetch_thread import Fetcher
+from windrow.pipeline.shard import window_fetch
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -46,7 +46,7 @@ def test_what_never_comes_is_made_anew(
             lost_attempts.append(lost)
         return ask(self, key, attempt, have, lost)
 
-    monkeypatch.setattr(fetching, "_TRIES_OF_ATTEMPT", 2)
+    monkeypatch.setattr(window_fetch, "_TRIES_OF_ATTEMPT", 2)
     monkeypatch.setattr(Fetcher, "_load", forget)
     monkeypatch.setattr(Fetcher, "_ask", note)
     with pipe.options(executor="ray").iterator() as shard:

@@ -19,8 +19,8 @@ from tests.conftest import REPOSITORY
 from tests.end_to_end.data import write_wide
 from tests.end_to_end.reading import at_once
 from windrow import Shard
-from windrow.core.sizes import format_bytes
-from windrow.pipeline.stats import RunStats
+from windrow.core.byte_sizes import format_bytes
+from windrow.pipeline.coordinator.stats import RunStats
 
 pytestmark = pytest.mark.timeout(170)
 

@@ -17,10 +17,11 @@ from tests.end_to_end.data import write_wide
 from tests.end_to_end.reading import eventually
 from tests.end_to_end.watching import find_nodes, on_nodes
 from windrow import Shard
-from windrow.pipeline import driver, reading
+from windrow.pipeline.coordinator import driver
 from windrow.pipeline.executors.ray import coordinator
 from windrow.pipeline.executors.ray.coordinator import Coordinator
-from windrow.pipeline.waiting import Waiting
+from windrow.pipeline.shard import epoch_reader
+from windrow.pipeline.shard.stall_watch import Waiting
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -47,7 +48,7 @@ class Trainer:
         return np.concatenate(keys).tolist(), shard.stats().run.dropped_windows
 
     def fail_early(self) -> None:
-        vars(reading)["Waiting"] = partial(Waiting, 2.0, FAIL_SECONDS)
+        vars(epoch_reader)["Waiting"] = partial(Waiting, 2.0, FAIL_SECONDS)
 
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

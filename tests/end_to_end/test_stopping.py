@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 import pytest
 
 import windrow
-import windrow.pipeline.batch_iterator
-import windrow.pipeline.reading
+import windrow.pipeline.delivery.batch_iterator
+import windrow.pipeline.shard.epoch_reader
 from tests.end_to_end.data import write_numbers
 from tests.end_to_end.reading import at_once
-from windrow.pipeline.prefetch import Prefetcher
-from windrow.pipeline.reader import RunReader
+from windrow.pipeline.shard.prefetch_thread import Prefetcher
+from windrow.pipeline.shard.run_reader import RunReader
 
 STEPS, BATCH_ROWS = 9, 100
 Stop = Callable[[windrow.Shard], list[int]]
@@ -266,7 +266,7 @@ def test_an_epoch_that_is_left_at_once_leaves_the_state_as_it_was_loaded(
 
 def test_an_interrupt_at_any_call_loses_no_batch(trips_path: Path) -> None:
     """Python raises what a signal's handler raises in calls."""
-    files = {windrow.pipeline.reading.__file__, windrow.pipeline.batch_iterator.__file__}
+    files = {windrow.pipeline.shard.epoch_reader.__file__, windrow.pipeline.delivery.batch_iterator.__file__}
     for calls in itertools.count():
         with _pipe(trips_path, "threads", filtered=False).iterator() as shard:
             found, left = [], calls

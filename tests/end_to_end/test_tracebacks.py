@@ -20,7 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 import windrow
 from tests.faults.rot import rot, write_files
 from windrow import Dataset, DatasetPipeline, PlanError, WindrowError
-from windrow.pipeline.reader import RunReader
+from windrow.pipeline.shard.run_reader import RunReader
 
 MOST_FRAMES = 10
 PACKAGE = str(Path(windrow.__file__).parent)

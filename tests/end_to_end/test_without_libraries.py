@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from windrow.core.native import missing_libraries
+from windrow.core.native_libraries import missing_libraries
 
 SCRIPT = """
 import importlib.util, json, sys, warnings
 real = importlib.util.find_spec
-hidden = {"windrow.io._decode", "windrow.shuffle._kernels"} if sys.argv[2] == "hidden" else set()
+hidden = {"windrow.io.parquet._decode", "windrow.shuffle.kernels._kernels"} if sys.argv[2] == "hidden" else set()
 importlib.util.find_spec = lambda name, package=None: None if name in hidden else real(name, package)
 import windrow
 pipe = windrow.read_parquet(sys.argv[1]).repeat(2).random_shuffle_each_window(seed=3)
@@ -45,9 +45,9 @@ def test_the_slow_path_is_said_to_run(tmp_path: Path) -> None:
         for found, each in zip((rows, missing, explained, warned), json.loads(done.stdout), strict=True):
             found.append(each)
     assert rows[0] == rows[1]
-    assert missing == [["windrow.io._decode", "windrow.shuffle._kernels"], []]
+    assert missing == [["windrow.io.parquet._decode", "windrow.shuffle.kernels._kernels"], []]
     (line,) = warned[0]
-    assert "windrow.io._decode and windrow.shuffle._kernels cannot be loaded" in line
+    assert "windrow.io.parquet._decode and windrow.shuffle.kernels._kernels cannot be loaded" in line
     assert f"look out {line}" in explained[0].splitlines()
     assert warned[1] == []
     assert "cannot be loaded" not in explained[1]

@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tests.end_to_end.reading import eventually
 from windrow import Shard
-from windrow.pipeline.executors.ray import tasks
+from windrow.pipeline.executors.ray import ray_task
 from windrow.pipeline.executors.ray.coordinator import Coordinator
 
 __all__ = [
@@ -136,7 +136,7 @@ class WatchedCoordinator(Coordinator):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._arguments: list[tuple[int, int]] = []
-        remote, noted = tasks._run_remote, self._arguments
+        remote, noted = ray_task._run_remote, self._arguments
 
         class Noting:
             def options(self, **options: Any) -> Any:
@@ -147,7 +147,7 @@ class WatchedCoordinator(Coordinator):
                 noted.append(_weigh(arguments))
                 return self._ready.remote(*arguments)
 
-        tasks._run_remote = Noting()
+        ray_task._run_remote = Noting()
 
     async def arguments(self) -> list[tuple[int, int]]:
         """For each task the references among its arguments, and the bytes of the others."""

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from tests.laws.reference import order_epoch
 from windrow import DatasetPipeline
-from windrow.dataset.chain import Chain
+from windrow.dataset.logical_plan import Chain
 
 __all__ = ["GROUPS", "ROWS", "expected_order", "rot", "write_files"]
 

@@ -16,9 +16,9 @@ import pytest
 import windrow
 from tests.end_to_end.reading import column, read_pass
 from windrow.core.source import BlockAddress, BlockPart, BlockReader
-from windrow.dataset.chain import Chain
 from windrow.dataset.dataset import Dataset
-from windrow.io.source import FileSource, open_parquet
+from windrow.dataset.logical_plan import Chain
+from windrow.io.catalog.file_source import FileSource, open_parquet
 
 pytestmark = pytest.mark.timeout(150)
 

@@ -19,7 +19,7 @@ from tests.conftest import REPOSITORY
 from tests.end_to_end.reading import at_once, column
 from tests.faults.rot import GROUPS, ROWS, expected_order, rot, write_files
 from windrow import DatasetPipeline, Shard, SourceError, StateError
-from windrow.shuffle.plan import plan_epoch
+from windrow.shuffle.order.epoch_plan import plan_epoch
 
 LEFT_OUT = "a damaged block is left out"
 expects_damage = pytest.mark.filterwarnings(f"ignore:{LEFT_OUT}:RuntimeWarning")

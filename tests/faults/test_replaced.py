@@ -18,10 +18,10 @@ import pytest
 import windrow
 from tests.faults.proxy import Proxy
 from tests.io.files import S3
-from windrow.io import opening
-from windrow.io.footer_cache import FooterCache
-from windrow.io.footers import read_footer
-from windrow.io.source import FileSource, open_parquet
+from windrow.io.catalog.file_source import FileSource, open_parquet
+from windrow.io.parquet.footer_cache import FooterCache
+from windrow.io.parquet.footers import read_footer
+from windrow.io.storage import verified_files
 
 FILES, ROWS = 3, 400
 STORES = ["local", "memory", "arrow", "s3fs", "s3 by arrow"]
@@ -58,7 +58,7 @@ class Store:
 
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(opening, "_KNOWN", FooterCache(64, 2**24))
+    monkeypatch.setattr(verified_files, "_KNOWN", FooterCache(64, 2**24))
     made = _store(request.param, request, tmp_path)
     for part in range(FILES):
         made.put(f"{part}.parquet", content(part, 0))
@@ -132,7 +132,7 @@ def test_a_replaced_file_is_noticed(store: Store, fresh: bool, monkeypatch: pyte
         source.reader.read(address)
     store.put("1.parquet", content(1, 3))
     if fresh:  # as a worker process that has seen nothing yet
-        monkeypatch.setattr(opening, "_KNOWN", FooterCache(64, 2**24))
+        monkeypatch.setattr(verified_files, "_KNOWN", FooterCache(64, 2**24))
     for address in addresses[4:8]:
         with pytest.raises(
             windrow.SourceError, match=r"1\.parquet, row group \d: the file has changed since"
@@ -192,7 +192,7 @@ def test_a_file_replaced_while_a_block_is_read(store: Store) -> None:
             next(parts)
         return
     source.reader.read(address)
-    with opening.open_block(source.files, address.locator[0], address.origin) as block:
+    with verified_files.open_block(source.files, address.locator[0], address.origin) as block:
         block.fetch([1], ["x"])
         store.put("1.parquet", content(1, 3))
         block.fetch([1], ["y"])

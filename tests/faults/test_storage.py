@@ -14,10 +14,10 @@ import windrow
 from tests.end_to_end.reading import read_epochs
 from tests.faults.proxy import ANSWERS, BREAKS, Fault, Proxy
 from tests.io.files import S3
-from windrow.dataset.chain import Chain
 from windrow.dataset.dataset import Dataset
-from windrow.io.retries import Retries
-from windrow.io.source import open_parquet
+from windrow.dataset.logical_plan import Chain
+from windrow.io.catalog.file_source import open_parquet
+from windrow.io.storage.retries import Retries
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
-from windrow.io.source import FileSource
+from windrow.io.catalog.file_source import FileSource
 
 
 def write(path: Path, table: pa.Table, **options: Any) -> Path:

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 from tests.laws.reference import Dealt, deal_list, order_epoch
 from windrow.core.source import BlockAddress, BlockTable, DamagedBlockError, SourceIdentity
-from windrow.pipeline.budgeting import budget_program
-from windrow.pipeline.epoch import Epoch
-from windrow.pipeline.executors.seam import Executor
+from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.executors.workers import WorkerPool
-from windrow.pipeline.job import Job, Options
-from windrow.pipeline.program import Program
-from windrow.pipeline.shard import Shard, open_shards
-from windrow.pipeline.transforms import MapBatches
-from windrow.shuffle.deal import Equal
-from windrow.shuffle.plan import WindowCut
+from windrow.pipeline.plan.job import Job, Options
+from windrow.pipeline.plan.memory_budget import budget_program
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.shard.epoch import Epoch
+from windrow.pipeline.shard.shard import Shard, open_shards
+from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.shuffle.order.epoch_plan import WindowCut
+from windrow.shuffle.order.shard_assignment import Equal
 
 __all__ = ["CASES", "Case", "Rows", "ScrambledThreads", "assert_delivers", "read_shards"]
 

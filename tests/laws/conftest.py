@@ -11,20 +11,22 @@ from contextlib import contextmanager
 
 import pytest
 
-from windrow.pipeline import budgeting, driver, program, reader
+from windrow.pipeline.coordinator import driver
 from windrow.pipeline.executors import threads
+from windrow.pipeline.plan import memory_budget, program
+from windrow.pipeline.shard import run_reader
 
 
 @contextmanager
 def few_rows_and_little_patience() -> Iterator[None]:
     """Runs and tasks of a few rows, so that there are many; signs and patience in fractions of a second."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (program, budgeting):
+        for module in (program, memory_budget):
             patch.setattr(module, "RUN_BYTES", 100)
             patch.setattr(module, "TASK_BYTES", 150)
         patch.setattr(driver, "PATIENCE_SECONDS", 0.3)
-        patch.setattr(reader, "_SIGN_SECONDS", 0.05)
-        patch.setattr(reader, "_LOOK_SECONDS", 0.05)
+        patch.setattr(run_reader, "_SIGN_SECONDS", 0.05)
+        patch.setattr(run_reader, "_LOOK_SECONDS", 0.05)
         patch.setattr(threads, "_LOOK_SECONDS", 0.05)
         yield
 

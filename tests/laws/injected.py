@@ -19,25 +19,25 @@ from tests.laws.conftest import few_rows_and_little_patience
 from tests.laws.injection import InjectedError, injecting, names_injected, recording
 from tests.laws.ray_double import doubled_ray
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.pipeline.shard import Shard, open_shards
-from windrow.pipeline.transforms import MapBatches
-from windrow.shuffle.plan import WindowCut
+from windrow.pipeline.shard.shard import Shard, open_shards
+from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.shuffle.order.epoch_plan import WindowCut
 
 __all__ = ["CALLERS", "CASES"]
 
 PACKAGE = Path(windrow.__file__).parent
-_SHARED = ("pipeline/driver.py", "pipeline/walk.py", "pipeline/epoch_runs.py")
+_SHARED = ("pipeline/coordinator/driver.py", "pipeline/shard/prefetch_loop.py", "pipeline/shard/run_queue.py")
 _RAY = "pipeline/executors/ray"
 # whose calls fail, on either executor; Ray's own functions are those of a double
 CALLERS = {
-    "threads": (*_SHARED, "pipeline/prefetch.py"),
+    "threads": (*_SHARED, "pipeline/shard/prefetch_thread.py"),
     "ray": (
         *_SHARED,
-        "pipeline/coordination.py",
+        "pipeline/coordinator/core.py",
         f"{_RAY}/coordinator.py",
-        f"{_RAY}/dispatch.py",
+        f"{_RAY}/task_dispatch.py",
         f"{_RAY}/client.py",
-        f"{_RAY}/fetcher.py",
+        f"{_RAY}/fetch_thread.py",
     ),
 }
 # without these a thread goes on; they only set an event

@@ -19,12 +19,19 @@ from typing import Any
 import pytest
 import ray
 
-from windrow.pipeline.executors.ray import asking, client, coordinator, fetcher, nodes, tasks
-from windrow.pipeline.executors.ray.dispatch import Submitted
+from windrow.pipeline.executors.base import Resources, Session
+from windrow.pipeline.executors.ray import (
+    client,
+    coordinator,
+    coordinator_calls,
+    fetch_thread,
+    nodes,
+    ray_task,
+)
 from windrow.pipeline.executors.ray.placement import Node
-from windrow.pipeline.executors.seam import Resources, Session
-from windrow.pipeline.job import Launch
-from windrow.pipeline.program import Program
+from windrow.pipeline.executors.ray.task_dispatch import Submitted
+from windrow.pipeline.plan.job import Launch
+from windrow.pipeline.plan.program import Program
 
 __all__ = ["DoubledRayExecutor", "doubled_ray"]
 
@@ -203,22 +210,22 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
         layouts = task.ordering.layouts if task.ordering else ()
         slices = layouts[0].slices if layouts else 1
         stop = 1 + max(1, len(layouts)) * slices
-        refs = double.submit(tasks._run, ([context], task, beat, tables, *cached), stop + len(task.keeps))
+        refs = double.submit(ray_task._run, ([context], task, beat, tables, *cached), stop + len(task.keeps))
         outputs = [refs[1 + i * slices : 1 + (i + 1) * slices] for i in range(len(layouts))]
         return Submitted(refs[0], outputs if layouts else refs[1], refs[stop:])
 
     try:
         with pytest.MonkeyPatch.context() as patch:
-            for module in (asking, client, coordinator, fetcher, nodes, tasks):
+            for module in (coordinator_calls, client, coordinator, fetch_thread, nodes, ray_task):
                 patch.setattr(module, "ray", double)
             patch.setattr(coordinator, "submit_task", submit_task)
             patch.setattr(coordinator, "export_code", lambda: None)
             patch.setattr(coordinator, "remove_everywhere", lambda disk: [])
             patch.setattr(coordinator, "others_hold_cpus", lambda cpus: False)
             patch.setattr(coordinator, "list_nodes", lambda: [Node(_NODE, _WORKERS, _WORKERS)])
-            patch.setattr(tasks, "beating", lambda beat: nullcontext())
-            patch.setattr(tasks, "giving_way", nullcontext)
-            patch.setattr(tasks, "_store_pages", lambda: SimpleNamespace(map_ahead=lambda: None))
+            patch.setattr(ray_task, "beating", lambda beat: nullcontext())
+            patch.setattr(ray_task, "giving_way", nullcontext)
+            patch.setattr(ray_task, "_store_pages", lambda: SimpleNamespace(map_ahead=lambda: None))
             yield DoubledRayExecutor(double)
     finally:
         double.stop()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.core.source import BlockTable
-from windrow.shuffle.deal import Equal
-from windrow.shuffle.order import order_window
-from windrow.shuffle.plan import WindowCut, plan_epoch
+from windrow.shuffle.order.epoch_plan import WindowCut, plan_epoch
+from windrow.shuffle.order.shard_assignment import Equal
+from windrow.shuffle.order.window_order import order_window
 
 __all__ = ["Dealt", "deal_list", "order_epoch"]
 

@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
-from windrow.io.source import open_parquet
-from windrow.pipeline.cache import run_store
-from windrow.pipeline.cache.block_file import write_block
-from windrow.pipeline.cache.blocks import BlockCache
+from windrow.io.catalog.file_source import open_parquet
+from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.pipeline.stats import RunStats
+from windrow.pipeline.tasks.cache import job_store
+from windrow.pipeline.tasks.cache.block_file import write_block
+from windrow.pipeline.tasks.cache.memory_cache import BlockCache
 
 FILES, GROUPS, ROWS = 6, 3, 400
 # four columns: 8 + 8 + 8 bytes, and text
@@ -305,7 +305,7 @@ def test_a_full_disk_is_said_once_and_the_run_goes_on(
             raise OSError(28, "No space left on device")
         return write_block(*args, **options)
 
-    monkeypatch.setattr(run_store, "write_block", write_a_few)
+    monkeypatch.setattr(job_store, "write_block", write_a_few)
     pipe = make(data, cache="disk", cache_dir=tmp_path, executor=ThreadsExecutor(1))
     with pytest.warns(RuntimeWarning, match=r"no longer kept in .*No space left on device") as told:
         got, run = read(pipe)

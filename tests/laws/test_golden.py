@@ -14,7 +14,7 @@ import pytest
 
 from tests.laws.cases import Case, read_shards
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.shuffle.plan import WindowCut
+from windrow.shuffle.order.epoch_plan import WindowCut
 
 SIZES = (7, 0, 1, 12, 5, 3)
 SHORT: dict[str, tuple[Case, list[list[list[int]]]]] = {

@@ -10,8 +10,8 @@ import pytest
 from tests.laws.cases import Case, assert_delivers, read_shards
 from windrow.core.errors import PlanError
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.pipeline.shard import open_shards
-from windrow.shuffle.plan import WindowCut
+from windrow.pipeline.shard.shard import open_shards
+from windrow.shuffle.order.epoch_plan import WindowCut
 
 BLOCKS = WindowCut(blocks_per_window=2)
 CASES = {

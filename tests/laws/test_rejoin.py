@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.laws.cases import CASES, Case, Rows
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.pipeline.shard import Shard, open_shards
-from windrow.shuffle.plan import WindowCut
+from windrow.pipeline.shard.shard import Shard, open_shards
+from windrow.shuffle.order.epoch_plan import WindowCut
 
 pytestmark = pytest.mark.usefixtures("small_and_impatient", "leaves_no_thread")
 

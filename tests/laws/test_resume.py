@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.laws.cases import CASES, Case, Rows, take_rows
 from tests.laws.reference import Dealt, deal_list
 from windrow.core.errors import PlanError
-from windrow.pipeline.cursor import Cursor
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.checkpoint.state import resume
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.pipeline.shard import Shard, open_shards
-from windrow.pipeline.state import resume
+from windrow.pipeline.shard.shard import Shard, open_shards
 
 pytestmark = pytest.mark.usefixtures("small_and_impatient", "leaves_no_thread")
 

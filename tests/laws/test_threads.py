@@ -18,12 +18,12 @@ from tests.laws.cases import CASES, Case, Rows, ScrambledThreads, assert_deliver
 from tests.laws.examples import examples
 from tests.laws.reference import deal_list, order_epoch
 from windrow.core.errors import PlanError, TransformError
-from windrow.pipeline import program
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.pipeline.shard import open_shards
-from windrow.pipeline.transforms import MapBatches
-from windrow.shuffle.deal import Equal
-from windrow.shuffle.plan import WindowCut
+from windrow.pipeline.plan import program
+from windrow.pipeline.shard.shard import open_shards
+from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.shuffle.order.epoch_plan import WindowCut
+from windrow.shuffle.order.shard_assignment import Equal
 
 pytestmark = pytest.mark.usefixtures("small_and_impatient", "leaves_no_thread")
 

@@ -13,8 +13,8 @@ __all__ = ["FOLDER_VARIABLE", "SOURCES", "build", "find_runtime", "run"]
 
 REPOSITORY = Path(__file__).parents[2]
 SOURCES = {
-    "windrow.shuffle._kernels": REPOSITORY / "windrow" / "shuffle" / "_kernels.c",
-    "windrow.io._decode": REPOSITORY / "windrow" / "io" / "_decode.c",
+    "windrow.shuffle.kernels._kernels": REPOSITORY / "windrow" / "shuffle" / "kernels" / "_kernels.c",
+    "windrow.io.parquet._decode": REPOSITORY / "windrow" / "io" / "parquet" / "_decode.c",
 }
 FOLDER_VARIABLE = "WINDROW_SANITIZED_FOLDER"
 _FLAGS = "-O1 -g -fPIC -shared -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"

@@ -26,9 +26,9 @@ def _find_sanitized(name: str, package: str | None = None) -> ModuleSpec | None:
 assert "windrow" not in sys.modules, "its libraries have been loaded"
 importlib.util.find_spec = _find_sanitized
 
-from windrow.io import decoding  # noqa: E402 - after the patch, which this is about
-from windrow.shuffle import kernels  # noqa: E402
+from windrow.io.parquet import chunk_decoder  # noqa: E402 - after the patch, which this is about
+from windrow.shuffle.kernels import native  # noqa: E402
 
-for _library in (decoding.LIBRARY, kernels.LIBRARY):
+for _library in (chunk_decoder.LIBRARY, native.LIBRARY):
     assert _library is not None, "a sanitized library cannot be loaded"
-assert str(_folder) in decoding.LIBRARY._name + kernels.LIBRARY._name
+assert str(_folder) in chunk_decoder.LIBRARY._name + native.LIBRARY._name

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError
-from windrow.core.memory import BufferPool
-from windrow.core.packing import Packing
-from windrow.io import decoding, footer_check
-from windrow.io.decoding import Chunk, StoredFooter
-from windrow.shuffle.text import move_text
+from windrow.core.frame_of_reference import Packing
+from windrow.io.parquet import chunk_decoder, footer_validation
+from windrow.io.parquet.chunk_decoder import Chunk, StoredFooter
+from windrow.shuffle.kernels.text_columns import move_text
 
 ROWS = 120
 TEXT = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
@@ -138,17 +138,17 @@ def decode_pages(base: Base, bases: Sequence[Base], chance: random.Random) -> No
     facts["raw_bytes"] += chance.choice([0, 0, 0, -1, -40, 100])
     chunk = Chunk(**{**facts, "rows": max(0, facts["rows"]), "raw_bytes": max(0, facts["raw_bytes"])})
     file = pa.BufferReader(pa.py_buffer(exactly(pages)))
-    decoding._SCRATCH.memory = np.empty(chance.choice([0, 64, 1000, 2**16]), np.uint8)
+    chunk_decoder._SCRATCH.memory = np.empty(chance.choice([0, 64, 1000, 2**16]), np.uint8)
     targets = draw_targets(chunk.rows, chance)
     if chunk.width:
         narrow = [size for size in (0, 1, 2, 4, 8) if size <= chunk.width]
         packing = Packing(chance.choice([chunk.width, *narrow]), 0)
         out = np.empty(packing.bytes * chunk.rows, np.uint8)
-        decoding.decode(file, [[chunk]], [packing], targets, [out])
+        chunk_decoder.decode(file, [[chunk]], [packing], targets, [out])
         return
     middle = chance.randrange(chunk.rows + 1)
     cuts = [slice(0, middle), slice(middle, chunk.rows)]
-    arrays = decoding.decode_text(file, [chunk], base.kind, targets, cuts, ExactPool())
+    arrays = chunk_decoder.decode_text(file, [chunk], base.kind, targets, cuts, ExactPool())
     for array in arrays or ():
         array.cast(pa.large_binary()).validate(full=True)
 
@@ -157,7 +157,7 @@ def check_footer(base: Base, bases: Sequence[Base], chance: random.Random) -> No
     """Footers that are none."""
     raw = damage(base.footer, chance, [other.footer for other in bases])
     # what is sound but for its length is read to its end
-    footer_check.check_footer(raw, np.full(base.leaves, -1, np.int64))
+    footer_validation.check_footer(raw, np.full(base.leaves, -1, np.int64))
 
 
 def move_texts(base: Base, bases: Sequence[Base], chance: random.Random) -> None:

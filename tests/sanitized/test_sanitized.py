@@ -68,13 +68,13 @@ def test_a_million_damaged_inputs(libraries: Path, part: int) -> None:
     ("module", "sound", "fault", "report"),
     [
         (
-            "windrow.shuffle._kernels",
+            "windrow.shuffle.kernels._kernels",
             "out_offsets)[row + 1] = (WORD)bytes;",
             "out_offsets)[row + 2] = (WORD)bytes;",
             "heap-buffer-overflow",
         ),
         (
-            "windrow.io._decode",
+            "windrow.io.parquet._decode",
             "return (int32_t)(value >> 1) ^ -(int32_t)(value & 1);",
             "return (int32_t)(value >> 1) * 2147483647 ^ -(int32_t)(value & 1);",
             "signed integer overflow",

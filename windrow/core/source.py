@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError
-from windrow.core.memory import BufferPool
-from windrow.core.packing import Packing
+from windrow.core.frame_of_reference import Packing
 
 __all__ = [
     "BlockAddress",
@@ -68,7 +68,7 @@ class BlockTable:
     rows_bounded
         False where ``rows`` is an estimate.
     packed_bytes
-        (blocks,) of ``memory_bytes``, what is left where words are packed (`windrow.core.packing`);
+        (blocks,) of ``memory_bytes``, what is left where words are packed (`windrow.core.frame_of_reference`);
         None where nothing tells.
     """
 

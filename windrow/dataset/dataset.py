@@ -11,20 +11,20 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
-from windrow.dataset.checks import check_count, check_hints
+from windrow.dataset.argument_checks import check_count, check_hints
 from windrow.dataset.head import read_head
+from windrow.dataset.iteration_methods import Readable
 from windrow.dataset.pipeline import DatasetPipeline
-from windrow.dataset.readable import Readable
-from windrow.dataset.write_parts import write_parts
-from windrow.dataset.writing import WriteRequest
-from windrow.io.sinks.written import WriteResult
-from windrow.io.source import FileSource
-from windrow.io.spark.folders import delete_folder
-from windrow.pipeline.formats import BatchFormat, check_format, convert, rows
-from windrow.pipeline.job import Job
-from windrow.pipeline.shard import Shard, open_shards
-from windrow.pipeline.transforms import MapBatches
-from windrow.shuffle.deal import Equal, check_equal
+from windrow.dataset.write.write_blocks import write_parts
+from windrow.dataset.write.write_job import WriteRequest
+from windrow.io.catalog.file_source import FileSource
+from windrow.io.sinks.written_manifest import WriteResult
+from windrow.io.spark.staging_folder import delete_folder
+from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows
+from windrow.pipeline.plan.job import Job
+from windrow.pipeline.shard.shard import Shard, open_shards
+from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
 __all__ = ["Dataset"]
 

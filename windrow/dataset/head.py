@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.empty import empty_table
+from windrow.core.empty_tables import empty_table
 from windrow.core.tracebacks import ends_traceback
-from windrow.dataset.chain import Chain
-from windrow.pipeline.transforms import apply_maps, check_schema
+from windrow.dataset.logical_plan import Chain
+from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 
 __all__ = ["find_schema", "read_head"]
 

@@ -8,23 +8,23 @@ from typing import Any
 
 from windrow.core.errors import PlanError
 from windrow.core.source import RowOrigin
-from windrow.dataset.checks import check_count, check_hints
-from windrow.dataset.passes import read_epochs
-from windrow.dataset.readable import Readable
-from windrow.dataset.world import find_launch, find_place
-from windrow.dataset.write_epochs import write_epochs
-from windrow.dataset.writing import WriteRequest
-from windrow.io.sinks.written import WriteResult
-from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.epoch import Epoch
-from windrow.pipeline.explain import Explanation, explain_job
-from windrow.pipeline.formats import BatchFormat
-from windrow.pipeline.job import Job
-from windrow.pipeline.provenance import Provenance
-from windrow.pipeline.shard import Shard, open_shard, open_shards
-from windrow.pipeline.state import resume
-from windrow.pipeline.transforms import MapBatches
-from windrow.shuffle.deal import Equal, check_equal
+from windrow.dataset.argument_checks import check_count, check_hints
+from windrow.dataset.epoch_iteration import read_epochs
+from windrow.dataset.iteration_methods import Readable
+from windrow.dataset.launcher import find_launch, find_place
+from windrow.dataset.write.write_epochs import write_epochs
+from windrow.dataset.write.write_job import WriteRequest
+from windrow.io.sinks.written_manifest import WriteResult
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.checkpoint.lineage import Provenance
+from windrow.pipeline.checkpoint.state import resume
+from windrow.pipeline.delivery.batch_formats import BatchFormat
+from windrow.pipeline.plan.explain import Explanation, explain_job
+from windrow.pipeline.plan.job import Job
+from windrow.pipeline.shard.epoch import Epoch
+from windrow.pipeline.shard.shard import Shard, open_shard, open_shards
+from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
 __all__ = ["DatasetPipeline"]
 

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from bench.simulate.actor import Actor
-from windrow.pipeline.collector import WindowCollector
-from windrow.pipeline.coordination import Coordination
-from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.damaged_blocks import DamagedBlocks
-from windrow.pipeline.driver import Driver
-from windrow.pipeline.failures import Failure
-from windrow.pipeline.held import HeldWindow
-from windrow.pipeline.requests import OpenRequest
-from windrow.pipeline.scheduling.counts import EpochCounts
-from windrow.pipeline.scheduling.events import Drop, Place
-from windrow.pipeline.scheduling.readers import Readers
-from windrow.pipeline.scheduling.scheduler import Scheduler
-from windrow.shuffle.budget import Budget
-from windrow.shuffle.deal import Deal
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.buffered_window import HeldWindow
+from windrow.pipeline.coordinator.core import Coordination
+from windrow.pipeline.coordinator.driver import Driver
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.requests import OpenRequest
+from windrow.pipeline.coordinator.scheduling.events import Drop, Place
+from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
+from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Readers
+from windrow.pipeline.coordinator.skipped_blocks import DamagedBlocks
+from windrow.pipeline.plan.window_budget import Budget
+from windrow.pipeline.shard.window_collector import WindowCollector
+from windrow.shuffle.order.shard_assignment import Deal
 
 __all__ = ["PLANTED"]
 

@@ -12,8 +12,8 @@ from bench.simulate.law import Law
 from bench.simulate.scenario import draw_scenario, draw_split
 from bench.simulate.work import place_rows
 from tests.laws.reference import deal_list, order_epoch
-from windrow.pipeline.cursor import Cursor
-from windrow.shuffle.runs import Run
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.shuffle.order.runs import Run
 
 
 @pytest.mark.parametrize("seed", range(40))

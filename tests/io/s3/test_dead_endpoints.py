@@ -12,8 +12,8 @@ import windrow
 from tests.io.files import S3
 from tests.io.s3.conftest import STYLES, options_of
 from windrow import SourceError
-from windrow.io import listing
-from windrow.io.retries import DEFAULT_RETRIES
+from windrow.io.catalog import listing
+from windrow.io.storage.retries import DEFAULT_RETRIES
 
 pytest.importorskip("s3fs")
 

@@ -25,7 +25,7 @@ from tests.faults.proxy import Fault, Proxy
 from tests.io.files import S3
 from tests.io.s3.chatty import STEPS, ChattyFileSystem
 from tests.io.s3.conftest import BUCKET, STYLES, options_of
-from windrow.pipeline.failures import Failure
+from windrow.pipeline.coordinator.failures import Failure
 
 pytest.importorskip("s3fs")
 
@@ -239,7 +239,7 @@ def test_filesystems_that_users_made_keep_their_secrets(
 ) -> None:
     import s3fs
 
-    from windrow.io.filesystems import connect
+    from windrow.io.storage.filesystems import connect
 
     proxy.set(None)
     filesystem = connect(data, None, options_of("arrow", proxy.endpoint, "odd-key", "odd-secret")).opener

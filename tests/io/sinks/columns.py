@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from windrow.io.sinks.digesting import DigestingStream
+from windrow.io.sinks.digest_stream import DigestingStream
 from windrow.io.sinks.sink import Sink
 
 _DATES = st.dates(dt.date(1, 1, 2), dt.date(9999, 12, 30))

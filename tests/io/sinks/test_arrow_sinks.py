@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from tests.io.sinks.columns import OTHERS, TYPES, arrays, same, write_bytes
 from tests.laws.examples import examples
 from windrow.core.errors import PlanError
-from windrow.io.sinks.csv import CsvSink
-from windrow.io.sinks.ipc import IpcSink
-from windrow.io.sinks.jsonlines import JsonSink
-from windrow.io.sinks.parquet import ParquetSink
+from windrow.io.sinks.arrow_sink import IpcSink
+from windrow.io.sinks.csv_sink import CsvSink
+from windrow.io.sinks.json_sink import JsonSink
+from windrow.io.sinks.parquet_sink import ParquetSink
 from windrow.io.sinks.sink import Sink
 
 

@@ -18,9 +18,9 @@ from fsspec.implementations.dirfs import DirFileSystem
 
 from tests.io.files import S3, arrow_s3, make_bucket
 from windrow.core.errors import PlanError, SourceError
-from windrow.io.sinks.committing import list_replaced
+from windrow.io.sinks.commit import list_replaced
+from windrow.io.sinks.open_store import find_store, mapped_errors
 from windrow.io.sinks.store import Store, is_temporary
-from windrow.io.sinks.target import find_store, mapped_errors
 
 
 @pytest.fixture(params=["local", "memory", "arrow", "subtree", "s3fs", "arrow s3", "s3fs parts"])

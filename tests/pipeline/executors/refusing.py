@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.pipeline.executors.seam import Resources, Session
-from windrow.pipeline.job import Launch
-from windrow.pipeline.program import Program
+from windrow.pipeline.executors.base import Resources, Session
+from windrow.pipeline.plan.job import Launch
+from windrow.pipeline.plan.program import Program
 
 
 class RefusedError(Exception):

@@ -13,7 +13,7 @@ import pytest
 
 import windrow
 from tests.pipeline.executors.refusing import RefusedError, RefusingExecutor
-from windrow.io.parquet import ParquetReader
+from windrow.io.parquet.block_reader import ParquetReader
 
 
 @pytest.fixture

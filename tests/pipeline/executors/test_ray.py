@@ -30,24 +30,24 @@ from tests.end_to_end.reading import eventually
 from tests.laws.cases import BlocksSource, Case
 from windrow.core.errors import PlanError, SourceError, StallError, TransformError, WindrowError
 from windrow.core.source import BlockAddress
-from windrow.pipeline import fetching
-from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.executors.ray import asking, client
-from windrow.pipeline.executors.ray import fetcher as fetcher_module
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.scheduling.events import Place, Work
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.executors.base import Feed, WindowData
+from windrow.pipeline.executors.ray import client, coordinator_calls
+from windrow.pipeline.executors.ray import fetch_thread as fetcher_module
 from windrow.pipeline.executors.ray.coordinator import Coordinator
-from windrow.pipeline.executors.ray.deaths import explain_death
 from windrow.pipeline.executors.ray.executor import RayExecutor
-from windrow.pipeline.executors.ray.fetcher import Fetcher
-from windrow.pipeline.executors.ray.tasks import _Kept
-from windrow.pipeline.executors.seam import Feed, WindowData
-from windrow.pipeline.job import Job
-from windrow.pipeline.program import Program
-from windrow.pipeline.scheduling.events import Place, Work
-from windrow.pipeline.scheduling.readers import Key
-from windrow.pipeline.shard import Shard, open_shards
-from windrow.pipeline.tasks import Task, TaskContext
-from windrow.pipeline.transforms import MapBatches
-from windrow.shuffle.plan import WindowCut
+from windrow.pipeline.executors.ray.fetch_thread import Fetcher
+from windrow.pipeline.executors.ray.ray_task import _Kept
+from windrow.pipeline.executors.ray.worker_deaths import explain_death
+from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.shard import window_fetch
+from windrow.pipeline.shard.shard import Shard, open_shards
+from windrow.pipeline.tasks.map_task import Task, TaskContext
+from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.shuffle.order.epoch_plan import WindowCut
 
 ONE_BLOCK = WindowCut(blocks_per_window=1)
 WAIT_SECONDS = 30.0
@@ -130,7 +130,7 @@ def test_a_feed_that_is_closed_while_it_opens_an_epoch_fetches_nothing(
     feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def close_meanwhile(ref: Any, who: str) -> Any:
-        answer = asking.ask(ref, who)
+        answer = coordinator_calls.ask(ref, who)
         feed.close()
         return answer
 
@@ -202,7 +202,7 @@ def test_objects_that_stay_lost_end_in_an_error(feed: Feed, monkeypatch: pytest.
         raise ObjectLostError("ab" * 28, "", "")
 
     monkeypatch.setattr(Fetcher, "_load", lose)
-    monkeypatch.setattr(fetching, "_LONGEST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(window_fetch, "_LONGEST_PAUSE_SECONDS", 0.001)
     feed.open_epoch(Cursor(), 5, drop_last=False)
     with pytest.raises(StallError, match=r"shard 0: map outputs of epoch 0, window 0 were lost 30 times"):
         feed.window(0, 0, threading.Event())
@@ -452,8 +452,8 @@ def test_objects_that_are_not_heard_of_are_asked_for_anew(
         patience.append(patience_seconds)
         return load(self, reply, patience_seconds)
 
-    monkeypatch.setattr(fetching, "_UNHEARD_SECONDS", 0.2)
-    monkeypatch.setattr(fetching, "_LONGEST_UNHEARD_SECONDS", 0.5)
+    monkeypatch.setattr(window_fetch, "_UNHEARD_SECONDS", 0.2)
+    monkeypatch.setattr(window_fetch, "_LONGEST_UNHEARD_SECONDS", 0.5)
     monkeypatch.setattr(Fetcher, "_ask", note_ask)
     monkeypatch.setattr(Fetcher, "_load", note_load)
     monkeypatch.setattr(ray, call, forget)

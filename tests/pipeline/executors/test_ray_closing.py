@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from windrow.core.memory import BufferPool
-from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.executors.ray import asking, client, fetcher
-from windrow.pipeline.executors.seam import EpochFacts, Feed
-from windrow.shuffle.deal import Deal
+from windrow.core.buffer_pool import BufferPool
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.executors.base import EpochFacts, Feed
+from windrow.pipeline.executors.ray import client, coordinator_calls, fetch_thread
+from windrow.shuffle.order.shard_assignment import Deal
 
 WAIT_SECONDS = 10.0
 FACTS = EpochFacts(0, 0, 3, Deal(1, 4, False, False), 4, None)
@@ -58,11 +58,13 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> tuple[Feed, Coordinator]:
     """A shard that has opened its epoch and waits for the answer to its first question."""
     coordinator = Coordinator()
     ray = SimpleNamespace(is_initialized=lambda: True, wait=coordinator.wait)
-    monkeypatch.setattr(asking, "ray", ray)
+    monkeypatch.setattr(coordinator_calls, "ray", ray)
     coordinator.answered.add("open 0")
     monkeypatch.setattr(client, "ask", lambda ref, who: FACTS)
     monkeypatch.setattr(client, "this_node", lambda: "node")
-    monkeypatch.setattr(fetcher, "ask_until", lambda ref, who, stopped: stopped.wait(WAIT_SECONDS) and None)
+    monkeypatch.setattr(
+        fetch_thread, "ask_until", lambda ref, who, stopped: stopped.wait(WAIT_SECONDS) and None
+    )
     pool = BufferPool(0)
     feed = client._RayFeed(coordinator, 0, pool, 1, seed=7, has_files=False, leads_on=lambda _: False)
     feed.open_epoch(Cursor(), 4, drop_last=False)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
-from windrow.io.memory.held import Held
+from windrow.io.in_memory.in_memory_blocks import Held
 
 ROWS = 200_000
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import windrow
-from windrow.pipeline.executors.ray import executor, tasks
+from windrow.pipeline.executors.ray import executor, ray_task
 
 
 @pytest.mark.parametrize(("rows", "workers"), [(200, 2), (100_000, 4)])
@@ -20,7 +20,7 @@ def test_as_many_workers_are_started_as_there_are_blocks_and_cpus(
 
     def start(count: int, *, nodes: int) -> list[Any]:
         asked.append((count, nodes))
-        return tasks.start_workers(count, nodes=nodes)
+        return ray_task.start_workers(count, nodes=nodes)
 
     monkeypatch.setattr(executor, "start_workers", start)
     dataset = windrow.from_numpy({"x": np.arange(rows)}, target_block_bytes=800)

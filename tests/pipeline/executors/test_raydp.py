@@ -61,7 +61,7 @@ def spark() -> Iterator[Any]:
 def test_rows_go_through_objects(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.ml.linalg import Vectors
 
-    monkeypatch.setattr("windrow.dataset.from_spark.stage", None)
+    monkeypatch.setattr("windrow.dataset.sources.from_spark.stage", None)
     df = spark.createDataFrame(
         [(i, i / 2, Vectors.dense([i, 1.0]) if i % 2 else Vectors.sparse(2, [0], [i])) for i in range(100)],
         ["id", "x", "v"],

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from tests.laws.cases import Case
-from windrow.pipeline import budgeting, program
-from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.driver import Driver
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.driver import Driver
+from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.pipeline.program import Program
-from windrow.pipeline.scheduling.events import Place
-from windrow.pipeline.transforms import MapBatches
-from windrow.shuffle.plan import WindowCut
+from windrow.pipeline.plan import memory_budget, program
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.shuffle.order.epoch_plan import WindowCut
 
 ROWS, BLOCKS, TEXT_BYTES = 100, 4, 500
 _DECODED_BYTES = ROWS * BLOCKS * 8
@@ -32,9 +32,9 @@ def lengthen(batch: dict[str, Any]) -> pa.Table:
 def test_memory_of_blocks_that_turn_out_larger_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (program, budgeting):
+    for module in (program, memory_budget):
         monkeypatch.setattr(module, "RUN_BYTES", 100)
-    monkeypatch.setattr(budgeting, "_WORK_BYTES", 0)
+    monkeypatch.setattr(memory_budget, "_WORK_BYTES", 0)
     case = Case((ROWS,) * BLOCKS, WindowCut(), epochs=1)
     job = replace(case.job("threads"), before=(MapBatches(lengthen),))
     feed: Any = ThreadsExecutor(1).session(Program(job, 1, False, (0,)), None).feed(0, 5, job.seed)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.io.formats.quotes import Quoting
+from windrow.io.formats.csv_quotes import Quoting
 
 __all__ = ["CsvOptions", "parse_csv", "parse_no_csv"]
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.source import BlockReader
-from windrow.io.filesystems import Files
-from windrow.io.fragments import Fragment
-from windrow.io.partitions import Partitions
+from windrow.io.catalog.fragments import Fragment
+from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.storage.filesystems import Files
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -121,5 +121,5 @@ class UnifyingFormat(Format, Protocol):
     """A format whose files state no types, so that more of them fit together than Arrow's types do."""
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
-        """One schema for files given as (path, schema); see ``windrow.io.schemas.unify_schemas``."""
+        """One schema for files given as (path, schema); see ``windrow.io.catalog.schemas.unify_schemas``."""
         ...

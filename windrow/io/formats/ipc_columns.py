@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as pt
 
-from windrow.io.formats.ipc import BatchHeader
-from windrow.io.fragments import FragmentFacts
-from windrow.io.widths import fixed_bits
+from windrow.io.catalog.fragments import FragmentFacts
+from windrow.io.catalog.value_widths import fixed_bits
+from windrow.io.formats.ipc_messages import BatchHeader
 
 __all__ = ["StoredColumn", "find_columns", "summarise_batches"]
 

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.strings import whole_strings
+from windrow.core.fixed_width_strings import whole_strings
 
 __all__ = ["column_type", "row_memory_bytes", "to_column"]
 

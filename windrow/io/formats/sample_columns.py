@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from windrow.core.extras import require
+from windrow.core.optional_dependencies import require
 
 __all__ = ["IMAGES", "DecodeError", "decode_column", "infer_column"]
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.extras import require
+from windrow.core.optional_dependencies import require
 
 __all__ = ["KINDS", "Feature", "FeatureError", "gather_features", "load_example"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.core.extras import require
+from windrow.core.optional_dependencies import require
 
 __all__ = ["FrameError", "frame_bytes", "iter_records", "load_checksum", "mask"]
 

@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 
-from windrow.io.credentials import filesystem_secrets
-from windrow.io.paths import join_path
-from windrow.io.retries import Retries
-from windrow.io.sinks.spooling import spooled
+from windrow.io.sinks.spool_file import spooled
 from windrow.io.sinks.store import Fill, temporary_name
+from windrow.io.storage.credentials import filesystem_secrets
+from windrow.io.storage.relative_paths import join_path
+from windrow.io.storage.retries import Retries
 
 __all__ = ["ArrowStore"]
 

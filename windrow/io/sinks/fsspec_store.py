@@ -14,11 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.io.credentials import filesystem_secrets, without_user
-from windrow.io.paths import join_path
-from windrow.io.retries import Retries
-from windrow.io.sinks.spooling import spooled
+from windrow.io.sinks.spool_file import spooled
 from windrow.io.sinks.store import Fill, temporary_name
+from windrow.io.storage.credentials import filesystem_secrets, without_user
+from windrow.io.storage.relative_paths import join_path
+from windrow.io.storage.retries import Retries
 
 __all__ = ["FsspecStore"]
 

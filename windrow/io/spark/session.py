@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from windrow.core.errors import PlanError, SourceError
-from windrow.core.extras import require
-from windrow.io.credentials import redact, safe_cause
+from windrow.core.optional_dependencies import require
+from windrow.io.storage.credentials import redact, safe_cause
 
 __all__ = ["check_frame", "check_session", "mapped_errors", "runs_on_ray", "settings"]
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from windrow.core.errors import SourceError
 from windrow.core.tracebacks import ends_traceback
-from windrow.io.parquet import ParquetFormat
-from windrow.io.source import FileSource, open_files
-from windrow.io.spark.columns import Conversion
-from windrow.io.spark.folders import StageFolder, StageRoot
-from windrow.io.spark.plans import PlanIdentity, identify
+from windrow.io.catalog.file_source import FileSource, open_files
+from windrow.io.parquet.block_reader import ParquetFormat
+from windrow.io.spark.dataframe_columns import Conversion
+from windrow.io.spark.plan_equality import PlanIdentity, identify
 from windrow.io.spark.session import mapped_errors, settings
+from windrow.io.spark.staging_folder import StageFolder, StageRoot
 
 __all__ = ["StageRequest", "stage"]
 

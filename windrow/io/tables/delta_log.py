@@ -13,11 +13,11 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
-from windrow.io.credentials import without_user
-from windrow.io.filters import check_filter
-from windrow.io.tables.columns import TableColumns, plain_schema
-from windrow.io.tables.logged import LoggedFile
-from windrow.io.tables.pruning import Bounds, has_bounds, kept_files
+from windrow.io.catalog.filters import check_filter
+from windrow.io.storage.credentials import without_user
+from windrow.io.tables.column_mapping import TableColumns, plain_schema
+from windrow.io.tables.file_pruning import Bounds, has_bounds, kept_files
+from windrow.io.tables.logged_files import LoggedFile
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc

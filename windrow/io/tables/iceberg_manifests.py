@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.errors import SourceError
-from windrow.io.credentials import without_user
-from windrow.io.filters import check_filter
-from windrow.io.tables.columns import TableColumns, plain_schema
-from windrow.io.tables.deletes import read_positions
-from windrow.io.tables.files import TableFiles
-from windrow.io.tables.logged import LoggedFile
-from windrow.io.tables.pruning import Bounds, has_bounds, kept_files
+from windrow.io.catalog.filters import check_filter
+from windrow.io.storage.credentials import without_user
+from windrow.io.tables.column_mapping import TableColumns, plain_schema
+from windrow.io.tables.data_files import TableFiles
+from windrow.io.tables.file_pruning import Bounds, has_bounds, kept_files
+from windrow.io.tables.iceberg_deletes import read_positions
+from windrow.io.tables.logged_files import LoggedFile
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from windrow.core.empty import empty_table
+from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError, WindrowError
-from windrow.core.extras import require
+from windrow.core.optional_dependencies import require
 from windrow.core.source import BlockAddress, BlockPart
-from windrow.io.credentials import find_secrets, safe_cause, source_error
-from windrow.io.filters import kept_places
+from windrow.io.catalog.filters import kept_places
+from windrow.io.storage.credentials import find_secrets, safe_cause, source_error
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from windrow.core.extras import require
-from windrow.pipeline.executors.seam import Executor
+from windrow.core.optional_dependencies import require
+from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.executors.threads import ThreadsExecutor
 
 __all__ = ["ray_is_initialized", "resolve_executor"]

@@ -14,25 +14,25 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from windrow.core.buffer_pool import BufferPool
 from windrow.core.machine import available_cores, free_memory_bytes
-from windrow.core.memory import BufferPool
-from windrow.pipeline.budgeting import budget_program, overlap_waiting, size_parts
-from windrow.pipeline.cache.disk import DiskCache, open_disk
-from windrow.pipeline.cache.reader import Tables
-from windrow.pipeline.collector import WindowCollector
-from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.driver import Driver
-from windrow.pipeline.executors.seam import EpochFacts, Feed, Resources, Session, WindowData
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.checkpoint.state import refuse_seed
+from windrow.pipeline.coordinator.driver import Driver
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.coordinator.stats import RunStats
+from windrow.pipeline.executors.base import EpochFacts, Feed, Resources, Session, WindowData
 from windrow.pipeline.executors.workers import WorkerPool
-from windrow.pipeline.failures import Failure
-from windrow.pipeline.finalizing import in_background
-from windrow.pipeline.job import Launch
-from windrow.pipeline.pace import Pace
-from windrow.pipeline.program import Program
-from windrow.pipeline.scheduling.events import Place
-from windrow.pipeline.state import refuse_seed
-from windrow.pipeline.stats import RunStats
-from windrow.pipeline.tasks import Task, TaskReport, run_task
+from windrow.pipeline.plan.job import Launch
+from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.shard.consumer_pace import Pace
+from windrow.pipeline.shard.finalizers import in_background
+from windrow.pipeline.shard.window_collector import WindowCollector
+from windrow.pipeline.tasks.cache.cached_reader import Tables
+from windrow.pipeline.tasks.cache.disk_cache import DiskCache, open_disk
+from windrow.pipeline.tasks.map_task import Task, TaskReport, run_task
 
 __all__ = ["ThreadsExecutor"]
 

@@ -14,24 +14,24 @@ from typing import Any, TypeVar
 
 import ray
 
+from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import StallError
 from windrow.core.machine import available_cores, wake_behind_others
-from windrow.core.memory import BufferPool
-from windrow.io.lanes import call_ahead
-from windrow.pipeline.budgeting import RUNS_AHEAD
-from windrow.pipeline.cursor import Cursor
-from windrow.pipeline.executors.ray.asking import LOOK_SECONDS, Questions, ask, explain_loss, tell
-from windrow.pipeline.executors.ray.fetcher import Fetcher
+from windrow.io.storage.io_threads import call_ahead
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.requests import OpenRequest
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.coordinator.stats import RunStats
+from windrow.pipeline.executors.base import EpochFacts, Feed, Session, WindowData
+from windrow.pipeline.executors.ray.coordinator_calls import LOOK_SECONDS, Questions, ask, explain_loss, tell
+from windrow.pipeline.executors.ray.fetch_thread import Fetcher
 from windrow.pipeline.executors.ray.nodes import this_node
-from windrow.pipeline.executors.seam import EpochFacts, Feed, Session, WindowData
 from windrow.pipeline.executors.workers import WorkerPool
-from windrow.pipeline.finalizing import in_background
-from windrow.pipeline.pace import Pace
-from windrow.pipeline.program import RUN_BYTES, Program
-from windrow.pipeline.requests import OpenRequest
-from windrow.pipeline.scheduling.events import Place
-from windrow.pipeline.stats import RunStats
-from windrow.pipeline.waiting import Waiting
+from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
+from windrow.pipeline.plan.program import RUN_BYTES, Program
+from windrow.pipeline.shard.consumer_pace import Pace
+from windrow.pipeline.shard.finalizers import in_background
+from windrow.pipeline.shard.stall_watch import Waiting
 
 __all__ = ["RaySession"]
 

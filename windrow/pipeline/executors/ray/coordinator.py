@@ -14,25 +14,25 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from windrow.pipeline.cache.disk import DiskCache, open_disk
-from windrow.pipeline.coordination import TICK_SECONDS, Answer, Coordination
-from windrow.pipeline.driver import Driver
-from windrow.pipeline.executors.ray.beats import Beat
-from windrow.pipeline.executors.ray.deaths import explain_death, is_conclusive
-from windrow.pipeline.executors.ray.dispatch import Cluster, Dispatcher, Submitted
-from windrow.pipeline.executors.ray.exporting import export_code
+from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, Coordination
+from windrow.pipeline.coordinator.driver import Driver
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.requests import OpenRequest
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.coordinator.stats import RunStats
+from windrow.pipeline.executors.base import EpochFacts, Resources
+from windrow.pipeline.executors.ray.function_export import export_code
+from windrow.pipeline.executors.ray.heartbeats import Beat
 from windrow.pipeline.executors.ray.nodes import describe_starving, list_nodes, others_hold_cpus, this_node
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable
 from windrow.pipeline.executors.ray.placement import Placement, Planner
-from windrow.pipeline.executors.ray.tasks import remove_everywhere, submit_task, withdraw
-from windrow.pipeline.executors.seam import EpochFacts, Resources
-from windrow.pipeline.failures import Failure
-from windrow.pipeline.program import Program
-from windrow.pipeline.requests import OpenRequest
-from windrow.pipeline.scheduling.events import Place
-from windrow.pipeline.scheduling.readers import Key
-from windrow.pipeline.stats import RunStats
-from windrow.pipeline.tasks import Task
+from windrow.pipeline.executors.ray.ray_task import remove_everywhere, submit_task, withdraw
+from windrow.pipeline.executors.ray.task_dispatch import Cluster, Dispatcher, Submitted
+from windrow.pipeline.executors.ray.worker_deaths import explain_death, is_conclusive
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.tasks.cache.disk_cache import DiskCache, open_disk
+from windrow.pipeline.tasks.map_task import Task
 
 __all__ = ["Coordinator", "start_coordinator"]
 

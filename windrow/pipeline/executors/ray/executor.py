@@ -10,16 +10,16 @@ import ray
 
 from windrow.core.errors import PlanError
 from windrow.core.machine import available_cores, free_memory_bytes
-from windrow.pipeline.budgeting import budget_program, overlap_waiting, size_parts
-from windrow.pipeline.executors.ray.asking import tell
+from windrow.pipeline.executors.base import Resources, Session
 from windrow.pipeline.executors.ray.client import RaySession
 from windrow.pipeline.executors.ray.coordinator import start_coordinator
-from windrow.pipeline.executors.ray.exporting import export_code
+from windrow.pipeline.executors.ray.coordinator_calls import tell
+from windrow.pipeline.executors.ray.function_export import export_code
 from windrow.pipeline.executors.ray.nodes import find_starving, resolve_hints
-from windrow.pipeline.executors.ray.tasks import start_workers
-from windrow.pipeline.executors.seam import Resources, Session
-from windrow.pipeline.job import Launch
-from windrow.pipeline.program import Program
+from windrow.pipeline.executors.ray.ray_task import start_workers
+from windrow.pipeline.plan.job import Launch
+from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
+from windrow.pipeline.plan.program import Program
 
 __all__ = ["RayExecutor"]
 

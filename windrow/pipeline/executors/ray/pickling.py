@@ -11,7 +11,7 @@ from ray import cloudpickle
 
 from windrow.core.errors import PlanError, WindrowError
 from windrow.core.source import BlockReader, Source
-from windrow.pipeline.transforms import MapBatches
+from windrow.pipeline.tasks.transforms import MapBatches
 
 __all__ = ["ON_THREADS", "call_with_picklable"]
 

@@ -1,0 +1,67 @@
+"""Counting rows: from the manifest where it tells, else by reading."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from tests.dataset.example_sources import make_source
+from windrow.core.errors import TransformError
+from windrow.dataset.count_rows import count_rows
+from windrow.dataset.logical_plan import Chain
+from windrow.io.catalog.file_source import open_parquet
+from windrow.io.parquet.block_reader import ParquetReader
+from windrow.pipeline.tasks.transforms import MapBatches
+
+
+def _even(batch: Any) -> Any:
+    return {"x": batch["x"][batch["x"] % 2 == 0]}
+
+
+def _fail(batch: Any) -> Any:
+    raise ZeroDivisionError("no")
+
+
+def test_the_manifest_tells() -> None:
+    chain = Chain(make_source(2, 3, refuses=True)).mapped(MapBatches(_fail)).repeated(5)
+    assert count_rows(chain) == 5
+
+
+def test_unknown_counts_are_read() -> None:
+    source = make_source(2, 3, rows_known=False)
+    assert count_rows(Chain(source)) == 5
+    assert sorted(source.reader.reads) == [0, 1]
+
+
+def test_row_changing_transforms_run_and_those_behind_them_do_not() -> None:
+    chain = Chain(make_source(3, 3)).mapped(MapBatches(_even, preserves_rows=False)).mapped(MapBatches(_fail))
+    assert count_rows(chain) == 3
+
+
+def test_what_a_transform_raises_is_told() -> None:
+    chain = Chain(make_source(3)).mapped(MapBatches(_fail, preserves_rows=False))
+    with pytest.raises(TransformError, match="table 0") as raised:
+        count_rows(chain)
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+
+def test_a_filter_reads_one_narrow_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"wide": ["a"] * 6, "x": list(range(6)), "flag": pa.array([1] * 6, pa.int8())})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
+    source = open_parquet(str(tmp_path), filter=pc.field("x") > 2, columns=["wide", "x", "flag"])
+    read: list[list[str]] = []
+    original = ParquetReader.read
+
+    def spy(self: ParquetReader, address: Any) -> Any:
+        got = original(self, address)
+        read.append(got.column_names)
+        return got
+
+    monkeypatch.setattr(ParquetReader, "read", spy)
+    assert count_rows(Chain(source)) == 3
+    assert {tuple(names) for names in read} == {("flag",)}

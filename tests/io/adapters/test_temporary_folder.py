@@ -1,0 +1,62 @@
+"""Folders of staged rows: gone with what made them, and no earlier."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from windrow.io.adapters.temporary_folder import LeasedFolder
+
+_MAKE = """
+import os, pickle, signal, sys
+from windrow.io.adapters.temporary_folder import LeasedFolder
+folder = LeasedFolder(sys.argv[1])
+print(folder.path, flush=True)
+if sys.argv[2] == "pickled":
+    pickle.dumps(folder)
+    del folder
+    print(len(os.listdir(sys.argv[1])), flush=True)
+if sys.argv[2] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def _make(parent: Path, how: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", _MAKE, str(parent), how]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_gone_with_the_object(tmp_path: Path) -> None:
+    folder = LeasedFolder(tmp_path)
+    assert Path(folder.path).is_dir()
+    del folder
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_once_pickled_gone_with_the_process(tmp_path: Path) -> None:
+    result = _make(tmp_path, "pickled")
+    assert result.stdout.split()[1] == "1"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_left_is_swept_and_what_is_held_is_not(tmp_path: Path) -> None:
+    held = LeasedFolder(tmp_path)
+    assert _make(tmp_path, "killed").returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 2
+    another = LeasedFolder(tmp_path)
+    assert {str(path) for path in tmp_path.iterdir()} == {held.path, another.path}
+
+
+def test_elsewhere_it_is_a_path(tmp_path: Path) -> None:
+    folder = LeasedFolder(tmp_path)
+    there = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(folder))))
+    path = folder.path
+    del there
+    gc.collect()
+    assert Path(path).is_dir()
+    assert folder.path == path

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.io.files import read_all, write
+from windrow.io.catalog.blocks import cut_blocks
+from windrow.io.catalog.file_source import open_parquet
+from windrow.io.catalog.manifest import Manifest, narrowed
+
+
+def manifest_of(fragments: list[list[int]]) -> Manifest:
+    sizes = [size for fragment in fragments for size in fragment]
+    return Manifest(
+        root="",
+        schema=pa.schema([]),
+        paths=pa.array([str(place) for place in range(len(fragments))], pa.large_string()),
+        file_bytes=np.zeros(len(fragments), np.int64),
+        footer_hashes=np.zeros((len(fragments), 16), np.uint8),
+        row_group_ends=np.cumsum([len(fragment) for fragment in fragments], dtype=np.int64),
+        rows=narrowed(sizes),
+        encoded_bytes=narrowed(sizes),
+        variable={},
+        null_counts={},
+    )
+
+
+@given(
+    fragments=st.lists(st.lists(st.integers(0, 20), max_size=8), max_size=8),
+    target=st.integers(1, 40),
+    data=st.data(),
+)
+def test_blocks_cover_kept_row_groups_once_and_are_as_full_as_they_can_be(
+    fragments: list[list[int]], target: int, data: st.DataObject
+) -> None:
+    kept = data.draw(st.lists(st.booleans(), min_size=len(fragments), max_size=len(fragments)))
+    manifest = manifest_of(fragments)
+    cuts = cut_blocks(manifest, np.array(kept, np.bool_), target)
+    sizes = manifest.encoded_bytes.tolist()
+    covered = [g for a, b in zip(cuts.starts, cuts.stops, strict=True) for g in range(int(a), int(b))]
+    first = [0, *manifest.row_group_ends.tolist()]
+    assert covered == [g for f, keep in enumerate(kept) if keep for g in range(first[f], first[f + 1])]
+    for block, (start, stop) in enumerate(zip(cuts.starts.tolist(), cuts.stops.tolist(), strict=True)):
+        fragment = int(cuts.fragments[block])
+        assert first[fragment] <= start < stop <= first[fragment + 1]
+        assert stop - start == 1 or sum(sizes[start:stop]) <= target
+        if stop < first[fragment + 1]:
+            assert sum(sizes[start : stop + 1]) > target
+
+
+def test_no_fragments_no_blocks() -> None:
+    assert len(cut_blocks(manifest_of([]), np.zeros(0, np.bool_), 1).starts) == 0
+
+
+def test_fixed_width_bytes_are_exact(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "i": pa.array(range(99), pa.int32()),
+            "b": pa.array([True, None, False] * 33),
+            "d": pa.array([1] * 99).cast(pa.decimal128(20, 0)),
+            "l": pa.array([[1, 2, 3]] * 99, pa.list_(pa.int16(), 3)),
+            "s": pa.array([{"x": 1, "y": 2}] * 99, pa.struct([("x", pa.int8()), ("y", pa.float64())])),
+            "n": pa.nulls(99),
+        }
+    )
+    blocks = open_parquet(write(tmp_path / "t.parquet", table)).blocks
+    assert blocks.bytes_exact
+    assert blocks.decoded_bytes.tolist() == [99 * 4 + 13 + 99 * 16 + 99 * 6 + 99 * 9]
+    assert blocks.memory_bytes.tolist() == blocks.decoded_bytes.tolist()
+
+
+def test_variable_width_bytes_are_estimated_well(tmp_path: Path) -> None:
+    """Encoded sizes are far below memory for repeated text and short lists; estimates are not."""
+    rows = 10_000
+    table = pa.table(
+        {
+            "repeated": ["the same text of thirty letters"] * rows,
+            "unique": [f"{place:012}" for place in range(rows)],
+            "lists": [[place % 3] * (place % 5) for place in range(rows)],
+            "codes": pa.array(["a", "b"] * (rows // 2)).dictionary_encode(),
+            "texts": [["some"] * 3] * rows,
+        }
+    )
+    path = write(tmp_path / "t.parquet", table, row_group_size=3_000)
+    for name in table.column_names:
+        source = open_parquet(path, columns=[name])
+        blocks = source.blocks
+        assert not blocks.bytes_exact
+        assert (blocks.memory_bytes >= blocks.decoded_bytes).all()
+        held = read_all(source).nbytes
+        assert 0.9 * held <= blocks.memory_bytes.sum() <= 1.6 * held, name

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from windrow.core.errors import PlanError
+from windrow.io.catalog.column_selection import select_columns, unknown_column
+
+SCHEMA = pa.schema([("passenger_count", pa.int8()), ("fare_amount", pa.float32()), ("Tip", pa.float32())])
+
+
+def test_all_or_some_in_the_order_asked() -> None:
+    assert select_columns(SCHEMA, None) == SCHEMA
+    assert select_columns(SCHEMA, ("Tip", "passenger_count")).names == ["Tip", "passenger_count"]
+
+
+def test_files_without_columns() -> None:
+    with pytest.raises(PlanError, match=r"the files have no columns"):
+        select_columns(pa.schema([]), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fare_amuont", "did you mean 'fare_amount'?"),
+        ("PASSENGERCOUNT", "did you mean 'passenger_count'?"),
+        ("tip", "did you mean 'Tip'?"),
+        ("zzz", "there are 'passenger_count', 'fare_amount', 'Tip'"),
+    ],
+)
+def test_the_nearest_names(name: str, message: str) -> None:
+    error = unknown_column(name, SCHEMA.names, "columns=")
+    assert str(error) == f"columns= has no column {name!r}: {message}"
+
+
+def test_many_names_are_not_all_listed() -> None:
+    assert str(unknown_column("zzz", [f"a{place}" for place in range(99)], "filter=")).endswith("'a5', ...")

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+import pyarrow.parquet as pq
+import pytest
+
+from tests.io.files import read_all, write
+from windrow.core.errors import PlanError, SourceError
+from windrow.io.catalog.file_source import open_parquet
+from windrow.io.catalog.listing import list_files
+
+NAMES = ["b.parquet", "a/2.parquet", "a/1.parquet", "a.d/x.parquet", "k=1/_y=2/p.parquet"]
+HIDDEN = ["_SUCCESS", ".crc", "a/_metadata", "_temporary/x.parquet", ".git/x.parquet"]
+SORTED = ["a.d/x.parquet", "a/1.parquet", "a/2.parquet", "b.parquet", "k=1/_y=2/p.parquet"]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in NAMES + HIDDEN:
+        write(tmp_path / name, pa.table({"name": [name]}))
+    return tmp_path
+
+
+def listed(paths: Any, **options: Any) -> tuple[str, list[str]]:
+    files, found = list_files(paths, **options)
+    return files.root, found
+
+
+def test_a_directory_is_walked_sorted_and_without_hidden_files(tree: Path) -> None:
+    for paths in (tree, str(tree), f"{tree}/", f"file://{tree}", [tree]):
+        assert listed(paths) == (str(tree), SORTED)
+
+
+def test_a_relative_path(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree)
+    assert listed("a") == (f"{tree}/a", ["1.parquet", "2.parquet"])
+    assert listed(".", filesystem=pa_fs.LocalFileSystem()) == (str(tree), SORTED)
+
+
+def test_a_file_and_a_list_in_its_order(tree: Path) -> None:
+    assert listed(tree / "b.parquet") == (str(tree), ["b.parquet"])
+    assert listed([tree / "b.parquet", tree / "a" / "1.parquet"]) == (str(tree), ["b.parquet", "a/1.parquet"])
+    assert listed([tree / "b.parquet", tree / "a"])[1] == ["b.parquet", "a/1.parquet", "a/2.parquet"]
+    assert listed((tree / "a.d", tree / "a"))[1] == ["a.d/x.parquet", "a/1.parquet", "a/2.parquet"]
+
+
+def test_globs(tree: Path) -> None:
+    assert listed(f"{tree}/a*/*.parquet") == (
+        str(tree),
+        ["a.d/x.parquet", "a/1.parquet", "a/2.parquet"],
+    )
+    assert listed(f"{tree}/a/[1]*") == (f"{tree}/a", ["1.parquet"])
+    assert listed(f"{tree}/**")[1] == SORTED
+    assert listed(f"{tree}/k=*") == (str(tree), ["k=1/_y=2/p.parquet"])
+
+
+def test_a_name_that_looks_like_a_glob(tmp_path: Path) -> None:
+    write(tmp_path / "x[1].parquet", pa.table({"n": [1]}))
+    assert listed(tmp_path / "x[1].parquet") == (str(tmp_path), ["x[1].parquet"])
+    assert read_all(open_parquet(tmp_path / "x[1].parquet")).num_rows == 1
+
+
+def test_files_of_a_partition_keep_its_key(tree: Path) -> None:
+    assert listed(tree / "k=1" / "_y=2" / "p.parquet") == (str(tree), ["k=1/_y=2/p.parquet"])
+    assert listed(tree / "k=1" / "_y=2") == (f"{tree}/k=1/_y=2", ["p.parquet"])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none.parquet", "matches nothing: no such file or directory"),
+        ("none/*.parquet", "matches nothing: no such glob"),
+        ("empty", "is a directory without data files"),
+    ],
+)
+def test_no_match(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "_SUCCESS").touch()
+    for filesystem in (None, pa_fs.LocalFileSystem(), fsspec.filesystem("file")):
+        with pytest.raises(SourceError, match=r"(?s).*") as caught:
+            list_files(tmp_path / name, filesystem)
+        assert f"{tmp_path / name} {message}" in str(caught.value)
+
+
+@pytest.fixture
+def memory() -> Iterator[str]:
+    """A directory of the memory filesystem, with two files."""
+    root = f"/{uuid.uuid4().hex}"
+    filesystem = fsspec.filesystem("memory")
+    for name in ("k=1/a.parquet", "k=2/b.parquet"):
+        filesystem.makedirs(f"{root}/{name[:3]}", exist_ok=True)
+        with filesystem.open(f"{root}/{name}", "wb") as file:
+            pq.write_table(pa.table({"name": [name] * 5}), file, row_group_size=2)
+    yield root
+    filesystem.rm(root, recursive=True)
+
+
+def test_memory(memory: str) -> None:
+    filesystem = fsspec.filesystem("memory")
+    arrow = pa_fs.PyFileSystem(pa_fs.FSSpecHandler(filesystem))
+    for source in (
+        open_parquet(f"memory:/{memory}"),
+        open_parquet(f"memory:/{memory}/*/*.parquet"),
+        open_parquet(memory, filesystem=filesystem),
+        open_parquet(memory, filesystem=arrow),
+        open_parquet(f"memory:/{memory}", filesystem=arrow),
+        open_parquet([f"{memory}/k=1/a.parquet", f"{memory}/k=2/b.parquet"], filesystem=filesystem),
+    ):
+        table = read_all(source)
+        assert table.column("name").to_pylist() == ["k=1/a.parquet"] * 5 + ["k=2/b.parquet"] * 5
+        assert table.column("k").to_pylist() == [1] * 5 + [2] * 5
+    first = open_parquet(f"memory:/{memory}")
+    assert first.manifest.root == f"memory://{memory}"
+    assert read_all(open_parquet(None, manifest=first.manifest)).num_rows == 10
+    with pytest.raises(SourceError, match=rf"memory://{memory}/x matches nothing"):
+        open_parquet(f"memory:/{memory}/x")
+
+
+def test_filesystems_given_see_the_same(tree: Path) -> None:
+    expected = open_parquet(tree)
+    sub = pa_fs.SubTreeFileSystem(str(tree), pa_fs.LocalFileSystem())
+    for source in (
+        open_parquet(tree, filesystem=pa_fs.LocalFileSystem()),
+        open_parquet(tree, filesystem=fsspec.filesystem("file")),
+        open_parquet("/", filesystem=sub),
+        open_parquet("/**", filesystem=sub),
+    ):
+        assert source.fingerprint == expected.fingerprint
+        assert read_all(source).equals(read_all(expected))
+    assert read_all(open_parquet("a", filesystem=sub)).num_rows == 2
+
+
+def test_filesystems_that_do_not_fit(tree: Path) -> None:
+    with pytest.raises(PlanError, match=r"are on different filesystems"):
+        list_files([str(tree), "memory://x"])
+    with pytest.raises(SourceError, match=r"(?s)nosuch://x.*scheme's package"):
+        list_files("nosuch://x")
+
+
+def test_a_symbolic_link_is_followed(tree: Path) -> None:
+    os.symlink(tree / "a", tree / "link")
+    assert listed(tree / "link")[1] == ["1.parquet", "2.parquet"]

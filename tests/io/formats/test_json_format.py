@@ -1,0 +1,215 @@
+"""read_json: what pyarrow.json reads, in ranges, one type for each key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import windrow
+from tests.io.formats.lines_of import COMPRESS, all_rows, write_files
+from tests.laws.examples import examples
+from windrow.core.source import DamagedBlockError
+from windrow.io.formats import line_ranges
+
+TEXTS = st.text(st.sampled_from('ab,"\\é漢\n{}[]'), max_size=6)
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "i": st.none() | st.integers(-(2**63), 2**63 - 1),
+            "f": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+            "s": st.none() | TEXTS,
+            "l": st.none() | st.lists(st.integers(-9, 9), max_size=3),
+            "o": st.none() | st.fixed_dictionaries({"p": TEXTS, "q": st.none() | st.booleans()}),
+        }
+    ),
+    max_size=20,
+)
+SCHEMA = pa.schema(
+    [
+        ("i", pa.int64()),
+        ("f", pa.float64()),
+        ("s", pa.string()),
+        ("l", pa.list_(pa.int64())),
+        ("o", pa.struct([("p", pa.string()), ("q", pa.bool_())])),
+    ]
+)
+
+
+def _lines(rows: list[Any], newline: str = "\n") -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=len(rows) % 2 == 0) + newline for row in rows).encode()
+
+
+@examples(30)
+@given(
+    ROWS,
+    st.integers(1, 200),
+    st.integers(1, 600),
+    st.sampled_from(["", *COMPRESS]),
+    st.sampled_from(["\n", "\r\n", "\n\n"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_round_trip(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[dict[str, Any]],
+    range_bytes: int,
+    block_bytes: int,
+    suffix: str,
+    newline: str,
+    marked: bool,
+    ended: bool,
+) -> None:
+    content = _lines(rows, newline)
+    content = content if ended else content.rstrip(b"\r\n")
+    content = (b"\xef\xbb\xbf" if marked else b"") + content
+    folder, name = tmp_path_factory.mktemp("json"), f"rows.jsonl{suffix}"
+    write_files(folder, {name: COMPRESS[suffix](content) if suffix else content})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(line_ranges, "RANGE_BYTES", range_bytes)
+        ds = windrow.read_json(folder / name, dtypes=SCHEMA, target_block_bytes=block_bytes)
+        assert all_rows(ds) == rows
+        assert ds.count() == len(rows)
+
+
+def test_types_are_pyarrows(tmp_path: Path) -> None:
+    rows = [{"t": "2020-01-01 10:00:00", "s": "x", "n": None, "o": {"e": [1.5]}}, {"t": None, "b": True}]
+    write_files(tmp_path, {"a.jsonl": _lines(rows)})
+    expected = pyarrow.json.read_json(tmp_path / "a.jsonl")
+    ds = windrow.read_json(tmp_path)
+    assert ds.schema() == expected.schema
+    assert all_rows(ds) == expected.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind"),
+    [
+        (1, 1.5, pa.float64()),
+        (1, None, pa.int64()),
+        ("2020-01-01", "noon", pa.string()),
+        ([1], [1.5], pa.list_(pa.float64())),
+        ([], ["x"], pa.list_(pa.string())),
+        (
+            {"p": 1},
+            {"q": [{"r": 2}]},
+            pa.struct([("p", pa.int64()), ("q", pa.list_(pa.struct([("r", pa.int64())])))]),
+        ),
+    ],
+)
+def test_one_type_for_all_files(tmp_path: Path, first: Any, second: Any, kind: pa.DataType) -> None:
+    write_files(
+        tmp_path, {"a.jsonl": _lines([{"x": first}]), "b.jsonl": _lines([{"x": second}]), "c.jsonl": b""}
+    )
+    ds = windrow.read_json(tmp_path)
+    assert ds.schema().field("x").type == kind
+    assert len(all_rows(ds)) == 2
+
+
+def test_keys_that_some_files_lack(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.jsonl": b'{"x": 1}\n', "b.jsonl": b'{"y": "z"}'})
+    assert all_rows(windrow.read_json(tmp_path)) == [{"x": 1, "y": None}, {"x": None, "y": "z"}]
+
+
+def test_types_that_nothing_holds(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.jsonl": b'{"x": 1}\n', "b.jsonl": b'{"x": "z"}\n'})
+    with pytest.raises(
+        windrow.SourceError, match=r"column 'x' is string in .*b\.jsonl but int64 in .*a\.jsonl"
+    ):
+        windrow.read_json(tmp_path)
+
+
+@pytest.fixture
+def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file whose rows change behind the first 40 bytes, which are all that is looked at."""
+    monkeypatch.setattr("windrow.io.formats.file_head.HEAD_BYTES", 40)
+    monkeypatch.setattr(line_ranges, "RANGE_BYTES", 64)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"x": 1, "y": 1.5}, r"column 'y': .*1\.5.*dtypes=\{'y': \.\.\.\}"),
+        ({"x": 1, "y": "text"}, r"column 'y': .*changed from number to string.*dtypes=\{'y'"),
+        ({"x": 1, "y": 2, "new": 3}, r"a key that the beginning of no file has \('new'\): give its type"),
+    ],
+)
+def test_a_later_row_that_does_not_fit(late: Path, row: dict[str, Any], message: str) -> None:
+    write_files(late, {"a.jsonl": _lines([{"x": 1, "y": 2}] * 20 + [row] + [{"x": 1, "y": 2}] * 20)})
+    ds = windrow.read_json(late, target_block_bytes=1)
+    assert ds.take(2) == [{"x": 1, "y": 2}] * 2
+    with pytest.raises(DamagedBlockError, match=rf"a\.jsonl, lines from byte 320 to 384: .*{message}"):
+        all_rows(ds)
+    assert windrow.read_json(late, columns=["x"]).count() == 41
+    given = {"y": pa.float64(), "new": pa.int64()}
+    if row["y"] != "text":
+        assert len(all_rows(windrow.read_json(late, dtypes=given))) == 41
+
+
+def test_lines_longer_than_ranges_and_than_a_block_of_arrow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_ranges, "RANGE_BYTES", 100_000)
+    rows = [{"s": "a"}, {"s": "x" * 3_000_000}, {"s": "b"}]
+    write_files(tmp_path, {"a.jsonl": _lines(rows)})
+    assert all_rows(windrow.read_json(tmp_path)) == rows
+
+
+def test_columns_of_paths(tmp_path: Path) -> None:
+    write_files(tmp_path, {"day=1/a.jsonl": b'{"x": 1}\n{"x": 2}\n', "day=2/b.jsonl": b'{"x": 3}\n'})
+    ds = windrow.read_json(tmp_path, include_paths=True)
+    assert ds.take(1) == [{"x": 1, "day": 1, "path": f"{tmp_path}/day=1/a.jsonl"}]
+    assert windrow.read_json(tmp_path, columns=["day"]).count() == 3
+    assert windrow.read_json(tmp_path, columns=["day"], filter=pc.field("x") == 2).take() == [{"day": 1}]
+
+
+@pytest.mark.parametrize(
+    "content", [b"[1, 2]\n", b'{"x": 1\n', b"plain text\n", b"{}\n", b'{"x": 1}\n{"x": \xff}\n']
+)
+def test_no_json_lines(tmp_path: Path, content: bytes) -> None:
+    write_files(tmp_path, {"a.jsonl": content})
+    with pytest.raises(windrow.SourceError, match=r"a\.jsonl"):
+        all_rows(windrow.read_json(tmp_path))
+
+
+def test_empty_files(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.jsonl": b"", "b.jsonl": b"\n\n"})
+    with pytest.raises(windrow.SourceError, match=r"a\.jsonl is empty, as all files are"):
+        windrow.read_json(tmp_path)
+    ds = windrow.read_json(tmp_path, dtypes={"x": pa.int8()})
+    assert (ds.columns(), ds.count(), ds.take()) == (["x"], 0, [])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.float64(), 2),
+        pa.struct([("a", pa.list_(pa.list_(pa.float64(), 2)))]),
+        pa.large_list(pa.float64()),
+        pa.map_(pa.string(), pa.int8()),
+        pa.float16(),
+    ],
+)
+def test_types_that_arrow_does_not_parse(tmp_path: Path, kind: pa.DataType) -> None:
+    write_files(tmp_path, {"a.jsonl": b'{"v": [1, 2]}\n'})
+    with pytest.raises(windrow.PlanError, match=r"for 'v': JSON conversion to .* give .*cast after reading"):
+        windrow.read_json(tmp_path, dtypes={"v": kind})
+
+
+@pytest.mark.parametrize("content", [b'{"x": "\xff"}\n', b'{"\xff": 1}\n'])
+def test_no_utf8(tmp_path: Path, content: bytes) -> None:
+    """Arrow gives text that is none."""
+    write_files(tmp_path, {"a.jsonl": content})
+    with pytest.raises(windrow.SourceError, match=r"a\.jsonl: .* 0xff in position .* encoding= is right"):
+        windrow.read_json(tmp_path)
+    write_files(tmp_path, {"a.jsonl": b'{"x": "a"}\n' * 30_000 + content})
+    dataset = windrow.read_json(tmp_path)
+    with pytest.raises(DamagedBlockError, match=r"a\.jsonl, lines .* 0xff in position .* encoding= is right"):
+        all_rows(dataset)

@@ -1,0 +1,233 @@
+"""read_webdataset: what the webdataset library writes and reads."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import windrow
+from tests.io.formats.lines_of import COMPRESS, all_rows, write_files
+from tests.laws.examples import examples
+from windrow.io.formats import webdataset_format
+
+
+def _tar(members: list[tuple[str, bytes]]) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w") as archive:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return sink.getvalue()
+
+
+def _npy(array: Any) -> bytes:
+    sink = io.BytesIO()
+    np.save(sink, array)
+    return sink.getvalue()
+
+
+SAMPLES = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "txt": st.text(max_size=5),
+            "cls": st.integers(-(2**63), 2**63 - 1),
+            "json": st.fixed_dictionaries({"a": st.integers(0, 9), "b": st.none() | st.text(max_size=3)}),
+            "npy": st.lists(st.integers(-9, 9), min_size=2, max_size=2),
+            "left.bin": st.binary(max_size=700),
+        },
+    ).filter(len),
+    max_size=8,
+)
+DTYPES = {
+    "txt": pa.string(),
+    "cls": pa.int64(),
+    "json": pa.struct([("a", pa.int64()), ("b", pa.string())]),
+    "npy": pa.list_(pa.int16()),
+    "left.bin": pa.binary(),
+}
+
+
+def _encode(extension: str, value: Any) -> bytes:
+    if extension == "npy":
+        return _npy(np.array(value, ">i2"))
+    if extension == "json":
+        return json.dumps(value, indent=1).encode()
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+@examples(30)
+@given(SAMPLES, st.sampled_from(["", *COMPRESS]), st.integers(1, 3000))
+def test_round_trip(
+    tmp_path_factory: pytest.TempPathFactory, samples: list[dict[str, Any]], suffix: str, part_bytes: int
+) -> None:
+    members = [
+        (f"some.folder/{at:04}.{extension}", _encode(extension, value))
+        for at, sample in enumerate(samples)
+        for extension, value in sample.items()
+    ]
+    content = _tar(members)
+    path = tmp_path_factory.mktemp("tar") / f"a.tar{suffix}"
+    path.write_bytes(COMPRESS[suffix](content) if suffix else content)
+    if not samples:
+        with pytest.raises(windrow.SourceError, match="is empty, as all files are"):
+            windrow.read_webdataset(path)
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(webdataset_format, "PART_BYTES", part_bytes)
+        ds = windrow.read_webdataset(path, dtypes=DTYPES, columns=["__key__", *DTYPES])
+        expected = [
+            {"__key__": f"some.folder/{at:04}", **{name: sample.get(name) for name in DTYPES}}
+            for at, sample in enumerate(samples)
+        ]
+        assert all_rows(ds) == expected
+        assert ds.count() == len(samples)
+
+
+# the library leaves its files to the garbage collector
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_archives_of_the_library(tmp_path: Path) -> None:
+    library = pytest.importorskip("webdataset")
+    with library.TarWriter(str(tmp_path / "a.tar")) as writer:
+        for at in range(20):
+            writer.write(
+                {
+                    "__key__": f"sample{at:03}",
+                    "txt": f"text {at}",
+                    "cls": at,
+                    "json": {"a": [at]},
+                    "npy": np.full((2, 3), at, np.float32),
+                    "seg.bin": bytes([at]),
+                }
+            )
+    ds = windrow.read_webdataset(tmp_path)
+    theirs = list(library.WebDataset(str(tmp_path / "a.tar"), shardshuffle=False).decode())
+    batch = ds.take_batch(100)
+    assert batch["npy"].shape == (20, 2, 3)
+    assert batch["npy"].dtype == np.float32
+    for at, (row, other) in enumerate(zip(ds.take(100), theirs, strict=True)):
+        assert row["__key__"] == other["__key__"]
+        assert (row["txt"], row["cls"], row["json"], row["seg.bin"]) == (
+            other["txt"],
+            other["cls"],
+            other["json"],
+            other["seg.bin"],
+        )
+        assert np.array_equal(batch["npy"][at], other["npy"])
+
+
+def test_images(tmp_path: Path) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+
+    def png(value: int, size: tuple[int, int] = (4, 3)) -> bytes:
+        sink = io.BytesIO()
+        pillow.new("RGB", size, (value, 0, 1)).save(sink, "PNG")
+        return sink.getvalue()
+
+    write_files(tmp_path, {"a.tar": _tar([("0.PNG", png(7)), ("1.png", png(9))])})
+    assert [row["png"] for row in all_rows(windrow.read_webdataset(tmp_path))] == [png(7), png(9)]
+    batch = windrow.read_webdataset(tmp_path, decode="RGB").take_batch()
+    assert batch["png"].shape == (2, 3, 4, 3)
+    assert batch["png"][1, 0, 0].tolist() == [9, 0, 1]
+    write_files(tmp_path, {"a.tar": _tar([("0.png", png(7)), ("1.png", png(9, (5, 5)))])})
+    with pytest.raises(windrow.SourceError, match=r"a\.tar.*'png' have shapes .*pa\.binary\(\)"):
+        windrow.read_webdataset(tmp_path, decode="RGB")
+
+
+@pytest.mark.parametrize(
+    ("late", "message"),
+    [
+        ([("z.cls", b"many")], "'cls' cannot be decoded"),
+        ([("z.cls", b"1"), ("z.new", b"")], "sample 'z' has a member 'new'"),
+        ([("z.json", b'{"a": 1, "b": 2}')], "the key 'b', which no first sample has"),
+        ([("z.json", b'{"a": "x"}')], "'json' do not fit one type"),
+        ([("z.npy", _npy(np.zeros((3, 3))))], r"'npy' has the shape \(3, 3\) where others have \(2, 2\)"),
+        ([("z.npy", _npy(np.array([{}])))], "'npy' cannot be decoded"),
+        ([("z.cls", b"1"), ("z.cls", b"1")], "sample 'z' has two members 'cls'"),
+    ],
+)
+def test_a_later_sample_that_does_not_fit(
+    tmp_path: Path, late: list[tuple[str, bytes]], message: str
+) -> None:
+    early = {"cls": b"1", "json": b'{"a": 1}', "npy": _npy(np.zeros((2, 2)))}
+    members = [(f"{at}.{name}", content) for at in range(100) for name, content in early.items()]
+    write_files(tmp_path, {"a.tar": _tar(members + late)})
+    ds = windrow.read_webdataset(tmp_path)
+    with pytest.raises(windrow.SourceError, match=rf"a\.tar.*{message}"):
+        all_rows(ds)
+
+
+def test_what_is_no_sample(tmp_path: Path) -> None:
+    members = [("readme", b""), ("__meta__.json__", b"{}"), (".hidden", b""), ("folder/a.txt", b"x")]
+    write_files(tmp_path, {"a.tar": _tar(members)})
+    assert all_rows(windrow.read_webdataset(tmp_path)) == [{"__key__": "folder/a", "txt": "x"}]
+
+
+def test_extensions_that_some_archives_lack(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.tar": _tar([("0.txt", b"x")]), "b.tar": _tar([("1.cls", b"5")])})
+    assert all_rows(windrow.read_webdataset(tmp_path)) == [
+        {"__key__": "0", "txt": "x", "cls": None},
+        {"__key__": "1", "txt": None, "cls": 5},
+    ]
+    assert all_rows(windrow.read_webdataset(tmp_path, columns=["cls"])) == [{"cls": None}, {"cls": 5}]
+
+
+def test_sparse_members(tmp_path: Path) -> None:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo("0.bin")
+        # one piece of three bytes, at six of nine
+        content = b"1\n6\n3\n".ljust(512, b"\0") + b"abc"
+        sparse = {"major": "1", "minor": "0", "name": "0.bin", "realsize": "9"}
+        info.size, info.pax_headers = len(content), {f"GNU.sparse.{name}": sparse[name] for name in sparse}
+        archive.addfile(info, io.BytesIO(content))
+    write_files(tmp_path, {"a.tar": sink.getvalue()})
+    with pytest.raises(windrow.SourceError, match=r"a\.tar.*'0\.bin' is a sparse member.*without -S"):
+        all_rows(windrow.read_webdataset(tmp_path))
+
+
+@pytest.mark.parametrize("damage", ["cut", "cut at a member", "header", "two", "compressed", "empty"])
+def test_damaged_archives(tmp_path: Path, damage: str) -> None:
+    whole = _tar([(f"{at:03}.txt", b"x" * 600) for at in range(300)])
+    header = 200 * 1536 + 20
+    content = {
+        "cut": whole[:250_000],
+        "cut at a member": whole[: 1536 * 200],
+        "header": whole[:header] + b"?" + whole[header + 1 :],
+        "two": whole + whole,
+        "compressed": gzip.compress(whole)[:-30],
+        "empty": b"",
+    }[damage]
+    name = "a.tar.gz" if damage == "compressed" else "a.tar"
+    write_files(tmp_path, {name: content})
+    with pytest.raises(windrow.SourceError, match=r"a\.tar"):
+        all_rows(windrow.read_webdataset(tmp_path))
+
+
+def test_scalars_and_text_of_json_are_what_they_are(tmp_path: Path) -> None:
+    rows = [{"npy": 1.0, "json": "x"}, {"npy": 2.0, "json": "y"}]
+    windrow.from_items(rows).write_webdataset(tmp_path)
+    found = windrow.read_webdataset(tmp_path)
+    assert found.to_numpy()["npy"].shape == (2,)
+    assert [row["json"] for row in found.take()] == ["x", "y"]
+    as_stored = windrow.read_webdataset(tmp_path, dtypes={"json": pa.string()})
+    assert [row["json"] for row in as_stored.take()] == ['"x"', '"y"']
+
+
+def test_an_archive_without_samples_has_the_columns_of_dtypes(tmp_path: Path) -> None:
+    tarfile.open(tmp_path / "empty.tar", "w").close()
+    with pytest.raises(windrow.SourceError, match="give dtypes="):
+        windrow.read_webdataset(tmp_path)
+    ds = windrow.read_webdataset(tmp_path, dtypes={"cls": pa.int64()})
+    assert (ds.count(), ds.schema().field("cls").type) == (0, pa.int64())

@@ -1,0 +1,281 @@
+"""Chunks that are decoded straight to their rows hold what Arrow reads; all others are declined."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tests.io.chunks import (
+    WRITING,
+    needs_library,
+    write,
+)
+from windrow.core.frame_of_reference import Packing
+from windrow.io.parquet import chunk_decoder
+from windrow.io.parquet.chunk_decoder import Chunk, StoredFooter, decode
+
+TYPES = [
+    pa.int32(),
+    pa.int64(),
+    pa.uint32(),
+    pa.uint64(),
+    pa.float32(),
+    pa.float64(),
+    pa.date32(),
+    pa.timestamp("us"),
+    pa.timestamp("ms", tz="UTC"),
+    pa.time64("us"),
+]
+
+
+def test_the_library_is_built_where_there_is_a_compiler() -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler here")
+    assert chunk_decoder.LIBRARY is not None
+
+
+def draw_words(kind: pa.DataType, rows: int, distinct: int, rng: np.random.Generator) -> pa.Array:
+    words = rng.integers(0, 2**31 - 1, max(1, distinct))[rng.integers(0, max(1, distinct), rows)]
+    memory = words.astype(np.int32 if kind.bit_width == 32 else np.int64)
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(memory)])
+
+
+def decode_group(
+    path: Path,
+    metadata: Any,
+    group: int,
+    kind: pa.DataType,
+    targets: NDArray[np.uint32],
+    packing: Packing | None = None,
+) -> NDArray[np.uint8] | None:
+    """The decoded words in target order; None where the chunk does not qualify or is declined."""
+    chunk = StoredFooter(metadata).chunk(group, "x", kind)
+    if chunk is None:
+        return None
+    packing = packing or Packing(chunk.width, 0)
+    size = packing.bytes * len(targets)
+    out = np.full(size + 16, 0xAB, np.uint8)
+    with pa.memory_map(str(path)) as file:
+        (done,) = decode(file, [[chunk]], [packing], targets, [out[:size]])
+    assert (out[size:] == 0xAB).all()
+    return out[:size] if done else None
+
+
+def words_of(column: pa.ChunkedArray) -> NDArray[np.uint8]:
+    array = column.combine_chunks()
+    width = array.type.bit_width // 8
+    return np.frombuffer(array.buffers()[1], np.uint8)[
+        array.offset * width : (array.offset + len(array)) * width
+    ]
+
+
+@needs_library
+@given(data=st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_value_goes_where_its_target_says(tmp_path: Path, data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(TYPES))
+    rows = data.draw(st.integers(1, 3_000))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    column = draw_words(kind, rows, data.draw(st.sampled_from([1, 2, 3, 200, 10_000])), rng)
+    path = tmp_path / "x.parquet"
+    metadata = write(path, column, **data.draw(WRITING))
+    for group in range(metadata.num_row_groups):
+        expected = words_of(pq.ParquetFile(path).read_row_group(group).column(0))
+        width = kind.bit_width // 8
+        targets = rng.permutation(len(expected) // width).astype(np.uint32)
+        found = decode_group(path, metadata, group, kind, targets)
+        assert found is not None
+        assert np.array_equal(found.reshape(-1, width)[targets], expected.reshape(-1, width))
+
+
+@needs_library
+@given(data=st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_words_arrive_packed_or_not_at_all(tmp_path: Path, data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(TYPES))
+    width = kind.bit_width // 8
+    taken = data.draw(st.sampled_from([size for size in (0, 1, 2, 4, 8) if size <= width]))
+    rows = data.draw(st.integers(1, 1_000))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    top = (1 << 8 * min(taken, 7)) - 1
+    distinct = rng.integers(0, top + 1, data.draw(st.sampled_from([1, 3, 300])), np.int64)
+    # the least and the largest that go in, and now and then one that does not
+    more = distinct[rng.integers(0, len(distinct), rows)]
+    more[rng.integers(0, rows, 2)] = [0, top]
+    beyond = data.draw(st.sampled_from([0, 0, -1, 1]))
+    if beyond:
+        more[data.draw(st.sampled_from([0, rows // 2, rows - 1]))] = -1 if beyond < 0 else top + 1
+    base = data.draw(st.sampled_from([0, 7, -3, 2**31 - 5] if width == 4 else [0, 7, -(2**40), 2**62]))
+    base = 0 if taken == width else base
+    words = (more.view(np.uint64) + np.array(base, np.int64).view(np.uint64)).astype(f"u{width}")
+    path = tmp_path / "x.parquet"
+    options = data.draw(WRITING)
+    metadata = write(path, pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(words)]), **options)
+    start = 0
+    for group in range(metadata.num_row_groups):
+        count = metadata.row_group(group).num_rows
+        of_group = more[start : start + count]
+        start += count
+        targets = rng.permutation(count).astype(np.uint32)
+        found = decode_group(path, metadata, group, kind, targets, Packing(taken, base))
+        fits = taken == width or ((of_group >= 0) & (of_group <= top)).all()
+        assert (found is not None) == fits
+        if found is not None and taken:
+            assert np.array_equal(found.view(f"u{taken}")[targets], of_group.astype(f"u{taken}"))
+
+
+DECLINED: dict[str, tuple[pa.Array, dict[str, Any]]] = {
+    "nulls": (pa.array([1, None, 3], pa.int64()), {}),
+    "nulls without statistics": (pa.array([1, None, 3], pa.int64()), {"write_statistics": False}),
+    "nulls, second version": (
+        pa.array([1, None, 3], pa.int64()),
+        {"write_statistics": False, "data_page_version": "2.0"},
+    ),
+    "zstd": (pa.array([1, 2, 3], pa.int64()), {"compression": "zstd"}),
+    "checksums": (pa.array([1, 2, 3], pa.int64()), {"write_page_checksum": True}),
+    "delta": (
+        pa.array([1, 2, 3], pa.int64()),
+        {"use_dictionary": False, "column_encoding": "DELTA_BINARY_PACKED"},
+    ),
+    "byte stream split": (
+        pa.array([1.0, 2, 3], pa.float64()),
+        {"use_dictionary": False, "column_encoding": "BYTE_STREAM_SPLIT"},
+    ),
+    "narrow": (pa.array([1, 2, 3], pa.int16()), {}),
+    "boolean": (pa.array([True, False, True]), {}),
+    "text": (pa.array(["a", "b", "c"]), {}),
+    "decimal": (pa.array([1, 2, 3], pa.decimal128(9, 2)), {"store_decimal_as_integer": True}),
+    "nanoseconds of 96 bits": (
+        pa.array([1, 2, 3], pa.timestamp("ns")),
+        {"use_deprecated_int96_timestamps": True},
+    ),
+    "seconds": (pa.array([1, 2, 3], pa.timestamp("s")), {}),
+    "list": (pa.array([[1], [2, 3], []], pa.list_(pa.int64())), {}),
+    "struct": (pa.array([{"x": 1}, {"x": 2}, {"x": 3}]), {}),
+    "dictionary": (pa.array(["a", "b", "a"]).dictionary_encode(), {}),
+}
+
+
+@needs_library
+@pytest.mark.parametrize("case", DECLINED)
+def test_everything_else_is_left_to_arrow(tmp_path: Path, case: str) -> None:
+    column, options = DECLINED[case]
+    path = tmp_path / "x.parquet"
+    metadata = write(path, column, **options)
+    assert decode_group(path, metadata, 0, column.type, np.arange(3, dtype=np.uint32)) is None
+
+
+@needs_library
+def test_a_column_that_is_to_be_cast_is_left_to_arrow(tmp_path: Path) -> None:
+    metadata = write(tmp_path / "x.parquet", pa.array([1, 2, 3], pa.int32()))
+    footer = StoredFooter(metadata)
+    assert footer.chunk(0, "x", pa.int64()) is None
+    assert footer.chunk(0, "absent", pa.int32()) is None
+    assert footer.chunk(0, "x", pa.int32()) is not None
+
+
+@needs_library
+@given(data=st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damaged_pages_end_nothing_but_the_attempt(tmp_path: Path, data: st.DataObject) -> None:
+    """Whatever the bytes are, nothing outside of ``out`` is written."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    rows, kind = data.draw(st.integers(1, 500)), data.draw(st.sampled_from([pa.int64(), pa.int32()]))
+    width = kind.bit_width // 8
+    packings = [Packing(width, 0), Packing(4, 0), Packing(2, -5), Packing(1, 3), Packing(0, 1)]
+    packing = data.draw(st.sampled_from(packings))
+    # they fit, so that it is the damage that counts
+    some = draw_words(pa.int64(), rows, data.draw(st.sampled_from([1, 50, 1_000])), rng).to_numpy()
+    path = tmp_path / "x.parquet"
+    metadata = write(
+        path,
+        pa.array(packing.base + some % (1 << min(8 * packing.bytes, 31)), kind),
+        compression=data.draw(st.sampled_from(["none", "snappy"])),
+        data_page_version=data.draw(st.sampled_from(["1.0", "2.0"])),
+        data_page_size=data.draw(st.sampled_from([64, 2**20])),
+    )
+    chunk = StoredFooter(metadata).chunk(0, "x", kind)
+    assert chunk is not None
+    stored = bytearray(path.read_bytes())
+    for at, byte in data.draw(
+        st.lists(st.tuples(st.integers(0, chunk.size_bytes - 1), st.integers(0, 255)), min_size=1, max_size=4)
+    ):
+        stored[chunk.start + at] = byte
+    size_bytes = data.draw(st.integers(0, chunk.size_bytes))
+    cut = Chunk(chunk.start, size_bytes, rows, width, chunk.snappy, chunk.optional)
+    guarded = np.full(8 * rows + 128, 0xAB, np.uint8)
+    targets = rng.permutation(rows).astype(np.uint32)
+    end = 64 + packing.bytes * rows
+    decode(pa.BufferReader(bytes(stored)), [[cut]], [packing], targets, [guarded[64:end]])
+    assert (guarded[:64] == 0xAB).all()
+    assert (guarded[end:] == 0xAB).all()
+
+
+def test_a_dot_in_a_name_is_no_path(tmp_path: Path) -> None:
+    inner = pa.field("b", pa.int64(), nullable=False)
+    schema = pa.schema(
+        [
+            pa.field(name, kind, nullable=False)
+            for name, kind in (("a.b", pa.int64()), ("a", pa.struct([inner])))
+        ]
+    )
+    table = pa.table(
+        [pa.array([1, 2]), pa.array([{"b": 3}, {"b": 4}], schema.field("a").type)], schema=schema
+    )
+    pq.write_table(table, tmp_path / "x.parquet")
+    assert StoredFooter(pq.read_metadata(tmp_path / "x.parquet")).chunk(0, "a.b", pa.int64()) is None
+
+
+@needs_library
+def test_a_column_that_is_declined_does_not_touch_the_others(tmp_path: Path) -> None:
+    """Columns of two row groups each, decoded at one call; one has no chunks, one is damaged, one cut off."""
+    rows, rng = 1_000, np.random.default_rng(5)
+    kinds = {"a": pa.int64(), "b": pa.int32(), "c": pa.int64(), "d": pa.float32(), "e": pa.float64()}
+    table = pa.table({name: draw_words(kind, rows, 200, rng) for name, kind in kinds.items()})
+    path = tmp_path / "x.parquet"
+    pq.write_table(table, path, row_group_size=600, compression=dict.fromkeys(kinds, "snappy"))
+    footer, stored = StoredFooter(pq.read_metadata(path)), bytearray(path.read_bytes())
+    chunks: dict[str, list[Chunk]] = {}
+    for name, kind in kinds.items():
+        found = [footer.chunk(group, name, kind) for group in range(2)]
+        chunks[name] = [chunk for chunk in found if chunk is not None]
+        assert len(chunks[name]) == 2
+    damaged, cut = chunks["c"][1], chunks["d"][0]
+    stored[damaged.start : damaged.start + 8] = b"\xff" * 8
+    chunks["d"][0] = replace(cut, start=len(stored) - 4)
+    chunks["b"] = []
+    targets = rng.permutation(rows).astype(np.uint32)
+    outs = [np.zeros(rows * kind.bit_width // 8, np.uint8) for kind in kinds.values()]
+    packings = [Packing(kind.bit_width // 8, 0) for kind in kinds.values()]
+    done = decode(pa.BufferReader(bytes(stored)), list(chunks.values()), packings, targets, outs)
+    assert done == [True, False, False, False, True]
+    for name, out in zip("ae", (outs[0], outs[4]), strict=True):
+        assert np.array_equal(out.view(np.int64)[targets], words_of(table[name]).view(np.int64))
+
+
+@needs_library
+@pytest.mark.parametrize(("rows", "decoded"), [(2**19 - 8, True), (2**19, False)])
+def test_a_page_for_which_the_scratch_is_too_small_is_left_to_arrow(
+    tmp_path: Path, rows: int, decoded: bool
+) -> None:
+    column = pa.array(np.arange(rows))
+    metadata = write(
+        tmp_path / "x.parquet",
+        column,
+        nullable=False,
+        use_dictionary=False,
+        data_page_size=2**24,
+        max_rows_per_page=rows,
+    )
+    found = decode_group(tmp_path / "x.parquet", metadata, 0, column.type, np.arange(rows, dtype=np.uint32))
+    assert (found is not None) == decoded

@@ -1,0 +1,153 @@
+"""What is wrong with a footer is found in C and in Python alike."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from decimal import Decimal
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import windrow
+from tests.io.chunks import needs_library, varint
+from windrow.io.parquet import chunk_decoder
+from windrow.io.parquet.footer_validation import check_footer, find_problem
+
+ROWS = 20
+COLUMNS: dict[str, Any] = {
+    "flag": [True, None] * 10,
+    "number": range(ROWS),
+    "float": pa.array([0.5] * ROWS, pa.float32()),
+    "old": pa.array([10**9] * ROWS, pa.timestamp("ns")),
+    "text": ["a", None, "bc", "d" * 40] * 5,
+    "fixed": pa.array([b"abc"] * ROWS, pa.binary(3)),
+    "decimal": [Decimal("1.5")] * ROWS,
+    "list": [[1, 2], None, []] * 6 + [[3]] * 2,
+    "nested": [{"a": [{"b": "x", "c": 1.0}]}] * ROWS,
+    "map": pa.array([[("k", [1])]] * ROWS, pa.map_(pa.string(), pa.list_(pa.int16()))),
+}
+
+
+def footer_of(table: pa.Table, **options: Any) -> tuple[bytes, tuple[int, int]]:
+    sink = BytesIO()
+    pq.write_table(table, sink, **options)
+    content = sink.getvalue()
+    metadata = pq.read_metadata(BytesIO(content))
+    raw = content[-8 - metadata.serialized_size : -8]
+    return raw, (metadata.num_row_groups, metadata.num_columns)
+
+
+TABLE = pa.table(COLUMNS)
+FOOTERS = [
+    footer_of(TABLE, row_group_size=7, store_schema=False),
+    footer_of(TABLE, row_group_size=20, compression="zstd", use_deprecated_int96_timestamps=True),
+    footer_of(TABLE.select(["text", "number"]), row_group_size=1, write_statistics=False, store_schema=False),
+    footer_of(pa.table({"x": pa.array([], pa.int32())}), store_schema=False),
+]
+
+
+def find(raw: bytes, shape: tuple[int, int], *, compiled: bool) -> tuple[str, list[int]]:
+    texts = np.full(shape, -1, np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr(chunk_decoder, "LIBRARY", None)
+        return check_footer(raw, texts), texts.reshape(-1).tolist()
+
+
+def damage(raw: bytes, chance: random.Random) -> bytes:
+    changed = bytearray(raw)
+    for _ in range(chance.choice([1, 1, 2, 3])):
+        at = chance.randrange(len(changed) + 1)
+        stop = at + chance.choice([1, 1, 1, 2, 4, 16])
+        how = chance.randrange(5)
+        if how == 0:
+            changed[at:stop] = chance.randbytes(stop - at)
+        elif how == 1 and at < len(changed):
+            changed[at] ^= 1 << chance.randrange(8)
+        elif how == 2:
+            del changed[at:stop]
+        elif how == 3:
+            start = chance.randrange(len(raw))
+            changed[at:at] = raw[start : start + stop - at]
+        elif chance.random() < 0.1:
+            del changed[at:]
+    return bytes(changed)
+
+
+@needs_library
+@pytest.mark.parametrize("compiled", [False, True])
+def test_sound_footers(compiled: bool) -> None:
+    for raw, shape in FOOTERS:
+        problem, texts = find(raw, shape, compiled=compiled)
+        assert problem == ""
+        assert texts == find(raw, shape, compiled=True)[1]
+    told = find(*FOOTERS[2], compiled=compiled)[1]
+    assert told[::2] == [len(text or "") for text in COLUMNS["text"]]
+
+
+@needs_library
+@pytest.mark.parametrize("part", range(4))
+def test_damaged_footers(part: int) -> None:
+    found = Counter[str]()
+    for seed in range(part * 2_500, (part + 1) * 2_500):
+        chance = random.Random(seed)
+        raw, shape = chance.choice(FOOTERS)
+        damaged = damage(raw, chance)
+        expected = find(damaged, shape, compiled=True)
+        assert find(damaged, shape, compiled=False) == expected, seed
+        found[expected[0]] += 1
+    # whatever may be wrong is among them, and what is not
+    assert len(found) == 7
+
+
+@needs_library
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\x00",
+        # lists in lists, deeper than either follows
+        b"\x19" + b"\x19" * 40,
+        # a list that says that it is longer than there are bytes
+        b"\x39\xfc" + varint(2**40),
+        # a field's number that 16 bits do not hold
+        b"\x05" + varint(2 * 70_000) + b"\x02\x00",
+        # truth values in lists as deep as may be
+        b"\x19" * 9 + b"\x12\x01\x00",
+        b"\xff" * 30,
+    ],
+    ids=repr,
+)
+def test_bytes_that_are_no_footer(raw: bytes) -> None:
+    assert find(raw, (1, 1), compiled=False) == find(raw, (1, 1), compiled=True)
+
+
+def test_work_is_bounded_by_the_bytes_that_there_are() -> None:
+    endless = b"\x39\xfc" + varint(2**62) + b"\x00" * 1_000
+    assert find_problem(endless, np.zeros(1, np.int64)) == 1
+
+
+def test_without_the_library_a_footer_that_would_end_the_process_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunk_decoder, "LIBRARY", None)
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"x": range(3)}), path, compression="snappy", store_schema=False)
+    content = path.read_bytes()
+    size = pq.read_metadata(path).serialized_size
+    footer = content[-8 - size : -8]
+    # the codec of the only chunk: field 4 of its metadata, behind its path
+    at = footer.index(b"\x01x\x15") + 3
+    assert footer[at] == 2
+    changed = footer[:at] + b"\x7e" + footer[at + 1 :]
+    path.write_bytes(content[: -8 - size] + changed + content[-8:])
+    with pytest.raises(
+        windrow.SourceError, match=r"x\.parquet has a damaged Parquet footer: .* unknown codec"
+    ):
+        windrow.read_parquet(path).count()

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.io.chunks import needs_library
+from tests.io.files import read_all, write
+from windrow.core.errors import SourceError
+from windrow.io.catalog.file_source import open_parquet
+from windrow.io.catalog.fragments import HASH_BYTES
+from windrow.io.parquet.footers import read_footer, summarise
+from windrow.io.storage.filesystems import Files
+
+
+@pytest.mark.parametrize("columns", [1, 1_500])
+def test_a_footer_of_any_length_is_read_and_hashed(tmp_path: Path, columns: int) -> None:
+    table = pa.table({f"a column with a long name, {place}": [1, 2] for place in range(columns)})
+    path = write(tmp_path / "t.parquet", table)
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little") + 8
+    assert (length > 64 * 1024) is (columns > 1)
+    footer = read_footer(Files(str(tmp_path)), "t.parquet", "t.parquet")
+    assert footer.size_bytes == len(content)
+    assert footer.digest == hashlib.sha256(content[-length:]).digest()[:HASH_BYTES]
+    assert footer.metadata.equals(pq.read_metadata(path))
+    assert read_all(open_parquet(path)).equals(table)
+
+
+def test_what_planning_keeps_of_a_footer(tmp_path: Path) -> None:
+    table = pa.table({"n": [1, None, 3], "s": ["a", "bb", None], "l": [[1, 2], [], None], "e": pa.nulls(3)})
+    write(tmp_path / "t.parquet", table, row_group_size=2)
+    footer = read_footer(Files(str(tmp_path)), "t.parquet", "t.parquet")
+    metadata = footer.metadata
+    facts = summarise(metadata, footer.texts, "t.parquet")
+    assert facts.rows == [2, 1]
+    assert facts.encoded_bytes == [metadata.row_group(place).total_byte_size for place in range(2)]
+    assert sorted(facts.variable) == ["l", "s"]
+    encoded, memory = facts.variable["s"]
+    assert encoded == [metadata.row_group(place).column(1).total_uncompressed_size for place in range(2)]
+    assert all(more >= less for more, less in zip(memory, encoded, strict=True))
+    assert facts.nulls == {"n": 1, "s": 1, "l": None, "e": 3}
+
+
+@needs_library
+def test_the_bytes_of_text_are_known_where_a_footer_states_them(tmp_path: Path) -> None:
+    words = ["a" * 500, None, "z", "m" * 90] * 5
+    table = pa.table({"n": range(20), "text": words, "texts": [[word] for word in words]})
+    write(tmp_path / "t.parquet", table, row_group_size=10)
+    footer = read_footer(Files(str(tmp_path)), "t.parquet", "t.parquet")
+    told = [sum(len(word or "") for word in words[:10]), sum(len(word or "") for word in words[10:])]
+    assert footer.texts.tolist() == [[-1, each, each] for each in told]
+    facts = summarise(footer.metadata, footer.texts, "t.parquet")
+    assert facts.variable["text"][1] == [10 * 4 + each for each in told]
+    assert facts.variable["texts"][1] == [2 * 10 * 4 + each for each in told]
+    unknown = summarise(footer.metadata, np.full_like(footer.texts, -1), "t.parquet")
+    assert unknown.variable["text"][0] == facts.variable["text"][0]
+    assert unknown.variable["text"][1] != facts.variable["text"][1]
+
+
+@needs_library
+def test_what_arrow_states_of_repeated_text_in_deltas_is_not_believed(tmp_path: Path) -> None:
+    table = pa.table({"text": ["x" * 100] * 50})
+    encoding = {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}
+    write(tmp_path / "t.parquet", table, **encoding)
+    footer = read_footer(Files(str(tmp_path)), "t.parquet", "t.parquet")
+    assert footer.texts.tolist() == [[100]], "Arrow counts the first value only"
+    facts = summarise(footer.metadata, footer.texts, "t.parquet")
+    assert facts.variable["text"][1] == [50 * (4 + 100)]
+
+
+def test_text_of_a_size_that_no_file_has_is_damage(tmp_path: Path) -> None:
+    write(tmp_path / "t.parquet", pa.table({"text": ["a", "b"]}))
+    footer = read_footer(Files(str(tmp_path)), "t.parquet", "t.parquet")
+    with pytest.raises(SourceError, match="states sizes that no file has"):
+        summarise(footer.metadata, np.full_like(footer.texts, 2**50), "t.parquet")

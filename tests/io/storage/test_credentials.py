@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import windrow
+from windrow.core.errors import PlanError, SourceError
+from windrow.io.catalog.listing import list_files
+from windrow.io.storage.credentials import find_secrets, redact, without_user
+
+
+def test_secrets_are_found_by_the_names_of_options() -> None:
+    options = {
+        "key": "k1",
+        "anon": False,
+        "client_kwargs": {"aws_session_token": "k2", "endpoint_url": "http://host", "region_name": "here"},
+        "credentials": {"deep": {"er": "k3"}},
+        "password": "",
+    }
+    assert sorted(find_secrets(options)) == ["k1", "k2", "k3"]
+    assert find_secrets(None) == ()
+
+
+def test_texts_are_redacted() -> None:
+    assert redact("no ab nor abc at s3://me:pw@host/x", ["ab", "abc"]) == "no *** nor *** at s3://host/x"
+    assert without_user("s3://bucket/a@b") == "s3://bucket/a@b"
+
+
+def test_a_password_in_a_url_is_not_shown() -> None:
+    with pytest.raises(SourceError, match=r"nosuch://host/x") as caught:
+        list_files("nosuch://me:hunter2@host/x", storage_options={"token": "nosuch"})
+    assert "hunter2" not in "".join(traceback.format_exception_only(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("text", "secrets", "shown"),
+    [
+        ("a parquet file at s3://bucket/data", ["a"], "*** parquet file at s3://bucket/data"),
+        ("no such bucket: data/x.parquet", ["x", "s", "u"], "no such bucket: data/x.parquet"),
+        ("key 'ab' and \"ab\", key=ab; (ab) ab.", ["ab"], "key '***' and \"***\", key=***; (***) ***."),
+        ("cab abc ab1 ab_ a-ab/x", ["ab"], "cab abc ab1 ab_ a-ab/x"),
+        ("s3://bucket/x: no /", ["/"], "s3://bucket/x: no ***"),
+        ("abcdef", ["bcde"], "a***f"),
+    ],
+)
+def test_short_secrets_are_replaced_as_whole_tokens_only(text: str, secrets: list[str], shown: str) -> None:
+    assert redact(text, secrets) == shown
+
+
+def test_an_error_says_what_is_wrong_beside_short_keys() -> None:
+    with pytest.raises(SourceError, match=r"nosuch://host/x: Protocol not known: nosuch; check the URL"):
+        windrow.read_parquet("nosuch://host/x", storage_options={"key": "o", "secret": "e", "token": "/"})
+
+
+BAD_OPTIONS: list[Any] = [
+    [("hidden-key", "hidden-secret")],
+    ("hidden-key", "hidden-secret"),
+    "hidden-key:hidden-secret",
+    {b"hidden-key": "hidden-secret"},
+    {3: "hidden-secret"},
+    7,
+]
+
+
+@pytest.mark.parametrize("options", BAD_OPTIONS, ids=lambda options: type(options).__name__)
+def test_options_that_are_no_mapping_are_refused_and_not_shown(tmp_path: Path, options: Any) -> None:
+    calls: list[Callable[[], Any]] = [
+        lambda: windrow.read_parquet("s3://bucket/x", storage_options=options),
+        lambda: windrow.read_csv(str(tmp_path), storage_options=options),
+        lambda: windrow.range(3).write_parquet(tmp_path / "out", storage_options=options),
+    ]
+    for call in calls:
+        with pytest.raises(
+            PlanError, match=r"storage_options= is a .*: give a dict of options by name"
+        ) as told:
+            call()
+        assert "hidden" not in "".join(traceback.format_exception(told.value, chain=True))

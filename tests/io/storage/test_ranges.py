@@ -1,0 +1,182 @@
+"""What footers tell of whole numbers, and that no more is promised of packed words than comes out."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.io.files import write
+from windrow.core.buffer_pool import BufferPool
+from windrow.core.source import told_bounds
+from windrow.io.catalog.file_source import FileSource, open_parquet
+from windrow.io.catalog.manifest import load_manifest, save_manifest
+from windrow.io.catalog.row_id_column import NumberedSource
+from windrow.shuffle.kernels.group_rows import group_rows
+from windrow.shuffle.kernels.place_rows import Pieces, place_rows
+
+DAY = dt.date(2024, 2, 29)
+TABLE = pa.table(
+    {
+        "id": pa.array(range(100, 700)),
+        "day": pa.array([DAY + dt.timedelta(days=row % 3) for row in range(600)]),
+        "at": pa.array(
+            [dt.datetime(2024, 1, 1) + dt.timedelta(hours=row) for row in range(600)], pa.timestamp("us")
+        ),
+        "some": pa.array([None if row == 5 else row for row in range(600)]),
+        "price": pa.array(np.linspace(0, 1, 600)),
+        "text": pa.array(["a"] * 600),
+        "far": pa.array([2**63 if row == 9 else 0 for row in range(600)], pa.uint64()),
+    }
+)
+HOUR = 3_600_000_000
+
+
+def saved_bytes(source: FileSource | NumberedSource) -> list[int]:
+    packed = source.blocks.packed_bytes
+    assert packed is not None
+    return (source.blocks.memory_bytes - packed).tolist()
+
+
+def test_a_file_tells_of_whole_numbers_without_nulls(tmp_path: Path) -> None:
+    source = open_parquet(write(tmp_path / "t.parquet", TABLE, row_group_size=200))
+    first = int(dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc).timestamp()) * 10**6
+    days = (DAY - dt.date(1970, 1, 1)).days
+    assert source.manifest.ranges["id"] == (100, 699)
+    assert source.manifest.ranges["day"] == (days, days + 2)
+    assert source.manifest.ranges["at"] == (first, first + 599 * HOUR)
+    assert not {"price", "text"} & set(source.manifest.ranges)
+    # 8 bytes become 2, 4 become 1; of the rest nothing is known to need less
+    assert saved_bytes(source) == [600 * (6 + 3)]
+
+
+def test_what_is_not_selected_or_is_counted_by_reading_saves_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.parquet", TABLE)
+    assert saved_bytes(open_parquet(path, columns=["id", "price"])) == [600 * 6]
+    assert saved_bytes(open_parquet(path, columns=["price", "some", "text"])) == [0]
+
+
+@pytest.mark.parametrize(
+    ("other", "options"),
+    [
+        (pa.table({"x": pa.array([1, 2], pa.int32())}), {}),
+        (pa.table({"x": [1, 2]}), {"write_statistics": False}),
+        (pa.table({"x": [1, None]}), {}),
+    ],
+)
+def test_where_one_file_tells_nothing_nothing_is_known(
+    tmp_path: Path, other: pa.Table, options: dict[str, Any]
+) -> None:
+    write(tmp_path / "d" / "a.parquet", pa.table({"x": [3, 4]}))
+    assert saved_bytes(open_parquet(tmp_path / "d")) == [2 * 7]
+    write(tmp_path / "d" / "b.parquet", other, **options)
+    source = open_parquet(tmp_path / "d", columns=["x"])
+    assert saved_bytes(source) == [0, 0]
+
+
+def test_a_file_without_rows_changes_nothing(tmp_path: Path) -> None:
+    write(tmp_path / "d" / "a.parquet", pa.table({"x": [3, 4]}))
+    write(tmp_path / "d" / "b.parquet", pa.table({"x": pa.array([], pa.int64())}))
+    assert sum(saved_bytes(open_parquet(tmp_path / "d"))) == 2 * 7
+
+
+def test_row_numbers_are_not_counted_as_packed_and_are(tmp_path: Path) -> None:
+    source = open_parquet(write(tmp_path / "t.parquet", TABLE.select(["id"])), columns=["id"]).with_row_id(
+        "row"
+    )
+    assert saved_bytes(source) == [600 * 6]
+    (part,) = source.reader.parts(source.addresses([0])[0])
+    assert [told_bounds(part, column) for column in range(2)] == [(100, 699), (0, 599)]
+
+
+def test_a_manifest_keeps_what_files_told_and_may_be_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_parquet(write(tmp_path / "t.parquet", TABLE))
+    save_manifest(source.manifest, tmp_path / "m.npz")
+    assert load_manifest(tmp_path / "m.npz").ranges == source.manifest.ranges
+    dumps = json.dumps
+    monkeypatch.setattr(json, "dumps", lambda head: dumps({n: v for n, v in head.items() if n != "ranges"}))
+    save_manifest(source.manifest, tmp_path / "m.npz")
+    assert load_manifest(tmp_path / "m.npz").ranges == {}
+
+
+def test_with_a_filter_rows_are_counted_and_blocks_held_whole(tmp_path: Path) -> None:
+    # the numbers are of the file, whatever the filter leaves of it
+    source = open_parquet(write(tmp_path / "t.parquet", TABLE), filter=pc.field("id") > 300)
+    (part,) = source.reader.parts(source.addresses([0])[0])
+    assert isinstance(part, pa.Table)
+    assert not source.blocks.rows_known
+
+
+KINDS = [
+    pa.int16(),
+    pa.int32(),
+    pa.uint32(),
+    pa.int64(),
+    pa.uint64(),
+    pa.date32(),
+    pa.timestamp("ms"),
+    pa.time64("us"),
+]
+
+
+@given(
+    kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4),
+    rows=st.integers(1, 120),
+    group_rows_each=st.integers(10, 60),
+    seed=st.integers(0, 2**31),
+    codec=st.sampled_from(["snappy", "none", "zstd"]),
+    dictionary=st.booleans(),
+)
+def test_no_more_comes_out_than_was_promised_and_the_same_rows(
+    tmp_path_factory: pytest.TempPathFactory,
+    kinds: list[pa.DataType],
+    rows: int,
+    group_rows_each: int,
+    seed: int,
+    codec: str,
+    dictionary: bool,
+) -> None:
+    rng = np.random.default_rng(seed)
+    columns = {}
+    for number, kind in enumerate(kinds):
+        bits = kind.bit_width
+        most = min(
+            2 ** int(rng.integers(0, bits)), 86_399_999_999 if pa.types.is_time(kind) else 2 ** (bits - 1)
+        )
+        low = 0 if pa.types.is_time(kind) else int(rng.integers(-2, 3))
+        values = (rng.integers(0, most, rows) + low).astype(f"int{bits}")
+        # a dot may be a part of a name
+        columns[f"c.{number}"] = pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(values)])
+    table = pa.table(columns)
+    path = tmp_path_factory.mktemp("ranges") / "t.parquet"
+    with pq.ParquetWriter(path, table.schema, compression=codec, use_dictionary=dictionary) as writer:
+        for start in range(0, rows, group_rows_each):
+            # a row group without rows tells nothing, and takes nothing from what others tell
+            if rng.random() < 0.3:
+                writer.write_table(table.slice(0, 0))
+            writer.write_table(table.slice(start, group_rows_each))
+    source = open_parquet(path, target_block_bytes=int(rng.integers(200, 4_000)))
+    packed, pool, start = source.blocks.packed_bytes, BufferPool(0), 0
+    assert packed is not None
+    for block, address in enumerate(source.addresses(range(len(packed)))):
+        pieces, begun = [], start
+        for part in source.reader.parts(address):
+            places = np.arange(start - begun, start - begun + part.num_rows, dtype=np.uint32)
+            pieces += group_rows(part, None, np.zeros(len(places), np.uint16), places, np.array([0, 1]), pool)
+            start += part.num_rows
+        padding = 8 * len(kinds) * len(pieces)
+        assert sum(piece.words.nbytes for piece in pieces) <= packed[block] + padding
+        placed = place_rows(Pieces(pieces), 0, start - begun, source.schema, pool)
+        assert pa.Table.from_batches([placed]).equals(table.slice(begun, start - begun).cast(source.schema))
+    assert start == rows

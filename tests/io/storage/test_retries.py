@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import errno
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.core.errors import PlanError, SourceError
+from windrow.io.storage.range_reads import RemoteFile, join_ranges, read_ranges
+from windrow.io.storage.retries import GaveUpError, Retries, ShortReadError, call_within, is_transient
+
+QUICK = Retries(seconds=0.2, first_wait_seconds=0.001, longest_wait_seconds=0.01)
+
+
+def failing(*errors: BaseException) -> Any:
+    """Raises these errors in turn, then returns how often it was called."""
+    left = list(errors)
+
+    def call() -> int:
+        if left:
+            raise left.pop(0)
+        return len(errors) + 1
+
+    return call
+
+
+class ClientError(Exception):
+    """As botocore's: the answer of the store is an attribute."""
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(code)
+        self.response = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+
+
+def client_error(status: int, code: str) -> OSError:
+    """As s3fs translates one that it does not know."""
+    error = OSError(errno.EIO, "no")
+    error.__cause__ = ClientError(status, code)
+    return error
+
+
+def from_library(module: str, name: str, *bases: type[BaseException], **attributes: Any) -> BaseException:
+    made = type(name, bases or (Exception,), {"__module__": module, **attributes})
+    return made("no")
+
+
+TRANSIENT = [
+    TimeoutError("slow"),
+    ConnectionResetError(errno.ECONNRESET, "reset"),
+    BrokenPipeError(errno.EPIPE, "pipe"),
+    ShortReadError("short"),
+    OSError(errno.EBUSY, "Please reduce your request rate."),
+    OSError(errno.EIO, "io"),
+    client_error(503, "SlowDown"),
+    client_error(500, "InternalError"),
+    client_error(429, "TooManyRequests"),
+    client_error(400, "RequestTimeout"),
+    OSError("AWS Error NETWORK_CONNECTION during GetObject operation: curlCode: 28, Timeout was reached"),
+    OSError("When reading information for key 'k': AWS Error UNKNOWN (HTTP status 503) during HeadObject"),
+    OSError("AWS Error UNKNOWN (HTTP status -1) during ListObjectsV2 operation: XML_ERROR_PARSING_ELEMENT"),
+    from_library("aiohttp.client_exceptions", "ClientPayloadError"),
+    from_library("aiohttp.client_exceptions", "ServerDisconnectedError"),
+    from_library("aiohttp.http_exceptions", "ContentLengthError", code=400),
+    from_library("botocore.exceptions", "EndpointConnectionError"),
+    from_library("botocore.exceptions", "ReadTimeoutError"),
+    from_library("aiohttp", "ClientResponseError", status=502),
+    from_library("gcsfs.retry", "HttpError", code=503),
+    from_library("azure.core.exceptions", "ServiceResponseError"),
+]
+FOR_GOOD = [
+    FileNotFoundError(errno.ENOENT, "gone"),
+    PermissionError("denied"),
+    ValueError("no number"),
+    OSError("AWS Error ACCESS_DENIED during GetObject operation: "),
+    OSError("Couldn't deserialize thrift: TProtocolException: Invalid data"),
+    client_error(403, "AccessDenied"),
+    client_error(400, "InvalidRequest"),
+    SourceError("damaged"),
+    MemoryError(),
+    from_library("botocore.exceptions", "NoCredentialsError"),
+    from_library("aiohttp", "ClientConnectorCertificateError"),
+    from_library("aiohttp", "ClientResponseError", status=404),
+]
+
+
+@pytest.mark.parametrize("error", TRANSIENT, ids=lambda error: f"{type(error).__name__}: {error}"[:60])
+def test_what_passes(error: BaseException) -> None:
+    assert is_transient(error)
+    assert QUICK.call(failing(error, error)) == 3
+
+
+@pytest.mark.parametrize("error", FOR_GOOD, ids=lambda error: f"{type(error).__name__}: {error}"[:60])
+def test_what_does_not_pass(error: BaseException) -> None:
+    assert not is_transient(error)
+    with pytest.raises(type(error)) as caught:
+        QUICK.call(failing(TimeoutError("once"), error))
+    assert caught.value is error
+
+
+class Clock:
+    """Time that passes only by waiting."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_spent_budget_tells_the_first_and_the_last_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("windrow.io.storage.retries.time", clock)
+    calls = []
+
+    def call() -> None:
+        calls.append(clock.now)
+        raise TimeoutError(f"number {len(calls)}")
+
+    with pytest.raises(
+        GaveUpError, match=r"^\d+ attempts failed in \d+\.\d s, with 0.2 s to try again:"
+    ) as caught:
+        QUICK.call(call)
+    text, last = str(caught.value), len(calls)
+    assert last > 5
+    assert f"TimeoutError: number {last}\n" in text
+    assert "TimeoutError: number 1\n" in text
+    assert f"... {last - 4} more" in text
+    assert str(caught.value.__cause__) == f"number {last}"
+    # no attempt begins after the budget; waits grow up to their bound
+    assert calls[-1] - calls[0] <= 0.2
+    with pytest.raises(GaveUpError, match=r"^1 attempt failed"):
+        Retries(seconds=0).call(failing(TimeoutError("once")))
+
+
+def test_waits_are_spread_and_bounded() -> None:
+    waits = Retries(first_wait_seconds=1, longest_wait_seconds=8)._waits()
+    drawn = [
+        [next(Retries(first_wait_seconds=1)._waits()) for _ in range(200)],
+        [next(waits) for _ in range(50)],
+    ]
+    assert 0.3 < sum(drawn[0]) / 200 < 0.7
+    assert max(drawn[1]) <= 8
+    assert max(drawn[1]) > 1
+
+
+@pytest.mark.parametrize("seconds", [-1, float("inf"), float("nan"), "1 min", None])
+def test_a_budget_that_is_none(seconds: Any) -> None:
+    with pytest.raises(PlanError, match="retry_seconds="):
+        Retries(seconds=seconds)
+
+
+def test_what_hangs_is_left_to_itself() -> None:
+    release = threading.Event()
+    try:
+        with pytest.raises(TimeoutError, match=r"no answer within 0\.05 s"):
+            call_within(0.05, release.wait)
+    finally:
+        release.set()
+    assert call_within(5, lambda: 3) == 3
+    with pytest.raises(ZeroDivisionError):
+        call_within(5, lambda: 1 // 0)
+
+
+class HangingStore:
+    """Hangs at the first request for a range, and sends too little at the second."""
+
+    def __init__(self) -> None:
+        self.content = bytes(range(256)) * 8
+        self.asked: list[tuple[int, int]] = []
+        self.release = threading.Event()
+
+    def cat_file(self, path: str, start: int, end: int) -> bytes:
+        self.asked.append((start, end))
+        if self.asked.count((start, end)) == 1:
+            self.release.wait()
+        return self.content[start : end - (self.asked.count((start, end)) == 2)]
+
+
+def test_a_read_that_makes_no_progress_is_read_again() -> None:
+    store = HangingStore()
+    retries = Retries(seconds=30, first_wait_seconds=0.001, read_seconds=0.05)
+    file = RemoteFile(read_ranges(store, "x"), len(store.content), retries)
+    try:
+        file.fetch([(0, 100), (300, 900)])
+        assert bytes(file.read(20)) == store.content[:20]
+        file.seek(310)
+        assert bytes(file.read(20)) == store.content[310:330]
+        assert len(store.asked) == 6
+        file.seek(890)
+        # not all of it was fetched
+        assert bytes(file.read(20)) == store.content[890:910]
+        assert file.seek(-3, 2) == file.tell() == len(store.content) - 3
+        assert bytes(file.read()) == store.content[-3:]
+        assert file.read() == b""
+    finally:
+        store.release.set()
+
+
+class LyingFile:
+    """As Arrow's S3 file: claims to have read all, whatever came."""
+
+    def __init__(self, content: bytes, sent: int) -> None:
+        self.content, self.sent = content, sent
+
+    def seek(self, at: int) -> None:
+        self.at = at
+
+    def readinto(self, data: Any) -> int:
+        part = self.content[self.at : self.at + min(len(data), self.sent)]
+        memoryview(data)[: len(part)] = part
+        return len(data)
+
+
+class LyingStore:
+    def __init__(self, sent: int) -> None:
+        self.sent = sent
+
+    def open_input_file(self, path: str) -> LyingFile:
+        return LyingFile(bytes(range(256)), self.sent)
+
+
+def test_no_short_answer_is_taken_for_a_whole_one() -> None:
+    """Whatever the last byte is: it may be the very one that stood there before."""
+    for stop in range(2, 257):
+        whole = read_ranges(LyingStore(256), "x")
+        assert bytes(whole(0, stop)) == bytes(range(stop))
+        for sent in (0, stop // 2, stop - 1):
+            with pytest.raises(ShortReadError, match=f"than the {stop} asked for, from byte 0 on"):
+                read_ranges(LyingStore(sent), "x")(0, stop)
+
+
+def test_ranges_are_joined_where_holes_are_small() -> None:
+    hole = 32 * 1024
+    ranges = [(10, 20), (0, 5), (hole + 20, hole + 30), (3 * hole, 3 * hole + 1), (15, 18)]
+    assert join_ranges(ranges, 10**9) == [(0, hole + 30), (3 * hole, 3 * hole + 1)]
+    assert join_ranges([(5, 5), (-3, 4), (7, 3), (0, 11), (2, 4)], 10) == [(2, 4)]
+    assert join_ranges([(0, 2**24), (2**24, 2**25)], 2**30) == [(0, 2**24), (2**24, 2**25)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 2**22), st.integers(0, 2**18)), max_size=60))
+def test_few_bytes_are_read_that_nobody_needs(sizes: list[tuple[int, int]]) -> None:
+    ranges, at = [], 0
+    for size, hole in sizes:
+        ranges.append((at, at + size))
+        at += size + hole
+    joined = join_ranges(ranges, at)
+    wanted, read = (sum(stop - start for start, stop in spans) for spans in (ranges, joined))
+    assert wanted <= read <= wanted + max(64 * 1024, wanted / 32)
+    assert all(any(start <= first and last <= stop for start, stop in joined) for first, last in ranges)
+    assert all(stop - start <= 2**24 for start, stop in joined)

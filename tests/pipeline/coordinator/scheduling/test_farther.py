@@ -1,0 +1,117 @@
+"""Windows farther ahead than was asked for: only of what windows smaller than the largest leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.pipeline.coordinator.scheduling.simulation import Cluster
+from tests.pipeline.coordinator.scheduling.test_scheduler import cluster, run_everything
+from tests.pipeline.coordinator.test_core import CASE, Host, make, request
+from windrow.pipeline.coordinator.scheduling.events import EpochShape, Opened, Place
+from windrow.shuffle.order.epoch_plan import WindowCut
+
+
+def begun(cluster: Cluster) -> list[tuple[int, int]]:
+    """The windows of which parts have been begun, and of how many bytes each, since this was last asked."""
+    windows: dict[int, int] = {}
+    for work in cluster.runs:
+        at = work.epoch * len(cluster.shape) + work.window
+        windows[at] = windows.get(at, 0) + cluster.shape[work.window][work.part].size_bytes
+    cluster.runs.clear()
+    return list(windows.items())
+
+
+def test_small_windows_are_prepared_farther_ahead() -> None:
+    c = cluster(10, 4, 4, 10, slots=8, memory_bytes=100, ahead_bytes=20)
+    c.open(0, 1)
+    run_everything(c)
+    assert begun(c) == [(0, 10), (1, 4), (2, 4)], "two of the largest take 20 bytes"
+
+
+def test_a_part_of_a_window_may_be_what_fits() -> None:
+    c = cluster(10, 4, 10, slots=8, memory_bytes=100, ahead_bytes=20)
+    c.open(0, 1)
+    run_everything(c)
+    assert begun(c) == [(0, 10), (1, 4), (2, 5)]
+    c.step(0)
+    c.step(0)
+    run_everything(c)
+    assert begun(c) == [(2, 5)], "the rest, once a window has been passed"
+
+
+def test_windows_of_one_size_are_prepared_as_was_asked_for() -> None:
+    c = cluster(10, 10, 10, 10, slots=8, memory_bytes=100, ahead_bytes=20)
+    c.open(0, 1)
+    run_everything(c)
+    assert begun(c) == [(0, 10), (1, 10)]
+
+
+def test_what_was_asked_for_comes_first() -> None:
+    c = cluster(4, 4, 4, slots=1, memory_bytes=100, ahead_bytes=20)
+    c.open(0, 1)
+    assert len(c.running) == 1, "no worker is free for more"
+    run_everything(c)
+    assert begun(c) == [(0, 4), (1, 4), (2, 4)]
+
+
+def test_nothing_farther_ahead_is_prepared_for_shards_that_read_no_epoch() -> None:
+    c = cluster(4, 4, 4, epochs=2, slots=8, memory_bytes=100, ahead_bytes=20)
+    c.open(0, 1)
+    run_everything(c)
+    assert begun(c) == [(0, 4), (1, 4), (2, 4)]
+    c.leave(0)
+    run_everything(c)
+    assert begun(c) == [(3, 4)]
+
+
+def test_rows_that_must_be_counted_first_are_not_read_farther_ahead() -> None:
+    c = cluster(10, 4, 4, known=False, slots=8, memory_bytes=100, ahead_bytes=20)
+    c.open(0, 1)
+    run_everything(c)
+    assert [window for window, _ in begun(c)] == [0, 1]
+
+
+def test_no_epoch_is_planned_for_it() -> None:
+    c = cluster(10, epochs=None, slots=8, memory_bytes=100, ahead_bytes=30)
+    planned = set[int]()
+    shape_of = c.scheduler._shape_of
+
+    def note(epoch: int) -> EpochShape:
+        planned.add(epoch)
+        return shape_of(epoch)
+
+    c.scheduler._shape_of = note
+    c.open(0, 1)
+    run_everything(c)
+    assert begun(c) == [(0, 10), (1, 10)]
+    assert planned == {0, 1}
+
+
+def test_a_shard_that_waits_takes_the_memory_of_what_is_farthest_ahead() -> None:
+    c = cluster(10, 4, 4, 4, 4, shards=2, slots=8, memory_bytes=20, ahead_bytes=20)
+    for shard in (0, 1):
+        c.open(shard, 1)
+    run_everything(c)
+    for shard in (0, 1):
+        c.step(shard)
+        c.step(shard)
+    run_everything(c)
+    assert [window for window, _ in begun(c)] == [0, 1, 2, 3, 4]
+    c.drops.clear()
+    # one comes back to the first window
+    deal = c.scheduler.opened_deal(0)
+    assert deal is not None
+    c.readers[1].window, c.readers[1].fetched = 0, False
+    c.handle(Opened(1, Place(0, 0), deal))
+    assert [(drop.window, drop.again) for drop in c.drops] == [(4, True)]
+    assert begun(c) == [(0, 10), (1, 2)]
+
+
+def test_a_run_that_asks_for_none_ahead_gets_none() -> None:
+    host = Host()
+    unequal = replace(CASE, sizes=(20_000, 10, 10), cut=WindowCut(blocks_per_window=1), seed=None, shards=1)
+    for asked, ready in ((0, 1), (1, 3)):
+        coordination = make(host, replace(unequal, prefetch_windows=asked))
+        coordination.open_epoch(request(0))
+        host.finish()
+        assert len(coordination.run_stats(spans=False).windows_ready) == ready

@@ -1,0 +1,647 @@
+"""The scheduler, simulated: its promises hold whatever happens, and each rule by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.laws.examples import examples
+from tests.pipeline.coordinator.scheduling.simulation import Chunk, Cluster, Shape
+from windrow.pipeline.coordinator.scheduling.events import (
+    Abort,
+    Drop,
+    EpochShape,
+    Finished,
+    Instruction,
+    Limits,
+    Opened,
+    Outgrown,
+    Part,
+    Place,
+    Run,
+    Stage,
+    Work,
+)
+from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
+from windrow.pipeline.plan.window_budget import Beside
+from windrow.shuffle.order.shard_assignment import Deal
+
+CHUNKS = st.builds(Chunk, rows=st.integers(0, 9), size_bytes=st.integers(0, 10), known=st.just(True))
+UNKNOWN = st.builds(Chunk, rows=st.integers(0, 9), size_bytes=st.integers(0, 10), known=st.booleans())
+
+
+def shapes(chunks: st.SearchStrategy[Chunk]) -> st.SearchStrategy[Shape]:
+    window = st.lists(chunks, max_size=4).map(tuple)
+    return st.lists(window, max_size=5).map(tuple)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    shape = draw(shapes(draw(st.sampled_from([CHUNKS, UNKNOWN]))))
+    largest = max((sum(chunk.size_bytes for chunk in window) for window in shape), default=0)
+    prefetch = draw(st.integers(0, 3))
+    return Cluster(
+        shape,
+        shards=draw(st.integers(1, 3)),
+        epochs=draw(st.sampled_from([1, 2, 3, None])),
+        slots=draw(st.integers(1, 4)),
+        memory_bytes=largest + draw(st.integers(0, 40)),
+        prefetch_windows=prefetch,
+        ahead_bytes=draw(st.sampled_from([0, (1 + prefetch) * largest])),
+        crosses_epochs=draw(st.booleans()),
+        slices=draw(st.sampled_from([1, 2, 8])),
+        exact=draw(st.booleans()),
+    )
+
+
+def disturb(cluster: Cluster, data: st.DataObject) -> None:
+    """Let anything happen: tasks end in any order, shards come, read, pause, leave and close."""
+    for _ in range(data.draw(st.integers(0, 40))):
+        shard = data.draw(st.sampled_from(sorted(cluster.readers)))
+        reader = cluster.readers[shard]
+        action = data.draw(
+            st.sampled_from(
+                ["finish", "finish", "finish", "step", "step", "open", "leave", "close", "wait", "pause"]
+            )
+        )
+        if action == "finish" and cluster.running:
+            cluster.finish(data.draw(st.sampled_from(sorted(cluster.running))))
+        elif action == "step":
+            cluster.step(shard)
+        elif action == "open" and cluster.can_open(shard):
+            cluster.open(shard, data.draw(st.integers(1, 4)))
+        elif action == "leave" and not reader.closed and reader.window is not None:
+            cluster.leave(shard)
+        elif action == "close" and not reader.closed and data.draw(st.integers(0, 3)) == 0:
+            cluster.close(shard)
+        elif action == "wait":
+            cluster.pass_time(1.0)
+        elif action == "pause":
+            awake = data.draw(st.sets(st.sampled_from(sorted(cluster.readers))))
+            cluster.pass_time(7.0, awake)
+
+
+@examples(250)
+@given(clusters(), st.data())
+def test_whatever_happens(cluster: Cluster, data: st.DataObject) -> None:
+    disturb(cluster, data)
+    awake = data.draw(st.sets(st.sampled_from(sorted(cluster.readers))))
+    # some go on alone, while the others keep silent; then these catch up
+    cluster.read_all(awake)
+    cluster.read_all(set(cluster.readers) - awake)
+    cluster.read_all(set(cluster.readers))
+    cluster.close_all()
+
+
+def cluster(*windows: int, parts: int = 2, shards: int = 1, known: bool = True, **options: Any) -> Cluster:
+    """Windows of the given bytes, in equal parts of five rows."""
+    shape = tuple(tuple(Chunk(5, size // parts, known) for _ in range(parts)) for size in windows)
+    defaults: dict[str, Any] = {
+        "epochs": 1,
+        "slots": 2,
+        "memory_bytes": 20,
+        "prefetch_windows": 1,
+        "crosses_epochs": True,
+        "slices": 1,
+    }
+    return Cluster(shape, shards=shards, **{**defaults, **options})
+
+
+def run_everything(cluster: Cluster) -> None:
+    while cluster.running:
+        cluster.finish(cluster.running[0])
+
+
+def started(cluster: Cluster) -> list[tuple[int, int, int]]:
+    return [(work.epoch, work.window, work.part) for work in cluster.runs]
+
+
+def test_nothing_runs_before_a_shard_opens_an_epoch() -> None:
+    c = cluster(10, 10)
+    c.pass_time(100)
+    assert not c.runs
+
+
+def test_the_window_that_is_read_comes_first_then_the_next() -> None:
+    c = cluster(10, 10, 10, slots=1)
+    c.open(0, 1)
+    run_everything(c)
+    assert started(c) == [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)]
+
+
+def test_a_late_shards_window_goes_before_what_is_prepared_ahead() -> None:
+    c = cluster(10, 10, 10, 10, shards=2, slots=1, memory_bytes=100)
+    c.open(0, 1)
+    run_everything(c)
+    c.step(0)
+    c.step(0)
+    # window 2 is being prepared for shard 0; window 0 is still held for shard 1
+    c.open(1, 1)
+    run_everything(c)
+    assert started(c)[-4:] == [(0, 2, 0), (0, 2, 1), (0, 3, 0), (0, 3, 1)]
+    assert c.is_ready(c.readers[1])
+
+
+def test_the_next_epoch_is_prepared_across_the_border() -> None:
+    c = cluster(10, 10, epochs=2, memory_bytes=100)
+    c.open(0, 1)
+    run_everything(c)
+    c.step(0)
+    run_everything(c)
+    assert (1, 0, 0) in started(c)
+
+
+@pytest.mark.parametrize("window_bytes", [10, 0])
+def test_a_pass_on_demand_prepares_nothing_beyond_itself(window_bytes: int) -> None:
+    c = cluster(window_bytes, window_bytes, epochs=None, memory_bytes=100, crosses_epochs=False)
+    c.open(0, 1)
+    c.read_all({0}, epochs=1)
+    assert {epoch for epoch, *_ in started(c)} == {0}
+    assert c.held_bytes == 0
+
+
+def test_a_pass_on_demand_prepares_nothing_beyond_itself_while_others_read_on() -> None:
+    c = cluster(10, 10, epochs=None, shards=2, memory_bytes=100, crosses_epochs=False)
+    c.open(0, 1)
+    c.open(1, 1)
+    c.read_all({0}, epochs=1)
+    run_everything(c)
+    assert {epoch for epoch, *_ in started(c)} == {0}
+
+
+def test_windows_without_parts_are_looked_past() -> None:
+    c = cluster(10, 10, memory_bytes=100)
+    c.shape = ((), c.shape[0], (), (), c.shape[1])
+    c.open(0, 1)
+    run_everything(c)
+    assert started(c) == [(0, 1, 0), (0, 1, 1), (0, 4, 0), (0, 4, 1)]
+    c.read_all({0})
+    c.close_all()
+
+
+def test_no_more_than_was_asked_for_is_prepared_after_the_last_epoch() -> None:
+    c = cluster(10, epochs=1, memory_bytes=100, prefetch_windows=3)
+    c.open(0, 1)
+    run_everything(c)
+    assert started(c) == [(0, 0, 0), (0, 0, 1)]
+
+
+def test_memory_bounds_what_is_prepared() -> None:
+    c = cluster(10, 10, 10, memory_bytes=15, prefetch_windows=2)
+    c.open(0, 1)
+    run_everything(c)
+    assert started(c) == [(0, 0, 0), (0, 0, 1), (0, 1, 0)]
+    assert c.held_bytes == 15
+
+
+def test_slices_let_the_next_window_in_as_this_one_is_consumed() -> None:
+    c = cluster(20, 20, memory_bytes=20, slices=2)
+    c.open(0, 1)
+    run_everything(c)
+    assert len(c.runs) == 2
+    c.step(0)
+    run_everything(c)
+    assert started(c)[2:] == [(0, 1, 0)]
+    assert c.drops == [Drop(0, 0, slices=(0,))]
+
+
+def test_another_batch_size_drops_what_was_prepared_with_the_old_one() -> None:
+    c = cluster(10, epochs=2, memory_bytes=100)
+    c.open(0, 4)
+    run_everything(c)
+    assert (1, 0, 0) in started(c)
+    c.step(0)
+    c.step(0)
+    c.open(0, 3)
+    assert Drop(1, 0) in c.drops
+    run_everything(c)
+    assert started(c).count((1, 0, 0)) == 2
+
+
+def test_the_same_batch_size_keeps_what_was_prepared() -> None:
+    c = cluster(10, epochs=2, memory_bytes=100)
+    c.open(0, 4)
+    run_everything(c)
+    c.step(0)
+    c.step(0)
+    c.open(0, 4)
+    run_everything(c)
+    assert started(c).count((1, 0, 0)) == 1
+
+
+def test_a_shard_late_in_an_earlier_epoch_leaves_the_next_ones_deal_alone() -> None:
+    c = cluster(10, epochs=3, shards=2, memory_bytes=100)
+    c.open(0, 4)
+    run_everything(c)
+    c.step(0)
+    c.step(0)
+    c.open(0, 3)
+    run_everything(c)
+    assert (2, 0, 0) in started(c)
+    before = len(c.drops)
+    c.open(1, 4)
+    assert c.drops[before:] == []
+
+
+def test_rows_of_silent_shards_are_dropped_after_a_while_and_made_again() -> None:
+    c = cluster(10, 10, 10, shards=2, memory_bytes=20)
+    c.open(0, 1)
+    c.open(1, 1)
+    run_everything(c)
+    c.step(0)
+    c.step(0)
+    c.pass_time(1, {0})
+    assert c.waits(0)
+    assert not c.drops
+    c.pass_time(5, {0})
+    assert c.drops == [Drop(0, 0, again=True)]
+    c.read_all({0})
+    c.read_all({1})
+    assert c.scheduler.dropped_windows >= 1
+    c.close_all()
+
+
+def test_what_silence_let_go_is_not_made_again_before_a_sign() -> None:
+    c = cluster(*[10] * 6, shards=2, memory_bytes=20)
+    c.open(0, 1)
+    c.open(1, 1)
+    c.read_all({0})
+    assert started(c).count((0, 0, 0)) == 1
+    c.pass_time(1, {1})
+    run_everything(c)
+    assert started(c).count((0, 0, 0)) == 2
+
+
+def test_shards_read_one_after_the_other_make_each_window_once_each() -> None:
+    c = cluster(*[10] * 6, shards=3, memory_bytes=20, epochs=2)
+    for shard in range(3):
+        c.read_all({shard})
+    for window in range(6):
+        for epoch in range(2):
+            assert started(c).count((epoch, window, 0)) <= 3
+    c.close_all()
+
+
+def test_the_oldest_window_waited_for_has_the_right_of_way() -> None:
+    c = cluster(20, 20, parts=4, shards=2, memory_bytes=20, slots=1)
+    c.open(0, 1)
+    c.open(1, 1)
+    run_everything(c)
+    # shard 1 goes on, shard 0 does not move and loses window 0
+    c.step(1)
+    c.pass_time(6, {1})
+    assert Drop(0, 0, again=True) in c.drops
+    c.finish(c.running[0])
+    # now it waits again: half of window 1 is there, and both cannot fit
+    c.readers[0].fetched = False
+    c.pass_time(1, {0, 1})
+    run_everything(c)
+    assert Drop(0, 1, again=True) in c.drops
+    assert c.is_ready(c.readers[0])
+    c.read_all({0, 1})
+    c.close_all()
+
+
+def test_a_closed_shard_holds_nothing() -> None:
+    c = cluster(10, 10, shards=2)
+    c.open(0, 1)
+    run_everything(c)
+    c.step(0)
+    assert not c.drops
+    c.close(1)
+    assert c.drops == [Drop(0, 0)]
+
+
+def test_what_was_dropped_while_it_ran_counts_until_it_ends() -> None:
+    c = cluster(10, 10, slots=2, memory_bytes=20)
+    c.open(0, 1)
+    assert len(c.running) == 2
+    c.leave(0)
+    assert c.held_bytes == 10
+    run_everything(c)
+    assert c.held_bytes == 0
+
+
+def test_unknown_counts_are_read_first_then_placed() -> None:
+    c = cluster(10, known=False)
+    c.open(0, 1)
+    run_everything(c)
+    assert [(work.part, work.stage) for work in c.runs] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+
+
+def test_a_step_past_the_window_is_counted_behind_without_waiting_for_memory() -> None:
+    # a step takes 7 rows, the window has 10, and its four missing ones are one part behind
+    c = cluster(20, 20, known=False, memory_bytes=20, slots=1)
+    c.open(0, 7)
+    run_everything(c)
+    assert [(work.window, work.part, work.stage) for work in c.runs[:3]] == [(0, 0, 0), (0, 1, 0), (1, 0, 0)]
+    assert c.is_ready(c.readers[0])
+    c.read_all({0})
+    c.close_all()
+
+
+def test_counts_once_learnt_serve_later_epochs() -> None:
+    c = cluster(10, 10, known=False, epochs=3, memory_bytes=100)
+    c.open(0, 1)
+    c.read_all({0})
+    assert all(work.stage == 0 for work in c.runs if work.epoch == 2)
+    c.close_all()
+
+
+def test_a_window_larger_than_measured_beforehand_is_refused_with_its_size() -> None:
+    part = Part(5, 5)
+    shape = EpochShape(((part, part),), (Stage("map", needs_order=True),))
+    limits = Limits((0,), Place(0, 0), 1, 1, 12, 1, True, 1, 5.0)
+    scheduler = Scheduler(limits, lambda epoch: shape)
+    assert scheduler.handle(Opened(0, Place(0, 0), Deal(1, 1)), 0.0) == [Run(Work(0, 0, 0, 0, 0))]
+    (abort,) = scheduler.handle(Finished(Work(0, 0, 0, 0, 0), 5, (11,)), 1.0)
+    assert isinstance(abort, Abort)
+    assert (abort.epoch, abort.window, abort.window_bytes, abort.limit_bytes) == (0, 0, 22, 12)
+
+
+def test_an_overestimate_of_what_runs_aborts_nothing() -> None:
+    parts = (Part(5, 2), Part(5, 6), Part(5, 6))
+    shape = EpochShape((parts,), (Stage("map", needs_order=True),))
+    limits = Limits((0,), Place(0, 0), 1, 3, 13, 1, True, 1, 5.0)
+    scheduler = Scheduler(limits, lambda epoch: shape)
+    runs = scheduler.handle(Opened(0, Place(0, 0), Deal(1, 1)), 0.0)
+    assert len(runs) == 2
+    assert scheduler.handle(Finished(Work(0, 0, 0, 0, 0), 5, (3,)), 1.0) == []
+    assert scheduler.handle(Finished(Work(0, 0, 1, 0, 0), 5, (1,)), 2.0) == [Run(Work(0, 0, 2, 0, 0))]
+
+
+def test_a_shard_that_asks_for_no_pass_holds_nothing() -> None:
+    c = cluster(10, 10, epochs=None, shards=2, memory_bytes=20, crosses_epochs=False)
+    for epoch in range(3):
+        c.open(0, 1)
+        c.read_all({0}, epochs=epoch + 1)
+        assert c.held_bytes == 0
+    assert not c.scheduler._counts
+
+
+def test_tasks_that_put_out_more_than_expected_raise_what_is_expected_of_the_rest() -> None:
+    limits = Limits((0,), Place(0, 0), 1, 1, 100, 0, True, 1, 5.0)
+    parts = tuple(Part(5, 10) for _ in range(4))
+    scheduler = Scheduler(limits, lambda _: EpochShape((parts,), (Stage("map", True),)))
+    (run,) = scheduler.handle(Opened(0, Place(0, 0), Deal(1, 1)), 0.0)
+    assert isinstance(run, Run)
+    assert scheduler.held_bytes == 10
+    scheduler.handle(Finished(run.work, 5, (20,)), 1.0)
+    assert scheduler.held_bytes == 20 + 20
+
+
+@pytest.mark.parametrize(("memory", "first"), [(320, 2), (319, 1)])
+def test_until_one_was_measured_tasks_that_may_grow_are_begun_one_by_one_where_memory_is_short(
+    memory: int, first: int
+) -> None:
+    c = cluster(20, 20, slots=2, memory_bytes=memory, exact=False)
+    c.open(0, 1)
+    assert len(c.running) == first
+    c.finish(c.running[0])
+    assert len(c.running) == 2
+    assert len(c.runs) == 1 + 2
+    run_everything(c)
+    c.read_all({0})
+    c.close_all()
+
+
+@pytest.mark.parametrize(("row_bytes", "block_bytes", "begun"), [(0, 0, 2), (1, 0, 1), (1, 1, 1), (0, 1, 1)])
+def test_what_may_grow_counts_what_grows_beside_it(row_bytes: int, block_bytes: int, begun: int) -> None:
+    beside = Beside(1, 1, 1, least_run_bytes=0, tasks=2, row_bytes=row_bytes, block_bytes=block_bytes)
+    c = cluster(20, slots=2, memory_bytes=320, exact=False, beside=beside)
+    c.open(0, 1)
+    assert len(c.running) == begun
+
+
+@pytest.mark.parametrize(("memory", "begun"), [(352, 2), (351, 1)])
+def test_of_what_grows_beside_it_a_block_counts_for_each_task_that_runs(memory: int, begun: int) -> None:
+    # two tasks of 10 that grow sixteenfold, and two of four blocks of 1 that do
+    beside = Beside(0, 0, 0, least_run_bytes=0, tasks=4, block_bytes=1)
+    c = cluster(20, slots=4, memory_bytes=memory, exact=False, beside=beside)
+    c.open(0, 1)
+    assert len(c.running) == begun
+
+
+def scheduler_of(
+    *sizes: int, memory: int, slots: int = 4, beside: Beside | None = None, row_bytes: int = 0
+) -> Scheduler:
+    """One window of parts of ten rows each, of which so much is expected, and whose rows may grow."""
+    options: dict[str, Any] = {
+        "exact": False,
+        "bounds_tasks": True,
+        "beside": beside,
+        "row_bytes": row_bytes,
+    }
+    limits = Limits((0,), Place(0, 0), 1, slots, memory, 0, True, 1, 5.0, **options)
+    parts = tuple(Part(10, size) for size in sizes)
+    return Scheduler(limits, lambda _: EpochShape((parts,), (Stage("map", True),)))
+
+
+def begin(scheduler: Scheduler) -> list[Run]:
+    return only_runs(scheduler.handle(Opened(0, Place(0, 0), Deal(1, 1)), 0.0))
+
+
+def only_runs(instructions: list[Instruction]) -> list[Run]:
+    assert all(isinstance(each, Run) for each in instructions)
+    return [each for each in instructions if isinstance(each, Run)]
+
+
+def test_tasks_are_told_what_they_may_put_out_and_the_first_to_look_at_a_few_rows() -> None:
+    first, second = begin(scheduler_of(1, 1, memory=1001, slots=2))
+    assert (first.most_bytes, first.samples) == (1 + 1000 // 2, True)
+    assert second.most_bytes is not None
+    assert 501 + second.most_bytes <= 1001
+
+
+def test_what_is_known_exactly_has_no_bound() -> None:
+    limits = Limits((0,), Place(0, 0), 1, 1, 100, 0, True, 1, 5.0)
+    (run,) = begin(Scheduler(limits, lambda _: EpochShape(((Part(5, 10),),), (Stage("map", True),))))
+    assert (run.most_bytes, run.samples) == (None, False)
+
+
+def test_a_part_that_outgrew_its_bound_is_begun_again_with_what_it_takes() -> None:
+    scheduler = scheduler_of(1, 1, memory=1000, slots=2)
+    first, second = begin(scheduler)
+    again = only_runs(scheduler.handle(Outgrown(first.work, 0.5, 5, 600, 600), 1.0))
+    # both are expected to take 1,200 bytes now, and it waits until it may have all that there is
+    assert again == []
+    (run,) = only_runs(scheduler.handle(Finished(second.work, 10, (100,)), 2.0))
+    assert (run.work, run.most_bytes, run.samples) == (first.work, 600 + 300 // 2, False)
+    assert only_runs(scheduler.handle(Finished(run.work, 10, (700,)), 3.0)) == []
+    assert scheduler.held_bytes == 800
+
+
+def test_what_a_task_puts_out_is_expected_of_those_that_were_started_before_it_was_measured() -> None:
+    scheduler = scheduler_of(1, 1, 1, memory=1000, slots=2)
+    first, second = begin(scheduler)
+    # what still runs may put out as much: together that is nearly all, and the third waits
+    assert only_runs(scheduler.handle(Finished(first.work, 10, (480,)), 1.0)) == []
+    assert scheduler.held_bytes == 480 + 480
+    assert second.most_bytes is not None
+    assert second.most_bytes > 480
+    (third,) = only_runs(scheduler.handle(Finished(second.work, 10, (20,)), 2.0))
+    assert third.work.part == 2
+
+
+def test_what_is_expected_alone_refuses_nothing() -> None:
+    scheduler = scheduler_of(1, 1, memory=1000, slots=1)
+    (first,) = begin(scheduler)
+    (second,) = only_runs(scheduler.handle(Finished(first.work, 10, (990,)), 1.0))
+    assert (second.most_bytes, second.samples) == (10, True)
+    assert only_runs(scheduler.handle(Finished(second.work, 10, (5,)), 2.0)) == []
+
+
+def test_a_part_that_outgrew_all_that_there_is_is_refused() -> None:
+    scheduler = scheduler_of(1, 1, memory=1000, slots=1)
+    (first,) = begin(scheduler)
+    (second,) = only_runs(scheduler.handle(Finished(first.work, 10, (990,)), 1.0))
+    (abort,) = scheduler.handle(Outgrown(second.work, 0.5, 5, 11, 11), 2.0)
+    assert isinstance(abort, Abort)
+    assert abort.window_bytes >= 1001
+
+
+def test_as_many_tasks_run_as_their_blocks_leave_room_for() -> None:
+    beside = Beside(0, 0, 0, least_run_bytes=0, tasks=4, block_rows=10)
+    scheduler = scheduler_of(*[10] * 8, memory=1000, beside=beside, row_bytes=1)
+    waiting = begin(scheduler)
+    assert len(waiting) == 4
+    # outputs of 100, and blocks of 100 in tasks
+    running = []
+    for _ in range(8):
+        done = waiting.pop(0)
+        waiting += only_runs(scheduler.handle(Finished(done.work, 10, (100,)), 1.0))
+        running.append(scheduler.running)
+        assert len(waiting) == scheduler.running
+    assert running == [4, 4, 3, 3, 2, 2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "memory", "slots"),
+    [((1,), 1000, 1), ((1, 1), 1000, 2), ((1, 30, 1), 1030, 3), ((50, 1), 1000, 4), ((900,), 1000, 2)],
+)
+def test_until_one_was_measured_a_tasks_block_may_be_as_large_as_its_output(
+    sizes: tuple[int, ...], memory: int, slots: int
+) -> None:
+    beside = Beside(1, 1, 1, least_run_bytes=30, tasks=slots, block_rows=10)
+    runs = begin(scheduler_of(*sizes, memory=memory, slots=slots, beside=beside))
+    assert all(run.samples for run in runs)
+    most = [run.most_bytes or 0 for run in runs]
+    assert 2 * sum(most) <= memory - 30
+    # no task may put out less than what is expected of it, but for one that would not fit beside its block
+    assert all(may >= min(size, (memory - 30) // 2) for may, size in zip(most, sizes, strict=False))
+
+
+def test_a_task_that_outgrew_its_share_is_retried_with_what_its_block_leaves() -> None:
+    beside = Beside(0, 0, 0, least_run_bytes=0, tasks=2, block_rows=10)
+    scheduler = scheduler_of(1, 1, memory=1000, slots=2, beside=beside)
+    first, second = begin(scheduler)
+    assert (first.most_bytes, second.most_bytes) == (250, 250)
+    # ten rows of 40 bytes, in the output and in the block: no second such task fits beside the first one
+    assert only_runs(scheduler.handle(Outgrown(first.work, 0.5, 5, 200, 400), 1.0)) == []
+    (again,) = only_runs(scheduler.handle(Outgrown(second.work, 0.5, 5, 200, 400), 2.0))
+    assert not again.samples
+    assert again.most_bytes is not None
+    assert 400 <= again.most_bytes <= 1000 - 400
+
+
+def test_a_task_that_puts_out_nothing_tells_nothing_of_growth() -> None:
+    c = cluster(30, parts=3, slots=3, memory_bytes=100, exact=False)
+    c.open(0, 1)
+    (first,) = c.running
+    for instruction in c.scheduler.handle(Finished(first, 5, (0,)), c.now):
+        assert isinstance(instruction, Run)
+    assert c.scheduler.running == 1
+
+
+def test_of_windows_prepared_ahead_the_farthest_makes_room() -> None:
+    c = cluster(*[10] * 6, epochs=None, shards=2, memory_bytes=30, prefetch_windows=2, crosses_epochs=False)
+    c.open(0, 1)
+    run_everything(c)
+    c.step(0)
+    c.step(0)
+    run_everything(c)
+    assert c.held_bytes == 30
+    before = len(c.drops)
+    c.open(1, 1)
+    assert c.drops[before:] == [Drop(0, 4, again=True)]
+
+
+def test_room_that_silence_left_is_not_filled_again_with_what_it_let_go() -> None:
+    c = cluster(20, 4, 4, 4, shards=2, memory_bytes=28)
+    c.open(0, 1)
+    c.open(1, 1)
+    run_everything(c)
+    for _ in range(3):
+        c.step(0)
+        run_everything(c)
+    c.pass_time(6, {0})
+    run_everything(c)
+    assert c.drops == [Drop(0, 0, again=True)]
+    assert started(c).count((0, 0, 0)) == 1
+
+
+def test_of_a_window_made_again_only_what_is_still_needed_is_held() -> None:
+    c = cluster(20, 20, shards=2, memory_bytes=20, slices=2)
+    c.open(0, 1)
+    c.open(1, 1)
+    run_everything(c)
+    c.step(0)
+    c.step(1)
+    c.step(1)
+    c.pass_time(6, {1})
+    run_everything(c)
+    assert Drop(0, 0, again=True) in c.drops
+    c.readers[0].fetched = False
+    c.pass_time(1, {0})
+    run_everything(c)
+    window = c.scheduler.window(0, 0)
+    assert window is not None
+    assert (window.complete, window.held_bytes) == (True, 10)
+
+
+def test_room_that_running_tasks_are_about_to_leave_is_waited_for() -> None:
+    c = cluster(10, shards=2, epochs=2, slots=8, memory_bytes=20)
+    c.open(0, 1)
+    c.open(1, 1)
+    for work in [work for work in c.running if work.epoch == 0]:
+        c.finish(work)
+    c.step(0)
+    c.step(0)
+    c.pass_time(6, set())
+    # the tasks of the other deal still run, and nothing is dropped for theirs
+    c.open(0, 2)
+    assert c.drops == [Drop(1, 0)]
+    c.read_all({0, 1})
+    c.close_all()
+
+
+def test_a_shard_that_moves_is_not_silent() -> None:
+    c = cluster(10, 10, 10, shards=2, memory_bytes=20, slices=2)
+    c.open(0, 1)
+    c.open(1, 1)
+    run_everything(c)
+    for _ in range(4):
+        c.step(0)
+    c.pass_time(4, {0})
+    c.step(1)
+    c.pass_time(4, {0})
+    assert not any(drop.again for drop in c.drops)
+    c.pass_time(2, {0})
+    assert any(drop.again for drop in c.drops)
+
+
+def test_windows_that_everybody_has_read_do_not_count_as_dropped() -> None:
+    c = cluster(10, 10, epochs=2)
+    c.read_all({0})
+    assert c.drops
+    assert c.scheduler.dropped_windows == 0
+
+
+def test_the_next_epoch_is_not_begun_while_this_one_is_being_counted() -> None:
+    c = cluster(10, 10, known=False, epochs=2, memory_bytes=100, slots=8, prefetch_windows=3)
+    c.open(0, 1)
+    c.read_all({0})
+    assert {work.stage for work in c.runs if work.epoch == 1} == {0}

@@ -1,0 +1,119 @@
+"""One window's account: what waits, runs, and is held."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.pipeline.coordinator.scheduling.test_memory_limit import room as make_room
+from windrow.pipeline.coordinator.scheduling.events import Finished, Outgrown, Part, Stage, Work
+from windrow.pipeline.coordinator.scheduling.window_state import WindowState
+from windrow.shuffle.order.shard_assignment import Deal
+
+READ, PLACE, MAP = (
+    Stage("read", needs_order=False),
+    Stage("place", needs_order=True),
+    Stage("map", needs_order=True),
+)
+
+
+def state(*stages: Stage, slices: int = 2, parts: int = 2) -> WindowState:
+    sizes = [Part(3, 10 * (i + 1)) for i in range(parts)]
+    return WindowState(1, 4, 9, parts=sizes, stages=stages, slices=slices, deal=Deal(1, 1))
+
+
+def test_parts_wait_in_order_and_only_with_an_order() -> None:
+    window = state(MAP)
+    assert list(window.waiting(ordered=False, limit=10)) == []
+    assert list(window.waiting(ordered=True, limit=10)) == [
+        (Work(1, 4, 0, 0, 9), 10),
+        (Work(1, 4, 1, 0, 9), 20),
+    ]
+
+
+def test_running_tasks_count_as_expected_and_finished_ones_as_measured() -> None:
+    window = state(MAP)
+    (first, size), (second, _) = window.waiting(ordered=True, limit=10)
+    window.start(first, size)
+    assert window.held_bytes == 10
+    window.finish(Finished(first, 3, (4, 5)))
+    assert (window.held_bytes, window.complete) == (9, False)
+    window.start(second, 20)
+    assert window.held_bytes == 29
+    window.finish(Finished(second, 3, (1, 1)))
+    assert (window.held_bytes, window.complete) == (11, True)
+
+
+def test_what_is_placed_takes_the_room_of_what_was_read() -> None:
+    window = state(READ, PLACE, parts=1)
+    read = Work(1, 4, 0, 0, 9)
+    window.start(read, 10)
+    assert not window.fully_read
+    window.finish(Finished(read, 3, (12,)))
+    assert window.fully_read
+    assert window.held_bytes == 12
+    assert list(window.waiting(ordered=False, limit=10)) == []
+    ((place, size),) = window.waiting(ordered=True, limit=10)
+    assert (place.stage, size) == (1, 0)
+    window.start(place, size)
+    assert window.held_bytes == 12
+    window.finish(Finished(place, 3, (7, 6)))
+    assert (window.held_bytes, window.complete) == (13, True)
+
+
+def test_slices_are_let_go_once_also_before_they_are_made() -> None:
+    window = state(MAP, slices=3, parts=1)
+    assert window.release(1) == (0,)
+    assert window.release(1) == ()
+    work = Work(1, 4, 0, 0, 9)
+    window.start(work, 10)
+    window.finish(Finished(work, 3, (5, 6, 7)))
+    assert window.held_bytes == 13
+    assert window.release(3) == (1, 2)
+    assert (window.held_bytes, window.first_kept) == (0, 3)
+
+
+def test_the_whole_is_judged_by_what_was_measured() -> None:
+    window, room = state(MAP, parts=4), make_room()
+    assert window.total_bytes(room) == 100
+    work = Work(1, 4, 0, 0, 9)
+    window.start(work, 10)
+    finished = Finished(work, 3, (20, 20))
+    room.measure(window.parts[0], finished)
+    window.finish(finished)
+    # each row takes 10 more than was expected, and the parts have 3
+    assert window.total_bytes(room) == 40 + (20 + 30 + 40) + 3 * 30
+    second = Work(1, 4, 1, 0, 9)
+    window.start(second, 20)
+    window.outgrow(Outgrown(second, 0.5, 1, 70, 80))
+    assert window.held_bytes == 40
+    assert window.total_bytes(room) == 40 + 80 + (30 + 40) + 2 * 30
+    assert [work.part for work, _ in window.waiting(ordered=True, limit=10)] == [1, 2, 3]
+
+
+def test_tasks_that_run_are_expected_to_put_out_what_others_were_measured_to_but_no_more_than_they_may() -> (
+    None
+):
+    window, room = state(MAP, parts=4), make_room()
+    works = [Work(1, 4, part, 0, 9) for part in range(4)]
+    for work, most_bytes in zip(works, (None, None, 45, 1000), strict=True):
+        window.start(work, 10 * (work.part + 1), most_bytes)
+    finished = Finished(works[0], 3, (20, 20))
+    room.measure(window.parts[0], finished)
+    window.finish(finished)
+    window.expect_again(room)
+    assert window.held_bytes == 40 + (20 + 30) + 45 + (40 + 30)
+    window.outgrow(Outgrown(works[2], 1.0, 3, 50, 50))
+    window.expect_again(room)
+    assert window.held_bytes == 40 + (20 + 30) + (40 + 30)
+    for work in (works[1], works[3]):
+        window.finish(Finished(work, 3, (1, 1)))
+    assert window.held_bytes == 40 + 2 + 2
+
+
+def test_a_task_starts_once() -> None:
+    window = state(MAP)
+    work = Work(1, 4, 0, 0, 9)
+    window.start(work, 10)
+    assert not window.is_waiting(work)
+    with pytest.raises(ValueError, match="not in deque"):
+        window.start(work, 10)

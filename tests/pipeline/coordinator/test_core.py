@@ -1,0 +1,467 @@
+"""What a coordinator decides, without Ray: whom it serves, when it answers, and what a restart changes."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.laws.cases import Case
+from windrow.core.errors import PlanError, SourceError
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.buffered_window import WindowReply
+from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, Coordination, group_by_node
+from windrow.pipeline.coordinator.driver import Driver
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.requests import OpenRequest
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.executors.base import EpochFacts, Resources
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.tasks.map_task import Task, TaskReport
+from windrow.shuffle.order.epoch_plan import WindowCut
+
+NONE: frozenset[int] = frozenset()
+CASE = Case((10,) * 6, WindowCut(blocks_per_window=2), shards=2, batch_rows=5, prefetch_windows=0)
+
+
+class Handle:
+    """Stands for an object."""
+
+
+class Host:
+    """Holds tasks back until they are asked to end."""
+
+    def __init__(self, *, restarted: bool = False) -> None:
+        self.seconds = 0.0
+        self.restarted = restarted
+        self.tasks: list[tuple[Driver, Task]] = []
+        self.drivers = 0
+        self.handles: list[Handle] = []
+
+    def now(self) -> float:
+        return self.seconds
+
+    def name_driver(self) -> str:
+        self.drivers += 1
+        return f"driver{self.drivers}"
+
+    def is_restarted(self) -> bool:
+        return self.restarted
+
+    def look_out(self) -> tuple[str, ...]:
+        return ("mind the gap",)
+
+    def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
+        self.tasks.append((driver, task))
+
+    def finish(self) -> None:
+        """End all tasks, and those that they make possible."""
+        while self.tasks:
+            driver, task = self.tasks.pop()
+            assert task.ordering is not None
+            layouts = task.ordering.layouts
+            self.handles.append(Handle())
+            output = [[self.handles[-1]] * layout.slices for layout in layouts]
+            sizes = (100,) * layouts[0].slices
+            driver.task_done(task, TaskReport((10,) * len(task.blocks), sizes, None, 0.0, 0.0), output, "")
+
+
+def make(host: Host, case: Case = CASE) -> Coordination:
+    # a task for each block
+    program = Program(case.job("threads"), case.shards, case.equal, tuple(range(case.shards)), part_bytes=1)
+    resources = Resources("simulated", 4, 2**30, limit_covers_all=False)
+    return Coordination(program, resources, dict.fromkeys(range(case.shards), "here"), host)
+
+
+def request(shard: int, token: str = "first", epoch: int = 0, *, goes_on: bool = False) -> OpenRequest:
+    return OpenRequest(shard, "here", token, epoch, Cursor(epoch), 5, False, goes_on, CASE.seed)
+
+
+def ask(coordination: Coordination, *question: Any) -> Answer:
+    """The answer to a poll that needs no waiting."""
+    with pytest.raises(StopIteration) as end:
+        next(coordination.poll(*question))
+    answer: Answer = end.value.value
+    return answer
+
+
+def parts(answer: Answer) -> set[int]:
+    assert isinstance(answer, tuple)
+    return set(answer[1].outputs)
+
+
+def waits(polling: Generator[float, bool, Answer]) -> bool:
+    return next(polling) == TICK_SECONDS
+
+
+def test_an_open_epoch_is_prepared_and_answered_when_it_is_whole() -> None:
+    host = Host()
+    coordination = make(host)
+    facts = coordination.open_epoch(request(0))
+    assert isinstance(facts, EpochFacts)
+    assert facts.look_out == ("mind the gap",)
+    polling = coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE)
+    assert waits(polling)
+    assert polling.send(True) == TICK_SECONDS, "nothing is ready"
+    host.finish()
+    with pytest.raises(StopIteration) as end:
+        polling.send(True)
+    attempt, reply = end.value.value
+    assert (attempt, set(reply.outputs), reply.parts) == ("driver1-0", {0, 1}, 2)
+    # what a shard has of this attempt is not sent again; of another attempt it has nothing
+    assert parts(ask(coordination, request(0), Place(0, 0), (0, 0), attempt, frozenset({0}))) == {1}
+    assert parts(ask(coordination, request(0), Place(0, 0), (0, 0), "driver0-0", frozenset({0}))) == {0, 1}
+
+
+def test_some_parts_are_worth_an_answer_after_a_moment() -> None:
+    host = Host()
+    coordination = make(host)
+    coordination.open_epoch(request(0))
+    polling = coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE)
+    assert waits(polling)
+    held_back = host.tasks.pop()
+    host.finish()
+    host.tasks.append(held_back)
+    assert polling.send(True) == TICK_SECONDS
+    host.seconds = 0.3
+    with pytest.raises(StopIteration) as end:
+        polling.send(True)
+    assert len(parts(end.value.value)) == 1
+
+
+def test_a_poll_ends_with_nothing_after_a_bounded_time_and_for_whom_has_gone_on() -> None:
+    host = Host()
+    coordination = make(host)
+    coordination.open_epoch(request(0))
+    polling = coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE)
+    assert waits(polling)
+    host.seconds = 10.0
+    with pytest.raises(StopIteration) as end:
+        polling.send(False)
+    assert parts(end.value.value) == set()
+    polling = coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE)
+    assert waits(polling)
+    coordination.open_epoch(replace(request(0), number=1, node="there"))
+    with pytest.raises(StopIteration) as end:
+        polling.send(True)
+    assert end.value.value is None
+
+
+def test_the_latest_reader_of_a_shard_has_it() -> None:
+    coordination = make(Host())
+    coordination.open_epoch(request(0))
+    coordination.open_epoch(request(0, "second"))
+    refused = ask(coordination, request(0), Place(0, 0), (0, 0), "", NONE)
+    assert isinstance(refused, Failure)
+    with pytest.raises(PlanError, match="shard 0 is being iterated elsewhere"):
+        refused.rethrow()
+    assert not coordination.reached(0, "first", Place(0, 2))
+    assert not coordination.close_shard(0, "first")
+    assert coordination.reached(0, "second", Place(0, 2))
+
+
+def test_a_reader_that_was_replaced_is_not_served_once_its_successor_has_closed() -> None:
+    coordination = make(Host())
+    coordination.open_epoch(request(0))
+    coordination.open_epoch(request(0, "second"))
+    coordination.close_shard(0, "second")
+    assert isinstance(ask(coordination, request(0), Place(0, 0), (0, 0), "", NONE), Failure)
+    # unless it begins anew
+    assert isinstance(coordination.open_epoch(request(0)), EpochFacts)
+    assert waits(coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE))
+    assert isinstance(ask(coordination, request(0, "second"), Place(0, 0), (0, 0), "", NONE), Failure)
+
+
+@pytest.mark.parametrize("stale_first", [True, False])
+def test_a_restarted_coordinator_serves_the_later_of_two_readers_whatever_it_hears_first(
+    stale_first: bool,
+) -> None:
+    host = Host(restarted=True)
+    coordination = make(host)
+    earlier, later = replace(request(0, "first"), since=1.0), replace(request(0, "second"), since=2.0)
+    if stale_first:
+        # a question that was made again, of a reader that has closed since
+        assert waits(coordination.poll(earlier, Place(0, 0), (0, 0), "", NONE))
+    assert waits(coordination.poll(later, Place(0, 0), (0, 0), "", NONE))
+    host.finish()
+    assert parts(ask(coordination, later, Place(0, 0), (0, 0), "", NONE)) == {0, 1}
+    refused = ask(coordination, earlier, Place(0, 0), (0, 0), "", NONE)
+    assert isinstance(refused, Failure)
+    assert "is being iterated elsewhere" in refused.message
+    coordination.close_shard(0, "first")
+    assert parts(ask(coordination, later, Place(0, 0), (0, 0), "", NONE)) == {0, 1}
+
+
+def test_who_opened_an_epoch_here_is_not_replaced_by_a_question() -> None:
+    host = Host(restarted=True)
+    coordination = make(host)
+    assert waits(coordination.poll(replace(request(0, "first"), since=1.0), Place(0, 0), (0, 0), "", NONE))
+    assert isinstance(coordination.open_epoch(replace(request(0, "second"), since=2.0)), EpochFacts)
+    refused = ask(coordination, replace(request(0, "third"), since=3.0), Place(0, 0), (0, 0), "", NONE)
+    assert isinstance(refused, Failure)
+    assert "is being iterated elsewhere" in refused.message
+
+
+def test_a_reader_that_was_replaced_and_only_goes_on_does_not_take_its_place_back() -> None:
+    coordination = make(Host(), replace(CASE, epochs=3))
+    coordination.open_epoch(request(0))
+    assert isinstance(coordination.open_epoch(request(0, epoch=1, goes_on=True)), EpochFacts)
+    coordination.open_epoch(request(0, "second", epoch=1))
+    late = coordination.open_epoch(request(0, epoch=2, goes_on=True))
+    assert isinstance(late, Failure)
+    with pytest.raises(PlanError, match="another copy of it has begun epoch 1 since"):
+        late.rethrow()
+    assert waits(coordination.poll(request(0, "second", epoch=1), Place(1, 0), (1, 0), "", NONE))
+    # where it begins anew it does
+    assert isinstance(coordination.open_epoch(request(0, epoch=2)), EpochFacts)
+
+
+def test_a_window_of_the_next_epoch_is_given_before_that_is_opened() -> None:
+    host = Host()
+    coordination = make(host, replace(CASE, epochs=2, prefetch_windows=1))
+    for shard in (0, 1):
+        coordination.open_epoch(request(shard))
+    for window in (1, 2, 3):
+        host.finish()
+        for shard in (0, 1):
+            coordination.reached(shard, "first", Place(0, window))
+    host.finish()
+    ahead = ask(coordination, request(0), Place(0, 3), (1, 0), "", NONE)
+    assert parts(ahead) == {0, 1}
+    coordination.open_epoch(request(0, epoch=1, goes_on=True))
+    assert ask(coordination, request(0), Place(0, 3), (1, 0), "", NONE) is None, (
+        "it asks again, as who it is now"
+    )
+    assert ask(coordination, request(0, epoch=1), Place(1, 0), (1, 0), "", NONE) == ahead
+
+
+ONE_WINDOW = replace(CASE, epochs=3, shards=1, cut=WindowCut(), prefetch_windows=1)
+
+
+@pytest.mark.parametrize(
+    "heard",
+    [["far"], ["asked", "far"], ["far", "left"], ["left", "far"], ["left", "far", "left"]],
+    ids=" ".join,
+)
+def test_calls_that_overtake_the_opening_of_the_next_epoch_bring_none_of_it_back(heard: list[str]) -> None:
+    """Ray does not keep the order of calls of an actor like this."""
+    host = Host()
+    coordination = make(host, ONE_WINDOW)
+    coordination.open_epoch(request(0))
+    host.finish()
+    coordination.reached(0, "first", Place(0, 1))
+    host.finish()
+    assert coordination.run_stats(spans=False).windows_ready == {(1, 0): 1.0}
+    opening = request(0, epoch=1, goes_on=True)
+    for call in heard:
+        if call == "asked":
+            assert parts(ask(coordination, opening, Place(0, 1), (1, 0), "", NONE)) == set(range(6))
+        else:
+            coordination.reached(0, "first", Place(1, 1) if call == "far" else Place(1, 0))
+    facts = coordination.open_epoch(opening)
+    assert isinstance(facts, EpochFacts)
+    assert (facts.epoch, facts.total) == (1, 60)
+    # what follows is prepared, and nothing of what has been read
+    assert {task.work.epoch for _, task in host.tasks} <= {2}
+    host.finish()
+    assert coordination.run_stats(spans=False).windows_ready == {(2, 0): 1.0}
+
+
+def test_an_epoch_that_was_left_before_its_opening_was_heard_is_not_prepared() -> None:
+    host = Host()
+    coordination = make(host, ONE_WINDOW)
+    coordination.open_epoch(request(0))
+    host.finish()
+    coordination.reached(0, "first", Place(2, 0))
+    coordination.open_epoch(request(0, epoch=1, goes_on=True))
+    host.finish()
+    assert coordination.run_stats(spans=False).windows_ready == {(2, 0): 1.0}
+
+
+def test_an_epoch_that_is_left_early_is_let_go_at_once() -> None:
+    host = Host()
+    coordination = make(host, replace(CASE, epochs=2, shards=1, prefetch_windows=1))
+    coordination.open_epoch(request(0))
+    host.finish()
+    assert coordination.run_stats(spans=False).windows_ready == {(0, 0): 1.0, (0, 1): 1.0}
+    assert coordination.reached(0, "first", Place(1, 0))
+    host.finish()
+    assert coordination.run_stats(spans=False).windows_ready == {(1, 0): 1.0}
+
+
+def test_what_overtakes_the_opening_of_another_reader_is_not_taken_for_its_own() -> None:
+    host = Host()
+    coordination = make(host, replace(CASE, epochs=2, shards=1, cut=WindowCut(), prefetch_windows=1))
+    coordination.open_epoch(request(0))
+    coordination.reached(0, "first", Place(1, 1))
+    assert isinstance(coordination.open_epoch(request(0, "second", epoch=1)), EpochFacts)
+    host.finish()
+    assert parts(ask(coordination, request(0, "second", epoch=1), Place(1, 0), (1, 0), "", NONE))
+
+
+def test_a_coordinator_that_begins_anew_may_hear_of_epochs_in_any_order() -> None:
+    host = Host(restarted=True)
+    coordination = make(host, replace(CASE, epochs=2))
+    latest = request(0, epoch=1, goes_on=True)
+    # a question of before, made again
+    assert waits(coordination.poll(request(0), Place(0, 3), (1, 0), "", NONE))
+    assert waits(coordination.poll(latest, Place(1, 0), (1, 0), "", NONE))
+    assert coordination.diagnose(0)[0].startswith("shard 0 waits at epoch 1")
+    # an opening of before, made again, for which nobody waits
+    assert isinstance(coordination.open_epoch(request(0)), Failure)
+    host.finish()
+    assert parts(ask(coordination, latest, Place(1, 0), (1, 0), "", NONE)) == {0, 1}
+
+
+def test_a_refused_request_holds_no_references() -> None:
+    """Its error remembers the frames that it went through, among them that of the answer before."""
+    host = Host()
+    coordination = make(host)
+    coordination.open_epoch(request(0))
+    polling = coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE)
+    held_back = host.tasks.pop()
+    host.finish()
+    reference = weakref.ref(host.handles[0])
+    host.handles.clear()
+    assert waits(polling)
+    coordination.open_epoch(request(0, "second"))
+    gc.disable()
+    try:
+        with pytest.raises(StopIteration) as end:
+            polling.send(True)
+        assert isinstance(end.value.value, Failure)
+        held_back[0].task_failed(Failure.capture(SourceError("the run ends, and lets go")))
+        del polling, end
+        assert reference() is None
+    finally:
+        gc.enable()
+
+
+def test_whoever_has_closed_is_answered_nothing() -> None:
+    host = Host()
+    coordination = make(host)
+    coordination.open_epoch(request(0))
+    assert not coordination.close_shard(0, "first")
+    assert coordination.close_shard(1, "first"), "the last one"
+    assert ask(coordination, request(0), Place(0, 0), (0, 0), "", NONE) is None
+    # an opening that is heard late, or again, holds nothing for whoever has closed since
+    assert isinstance(coordination.open_epoch(request(0)), Failure)
+    host.finish()
+    assert coordination.run_stats(spans=False).held_bytes == 0
+
+
+def test_a_failed_run_begins_anew_with_the_next_epoch_that_is_opened() -> None:
+    host = Host()
+    coordination = make(host)
+    for shard in (0, 1):
+        coordination.open_epoch(request(shard))
+    coordination.close_shard(1, "first")
+    host.tasks[0][0].task_failed(Failure.capture(SourceError("the file is gone")))
+    failed = ask(coordination, request(0), Place(0, 0), (0, 0), "", NONE)
+    assert isinstance(failed, Failure)
+    assert failed.message == "the file is gone"
+    host.tasks.clear()
+    assert isinstance(coordination.open_epoch(request(0, "second")), EpochFacts)
+    assert host.drivers == 2
+    host.finish()
+    assert parts(ask(coordination, request(0, "second"), Place(0, 0), (0, 0), "", NONE)) == {0, 1}
+    # nothing is held for the one that had closed before
+    assert coordination.reached(0, "second", Place(0, 1))
+    host.finish()
+    assert coordination.run_stats(spans=False).windows_ready == {(0, 1): 1.0}
+
+
+def test_a_failed_run_holds_nothing_even_where_it_is_remembered() -> None:
+    host = Host()
+    coordination = make(host)
+    coordination.open_epoch(request(0))
+    driver, late = host.tasks.pop()
+    host.finish()
+    assert driver._held[0, 0].outputs
+    driver.task_failed(Failure.capture(SourceError("the file is gone")))
+    assert driver._held == {}
+    host.tasks.append((driver, late))
+    host.finish()
+    assert driver._held == {}
+
+
+def test_a_restarted_coordinator_learns_from_requests_where_everybody_is() -> None:
+    host = Host(restarted=True)
+    coordination = make(host)
+    assert coordination.diagnose(0) == ("the coordinator has just started", 0.0)
+    assert waits(coordination.poll(request(0), Place(0, 1), (0, 1), "driver0-7", frozenset({0})))
+    host.finish()
+    attempt, reply = ask(coordination, request(0), Place(0, 1), (0, 1), "driver0-7", frozenset({0}))  # type: ignore[misc]
+    assert isinstance(reply, WindowReply)
+    assert (attempt, set(reply.outputs)) == ("driver1-1", {0, 1})
+
+
+def test_a_request_that_is_made_again_may_tell_less_than_the_next_one() -> None:
+    """Ray makes the calls of a dead actor again: what the shard has told since went to the dead one."""
+    host = Host(restarted=True)
+    coordination = make(host)
+    assert waits(coordination.poll(request(0), Place(0, 0), (0, 1), "", NONE))
+    host.finish()
+    # only the first window is made, for nothing is prepared ahead
+    assert waits(coordination.poll(request(0), Place(0, 0), (0, 1), "", NONE))
+    assert host.tasks == []
+    assert waits(coordination.poll(request(0), Place(0, 1), (0, 1), "", NONE))
+    host.finish()
+    assert parts(ask(coordination, request(0), Place(0, 1), (0, 1), "", NONE)) == {0, 1}
+
+
+def test_what_does_not_come_any_more_is_made_anew_once() -> None:
+    host = Host()
+    coordination = make(host)
+    for shard in range(2):
+        coordination.open_epoch(request(shard))
+    host.finish()
+    attempt, _ = ask(coordination, request(0), Place(0, 0), (0, 0), "", NONE)  # type: ignore[misc]
+    assert waits(coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE, lost=attempt))
+    assert len(host.tasks) == 2
+    host.finish()
+    # a call that is made again, or one of another shard, changes nothing
+    for shard in range(2):
+        again, reply = ask(coordination, request(shard), Place(0, 0), (0, 0), "", NONE, attempt)  # type: ignore[misc]
+        assert again != attempt
+        assert isinstance(reply, WindowReply)
+        assert set(reply.outputs) == {0, 1}
+    assert host.tasks == []
+    assert coordination.run_stats(spans=False).dropped_windows == 1
+
+
+def test_a_poll_is_no_sign_of_life() -> None:
+    """A shard fetches on its own while its consumer stalls."""
+    host = Host()
+    coordination = make(host)
+    coordination.open_epoch(request(0))
+    host.seconds = 100.0
+    assert waits(coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE))
+    assert coordination._driver is not None
+    assert coordination._driver._scheduler.signs(host.seconds)[0][2] == "100 s ago"
+
+
+def test_nothing_is_held_for_those_who_closed_before_a_restart() -> None:
+    host = Host(restarted=True)
+    coordination = make(host)
+    # shard 1 has told the coordinator before that it closed
+    coordination.open_epoch(request(0))
+    host.finish()
+    assert coordination.run_stats(spans=False).held_bytes > 0
+    assert not coordination.close_shard(0, "first")
+    assert coordination.run_stats(spans=False).held_bytes == 0
+    # and if it has not after all, it is served
+    assert isinstance(coordination.open_epoch(request(1)), EpochFacts)
+    host.finish()
+    assert parts(ask(coordination, request(1), Place(0, 0), (0, 0), "", NONE)) == {0, 1}
+
+
+def test_shards_are_grouped_by_node() -> None:
+    assert group_by_node({2: "b", 0: "a", 1: "b", 3: "a"}) == ((0, 3), (1, 2))
+    coordination = make(Host())
+    coordination.open_epoch(replace(request(1), node="there"))
+    assert coordination.destinations == ((0,), (1,))

@@ -1,0 +1,55 @@
+"""From which rows shards may read an epoch together."""
+
+from __future__ import annotations
+
+import pytest
+
+from windrow.core.errors import StateError
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.epoch_starts import Beginnings
+from windrow.shuffle.order.shard_assignment import Deal
+
+OWN = (2, 10)
+
+
+def _open(beginnings: Beginnings, shard: int, row: int, dealt: tuple[int, int] | None = None) -> None:
+    rest = Deal(2, 10, start_row=row)
+    beginnings.open(shard, Cursor(0, row, dealt=dealt), rest, anew=not hasattr(beginnings, "opened"))
+    beginnings.opened = True  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(0, None), (40, OWN), (20, OWN), (0, None)],
+        [(40, OWN), (0, None), (60, OWN)],
+        # begun by other shards, from a row that all of them have
+        [(30, (3, 5)), (30, (3, 5)), (50, OWN)],
+        [(50, OWN), (30, (3, 5)), (30, None)],
+    ],
+)
+def test_whole_steps_of_the_same_deal_may_lie_between(rows: list[tuple[int, tuple[int, int] | None]]) -> None:
+    beginnings = Beginnings()
+    for shard, (row, dealt) in enumerate(rows):
+        _open(beginnings, shard % 2, row, dealt)
+
+
+@pytest.mark.parametrize(
+    ("rows", "last"),
+    [
+        ([(0, None)], (30, OWN)),
+        ([(0, None)], (40, None)),
+        ([(0, None)], (40, (4, 5))),
+        ([(40, OWN), (20, (4, 5))], (40, (4, 5))),
+        ([(40, OWN), (20, (4, 5))], (0, (4, 5))),
+        ([(60, None)], (40, None)),
+    ],
+)
+def test_rows_that_would_be_lost_or_read_twice_are_told(
+    rows: list[tuple[int, tuple[int, int] | None]], last: tuple[int, tuple[int, int] | None]
+) -> None:
+    beginnings = Beginnings()
+    for row, dealt in rows:
+        _open(beginnings, 0, row, dealt)
+    with pytest.raises(StateError, match=rf"shard 1 would go on at row {last[0]} .*merge_state_dicts"):
+        _open(beginnings, 1, *last)

@@ -1,0 +1,118 @@
+"""When a shard on Ray tells the coordinator how far it has come: with its next question, or with a call."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.buffered_window import WindowReply
+from windrow.pipeline.coordinator.requests import OpenRequest
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.executors.base import EpochFacts
+from windrow.pipeline.executors.ray import fetch_thread as module
+from windrow.pipeline.executors.ray.coordinator_calls import Questions
+from windrow.pipeline.executors.ray.fetch_thread import Fetcher
+from windrow.shuffle.order.shard_assignment import Deal
+
+WAIT_SECONDS = 10.0
+WINDOWS = 6
+NEVER = threading.Event()
+
+
+class Coordinator:
+    """Notes what it is told; answers at once for windows before the first that it lacks, and never for that."""
+
+    def __init__(self, lacks: int) -> None:
+        self.lacks = lacks
+        self.broken = threading.Event()
+        self.told: list[Place] = []
+        self.asked: list[tuple[int, Place]] = []
+        self.poll, self.reached = _Method(self._poll), _Method(self._reached)
+
+    def answer(self, ref: Any, who: str, stopped: threading.Event) -> Any:
+        """What `ask_until` waits for."""
+        while ref is None and not stopped.wait(0.01):
+            if self.broken.is_set():
+                raise ValueError("no window comes any more")
+        return ref
+
+    def _poll(self, request: OpenRequest, place: Place, key: tuple[int, int], *_: Any) -> Any:
+        self.asked.append((key[1], place))
+        return None if key[1] >= self.lacks else ("a-0", WindowReply(0, 0, None, {}))
+
+    def _reached(self, shard: int, token: str, place: Place) -> None:
+        self.told.append(place)
+
+
+class _Method:
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self.remote = call
+
+
+def begin(monkeypatch: pytest.MonkeyPatch, *, spare: int, lacks: int) -> tuple[Fetcher, Coordinator]:
+    coordinator = Coordinator(lacks)
+    monkeypatch.setattr(module, "ask_until", coordinator.answer)
+    monkeypatch.setattr(module, "tell", lambda method, *args: method.remote(*args))
+    request = OpenRequest(0, "node", "token", 0, Cursor(), 4, False, False, 7)
+    facts = EpochFacts(0, 0, WINDOWS, Deal(1, 4, False, False), 4, None, spare_windows=spare)
+    return Fetcher(coordinator, request, facts, Questions(), leads_on=False), coordinator
+
+
+def wait_until(found: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not found():
+        assert time.monotonic() < deadline, "it has not come to that in time"
+        time.sleep(0.01)
+
+
+def test_the_next_question_tells_of_a_window_where_some_are_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetcher, coordinator = begin(monkeypatch, spare=2, lacks=WINDOWS)
+    assert fetcher.take((0, 0), NEVER) is not None
+    wait_until(lambda: coordinator.asked[-1][0] == 2)
+    fetcher.reached(Place(0, 1))
+    wait_until(lambda: coordinator.asked[-1] == (3, Place(0, 1)))
+    assert coordinator.told == []
+    fetcher.stop()
+
+
+def test_a_call_tells_of_each_window_where_none_is_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetcher, coordinator = begin(monkeypatch, spare=0, lacks=WINDOWS)
+    for window in range(WINDOWS):
+        assert fetcher.take((0, window), NEVER) is not None
+        fetcher.reached(Place(0, window + 1))
+    assert coordinator.told == [Place(0, window + 1) for window in range(WINDOWS)]
+    fetcher.stop()
+
+
+@pytest.mark.parametrize("end", ["waits", "lets go", "fails"])
+def test_what_no_question_tells_is_told_by_who_waits_lets_go_or_fails(
+    monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    fetcher, coordinator = begin(monkeypatch, spare=2, lacks=1)
+    assert fetcher.take((0, 0), NEVER) is not None
+    wait_until(lambda: coordinator.asked[-1][0] == 1)
+    fetcher.reached(Place(0, 1))
+    assert coordinator.told == [], "a question is under way, and another will follow"
+    if end == "waits":
+        stop = threading.Event()
+        waiting = threading.Thread(target=fetcher.take, args=((0, 1), stop), daemon=True)
+        waiting.start()
+        wait_until(lambda: coordinator.told == [Place(0, 1)])
+        stop.set()
+        fetcher.stop()
+        waiting.join(WAIT_SECONDS)
+        assert not waiting.is_alive()
+    elif end == "lets go":
+        fetcher.let_go(NEVER)
+        assert coordinator.told == [Place(0, 1)]
+    else:
+        coordinator.broken.set()
+        wait_until(lambda: coordinator.told == [Place(0, 1)])
+        fetcher.reached(Place(0, 2))
+        assert coordinator.told == [Place(0, 1), Place(0, 2)]
+    fetcher.stop()

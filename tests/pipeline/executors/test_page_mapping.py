@@ -1,0 +1,204 @@
+"""Pages of the object store are mapped ahead where they exist, and none are made."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+
+from windrow.pipeline.executors.ray import page_mapping
+from windrow.pipeline.executors.ray.page_mapping import StorePages
+
+resource = pytest.importorskip("resource")
+
+CHUNK = 2 * 2**20
+STORE_BYTES = 32 * CHUNK
+WRITTEN = 24 * CHUNK + 4096  # the last chunk has one page
+SHARED = Path("/dev/shm")
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or not SHARED.is_dir(), reason="needs Linux's shared memory"
+)
+
+_WRITE = """
+import mmap, sys
+with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 0) as store:
+    for at in range(0, int(sys.argv[2]), 4096):
+        store[at] = 1
+"""
+
+
+class Store:
+    """A store of which another process has written the beginning, mapped here."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        os.truncate(path, STORE_BYTES)
+        self.map_anew()
+
+    def write_elsewhere(self, nbytes: int) -> None:
+        subprocess.run([sys.executable, "-c", _WRITE, str(self.path), str(nbytes)], check=True)
+
+    def map_anew(self) -> None:
+        with self.path.open("r+b") as file:
+            self.array = np.frombuffer(mmap.mmap(file.fileno(), STORE_BYTES), np.uint8)
+
+    def find(self) -> tuple[int, int]:
+        return self.array.ctypes.data, STORE_BYTES
+
+    def made_bytes(self) -> int:
+        return os.stat(self.path).st_blocks * 512
+
+    def faults_of_writing(self, nbytes: int) -> int:
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        self.array[:nbytes:4096] = 2
+        return int(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with tempfile.NamedTemporaryFile(dir=SHARED, prefix="windrow-test-") as file:
+        yield Store(Path(file.name))
+
+
+def supported(store: Store) -> bool:
+    return page_mapping._ask("madvise", store.find()[0], 4096, ctypes.c_int(page_mapping._POPULATE_READ))
+
+
+def test_what_others_wrote_is_written_without_faults(store: Store) -> None:
+    if not supported(store):
+        pytest.skip("this system cannot populate pages")
+    store.map_anew()
+    store.write_elsewhere(WRITTEN)
+    made = store.made_bytes()
+    assert StorePages(store.find).map_ahead() == 24 * CHUNK
+    assert store.made_bytes() == made  # the chunk that is not whole, and those that are not there, stay
+    faults = store.faults_of_writing(24 * CHUNK)
+    store.map_anew()
+    assert store.faults_of_writing(24 * CHUNK) > 10 * (faults + 1)  # as it is without
+
+
+def test_it_looks_again_when_it_is_time_and_more_rarely_where_nothing_is_found(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not supported(store):
+        pytest.skip("this system cannot populate pages")
+    now = [0.0]
+    looked: list[float] = []
+
+    def exists(address: int, nbytes: int) -> bool:
+        looked.append(now[0])
+        return ask(address, nbytes)
+
+    ask = page_mapping._exists
+    monkeypatch.setattr(page_mapping, "_exists", exists)
+    watched = StorePages(store.find, clock=lambda: now[0])
+    store.write_elsewhere(2 * CHUNK)
+    assert watched.map_ahead() == 2 * CHUNK
+    assert watched.map_ahead() == 0  # too early
+    store.write_elsewhere(5 * CHUNK)
+    now[0] = 0.3
+    assert watched.map_ahead() == 3 * CHUNK
+    while now[0] < 40:
+        now[0] += 0.05
+        assert watched.map_ahead() == 0
+    times = sorted(set(looked))
+    assert times[-1] - times[-2] == pytest.approx(8.0, abs=0.1)
+    assert len(times) < 12
+
+
+def test_no_more_than_some_at_a_call(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not supported(store):
+        pytest.skip("this system cannot populate pages")
+    monkeypatch.setattr(page_mapping, "_BYTES_A_CALL", 3 * CHUNK)
+    monkeypatch.setattr(page_mapping, "_SHORTEST_PAUSE_S", 0.0)
+    store.write_elsewhere(8 * CHUNK)
+    watched = StorePages(store.find)
+    assert [watched.map_ahead() for _ in range(3)] == [3 * CHUNK, 3 * CHUNK, 2 * CHUNK]
+
+
+def test_it_does_not_look_far_beyond_what_is_used(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not supported(store):
+        pytest.skip("this system cannot populate pages")
+    monkeypatch.setattr(page_mapping, "_MISSES_A_CALL", 3)
+    monkeypatch.setattr(page_mapping, "_SHORTEST_PAUSE_S", 0.0)
+    store.write_elsewhere(2 * CHUNK)
+    watched = StorePages(store.find)
+    assert watched.map_ahead() == 2 * CHUNK
+    store.write_elsewhere(7 * CHUNK)
+    assert watched.map_ahead() == 5 * CHUNK  # misses are counted anew at each call
+
+
+@pytest.mark.parametrize("call", ["mincore", "madvise"])
+def test_systems_that_cannot_be_asked(store: Store, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    ask = page_mapping._ask
+    monkeypatch.setattr(page_mapping, "_ask", lambda name, *args: name != call and ask(name, *args))
+    store.write_elsewhere(2 * CHUNK)
+    watched = StorePages(store.find, clock=iter([0.0, 10.0, 30.0]).__next__)
+    assert [watched.map_ahead() for _ in range(3)] == [0, 0, 0]
+    assert (watched._unknown == []) == (call == "madvise")  # a system without it is not asked again
+
+
+def test_what_is_used_in_part_does_not_hide_what_lies_behind(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not supported(store):
+        pytest.skip("this system cannot populate pages")
+    monkeypatch.setattr(page_mapping, "_MISSES_A_CALL", 2)
+    store.write_elsewhere(8 * CHUNK)
+    exists = page_mapping._exists
+    start = store.find()[0]
+
+    def lacks_pages_in_front(address: int, nbytes: int) -> bool:
+        in_part = address < start + 4 * CHUNK and nbytes > 4096
+        return not in_part and exists(address, nbytes)
+
+    monkeypatch.setattr(page_mapping, "_exists", lacks_pages_in_front)
+    assert StorePages(store.find).map_ahead() == 4 * CHUNK
+
+
+def test_a_store_that_is_mapped_later_or_elsewhere_is_found(store: Store) -> None:
+    if not supported(store):
+        pytest.skip("this system cannot populate pages")
+    store.write_elsewhere(2 * CHUNK)
+    places: list[tuple[int, int] | None] = [None, (2**20, CHUNK), store.find(), store.find()]
+    watched = StorePages(lambda: places.pop(0), clock=iter([0.0, 10.0, 30.0, 60.0]).__next__)
+    assert [watched.map_ahead() for _ in range(4)] == [0, 0, 2 * CHUNK, 0]
+
+
+def test_names_of_files_may_be_of_any_encoding(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/caf\xe9"
+    with open(path, "w+b") as file:
+        file.write(b"x" * 4096)
+        file.flush()
+        with mmap.mmap(file.fileno(), 4096):
+            assert StorePages().map_ahead() >= 0
+
+
+def test_without_a_store() -> None:
+    assert StorePages(lambda: None).map_ahead() == 0
+
+
+def test_an_address_that_is_gone_is_not_touched() -> None:
+    assert StorePages(lambda: (2**20, 4 * CHUNK)).map_ahead() == 0
+
+
+def test_a_worker_finds_its_store(ray_local: object) -> None:
+    kept = ray.put(np.ones(64 * 2**20, np.uint8))
+
+    def find(there: np.ndarray) -> tuple[tuple[int, int] | None, int]:
+        return page_mapping._find_store(), there.ctypes.data
+
+    found, address = ray.get(ray.remote(find).remote(kept))
+    assert found is not None
+    start, nbytes = found
+    assert start <= address < start + nbytes

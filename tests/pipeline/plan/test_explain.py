@@ -1,0 +1,143 @@
+"""What explain() tells, from given resources."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.dataset.example_sources import make_source
+from windrow.core.errors import PlanError
+from windrow.pipeline.executors.base import Resources
+from windrow.pipeline.plan.explain import Explanation, explain_job, explain_program
+from windrow.pipeline.plan.job import Job, Options
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.shuffle.order.epoch_plan import WindowCut
+from windrow.shuffle.order.shard_assignment import Equal
+
+RESOURCES = Resources(executor="threads", workers=2, memory_bytes=2**30, limit_covers_all=True)
+TEN_BLOCKS = make_source(*[1_000] * 10)
+
+
+def _same(batch: Any) -> Any:
+    return batch
+
+
+def _explain(
+    job: Job,
+    shards: int = 1,
+    *,
+    equal: Equal = False,
+    batch_rows: int | None = None,
+    resources: Resources = RESOURCES,
+) -> Explanation:
+    return explain_program(Program(job, shards, equal, tuple(range(shards))), resources, batch_rows)
+
+
+def test_text() -> None:
+    job = Job(TEN_BLOCKS, WindowCut(blocks_per_window=5), 10, seed=7, before=(MapBatches(_same),), after=())
+    lines = str(_explain(job, 4, equal=True, batch_rows=64)).splitlines()
+    assert lines[:6] == [
+        "10 epochs, seed 7, order v1, executor threads",
+        "rows     10,000 an epoch; 10 tables",
+        "bytes    78.1 KiB decoded an epoch",
+        "windows  2 an epoch of about 39.1 KiB (50 % of the data each)",
+        "shards   4, equal=True; batch_size 64: 40 steps, the last of 16 rows, 0 rows left out",
+        "tasks    up to 1 a window; 1 object; 1 transforms before the shuffle, 0 after it",
+    ]
+    assert lines[6].startswith("memory   about ")
+    assert lines[6].endswith("; limit 1.0 GiB")
+    assert lines[7].startswith("look out windows hold about 5 of 10 blocks, too few to mix well: ")
+    assert len(lines) == 8
+
+
+@pytest.mark.parametrize(
+    ("rows", "shards", "equal", "steps", "last", "left_out"),
+    [
+        (10, 1, False, 3, 2, 0),
+        (8, 2, False, 1, 0, 0),
+        (11, 2, False, 2, 3, 0),
+        (11, 2, True, 2, 2, 1),
+        (11, 2, "pad", 2, 4, 0),
+        (1, 2, True, 0, 0, 1),
+        (0, 2, False, 0, 0, 0),
+    ],
+)
+def test_steps(rows: int, shards: int, equal: Equal, steps: int, last: int, left_out: int) -> None:
+    told = _explain(Job(make_source(rows)), shards, equal=equal, batch_rows=4)
+    assert (told.steps, told.last_step_rows, told.left_out_rows) == (steps, last, left_out)
+
+
+def test_memory_is_the_budget_of_the_run() -> None:
+    told = _explain(Job(TEN_BLOCKS, seed=1))
+    assert told.budget.exact
+    assert told.budget.limit_bytes == 2**30
+    assert "memory   ≤ " in str(told)
+    limited = _explain(Job(TEN_BLOCKS, seed=1, options=Options(memory_limit="512MiB")))
+    assert limited.budget.limit_bytes == 2**29
+
+
+def test_estimates_are_marked() -> None:
+    source = make_source(10)
+    source.bytes_exact = False
+    text = str(_explain(Job(source, seed=1)))
+    assert "bytes    about 80 B decoded" in text
+    assert "memory   about " in text
+
+
+def test_unknown_rows() -> None:
+    told = _explain(Job(make_source(10, rows_known=False)), batch_rows=2)
+    assert (told.rows, told.steps) == (10, None)
+    text = str(told)
+    assert "rows     at most 10 an epoch, to be counted" in text
+    assert "batch_size 2: steps not known before the rows are" in text
+    assert "look out rows are counted as they are read" in text
+
+
+def test_stored_order_for_ever() -> None:
+    assert str(_explain(Job(TEN_BLOCKS, epochs=None))).startswith("epochs for ever, stored order, executor")
+    assert str(_explain(Job(TEN_BLOCKS))).startswith("1 epoch, stored order, executor")
+
+
+@pytest.mark.parametrize(("blocks", "warned"), [(1, True), (7, True), (8, False), (16, False)])
+def test_small_windows_are_pointed_out(blocks: int, warned: bool) -> None:
+    source = make_source(*[10] * 16)
+    told = _explain(Job(source, WindowCut(blocks_per_window=blocks), seed=1))
+    assert any("too few to mix" in line for line in told.look_out) == warned
+
+
+def test_blocks_larger_than_windows_are_pointed_out() -> None:
+    source = make_source(1_000, 1_000)
+    told = _explain(Job(source, WindowCut(bytes_per_window=100), seed=1))
+    assert told.windows == 2
+    assert "2 blocks fill 2 of the 160 asked for: give read_parquet a smaller target_block_bytes" in str(told)
+
+
+def test_small_windows_do_not_matter_without_a_shuffle() -> None:
+    assert _explain(Job(TEN_BLOCKS, WindowCut(blocks_per_window=1))).look_out == ()
+
+
+def test_few_blocks_in_one_window_are_mixed_completely() -> None:
+    assert _explain(Job(TEN_BLOCKS, seed=1)).look_out == ()
+
+
+def test_what_the_executor_points_out() -> None:
+    resources = replace(RESOURCES, look_out=("trainers hold all CPUs",))
+    assert str(_explain(Job(TEN_BLOCKS), resources=resources)).endswith("\nlook out trainers hold all CPUs")
+
+
+def test_a_window_that_cannot_fit_is_refused() -> None:
+    job = Job(make_source(10_000_000), seed=1, options=Options(memory_limit="1MiB"))
+    with pytest.raises(PlanError, match=r"ask for window\(bytes_per_window="):
+        explain_job(job, 1, equal=False, batch_rows=None)
+
+
+def test_why_auto_runs_where_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windrow.pipeline.executors.resolve.ray_is_initialized", lambda: False)
+    monkeypatch.setattr("windrow.pipeline.plan.explain.ray_is_initialized", lambda: False)
+    named = Job(TEN_BLOCKS, options=Options(executor="threads"))
+    assert explain_job(named, 1, equal=False, batch_rows=None).executor == "threads"
+    told = explain_job(Job(TEN_BLOCKS), 1, equal=False, batch_rows=None)
+    assert told.executor == "threads (auto: Ray is not initialised)"

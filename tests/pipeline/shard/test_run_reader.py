@@ -1,0 +1,216 @@
+"""The shard's reader: who is served first, and what was made of a run beforehand."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import windrow
+from windrow.pipeline.delivery.batch_spans import align_runs
+from windrow.pipeline.executors.threads import _ThreadsFeed
+from windrow.pipeline.executors.workers import WorkerPool
+from windrow.pipeline.shard import prefetch_loop
+from windrow.pipeline.shard.consumer_pace import CoreTime, Pace
+
+
+def note(pace: Pace, *, worked: float, waited: float, computed: float = 0.0) -> None:
+    for _ in range(4):
+        pace.add(worked=worked / 4, waited=waited / 4, computed=computed / 4)
+    pace.end_run()
+
+
+def test_a_consumer_that_works_is_served_first_and_one_that_only_waits_is_not() -> None:
+    pace = Pace()
+    for _ in range(10):
+        note(pace, worked=0.1, waited=1.0)
+    assert pace.works, "in the first window all are"
+    pace.begin()
+    assert not pace.works
+    for _ in range(10):
+        note(pace, worked=0.1, waited=1.0)
+    assert not pace.works
+    for _ in range(10):
+        note(pace, worked=1.0, waited=0.1)
+    assert pace.works
+
+
+def test_runs_of_the_first_window_go_before_what_is_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa.table({"x": np.arange(300)}), tmp_path / "x.parquet", row_group_size=100)
+    ds = windrow.read_parquet(str(tmp_path), target_block_bytes=1).window(blocks_per_window=1)
+    served: list[bool] = []
+    submit = _ThreadsFeed.submit
+
+    def note_served(feed: _ThreadsFeed, place: Callable[[], Any], pace: Pace) -> Any:
+        # who only waits is not served first for its own sake
+        for _ in range(10):
+            note(pace, worked=0.1, waited=1.0)
+        served.append(pace.works)
+        return submit(feed, place, pace)
+
+    monkeypatch.setattr(_ThreadsFeed, "submit", note_served)
+    with ds.repeat(2).options(executor="threads").iterator() as shard:
+        for _ in range(2):
+            assert sum(len(batch["x"]) for batch in shard.iter_batches(100)) == 300
+    assert served == [True, False, False] + [False] * 3
+
+
+def test_a_hiccup_changes_nothing() -> None:
+    pace = Pace()
+    pace.begin()
+    for _ in range(10):
+        note(pace, worked=1.0, waited=0.1)
+    note(pace, worked=0.1, waited=60.0)
+    assert pace.works
+
+
+def test_a_consumer_computes_while_it_keeps_a_core_busy_and_hardly_waits() -> None:
+    pace = Pace()
+    pace.begin()
+    assert not pace.computes
+    for _ in range(10):
+        note(pace, worked=1.0, waited=0.02, computed=0.98)
+    assert pace.computes
+    for _ in range(4):
+        note(pace, worked=1.0, waited=0.5, computed=1.0)  # a core less was too little
+    assert not pace.computes
+    for _ in range(20):
+        note(pace, worked=1.0, waited=0.02, computed=0.1)  # another machine computes for it
+    assert not pace.computes
+    assert pace.works
+
+
+def test_the_core_time_is_that_of_the_thread_which_began_to_count() -> None:
+    core = CoreTime()
+    while core.seconds() < 0.01:
+        pass
+    told: list[float] = []
+    thread = threading.Thread(target=lambda: told.append(core.seconds()))
+    thread.start()
+    thread.join()
+    assert told == [0.0]
+    before = core.seconds()
+    core.begin()
+    assert core.seconds() < before
+
+
+def test_a_computing_consumer_is_left_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq.write_table(pa.table({"x": np.arange(60_000)}), tmp_path / "x.parquet", row_group_size=1000)
+    left: list[bool] = []
+    leave = WorkerPool.leave_core
+
+    def note_left(pool: WorkerPool, consumer: int, computes: bool) -> None:
+        left.append(computes)
+        leave(pool, consumer, computes)
+
+    monkeypatch.setattr(WorkerPool, "leave_core", note_left)
+    # on a core for longer than it can have been: whatever the machine does meanwhile, it computes
+    monkeypatch.setattr(CoreTime, "seconds", lambda core: 3600.0)
+    ds = windrow.read_parquet(tmp_path, target_block_bytes=1).window(blocks_per_window=6)
+    (shard,) = ds.repeat(2).random_shuffle_each_window(seed=3).options(executor="threads").split(1)
+    for epoch in shard.iter_epochs():
+        for _ in epoch.iter_batches(batch_size=1000):
+            pass
+    assert True in left
+    shard.close()
+    assert left[-1] is False
+
+
+@pytest.mark.parametrize(("core_seconds", "makes_way"), [(3600.0, True), (0.0, False)])
+def test_placing_makes_way_for_a_consumer_that_computes_and_for_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, core_seconds: float, makes_way: bool
+) -> None:
+    pq.write_table(pa.table({"x": np.arange(60_000)}), tmp_path / "x.parquet", row_group_size=1000)
+    slept: list[float] = []
+    sleep = time.sleep
+
+    def note_slept(seconds: float) -> None:
+        slept.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", note_slept)
+    monkeypatch.setattr(CoreTime, "seconds", lambda core: core_seconds)
+    ds = windrow.read_parquet(tmp_path, target_block_bytes=1).window(blocks_per_window=6)
+    pipe = ds.repeat(2).random_shuffle_each_window(seed=3).options(executor="threads", progress=False)
+    with pipe.iterator() as shard:
+        for epoch in shard.iter_epochs():
+            for _ in epoch.iter_batches(batch_size=1000):
+                pass
+    assert (prefetch_loop._MAKE_WAY_SECONDS in slept) == makes_way
+
+
+def test_a_run_of_whole_batches_is_handed_on_itself() -> None:
+    runs = [pa.record_batch({"x": np.arange(rows)}) for rows in (6, 4, 3, 5, 6)]
+    spans = list(align_runs(iter(runs), 2))
+    assert [span is run for span, run in zip(spans, runs, strict=False)][:2] == [True, True]
+    assert sum(span is run for span in spans for run in runs) == 3
+
+
+ROWS = 1_200_000
+
+
+@pytest.mark.parametrize("batch_size", [7_000, 550_000])
+def test_batches_made_where_runs_are_placed_are_those_made_when_asked_for(
+    tmp_path: Path, batch_size: int
+) -> None:
+    pq.write_table(pa.table({"x": np.arange(ROWS)}), tmp_path / "x.parquet", row_group_size=33_333)
+    ds = windrow.read_parquet(tmp_path, target_block_bytes=1).window(blocks_per_window=21)
+    pipe = ds.random_shuffle_each_window(seed=3).options(executor="threads")
+    early, late = (
+        [batch["x"].to_numpy() if batch_format == "pandas" else batch["x"] for batch in batches]
+        for batch_format, batches in (
+            (name, pipe.iter_batches(batch_size, batch_format=name)) for name in ("numpy", "pandas")
+        )
+    )
+    tensors = [batch["x"].numpy() for batch in pipe.iter_torch_batches(batch_size)]
+    assert [len(batch) for batch in early] == [len(batch) for batch in late]
+    assert all(map(np.array_equal, early, late))
+    assert all(map(np.array_equal, early, tensors))
+    assert np.array_equal(np.sort(np.concatenate(early)), np.arange(ROWS))
+
+
+def test_what_cannot_become_a_tensor_is_refused_wherever_batches_are_made(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": np.arange(50)}), tmp_path / "x.parquet")
+    pipe = (
+        windrow.read_parquet(tmp_path)
+        .repeat(1)
+        .random_shuffle_each_window(seed=3)
+        .options(executor="threads")
+    )
+    with pytest.raises(windrow.PlanError, match="no tensor holds 'x'"):
+        list(pipe.map_batches(lambda batch: {"x": batch["x"].astype(str)}).iter_torch_batches(10))
+
+
+def test_what_a_trainer_is_done_with_is_freed_by_another_thread(tmp_path: Path) -> None:
+    """torch gives up the interpreter's lock for each tensor that is freed; a trainer would wait for it."""
+    wide = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(64 * 100_000)), 64)
+    pq.write_table(pa.table({"x": wide}), tmp_path / "x.parquet")
+    freed: list[str] = []
+    pipe = windrow.read_parquet(tmp_path).window().options(executor="threads", progress=False)
+    for batch in pipe.iter_batches(batch_size=10_000):
+        weakref.finalize(batch["x"], lambda: freed.append(threading.current_thread().name))
+        time.sleep(0.01)
+    del batch
+    assert len(freed) == 10
+    # of the last runs there is none after that would be taken
+    assert freed.count(threading.main_thread().name) <= 5, freed
+
+
+def test_a_reader_that_is_closed_holds_no_run(tmp_path: Path) -> None:
+    wide = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(64 * 100_000)), 64)
+    pq.write_table(pa.table({"x": wide}), tmp_path / "x.parquet")
+    pipe = windrow.read_parquet(tmp_path).window().options(executor="threads", progress=False)
+    batches = pipe.iter_batches(batch_size=10_000)
+    gone = weakref.ref(next(batches)["x"])
+    batches.close()
+    assert gone() is None

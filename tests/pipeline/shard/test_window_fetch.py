@@ -1,0 +1,214 @@
+"""How a shard gets its windows: which comes next, and what happens when objects do not come."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from windrow.core.errors import StallError
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.buffered_window import WindowReply
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.shard.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
+
+DATA = WindowData(None, [])
+
+
+def reply(*parts: int, of: int = 2, slices: int = 1) -> WindowReply:
+    outputs = {part: [[f"part {part}, slice {i}"] for i in range(slices)] for part in parts}
+    return WindowReply(0, of, cast("Any", "layout"), cast("Any", outputs), look_out=(f"{parts}",))
+
+
+def test_the_window_being_consumed_and_the_next_are_fetched() -> None:
+    ahead = Ahead(Cursor(epoch=3, window=2), 5, leads_on=False)
+    assert ahead.next() == (3, 2)
+    ahead.fetched[3, 2] = DATA
+    assert ahead.next() == (3, 3)
+    assert ahead.take((3, 2)) is DATA
+    assert ahead.next() == (3, 3), "what is being consumed is not fetched again"
+    ahead.fetched[3, 3] = DATA
+    assert ahead.next() is None
+    assert ahead.reached(Place(3, 3))
+    assert not ahead.reached(Place(3, 2)), "places never go back"
+    assert ahead.next() == (3, 4)
+    assert ahead.reached(Place(4, 0))
+    assert ahead.next() is None, "the epoch is over"
+
+
+def test_the_windows_of_the_next_epoch_follow_those_of_this_one() -> None:
+    ahead = Ahead(Cursor(epoch=3, window=1), 2, leads_on=True)
+    for key in ((3, 1), (4, 0)):
+        assert ahead.next() == key
+        ahead.keep(key, DATA)
+    assert ahead.next() is None
+    assert ahead.take((3, 1)) is DATA
+    assert ahead.reached(Place(3, 2))
+    assert ahead.next() == (4, 1), "the end of an epoch is the beginning of the next"
+    ahead.keep((4, 1), DATA)
+    assert ahead.take((4, 0)) is DATA
+    assert ahead.reached(Place(4, 1))
+    assert ahead.next() is None, "nothing of the one after that, before the next is open"
+    ahead.open(Cursor(4), leads_on=True)
+    assert ahead.next() == (5, 0)
+    assert ahead.take((4, 1)) is DATA, "what was fetched ahead is still good"
+    ahead.open(Cursor(5), leads_on=False)
+    ahead.reached(Place(5, 2))
+    assert ahead.next() is None
+
+
+def consume(ahead: Ahead, number: int, windows: int = 5) -> bool:
+    """Fetch and take a window, pass it, and return whether that is told at once."""
+    epoch, window = divmod(number, windows)
+    while (key := ahead.next()) is not None:
+        assert ahead.ask(key) == ahead.place
+        ahead.keep(key, DATA)
+    assert ahead.take((epoch, window)) is DATA
+    assert ahead.reached(Place(epoch, window + 1))
+    return ahead.take_news() is not None
+
+
+def test_each_window_and_slice_is_told_of_where_the_run_holds_no_more_than_is_needed() -> None:
+    ahead = Ahead(Cursor(), 5, leads_on=True)
+    assert [consume(ahead, number) for number in range(5)] == [True] * 5
+    assert ahead.take_news() is None, "nothing is told twice"
+    ahead.reached(Place(1, 0, 2))
+    assert ahead.take_news() == Place(1, 0, 2)
+
+
+def test_where_the_run_holds_more_windows_the_next_question_tells_of_one() -> None:
+    ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
+    assert not consume(ahead, 0)
+    assert ahead.next() == (0, 3), "as many are fetched as are held beside one"
+    assert ahead.ask((0, 3)) == Place(0, 1)
+    assert ahead.take_news() is None, "the question has told it"
+
+
+def test_windows_of_which_no_question_tells_are_told_of_after_two() -> None:
+    ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
+    ahead.ask((0, 0))
+    places = []
+    for window in range(1, 7):
+        ahead.reached(Place(0, window) if window < 6 else Place(1, 1))
+        places.append(ahead.take_news() is not None)
+    assert places == [False, False, True, False, False, True]
+
+
+def test_windows_behind_the_last_question_are_told_of_at_once() -> None:
+    ahead = Ahead(Cursor(), 5, leads_on=False, spare=2)
+    # the last question is asked when the second window is passed
+    assert [consume(ahead, number) for number in range(5)] == [False, False, True, True, True]
+    ahead.open(Cursor(1), leads_on=False)
+    assert not consume(ahead, 5)
+
+
+def test_who_fetches_nothing_has_told_how_far_it_has_come() -> None:
+    ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
+    assert not consume(ahead, 0)
+    ahead.let_go()
+    assert ahead.take_news() is not None
+    ahead.reached(Place(0, 2))
+    assert ahead.take_news() is not None
+    ahead.want((0, 2))
+    ahead.reached(Place(0, 3))
+    assert ahead.take_news() is None
+
+
+def test_who_leaves_an_epoch_that_leads_to_none_has_told_it_though_its_last_question_is_not_asked() -> None:
+    ahead = Ahead(Cursor(), 4, leads_on=False, spare=4)
+    ahead.ask((0, 0))
+    ahead.ask((0, 1))
+    ahead.reached(Place(1, 0))
+    assert ahead.take_news() == Place(1, 0)
+
+
+def test_who_waits_for_a_window_tells_what_it_has_passed() -> None:
+    ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
+    assert not consume(ahead, 0)
+    assert ahead.take_news(waits=True) == Place(0, 1)
+    assert ahead.take_news(waits=True) is None
+
+
+def test_windows_that_have_been_passed_are_not_held() -> None:
+    ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
+    ahead.keep((0, 0), DATA)
+    ahead.keep((0, 1), DATA)
+    ahead.want((0, 2))
+    assert ahead.next() == (0, 2)
+    ahead.reached(Place(1, 0))
+    assert ahead.fetched == {}
+    assert ahead.next() == (1, 0), "nor is what somebody wanted before"
+    ahead.keep((0, 2), DATA)
+    assert ahead.fetched == {}
+
+
+def test_what_is_let_go_is_fetched_when_it_is_asked_for() -> None:
+    ahead = Ahead(Cursor(), 5, leads_on=False)
+    ahead.fetched[0, 0] = DATA
+    assert ahead.take((0, 0)) is DATA
+    ahead.fetched[0, 1] = DATA
+    ahead.let_go()
+    assert ahead.fetched == {}
+    assert ahead.next() is None
+    ahead.want((0, 0))
+    assert ahead.next() == (0, 0)
+
+
+def test_parts_are_gathered_until_all_are_here() -> None:
+    fetching = fetch_window(0, 0, 0)
+    assert next(fetching) == Ask("", frozenset())
+    first = reply(1, slices=2)
+    assert fetching.send(("a-0", first)) == Load(first, 2.0)
+    assert fetching.send(first) == Ask("a-0", frozenset({1}))
+    assert fetching.send(None) == Ask("a-0", frozenset({1})), "no answer: ask again"
+    fetching.send(("a-0", reply(0, slices=2)))
+    with pytest.raises(StopIteration) as end:
+        fetching.send(reply(0, slices=2))
+    data: Any = end.value.value
+    assert data.slices == [("part 0, slice 0", "part 1, slice 0"), ("part 0, slice 1", "part 1, slice 1")]
+    assert data.look_out == ["(1,)", "(0,)"]
+
+
+def test_parts_of_another_attempt_are_void() -> None:
+    fetching = fetch_window(0, 0, 0)
+    next(fetching)
+    fetching.send(("a-0", reply(0)))
+    fetching.send(reply(0))
+    fetching.send(("b-0", reply(1)))
+    assert fetching.send(reply(1)) == Ask("b-0", frozenset({1}))
+
+
+def test_what_is_lost_is_asked_for_anew_after_a_growing_while() -> None:
+    fetching = fetch_window(0, 0, 0)
+    next(fetching)
+    fetching.send(("a-0", reply(0)))
+    fetching.send(reply(0))
+    pauses = []
+    for number in range(1, 30):
+        fetching.send(("a-0", reply(1)))
+        pause = fetching.send(Lost(OSError("gone")))
+        assert isinstance(pause, Pause)
+        pauses.append(pause.seconds)
+        # now and then the window is to be made anew
+        assert next(fetching) == Ask("", frozenset(), "a-0" if number % 10 == 0 else "")
+    assert pauses[:7] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    fetching.send(("a-0", reply(1)))
+    with pytest.raises(StallError, match=r"shard 0: map outputs .* were lost 30 times .*gone"):
+        fetching.send(Lost(OSError("gone")))
+
+
+def test_what_is_not_heard_of_is_asked_for_anew_with_more_patience() -> None:
+    fetching = fetch_window(0, 0, 0)
+    patience, given_up = [], []
+    step: Any = next(fetching)
+    for _ in range(7):
+        given_up.append(step.lost)
+        assert step == Ask("", frozenset(), step.lost)
+        load = fetching.send(("a-0", reply(0)))
+        assert isinstance(load, Load)
+        patience.append(load.patience_seconds)
+        step = fetching.send(UNHEARD)
+    assert patience == [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    # after half a minute the window is to be made anew
+    assert given_up == ["", "", "", "", "a-0", "a-0", "a-0"]

@@ -1,0 +1,145 @@
+"""Where a task's blocks come from."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import windrow
+from tests.dataset.example_sources import make_source
+from windrow.core.source import told_bounds
+from windrow.io.catalog.file_source import open_parquet
+from windrow.pipeline.tasks.cache.block_file import block_bytes
+from windrow.pipeline.tasks.cache.cached_reader import CachingReader
+from windrow.pipeline.tasks.cache.column_ranges import note_ranges, take_ranges
+from windrow.pipeline.tasks.cache.disk_cache import DiskCache
+
+SOURCE = make_source(3, 4, 5)
+
+
+def make(blocks: list[int], disk: DiskCache | None = None, **options: Any) -> CachingReader:
+    addresses = SOURCE.addresses(blocks)
+    return CachingReader(SOURCE.reader, disk, blocks, addresses, **{"found": {}, "keeps": (), **options})
+
+
+def read_parts(reader: CachingReader, at: int) -> list[dict[str, list[Any]]]:
+    parts = []
+    for part in reader.parts(at):
+        columns = [part.select([number]) for number in range(len(part.schema))]
+        parts.append({column.column_names[0]: column.column(0).to_pylist() for column in columns})
+    return parts
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_is_to_be_kept_comes_back(whole: bool) -> None:
+    reader = make([2, 0, 1], keeps=(0, 2))
+    for at in range(3):
+        if whole:
+            reader.read(at)
+        else:
+            read_parts(reader, at)
+    tables = SOURCE.reader.tables
+    assert [pa.concat_tables(kept) for kept in reader.kept] == [tables[2], tables[1]]
+    report = reader.report()
+    assert (report.hits, report.misses, report.kept_bytes) == (0, 3, (tables[2].nbytes, tables[1].nbytes))
+
+
+def test_what_was_kept_is_not_read() -> None:
+    other = pa.table({"x": [7, 8]}, schema=SOURCE.schema)
+    reader = make([1, 2], found={1: [other, other]})
+    assert read_parts(reader, 1) == [{"x": [7, 8]}] * 2
+    assert reader.read(1)["x"].to_pylist() == [7, 8, 7, 8]
+    assert (reader.report().hits, reader.report().misses) == (2, 0)
+
+
+def test_kept_parts_share_one_schema() -> None:
+    copies = [pa.table({"x": [1]}, schema=pa.schema(list(SOURCE.schema))) for _ in range(3)]
+    reader = make([0, 1], found={0: copies[:2], 1: copies[2:]})
+    schemas = {id(part.schema) for at in range(2) for part in reader.parts(at)}
+    assert len(schemas) == 1
+
+
+def test_a_block_without_rows_that_left_no_table_is_read_for_its_schema() -> None:
+    assert make([0], found={0: []}).read(0) == SOURCE.reader.tables[0]
+    assert read_parts(make([0], found={0: []}), 0) == []
+
+
+def test_what_transforms_are_given_of_kept_blocks_cannot_be_written_to() -> None:
+    (chunk,) = make([0], keeps=(0,)).read(0)["x"].chunks
+    assert not chunk.buffers()[1].is_mutable
+
+
+def test_files_serve_every_reader_of_the_machine(tmp_path: Path) -> None:
+    disk = DiskCache(str(tmp_path), "run", "", None, kept=False)
+    first = make([0, 1], disk)
+    read_parts(first, 0)
+    first.read(1)
+    second = make([1, 0, 2], DiskCache(str(tmp_path), "run", "", None, kept=False))
+    assert second.read(0) == SOURCE.reader.tables[1]
+    assert read_parts(second, 1) == [SOURCE.reader.tables[0].to_pydict()]
+    assert (first.report().misses, second.report().hits, second.report().misses) == (2, 2, 0)
+    assert first.report().disk_bytes == sum(block_bytes(disk.find(block) or []) for block in (0, 1)) > 0
+    assert len(list(tmp_path.glob("run/*.block"))) == 2
+    disk.remove()
+    assert list(tmp_path.iterdir()) == []
+    assert make([0], disk).read(0) == SOURCE.reader.tables[0]
+    assert list(tmp_path.iterdir()) == [], "a late task makes nothing anew"
+
+
+def test_what_is_kept_of_a_mapped_file_is_no_view_of_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(1_000))
+    source: Any = windrow.read_numpy(tmp_path / "x.npy")._chain.source
+    addresses = source.addresses([0])
+    reader = CachingReader(source.reader, None, [0], addresses, found={}, keeps=(0,))
+    read_parts(reader, 0)
+    content = (tmp_path / "x.npy").read_bytes()
+    with (tmp_path / "x.npy").open("r+b") as file:
+        file.write(content[:-8_000] + bytes(8_000))
+    (kept,) = reader.kept
+    assert pa.concat_tables(kept).column(0).to_pylist() == list(range(1_000))
+
+
+def test_what_is_kept_goes_with_its_last_user() -> None:
+    """Not with a collection of cycles, of which a worker may see none for many tasks."""
+    gc.disable()
+    try:
+        reader = make([0, 1], keeps=(0, 1))
+        for at in range(2):
+            read_parts(reader, at)
+        gone = weakref.ref(reader)
+        del reader
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_kept_blocks_tell_what_their_words_are_and_keep_their_schema(tmp_path: Path) -> None:
+    schema = SOURCE.schema.with_metadata({"told": "by the user"})
+    blocks = [pa.table({"x": [start, start + 5]}, schema=schema) for start in (3, 90)]
+    noted = note_ranges(blocks)
+    assert take_ranges(noted[1].schema) == (schema, {0: (3, 95)})
+    disk = DiskCache(str(tmp_path), "run", "", None, kept=False)
+    disk.keep(0, noted)
+    for reader in (make([0], found={0: noted}), make([0], disk)):
+        parts = list(reader.parts(0))
+        assert [told_bounds(part, 0) for part in parts] == [(3, 95)] * 2
+        assert all(part.schema.equals(schema, check_metadata=True) for part in parts)
+        assert reader.read(0).schema.equals(schema, check_metadata=True)
+
+
+def test_what_is_being_kept_tells_of_itself(tmp_path: Path) -> None:
+    # nothing is told of a column with nulls before it is decoded
+    pq.write_table(pa.table({"x": [7, 3], "n": [9, None]}), tmp_path / "x.parquet")
+    source = open_parquet(tmp_path)
+    addresses = source.addresses([0])
+    reader = CachingReader(source.reader, None, [0], addresses, found={}, keeps=(0,))
+    for part in reader.parts(0):
+        assert not isinstance(part, pa.Table)
+        assert [told_bounds(part, column) for column in range(2)] == [(3, 7), (0, 9)]

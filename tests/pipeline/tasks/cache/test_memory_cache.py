@@ -1,0 +1,95 @@
+"""Which decoded blocks a run keeps in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.laws.examples import examples
+from windrow.pipeline.tasks.cache.memory_cache import BlockCache
+
+
+def make(limit: int, *sizes: int) -> BlockCache:
+    return BlockCache(limit, np.array(sizes, dtype=np.int64))
+
+
+def test_what_fits_is_kept_and_stays() -> None:
+    cache = make(20, 10, 10, 10)
+    assert cache.reserve([1, 2, 0]) == (0, 1)
+    for block in (1, 2):
+        cache.keep(block, 10, f"block {block}")
+    assert cache.reserve([0]) == ()
+    assert cache.find([0, 2, 1]) == {1: "block 2", 2: "block 1"}
+    assert cache.held_bytes == 20
+
+
+def test_room_is_held_for_what_is_being_read() -> None:
+    cache = make(15, 10, 10)
+    assert cache.reserve([0]) == (0,)
+    assert cache.reserve([0, 1]) == ()
+    assert cache.find([0]) == {}
+    assert cache.held_bytes == 0
+
+
+def test_a_block_that_turns_out_larger_is_not_kept() -> None:
+    cache = make(20, 10, 10)
+    cache.reserve([0, 1])
+    cache.keep(0, 15, "large")
+    assert cache.find([0]) == {}, "room is held for block 1"
+    cache.keep(1, 9, "small")
+    assert cache.find([0, 1]) == {1: "small"}
+    assert cache.reserve([0]) == (0,)
+
+
+def test_what_is_lost_may_be_kept_again() -> None:
+    cache = make(10, 10)
+    cache.reserve([0])
+    cache.keep(0, 10, "first")
+    cache.forget([0, 0, 5])
+    assert (cache.find([0]), cache.held_bytes) == ({}, 0)
+    assert cache.reserve([0]) == (0,)
+
+
+def test_nothing_is_kept_once_it_is_cleared() -> None:
+    cache = make(100, 10, 10)
+    cache.reserve([0, 1])
+    cache.keep(0, 10, "first")
+    cache.clear()
+    cache.keep(1, 10, "late")
+    assert cache.find([0, 1]) == {}
+    assert cache.reserve([0]) == ()
+
+
+def test_not_even_empty_blocks_are_kept_where_nothing_is_to_be_kept() -> None:
+    cache = make(0, 0, 10)
+    assert cache.reserve([0, 1]) == ()
+
+
+def test_not_even_an_empty_block_that_is_being_read_is_kept_once_all_is_cleared() -> None:
+    cache = make(10, 0, 10)
+    assert cache.reserve([0, 1]) == (0, 1)
+    cache.clear()
+    for block in (0, 1):
+        cache.keep(block, 0, "block")
+    assert cache.find([0, 1]) == {}
+
+
+@examples(50)
+@given(
+    limit=st.integers(0, 60),
+    sizes=st.lists(st.integers(0, 20), min_size=1, max_size=8),
+    steps=st.lists(st.tuples(st.sampled_from("rkf"), st.integers(0, 7), st.integers(0, 30)), max_size=40),
+)
+def test_never_more_than_the_limit(limit: int, sizes: list[int], steps: list[tuple[str, int, int]]) -> None:
+    cache, held = make(limit, *sizes), dict[int, int]()
+    for kind, number, size in steps:
+        block = number % len(sizes)
+        if kind == "r":
+            cache.reserve([block])
+        elif kind == "k":
+            cache.keep(block, size, size)
+        else:
+            cache.forget([block])
+        held = {b: cache.find([b])[0] for b in range(len(sizes)) if cache.find([b])}
+        assert cache.held_bytes == sum(held.values()) <= limit

@@ -1,0 +1,111 @@
+"""When kept blocks are verified: each time that the file is not as it was when it was verified before."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from windrow.pipeline.tasks.cache import persistent_store
+from windrow.pipeline.tasks.cache.block_file import CorruptBlockError, read_block
+from windrow.pipeline.tasks.cache.persistent_store import KeptStore
+
+TABLE = pa.table({"x": range(1_000)})
+
+
+@pytest.fixture
+def verified(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each read verified what it read."""
+    seen: list[bool] = []
+
+    def note(descriptor: int, key: bytes, *, verify: bool = True) -> list[pa.Table]:
+        seen.append(verify)
+        return read_block(descriptor, key, verify=verify)
+
+    monkeypatch.setattr(persistent_store, "read_block", note)
+    return seen
+
+
+def open_store(folder: Path) -> KeptStore:
+    store = KeptStore(folder, lambda block, token: b"%32d" % block)
+    assert store.keep(0, [TABLE], None)
+    return store
+
+
+def let_settle(folder: Path) -> Path:
+    """Let a file be older than it is."""
+    path = folder / "0.arrows"
+    os.utime(path, (1_000, 1_000))
+    return path
+
+
+def test_a_file_that_stays_as_it_is_is_verified_once(
+    tmp_path: Path, verified: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(persistent_store, "_SETTLED_NS", -1)
+    store = open_store(tmp_path)
+    assert [store.find(0) for _ in range(3)] == [[TABLE]] * 3
+    assert verified == [True, False, False]
+    # the same block written again is another file
+    store.keep(0, [TABLE], None)
+    assert store.find(0) == [TABLE]
+    assert verified[-1]
+
+
+def test_a_file_that_could_change_unseen_is_verified_each_time(tmp_path: Path, verified: list[bool]) -> None:
+    store = open_store(tmp_path)
+    let_settle(tmp_path)
+    # when it was last touched, nobody can set
+    assert [store.find(0) for _ in range(2)] == [[TABLE]] * 2
+    assert verified == [True, True]
+
+
+def test_a_file_that_was_written_to_is_verified_again(
+    tmp_path: Path, verified: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(persistent_store, "_SETTLED_NS", -1)
+    store = open_store(tmp_path)
+    path = let_settle(tmp_path)
+    assert [store.find(0) for _ in range(2)] == [[TABLE]] * 2
+    with open(path, "r+b", buffering=0) as file:
+        file.seek(4_000)
+        file.write(b"?")
+    with pytest.raises(CorruptBlockError):
+        store.find(0)
+    assert verified == [True, False, True]
+
+
+def test_a_file_that_is_written_to_while_it_is_read_is_read_again(
+    tmp_path: Path, verified: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(persistent_store, "_SETTLED_NS", -1)
+    store = open_store(tmp_path)
+    path = let_settle(tmp_path)
+    assert store.find(0) == [TABLE]
+    real = vars(persistent_store)["read_block"]
+
+    def write_first(descriptor: int, key: bytes, *, verify: bool = True) -> list[pa.Table]:
+        if not verify:
+            with open(path, "r+b", buffering=0) as file:
+                file.seek(4_000)
+                file.write(b"?")
+        tables: list[pa.Table] = real(descriptor, key, verify=verify)
+        return tables
+
+    monkeypatch.setattr(persistent_store, "read_block", write_first)
+    with pytest.raises(CorruptBlockError):
+        store.find(0)
+    assert verified == [True, False, True]
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_a_file_is_corrupt_and_not_waited_for(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    (tmp_path / "0.arrows").unlink()
+    os.mkfifo(tmp_path / "0.arrows")
+    with pytest.raises(CorruptBlockError, match="plain file"):
+        store.find(0)
+    store.forget(0)
+    assert store.find(0) is None

@@ -1,0 +1,52 @@
+"""A block is read twice before it is taken for damaged."""
+
+from __future__ import annotations
+
+import pytest
+
+from windrow.core.errors import SourceError
+from windrow.core.source import DamagedBlockError
+from windrow.pipeline.tasks.corrupt_blocks import Damage, find_damage, late_damage
+
+
+class Reads:
+    """Reads that fail so often."""
+
+    def __init__(self, failures: int, error: Exception) -> None:
+        self.failures, self.error, self.count = failures, error, 0
+
+    def __call__(self) -> str:
+        self.count += 1
+        if self.count <= self.failures:
+            raise self.error
+        return "rows"
+
+
+TORN = DamagedBlockError("part-3.parquet, row group 1: torn")
+
+
+@pytest.mark.parametrize(
+    ("failures", "found", "reads"),
+    [(0, "rows", 1), (1, "rows", 2), (2, Damage(7, str(TORN)), 2)],
+)
+def test_what_was_damaged_once_may_come_whole(failures: int, found: object, reads: int) -> None:
+    read = Reads(failures, TORN)
+    assert find_damage(read, 7) == found
+    assert read.count == reads
+
+
+def test_other_errors_are_no_damage() -> None:
+    read = Reads(1, SourceError("gone"))
+    with pytest.raises(SourceError, match="gone"):
+        find_damage(read, 7)
+    with pytest.raises(SourceError, match=r"^gone$"), late_damage():
+        raise SourceError("gone")
+
+
+def test_damage_that_is_found_late_says_so() -> None:
+    with (
+        pytest.raises(SourceError, match=r"row group 1: torn\. It cannot be left out any more") as raised,
+        late_damage(),
+    ):
+        raise TORN
+    assert type(raised.value) is SourceError

@@ -1,0 +1,368 @@
+"""Words travel in fewer bytes than they have, and come back as they were, however they are moved."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tests.pipeline.tasks.cache.test_recording import LazyPart
+from tests.shuffle.kernels.test_native import GuardedPool, needs_library, without_library
+from windrow.core.buffer_pool import BufferPool
+from windrow.core.frame_of_reference import Packing, packs
+from windrow.core.native_libraries import address_of
+from windrow.core.source import BlockPart
+from windrow.shuffle.kernels import native
+from windrow.shuffle.kernels.bit_packing import pack_words
+from windrow.shuffle.kernels.fixed_width import word_bytes
+from windrow.shuffle.kernels.group_rows import DECODED_TOGETHER_BYTES, group_rows
+from windrow.shuffle.kernels.map_output import Piece
+from windrow.shuffle.kernels.packed_rows import join_columns
+from windrow.shuffle.kernels.place_rows import Pieces, place_rows
+
+TYPES = [
+    pa.int16(),
+    pa.uint16(),
+    pa.int32(),
+    pa.uint32(),
+    pa.date32(),
+    pa.time32("ms"),
+    pa.int64(),
+    pa.uint64(),
+    pa.timestamp("us", tz="Europe/Paris"),
+    pa.duration("ns"),
+    pa.date64(),
+]
+SPANS = [0, 1, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**64 - 1]
+
+
+def words(kind: pa.DataType, low: int, span: int, rows: int, rng: np.random.Generator) -> pa.Array:
+    """A column of words from ``low`` to ``low + span``, both of which occur, in the arithmetic of words."""
+    width = word_bytes(kind)
+    span = min(span, 2 ** (8 * width) - 1)
+    more = rng.integers(0, span, rows, np.uint64, endpoint=True)
+    more[rng.integers(0, rows)] = span
+    more[rng.integers(0, rows)] = 0
+    moved = (more + np.array(low % 2**64, np.uint64)).astype(f"u{width}")
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(moved)], null_count=0)
+
+
+def group(part: BlockPart, places: NDArray[np.uint32], pool: BufferPool, runs: int = 1) -> list[Piece]:
+    of_run = np.zeros(len(places), np.uint16)
+    return group_rows(part, None, of_run, places, np.arange(runs + 1), pool)
+
+
+@pytest.mark.parametrize("span", SPANS)
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize("placed", [True, False])
+def test_words_come_back_as_they_were(kind: pa.DataType, span: int, grouped: bool, placed: bool) -> None:
+    if native.LIBRARY is None and (grouped or placed):
+        pytest.skip("built without a C compiler")
+    rng, rows, pool = np.random.default_rng(span % 1000), 1_300, GuardedPool()
+    lows = [0, -3, 2 ** (8 * word_bytes(kind) - 1) - 2, 7]
+    columns = [words(kind, low, span, 2 * rows, rng) for low in lows * 2]
+    # several columns of one width move side by side; those of the second block are wider by one
+    tables = [
+        pa.table({f"c{i}": column.slice(start, rows) for i, column in enumerate(columns)})
+        for start in (0, rows)
+    ]
+    places = rng.permutation(2 * rows).astype(np.uint32)
+    halves = places[:rows], places[rows:]
+    with pytest.MonkeyPatch.context() as patch:
+        library = native.LIBRARY
+        patch.setattr(native, "LIBRARY", library if grouped else None)
+        made = [group(table, half, pool)[0] for table, half in zip(tables, halves, strict=True)]
+        # what was found out here does not hold where they go
+        assert all(piece.sources.size and piece.places_address for piece in made)
+        pieces = [pickle.loads(pickle.dumps(piece)) for piece in made]
+        patch.setattr(native, "LIBRARY", library if placed else None)
+        batch = place_rows(Pieces(pieces), 0, 2 * rows, tables[0].schema, pool)
+    pool.assert_guarded()
+    order = pa.Array.from_buffers(
+        pa.int64(), 2 * rows, [None, pa.py_buffer(np.argsort(places).astype(np.int64))]
+    )
+    assert batch.equals(pa.concat_tables(tables).take(order).combine_chunks().to_batches()[0])
+    for piece, table, half in zip(pieces, tables, halves, strict=True):
+        # of one run the rows come in the order in which they were given
+        assert piece.rows.equals(table.combine_chunks().to_batches()[0])
+        assert np.array_equal(piece.places, half)
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**64 - 1), st.sampled_from([2, 4, 8]))
+def test_a_packing_takes_as_few_bytes_as_its_words_need(low: int, span: int, width: int) -> None:
+    half = 2 ** (8 * width - 1)
+    low, high = max(low, -half), min(max(low, -half) + span, half - 1)
+    packing = Packing.of(width, low, high)
+    if low > high:
+        assert packing == (width, 0)
+    elif packing.bytes < width:
+        assert packing.base == low
+        assert high - low < 2 ** (8 * packing.bytes)
+        narrower = {4: 2, 2: 1, 1: 0}.get(packing.bytes)
+        assert narrower is None or high - low >= 2 ** (8 * narrower)
+    else:
+        assert high - low >= 2 ** (8 * (width // 2))
+
+
+def test_words_that_need_few_bytes_take_few() -> None:
+    rows = 4_096
+    table = pa.table(
+        {
+            "id": np.arange(rows) + 2**40,
+            "code": np.arange(rows) % 200 - 100,
+            "same": np.full(rows, 2**62),
+            "wide": np.arange(rows) * 2**40,
+            "price": np.linspace(0.0, 1.0, rows),
+        }
+    )
+    (piece,) = group(table, np.arange(rows, dtype=np.uint32), BufferPool(0))
+    assert piece.packing[:, 1].tolist() == [2, 1, 0, 8, 8]
+    assert piece.words.nbytes == rows * (2 + 1 + 0 + 8 + 8)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_columns_that_are_no_whole_numbers_stay_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    if not compiled:
+        monkeypatch.setattr(native, "LIBRARY", None)
+    table = pa.table({"f": np.zeros(100), "b": np.ones(100, np.int8), "t": [True] * 100})
+    (piece,) = group(table, np.arange(100, dtype=np.uint32), BufferPool(0))
+    assert not any(map(packs, table.schema.types))
+    assert piece.packing[:, 1].tolist() == [8, 1, 1]
+
+
+def test_rows_without_a_place_do_not_count_as_words() -> None:
+    # a block's rows may all belong to others: there is nothing to look at
+    table = pa.table({"x": np.arange(10)})
+    pieces = group_rows(
+        table.slice(0, 0),
+        None,
+        np.zeros(0, np.uint16),
+        np.zeros(0, np.uint32),
+        np.array([0, 1]),
+        BufferPool(0),
+    )
+    assert [piece.num_rows for piece in pieces] == [0]
+    (piece,) = group_rows(
+        table, None, np.full(10, 7, np.uint16), np.zeros(10, np.uint32), np.array([0, 1]), BufferPool(0)
+    )
+    assert piece.num_rows == 0
+
+
+@dataclass
+class ToldPart(LazyPart):
+    """Rows of which something is told, right or wrong."""
+
+    told: Mapping[int, tuple[int, int] | None] = field(default_factory=dict)
+    scatters: Sequence[int] = ()
+    looked_at: list[int] = field(default_factory=list)
+
+    def select(self, columns: list[int]) -> pa.Table:
+        # as a file's: of the columns alone
+        return self.table.select(columns).replace_schema_metadata()
+
+    def bounds(self, column: int) -> tuple[int, int] | None:
+        self.looked_at.append(column)
+        return self.told.get(column)
+
+    def scatter_words(
+        self,
+        columns: Sequence[int],
+        packings: Sequence[Packing],
+        targets: NDArray[np.uint32],
+        outs: Sequence[NDArray[np.uint8]],
+    ) -> Sequence[bool]:
+        told = zip(columns, packings, outs, strict=True)
+        return [
+            column in self.scatters and self._scatter(column, packing, targets, out)
+            for column, packing, out in told
+        ]
+
+    def _scatter(
+        self, column: int, packing: Packing, targets: NDArray[np.uint32], out: NDArray[np.uint8]
+    ) -> bool:
+        values = self.table.column(column).to_numpy()
+        ordered = np.empty_like(values)
+        ordered[targets] = values
+        words = ordered.view(f"u{ordered.itemsize}")
+        if packing.bytes == words.itemsize:
+            out.view(words.dtype)[:] = words
+            return True
+        return pack_words(words, packing, out)
+
+    def scatter_text(self, *_: object) -> None:
+        return None
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("rows_given", [False, True])
+@pytest.mark.parametrize("scatters", [(), (0, 1, 2, 3, 4)])
+def test_what_is_told_wrongly_costs_time_and_no_word(
+    monkeypatch: pytest.MonkeyPatch, scatters: Sequence[int], rows_given: bool, compiled: bool
+) -> None:
+    if not compiled:
+        monkeypatch.setattr(native, "LIBRARY", None)
+    rows = 1_000
+    table = pa.table({f"c{i}": np.arange(rows) * 3 + i for i in range(5)})
+    table = table.replace_schema_metadata({"made": "here"})
+    # too small, the wrong way round, one value, beyond 64 bits, right
+    told = {0: (0, 5), 1: (900, 0), 2: (2, 2), 3: (0, 2**70), 4: (4, 3_001)}
+    part = ToldPart(table, told=told, scatters=scatters)
+    places = np.random.default_rng(3).permutation(rows).astype(np.uint32)
+    chosen = np.arange(rows) if rows_given else None
+    pool = GuardedPool()
+    (piece,) = group_rows(part, chosen, np.zeros(rows, np.uint16), places, np.array([0, 1]), pool)
+    batch = place_rows(Pieces([piece]), 0, rows, table.schema, pool)
+    pool.assert_guarded()
+    assert piece.schema.equals(table.schema, check_metadata=True)
+    order = np.argsort(places)
+    assert all(np.array_equal(batch.column(i), table.column(i).to_numpy()[order]) for i in range(5))
+    assert piece.packing[:, 1].tolist() == [2] * 5
+    assert piece.unpacked_bytes - piece.nbytes == 5 * rows * (8 - 2)
+    assert len(part.looked_at) == 5, "the second time nothing that is told is believed"
+
+
+def test_of_a_part_that_tells_nothing_nothing_is_decoded_to_see() -> None:
+    part = ToldPart(pa.table({"x": np.arange(50)}))
+    (piece,) = group(part, np.arange(50, dtype=np.uint32), BufferPool(0))
+    assert (part.looked_at, piece.packing[:, 1].tolist()) == ([0], [8])
+
+
+@needs_library
+@given(st.integers(1, 2_000), st.integers(1, 9), st.integers(1, 5), st.integers(0, 2**31))
+def test_pieces_are_the_same_with_numpy(rows: int, columns: int, runs: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    kinds = [TYPES[int(i)] for i in rng.integers(0, len(TYPES), columns)]
+    spans = [SPANS[int(i)] for i in rng.integers(0, len(SPANS), columns)]
+    table = pa.table(
+        {
+            f"c{i}": words(kind, int(rng.integers(-100, 100)), span, rows, rng)
+            for i, (kind, span) in enumerate(zip(kinds, spans, strict=True))
+        }
+    )
+    of_run, places = rng.integers(0, runs, rows).astype(np.uint16), np.zeros(rows, np.uint32)
+    given_to = (table, None, of_run, places, np.arange(runs + 1))
+    compiled = group_rows(*given_to, BufferPool(0))
+    with without_library():
+        plain = group_rows(*given_to, BufferPool(0))
+        for one, other in zip(compiled, plain, strict=True):
+            assert np.array_equal(one.packing, other.packing)
+            assert one.words.nbytes == other.words.nbytes
+            assert one.rows.equals(other.rows)
+
+
+@dataclass
+class WatchedPart(ToldPart):
+    """Notes where columns are decoded to, and what the pool lends while others are asked for."""
+
+    pool: BufferPool = field(default_factory=lambda: BufferPool(0))
+    places: list[int] = field(default_factory=list)
+    together: list[int] = field(default_factory=list)
+    lent: list[int] = field(default_factory=list)
+
+    def scatter_words(
+        self,
+        columns: Sequence[int],
+        packings: Sequence[Packing],
+        targets: NDArray[np.uint32],
+        outs: Sequence[NDArray[np.uint8]],
+    ) -> Sequence[bool]:
+        self.places += [address_of(out) for out in outs]
+        self.together.append(len(outs))
+        return super().scatter_words(columns, packings, targets, outs)
+
+    def select(self, columns: list[int]) -> pa.Table:
+        self.lent.append(self.pool.in_use_bytes)
+        return super().select(columns)
+
+
+@needs_library
+def test_columns_decoded_together_lie_where_words_can_be_written() -> None:
+    rows, pool = 1_001, BufferPool(0)
+    kinds = [pa.int32(), pa.int64(), pa.int16(), pa.int64()]
+    table = pa.table({f"c{i}": pa.array(range(rows), kind) for i, kind in enumerate(kinds)})
+    part = WatchedPart(table, scatters=range(4), pool=pool)
+    (piece,) = group(part, np.arange(rows, dtype=np.uint32), pool)
+    assert piece.rows.equals(table.to_batches()[0])
+    assert len(part.places) == 4
+    assert not any(place % 8 for place in part.places)
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("rows", "top", "together"),
+    [
+        # so many packed bytes lie there at a time
+        (DECODED_TOGETHER_BYTES // 8 // 3, None, [3, 3, 3]),
+        # and no more columns than are some milliseconds' work
+        (2**20 // 4, 200, [4, 4, 1]),
+        # one that is larger goes by itself
+        (DECODED_TOGETHER_BYTES // 8 + 1, None, [1] * 9),
+    ],
+)
+def test_so_many_columns_are_decoded_together(rows: int, top: int | None, together: list[int]) -> None:
+    pool = BufferPool(0)
+    table = pa.table({f"c{i}": np.arange(rows) % 200 for i in range(9)})
+    told = {} if top is None else dict.fromkeys(range(9), (0, top))
+    part = WatchedPart(table, told=told, scatters=range(9), pool=pool)
+    (piece,) = group(part, np.arange(rows, dtype=np.uint32), pool)
+    assert piece.rows.equals(table.to_batches()[0])
+    assert part.together == together
+
+
+@needs_library
+def test_each_piece_gets_its_rows_of_what_was_decoded() -> None:
+    rows, rng = 2_000, np.random.default_rng(4)
+    table = pa.table({"a": rng.integers(0, 200, rows), "b": rng.random(rows), "c": np.full(rows, 7)})
+    part = ToldPart(table, told={0: (0, 199), 2: (7, 7)}, scatters=range(3))
+    runs, places = rng.integers(0, 6, rows).astype(np.uint16), np.arange(rows, dtype=np.uint32)
+    given_to = (None, runs, places, np.array([0, 2, 5, 6]), BufferPool(0))
+    pieces, expected = group_rows(part, *given_to), group_rows(table, *given_to)
+    assert len(pieces) == 3
+    for piece, other in zip(pieces, expected, strict=True):
+        assert piece.packing[:, 1].tolist() == [1, 8, 0]
+        assert piece.rows.equals(other.rows)
+
+
+@needs_library
+def test_what_was_decoded_is_let_go_before_other_columns_are_asked_for() -> None:
+    rows, pool = 50_000, BufferPool(0)
+    table = pa.table({f"c{i}": np.arange(rows) for i in range(5)})
+    part = WatchedPart(table, scatters=range(4), pool=pool)
+    pieces = group(part, np.arange(rows, dtype=np.uint32), pool)
+    assert pieces[0].rows.equals(table.to_batches()[0])
+    # of the last column alone; its pieces are lent, and no scratch
+    assert part.lent == [pool.in_use_bytes]
+
+
+@needs_library
+@pytest.mark.parametrize("bad", [None, 0, 3, 5])
+def test_the_column_that_does_not_fit_is_told(bad: int | None) -> None:
+    rows, rng = 700, np.random.default_rng(1)
+    columns = [rng.integers(0, 200, rows).astype(np.int64) + 7 for _ in range(6)]
+    if bad is not None:
+        columns[bad][rows - 1] = 6
+    packing = tuple((1, 7) for _ in columns)
+    outs = [np.zeros(rows, np.uint8) for _ in columns]
+    joint = join_columns(packing, 8, rows)
+    assert joint is not None
+    misfit = native.group_columns(
+        columns,
+        8,
+        packing,
+        rng.permutation(rows).astype(np.uint32),
+        np.empty(native.scratch_bytes(8, rows, joint), np.uint8),
+        np.array([rows]),
+        np.array([[address_of(out)] for out in outs]),
+        joint,
+    )
+    assert misfit == bad

@@ -1,0 +1,326 @@
+"""The compiled kernels do what NumPy does, bit for bit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tests.shuffle.tables import KINDS, make_table
+from windrow.core.buffer_pool import ALIGNMENT_BYTES, BufferPool
+from windrow.core.errors import SourceError, WindrowError
+from windrow.core.native_libraries import address_of
+from windrow.core.text_types import offset_width
+from windrow.shuffle.kernels import native
+from windrow.shuffle.kernels.group_rows import group_rows
+from windrow.shuffle.kernels.map_output import Piece
+from windrow.shuffle.kernels.place_rows import Pieces, place_rows
+from windrow.shuffle.kernels.text_columns import move_text
+from windrow.shuffle.order.permutation import Permutation
+
+needs_library = pytest.mark.skipif(native.LIBRARY is None, reason="built without a C compiler")
+POOL = BufferPool(1 << 20)
+
+
+class GuardedPool(BufferPool):
+    """Lends memory with bytes around it that nobody may write to."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self._lent: list[NDArray[np.uint8]] = []
+
+    def take_each(self, nbytes: int, count: int) -> list[NDArray[np.uint8]]:
+        lent = super().take_each(nbytes + 2 * ALIGNMENT_BYTES, count)
+        for whole in lent:
+            whole[:] = 0xAB
+        self._lent += lent
+        return [whole[ALIGNMENT_BYTES:-ALIGNMENT_BYTES] for whole in lent]
+
+    def assert_guarded(self) -> None:
+        for whole in self._lent:
+            assert (whole[:ALIGNMENT_BYTES] == 0xAB).all()
+            assert (whole[-ALIGNMENT_BYTES:] == 0xAB).all()
+
+
+@contextmanager
+def without_library() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "LIBRARY", None)
+        yield
+
+
+def test_the_library_is_built_where_there_is_a_compiler() -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler here")
+    assert native.LIBRARY is not None
+
+
+@needs_library
+@given(
+    key=st.binary(min_size=32, max_size=32),
+    size=st.one_of(
+        st.integers(2**16 + 1, 2**20),
+        st.sampled_from([2**20 + 1, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**40 + 7, 2**62]),
+    ),
+    data=st.data(),
+)
+def test_positions(key: bytes, size: int, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, size))
+    stop = min(size, start + data.draw(st.integers(0, 2_000)))
+    compiled = Permutation(key, size).positions(start, stop)
+    with without_library():
+        plain = Permutation(key, size).positions(start, stop)
+    assert compiled.dtype == plain.dtype
+    assert np.array_equal(compiled, plain)
+
+
+def _describe(piece: Piece) -> tuple[object, ...]:
+    masks = {number: mask.tolist() for number, mask in piece.validity.items()}
+    return piece.run_starts.tolist(), piece.places.tolist(), piece.rows.to_pylist(), masks
+
+
+@needs_library
+@given(data=st.data())
+def test_grouping_and_placing(data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    rows = data.draw(st.integers(0, 60))
+    kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), max_size=4))
+    # several of a width are moved together
+    kinds += [data.draw(st.sampled_from(["int32", "int64", "float64"]))] * data.draw(st.integers(0, 9))
+    table = make_table(kinds, rows, rng, [bool(rng.integers(2)) for _ in kinds])
+    run_count = data.draw(st.integers(1, 5))
+    beyond = data.draw(st.integers(0, 2))
+    word = data.draw(st.sampled_from([np.uint16, np.uint32]))
+    runs = rng.integers(0, run_count + beyond, rows).astype(word)
+    places = np.zeros(rows, np.uint32)
+    for run in range(run_count):
+        here = np.flatnonzero(runs == run)
+        places[here] = rng.permutation(len(here))
+    slice_starts = np.array(sorted({0, run_count // 2, run_count}))
+    pool = GuardedPool()
+
+    def both() -> tuple[list[Piece], list[object]]:
+        pieces = group_rows(table, None, runs, places, slice_starts, pool)
+        placed: list[object] = []
+        for piece, first in zip(pieces, slice_starts, strict=False):
+            of_slice = Pieces([piece])
+            for run in range(len(piece.run_starts) - 1):
+                count = int((runs == first + run).sum())
+                placed.append(place_rows(of_slice, run, count, table.schema, pool).to_pylist())
+        return pieces, placed
+
+    compiled, compiled_rows = both()
+    with without_library():
+        plain, plain_rows = both()
+    assert [_describe(piece) for piece in compiled] == [_describe(piece) for piece in plain]
+    assert compiled_rows == plain_rows
+    pool.assert_guarded()
+
+
+@needs_library
+def test_a_place_beyond_the_last_is_not_looked_up() -> None:
+    places, seen = np.array([0, 1, 3], np.uint32), np.zeros(4, np.uint8)
+    addresses, counts = np.array([address_of(places)]), np.array([3])
+    named = native.LIBRARY.windrow_check_places(
+        1, address_of(addresses), address_of(counts), 3, address_of(seen)
+    )
+    assert (named, seen[3]) == (-1, 0)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("places", [[0, 0, 1], [0, 1, 3], [0, 1, 2**32 - 1]])
+def test_places_that_are_not_each_once_are_refused(compiled: bool, places: list[int]) -> None:
+    if compiled and native.LIBRARY is None:
+        pytest.skip("built without a C compiler")
+    table = make_table(["int64"], 3, np.random.default_rng(1), [False])
+    slices = np.array([0, 1])
+    (piece,) = group_rows(table, None, np.zeros(3, np.uint16), np.array(places, np.uint32), slices, POOL)
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr(native, "LIBRARY", None)
+        with pytest.raises(WindrowError, match="each once"):
+            place_rows(Pieces([piece]), 0, 3, table.schema, POOL)
+
+
+TEXTS = [
+    None,
+    "",
+    "a",
+    "1234567",
+    "12345678",
+    "fifteen letters",
+    "sixteen letters!",
+    "many more letters than that",
+]
+
+
+@needs_library
+@given(data=st.data())
+def test_text(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from([pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]))
+    counts = data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=4))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    choices = TEXTS if data.draw(st.booleans()) else TEXTS[1:]
+    total = sum(counts)
+    before, after = rng.integers(0, 3), rng.integers(0, 3)
+    goes = rng.permutation(total).astype(np.uint32)
+    texts = [choices[i] for i in rng.integers(0, len(choices), total + before + after)]
+    whole = pa.array(texts, kind)
+    ends = np.cumsum([0, *counts])
+    arrays = [whole.slice(before + start, count) for start, count in zip(ends, counts, strict=False)]
+    targets = [goes[start:stop] for start, stop in pairwise(ends)]
+    first = int(rng.integers(0, total + 1))
+    stop = int(rng.integers(first, total + 1))
+    pool = GuardedPool()
+    moved = move_text(arrays, targets, slice(first, stop), pool, "t")
+    pool.assert_guarded()
+    assert moved is not None
+    moved.validate(full=True)
+    order = np.argsort(goes)
+    given_texts = whole.slice(before, total).to_pylist()
+    assert moved.to_pylist() == [given_texts[i] for i in order[first:stop]]
+    assert moved.type == kind
+
+
+@needs_library
+def test_text_beyond_its_offsets_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windrow.core.text_types._MOST_BYTES", 5)
+    array, goes = pa.array(["abc", "def"]), np.arange(2, dtype=np.uint32)
+    assert move_text([array], [goes], slice(0, 2), POOL, "t") is None
+    assert move_text([array], [goes], slice(0, 1), POOL, "t") == pa.array(["abc"])
+
+
+def corrupt(kind: pa.DataType, offsets: list[int], offset: int = 0) -> pa.Array:
+    """Text of 8 bytes behind offsets that turn into others once Arrow has seen them."""
+    words = np.zeros(len(offsets), np.int32 if offset_width(kind) == 4 else np.int64)
+    buffers = [None, pa.py_buffer(words), pa.py_buffer(b"01234567")]
+    array = pa.Array.from_buffers(kind, len(offsets) - 1 - offset, buffers, null_count=0, offset=offset)
+    words[:] = offsets
+    return array
+
+
+class Short:
+    """An array of three texts whose offsets are those of two."""
+
+    type, offset = pa.string(), 0
+
+    def __len__(self) -> int:
+        return 3
+
+    def buffers(self) -> list[pa.Buffer | None]:
+        return [None, pa.py_buffer(np.zeros(3, np.int32)), pa.py_buffer(b"")]
+
+
+@needs_library
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()], ids=str)
+@pytest.mark.parametrize(
+    "offsets",
+    [[0, 5, 3, 8], [-1, 2, 3, 8], [0, 2, 3, 9], [0, 2**31 - 1, -(2**31), 8], [8, 4, 2, 0]],
+    ids=str,
+)
+def test_offsets_that_decrease_or_lie_outside_of_the_text_are_refused(
+    kind: pa.DataType, offsets: list[int]
+) -> None:
+    sound = pa.array(["ab", "c"], pa.string()).cast(kind)
+    for rows in (slice(0, 5), slice(0, 1)):
+        pool = GuardedPool()
+        arrays, targets = [sound, corrupt(kind, offsets)], np.arange(5, dtype=np.uint32)
+        with pytest.raises(SourceError, match=r"the text of column 'name' is corrupt: offsets decrease"):
+            move_text(arrays, [targets[:2], targets[2:]], rows, pool, "name")
+        pool.assert_guarded()
+    # what lies before the rows that are meant is not looked at
+    given = corrupt(kind, [99, 0, 5, 8], offset=1)
+    moved = move_text([given], [np.array([1, 0], np.uint32)], slice(0, 2), POOL, "name")
+    assert moved is not None
+    assert moved.cast(pa.large_binary()).to_pylist() == [b"567", b"01234"]
+
+
+@needs_library
+def test_buffers_of_text_that_are_too_short_are_refused() -> None:
+    array: Any = Short()
+    with pytest.raises(SourceError, match="12 bytes of offsets are too few"):
+        move_text([array], [np.arange(3, dtype=np.uint32)], slice(0, 3), POOL, "name")
+    with pytest.raises(ValueError, match="target"):
+        move_text([array], [np.arange(2, dtype=np.uint32)], slice(0, 3), POOL, "name")
+
+
+@needs_library
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64])
+@given(data=st.data())
+def test_the_least_and_the_largest_word(kind: type[np.signedinteger[Any]], data: st.DataObject) -> None:
+    info = np.iinfo(kind)
+    words = np.array(data.draw(st.lists(st.integers(int(info.min), int(info.max)), min_size=1)), kind)
+    # the last word may be the last of its page
+    guarded = np.concatenate([words, np.array([info.min, info.max] * 8, kind)])[: len(words)]
+    assert native.find_range(guarded) == (words.min(), words.max())
+
+
+NUMBERS, TARGETS, BYTES = np.arange(4), np.arange(4, dtype=np.uint32), np.zeros(64, np.uint8)
+COLUMN: list[NDArray[Any]] = [np.zeros((4, 8), np.uint8)]
+ONE = np.zeros(1, np.int64)
+
+
+def words(*shape: int) -> NDArray[np.int64]:
+    return np.zeros(shape, np.int64)
+
+
+def grouped(targets: Any, scratch_bytes: int, rows: int) -> object:
+    outs, scratch = words(1, 1), BYTES[:scratch_bytes]
+    return native.group_columns(COLUMN, 8, [(8, 0)], targets, scratch, np.array([rows]), outs, None)
+
+
+def copied(rows: int, pieces: int) -> None:
+    native.copy_out([BYTES], [8], np.array([rows]), [words(pieces)])
+
+
+def assigned(shards: int, run_rows: int) -> object:
+    return native.assign(NUMBERS, 0, 4, (4, 2, run_rows), words(shards, 3), TARGETS, 0)
+
+
+def placed(facts: int, scratch_bytes: int) -> None:
+    native.place(words(1, 1, facts), ONE, ONE, ONE, BYTES[:scratch_bytes], COLUMN, None)
+
+
+def grouped_runs(runs: Any, first: int) -> object:
+    return native.group(runs, first, 1)
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        (native.find_range, [words(0)]),
+        (native.find_range, [words(2, 2)]),
+        (native.find_range, [np.zeros(3, "V3")]),
+        (copied, [9, 1]),
+        (copied, [-1, 1]),
+        (copied, [1, 2]),
+        (grouped, [TARGETS, 31, 4]),
+        (grouped, [TARGETS, 64, 5]),
+        (grouped, [TARGETS[:3], 64, 3]),
+        (grouped, [TARGETS.view(np.int32), 64, 4]),
+        (grouped_runs, [NUMBERS, 0]),
+        (grouped_runs, [TARGETS, 2]),
+        (assigned, [1, 1]),
+        (assigned, [2, 0]),
+        (native.check_places, [words(2), ONE, 4]),
+        (placed, [2, 64]),
+        (placed, [3, 9]),
+        (native.walk, [20, [1] * 5, [1] * 5, 1000, 0, 1]),
+        (native.walk, [9, [1] * 6, [1] * 6, 1000, 0, 1]),
+    ],
+)
+def test_arguments_that_do_not_fit_together_are_refused(
+    call: Callable[..., object], arguments: list[Any]
+) -> None:
+    with pytest.raises(ValueError, match="arguments of a kernel do not fit together"):
+        call(*arguments)

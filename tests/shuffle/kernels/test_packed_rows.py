@@ -1,0 +1,128 @@
+"""Columns that share words of 8 bytes lie beside each other there, and come apart as they were."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.shuffle.kernels.test_bit_packing import SPANS, words
+from tests.shuffle.kernels.test_native import GuardedPool, needs_library, without_library
+from windrow.core.frame_of_reference import Packing
+from windrow.shuffle.kernels import packed_rows
+from windrow.shuffle.kernels.group_rows import group_rows
+from windrow.shuffle.kernels.packed_rows import join_columns, join_packings
+from windrow.shuffle.kernels.place_rows import Pieces, place_rows
+
+WIDTHS = st.sampled_from([1, 2, 4, 8])
+KINDS = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, 1, 2, 4, 8]), st.integers(-9, 9)), min_size=2, max_size=40))
+def test_no_bit_of_a_word_has_two_columns(packing: list[tuple[int, int]]) -> None:
+    laid = join_columns(tuple(packing), 8, 1_000)
+    assert laid is not None
+    assert sorted(laid.members[:, 0].tolist()) == list(range(len(packing)))
+    taken = np.zeros((laid.words, 64), int)
+    for word in range(laid.words):
+        for number, shift, size, base in laid.members[laid.starts[word] : laid.starts[word + 1]].tolist():
+            assert (size, base) == packing[number]
+            assert shift + 8 * size <= 64
+            taken[word, shift : shift + 8 * size] += 1
+    assert taken.max() <= 1
+    # no more words than their bytes need
+    assert laid.words == max(1, -(-sum(size for size, _ in packing) // 8))
+
+
+@given(WIDTHS, st.data())
+def test_a_common_packing_holds_the_words_of_every_part(width: int, data: st.DataObject) -> None:
+    half = 2 ** (8 * width - 1)
+    lows = st.one_of(st.integers(-half, half - 1), st.integers(max(-half, -300), min(half - 1, 300)))
+    bounds = data.draw(st.lists(st.tuples(lows, st.sampled_from(SPANS)), min_size=1, max_size=4))
+    parts = [Packing.of(width, low, min(low + span, half - 1)) for low, span in bounds]
+    taken, bases = np.array([parts], np.int64).transpose(2, 0, 1)
+    ((size, base),) = join_packings(taken, bases, width)
+    if size == width:
+        assert base == 0
+    else:
+        for part in parts:
+            assert part.bytes < width
+            assert part.base - base >= 0
+            assert part.base - base + 2 ** (8 * part.bytes) <= 2 ** (8 * size)
+    # one part alone stays as it is
+    assert len(parts) > 1 or (size, base) == parts[0]
+
+
+def test_parts_that_are_as_far_apart_as_words_can_be_are_not_packed_together() -> None:
+    bases = np.array([[-(2**63), 2**63 - 200]], np.int64)
+    assert join_packings(np.array([[4, 1]], np.int64), bases, 8) == [(8, 0)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "abreast"),
+    [(2, 1_000, 2), (3, 1_000, 4), (9, 1_000, 4), (9, 2**17 + 1, 2), (9, 2**18 + 1, 1), (9, 2**19 + 1, None)],
+)
+def test_as_many_words_go_side_by_side_as_stay_in_the_cache(
+    columns: int, rows: int, abreast: int | None
+) -> None:
+    laid = join_columns(((8, 0),) * columns, 8, rows)
+    assert (None if laid is None else laid.abreast(rows)) == abreast
+
+
+def test_a_column_alone_and_wide_ones_go_by_themselves() -> None:
+    assert join_columns(((1, 0),), 8, 1_000) is None
+    assert join_columns(((16, 0),) * 3, 16, 1_000) is None
+
+
+@needs_library
+@given(data=st.data())
+def test_joined_columns_are_moved_as_single_ones_are(data: st.DataObject) -> None:
+    """Blocks whose columns are packed in several ways, cut into slices, with rows that nobody gets."""
+    width = data.draw(WIDTHS)
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    rows = data.draw(st.sampled_from([1, 15, 16, 17, 511, 512, 513, 1_300]))
+    shapes = st.lists(st.tuples(st.sampled_from([-300, 0, 7, 2**62]), st.sampled_from(SPANS)), min_size=2)
+    shape = data.draw(shapes.filter(lambda drawn: len(drawn) <= 12))
+    apart = data.draw(st.sampled_from([0, 1, 200, 2**31, 2**33]))
+    tables = [
+        pa.table(
+            {
+                f"c{i}": words(KINDS[width], low + at * apart, span, rows, rng)
+                for i, (low, span) in enumerate(shape)
+            }
+        )
+        for at in range(data.draw(st.integers(1, 3)))
+    ]
+    # three runs in two slices; those of the fourth are left out
+    runs = rng.integers(0, data.draw(st.sampled_from([3, 4])), rows * len(tables)).astype(np.uint16)
+    places = np.zeros(len(runs), np.uint32)
+    for run in range(3):
+        here = np.flatnonzero(runs == run)
+        places[here] = rng.permutation(len(here))
+    cache_bytes = data.draw(st.sampled_from([2**22, 16 * rows, 8 * rows, 1]))
+    pool = GuardedPool()
+
+    def move() -> list[pa.RecordBatch]:
+        cuts = [slice(at * rows, (at + 1) * rows) for at in range(len(tables))]
+        grouped = [
+            group_rows(table, None, runs[cut], places[cut], np.array([0, 1, 3]), pool)
+            for table, cut in zip(tables, cuts, strict=True)
+        ]
+        slices = [Pieces(pieces) for pieces in zip(*grouped, strict=True)]
+        counts = np.bincount(runs, minlength=3)
+        wanted = [(slices[0], 0, 0), (slices[1], 0, 1), (slices[1], 1, 2)]
+        return [place_rows(of, run, int(counts[k]), tables[0].schema, pool) for of, run, k in wanted]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed_rows, "_CACHE_BYTES", cache_bytes)
+        moved = move()
+    with without_library():
+        plain = move()
+    pool.assert_guarded()
+    assert all(one.equals(other) for one, other in zip(moved, plain, strict=True))
+    whole = pa.concat_tables(tables)
+    for run, batch in enumerate(moved):
+        here = np.flatnonzero(runs == run)
+        assert pa.table(batch).equals(whole.take(here[np.argsort(places[here])]))

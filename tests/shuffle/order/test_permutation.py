@@ -1,0 +1,147 @@
+"""Permutations: bijections, computed in any slices, that agree with the definition."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windrow.shuffle.order.keys import derive_key
+from windrow.shuffle.order.permutation import EXACT_ROWS, MAX_ROWS, Permutation, block_order
+
+KEY = derive_key(7, "rows", 1, 2)
+LARGE_SIZES = [2**32 - 1, 2**32, 2**32 + 1, 2**33 - 1, 2**33 + 1, 2**40, 2**40 + 1, MAX_ROWS - 1, MAX_ROWS]
+
+
+def assert_bijection(permutation: Permutation) -> None:
+    positions = permutation.positions(0, permutation.size)
+    assert positions.dtype == np.int64
+    assert np.array_equal(np.sort(positions), np.arange(permutation.size))
+    assert np.array_equal(permutation.rows_at(positions), np.arange(permutation.size))
+
+
+@settings(deadline=None)
+@given(seed=st.integers(), size=st.integers(0, 200_000))
+def test_every_position_is_taken_once(seed: int, size: int) -> None:
+    assert_bijection(Permutation(derive_key(seed, "rows", 0, 0), size))
+
+
+@pytest.mark.parametrize(
+    "size",
+    [0, 1, 2, 3, 65_535, 65_536, 65_537, 2**17 - 1, 2**17, 2**17 + 1, 2**20 - 1, 2**20, 2**20 + 1, 3_000_000],
+)
+def test_every_position_is_taken_once_around_powers_of_two(size: int) -> None:
+    assert_bijection(Permutation(KEY, size))
+
+
+@settings(deadline=None)
+@given(size=st.integers(0, 200_000), data=st.data())
+def test_slices_agree_with_the_whole(size: int, data: st.DataObject) -> None:
+    permutation = Permutation(KEY, size)
+    cuts = sorted(data.draw(st.lists(st.integers(0, size), max_size=4)))
+    edges = [0, *cuts, size]
+    slices = [permutation.positions(*edge) for edge in pairwise(edges)]
+    assert np.array_equal(np.concatenate(slices), permutation.positions(0, size))
+
+
+@pytest.mark.parametrize("size", LARGE_SIZES)
+def test_large_sizes_in_samples(size: int) -> None:
+    permutation = Permutation(KEY, size)
+    starts = [0, size // 3, size - 20_000]
+    sample = np.concatenate([permutation.positions(start, start + 20_000) for start in starts])
+    assert sample.min() >= 0
+    assert sample.max() < size
+    assert np.unique(sample).size == sample.size
+    rows = np.concatenate([np.arange(start, start + 20_000) for start in starts])
+    assert np.array_equal(permutation.rows_at(sample), rows)
+
+
+@pytest.mark.parametrize(("size", "wrong"), [(0, 0), (10, 10), (70_000, 70_000), (70_000, -1)])
+def test_no_row_has_a_position_outside(size: int, wrong: int) -> None:
+    with pytest.raises(ValueError, match=r"positions do not lie in \[0, "):
+        Permutation(KEY, size).rows_at(np.array([wrong]))
+    assert Permutation(KEY, size).rows_at(np.zeros(0, np.int64)).tolist() == []
+
+
+# The definition, one row at a time in Python's unbounded integers.
+
+C32 = (0x85EBCA6B, 0xC2B2AE35, 0x9E3779B1, 0x7FEB352D, 0x846CA68B, 0x27D4EB2F)
+
+
+def reference_position(permutation: Permutation, row: int) -> int:
+    rounds = permutation._rounds
+    bits = (permutation.size - 1).bit_length()
+    value = row
+    while True:
+        for key, multiplier in zip(rounds.keys, rounds.multipliers, strict=True):
+            value = ((value ^ key) * multiplier) % 2**bits
+            value ^= value >> ((bits + 1) // 2)
+        if value < permutation.size:
+            return value
+
+
+@pytest.mark.parametrize("size", [65_537, 100_000, 2**17, 2**20 + 1, *LARGE_SIZES])
+def test_positions_are_those_of_the_definition(size: int) -> None:
+    permutation = Permutation(KEY, size)
+    start = size // 2
+    expected = [reference_position(permutation, row) for row in range(start, start + 50)]
+    assert permutation.positions(start, start + 50).tolist() == expected
+
+
+def test_multipliers_below_and_above_32_bits() -> None:
+    assert Permutation(KEY, 2**32)._rounds.multipliers == C32
+    assert all(c % 2 and c >> 33 for c in Permutation(KEY, 2**32 + 1)._rounds.multipliers)
+
+
+@pytest.mark.parametrize("size", [2, 1_000, EXACT_ROWS])
+def test_small_positions_are_ranks_of_philox(size: int) -> None:
+    raw = np.random.Philox(key=int.from_bytes(KEY[:16], "little")).random_raw(size).tolist()
+    ranked = sorted(range(size), key=lambda row: (raw[row], row))
+    assert np.array_equal(np.argsort(Permutation(KEY, size).positions(0, size)), ranked)
+
+
+@pytest.mark.parametrize("size", [1_000, 100_000])
+def test_positions_belong_to_the_caller(size: int) -> None:
+    permutation = Permutation(KEY, size)
+    positions = permutation.positions(10, 900)
+    before = positions.copy()
+    positions[:] = -1
+    assert np.array_equal(permutation.positions(10, 900), before)
+
+
+def test_a_permutation_is_a_small_value() -> None:
+    permutation = Permutation(KEY, EXACT_ROWS)
+    before = permutation.positions(0, EXACT_ROWS)
+    stored = pickle.dumps(permutation)
+    assert len(stored) < 300
+    assert pickle.loads(stored) == permutation
+    assert hash(pickle.loads(stored)) == hash(permutation)
+    assert np.array_equal(pickle.loads(stored).positions(0, EXACT_ROWS), before)
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+@pytest.mark.parametrize(("start", "stop"), [(-1, 5), (6, 5), (0, 100_001)])
+def test_rows_outside_are_refused(size: int, start: int, stop: int) -> None:
+    with pytest.raises(ValueError, match="do not lie in"):
+        Permutation(KEY, size).positions(start, stop)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Permutation(KEY, -1), lambda: Permutation(KEY, 2**62 + 1), lambda: Permutation(b"short", 1)],
+)
+def test_sizes_and_keys_out_of_range_are_refused(make: Callable[[], Permutation]) -> None:
+    with pytest.raises(ValueError, match=r"a (permutation|key) has"):
+        make()
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 2, 500, 70_000])
+def test_block_order_inverts_positions(blocks: int) -> None:
+    order = block_order(KEY, blocks)
+    assert order.dtype == np.int64
+    assert np.array_equal(Permutation(KEY, blocks).positions(0, blocks)[order], np.arange(blocks))

@@ -1,0 +1,27 @@
+"""Counting rows that no footer tells: reads the data once and keeps nothing."""
+
+from __future__ import annotations
+
+from windrow.core.source import TracingSource
+from windrow.core.tracebacks import ends_traceback
+from windrow.dataset.logical_plan import Chain
+from windrow.io.catalog.row_ids import count_rows as count_blocks
+from windrow.pipeline.tasks.transforms import apply_maps
+
+__all__ = ["count_rows"]
+
+
+@ends_traceback
+def count_rows(chain: Chain) -> int:
+    """Rows of one epoch: from the manifest, or by a pass on threads where it does not tell."""
+    source = chain.source
+    if chain.job().rows_stated:
+        return int(source.blocks.rows.sum())
+    # transforms up to the last that changes the count are what has to run
+    changing = [at for at, stage in enumerate(chain.before) if not stage.preserves_rows]
+    maps = chain.before[: changing[-1] + 1] if changing else ()
+    if not maps and isinstance(source, TracingSource):
+        return int(source.count_blocks().sum())
+    reader, addresses = source.reader, source.addresses(range(len(source.blocks.rows)))
+    counts = count_blocks(lambda address: apply_maps(reader.read(address), maps, address.origin), addresses)
+    return int(counts.sum())

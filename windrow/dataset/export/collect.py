@@ -1,0 +1,119 @@
+"""All rows of one pass in memory, where they fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.byte_sizes import format_bytes
+from windrow.core.empty_tables import empty_table
+from windrow.core.errors import PlanError
+from windrow.core.machine import free_memory_bytes
+from windrow.core.optional_dependencies import require
+from windrow.core.tracebacks import ends_traceback
+from windrow.dataset.argument_checks import check_count
+from windrow.dataset.epoch_iteration import read_epochs
+from windrow.dataset.head import find_schema, read_head
+from windrow.dataset.logical_plan import Chain
+from windrow.pipeline.delivery.batch_formats import separate, to_pandas
+from windrow.pipeline.delivery.to_numpy import column_to_numpy
+from windrow.pipeline.plan.job import Job
+
+__all__ = ["collect", "collect_frame", "collect_numpy", "refuse_large", "stream_tables"]
+
+_BATCH_ROWS = 2**16
+
+
+@ends_traceback
+def collect(chain: Chain, job: Job, limit: int | None, who: str, *, copies: int = 1) -> pa.Table:
+    """The rows of a job's first epoch, or the first ``limit`` of them.
+
+    Parameters
+    ----------
+    copies
+        How often the rows are held at once, while they are converted.
+
+    Raises
+    ------
+    PlanError
+        If they would take more memory than is free, and no limit is given.
+    """
+    if limit is None:
+        refuse_large(chain, who, copies)
+        tables = list(stream_tables(job))
+    else:
+        rows = check_count(limit, "limit")
+        # in stored order, the first rows are read from the blocks that hold them
+        tables = [read_head(chain, rows)] if chain.seed is None else list(_first(stream_tables(job), rows))
+    table = pa.concat_tables(tables) if tables else empty_table(find_schema(chain))
+    # taken, not sliced: a slice would keep its whole run in memory
+    return table if limit is None else table.take(pa.array(np.arange(table.num_rows)))
+
+
+def stream_tables(job: Job) -> Iterator[pa.Table]:
+    """The rows of a job's first epoch, in order."""
+    for epoch in read_epochs(replace(job, epochs=1)):
+        yield from epoch.iter_batches(_BATCH_ROWS, batch_format="pyarrow")
+
+
+def _first(tables: Iterator[pa.Table], limit: int) -> Iterator[pa.Table]:
+    missing = limit
+    for table in tables:
+        yield table.slice(0, missing)
+        missing -= table.num_rows
+        if missing <= 0:
+            return
+
+
+def refuse_large(chain: Chain, who: str, copies: int = 1, room_bytes: int | None = None) -> None:
+    """Raise a PlanError where a pass over the data would not fit into the memory that is free."""
+    needed = int(chain.read_source.blocks.memory_bytes.sum()) * copies
+    room = free_memory_bytes() if room_bytes is None else room_bytes
+    if needed > room:
+        raise PlanError(
+            f"{who} would hold about {format_bytes(needed)} at once, and {format_bytes(room)} are free: give "
+            "limit=rows for the first of them, iterate with iter_batches(), or write files"
+        )
+
+
+def collect_frame(chain: Chain, job: Job, limit: int | None, who: str) -> Any:
+    """The same as a DataFrame."""
+    require("pandas", "pandas", who)
+    return to_pandas(_one_batch(collect(chain, job, limit, who, copies=2)))
+
+
+def collect_numpy(chain: Chain, job: Job, limit: int | None, who: str) -> dict[str, NDArray[Any]]:
+    """The same as an array for each column."""
+    batch = _one_batch(collect(chain, job, limit, who, copies=2))
+    columns = zip(batch.schema.names, batch.columns, strict=True)
+    return separate({name: column_to_numpy(column, writable=True) for name, column in columns})
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    columns = [
+        _one_chunk(name, column) for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(_fields(table, columns)))
+
+
+def _fields(table: pa.Table, columns: list[pa.Array]) -> list[pa.Field]:
+    return [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
+
+
+def _one_chunk(name: str, column: pa.ChunkedArray) -> pa.Array:
+    whole = column.combine_chunks()
+    if not isinstance(whole, pa.ChunkedArray):
+        return whole
+    wider = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(column.type)
+    if wider is None:
+        size = format_bytes(math.ceil(column.nbytes))
+        raise PlanError(
+            f"column {name!r} ({column.type}, {size}) is too large for one array: give limit=rows"
+        )
+    return column.cast(wider).combine_chunks()

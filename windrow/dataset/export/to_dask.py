@@ -1,0 +1,82 @@
+"""Rows as a dask DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.core.empty_tables import empty_table
+from windrow.core.machine import available_cores
+from windrow.core.optional_dependencies import require
+from windrow.core.source import BlockAddress, BlockReader
+from windrow.dataset.export.collect import collect_frame
+from windrow.dataset.head import find_schema
+from windrow.dataset.logical_plan import Chain
+from windrow.pipeline.delivery.batch_formats import to_pandas
+from windrow.pipeline.plan.job import Job
+from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
+
+__all__ = ["to_dask"]
+
+_CONVERT = "dataframe.convert-string"
+
+
+def to_dask(chain: Chain, job: Job) -> Any:
+    """A block a partition, read when it is computed; shuffled rows, from memory."""
+    dask = require("dask.dataframe", "dask", "to_dask()")
+    # dask would write every object as text: arrays, dates and bytes, too
+    with require("dask", "dask", "to_dask()").config.set({_CONVERT: False}):
+        return _to_dask(dask, chain, job)
+
+
+def _to_dask(dask: Any, chain: Chain, job: Job) -> Any:
+    if chain.seed is not None:
+        frame = collect_frame(chain, job, None, "to_dask()")
+        return dask.from_pandas(frame, npartitions=available_cores(), sort=False)
+    source, schema = chain.read_source, find_schema(chain)
+    counts = {} if chain.maps else source.null_counts
+    nullable = frozenset(name for name in schema.names if counts.get(name) != 0)
+    read = _ReadFrame(source.reader, chain.maps, nullable)
+    addresses = source.addresses(range(len(source.blocks.rows)))
+    meta = _frame(empty_table(schema), nullable)
+    if not addresses:
+        return dask.from_pandas(meta, npartitions=1)
+    return dask.from_map(read, addresses, meta=meta, enforce_metadata=False, label="windrow")
+
+
+@dataclass(frozen=True, eq=False)
+class _ReadFrame:
+    """Reads a block as a DataFrame, on a worker of dask's."""
+
+    reader: BlockReader
+    maps: Sequence[MapBatches]
+    nullable: frozenset[str]
+
+    def __call__(self, address: BlockAddress) -> Any:
+        table = apply_maps(self.reader.read(address), self.maps, address.origin)
+        return _frame(table, self.nullable)
+
+
+def _frame(table: pa.Table, nullable: frozenset[str]) -> Any:
+    """A DataFrame whose types do not depend on whether this block has nulls."""
+    columns = [_plain(column).combine_chunks() for column in table.columns]
+    frame = to_pandas(pa.RecordBatch.from_arrays(columns, names=table.column_names))
+    wider = {field.name: _nullable_type(field.type) for field in table.schema if field.name in nullable}
+    return frame.astype({name: kind for name, kind in wider.items() if kind is not None})
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    # categories would differ from block to block
+    kind = column.type
+    return column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
+
+
+def _nullable_type(kind: pa.DataType) -> str | None:
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    if not pa.types.is_integer(kind):
+        return None
+    return f"{'Int' if pa.types.is_signed_integer(kind) else 'UInt'}{kind.bit_width}"

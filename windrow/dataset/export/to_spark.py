@@ -1,0 +1,56 @@
+"""Rows as a Spark DataFrame, by way of Parquet files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from windrow.dataset.logical_plan import Chain
+from windrow.dataset.write.write_blocks import write_parts
+from windrow.dataset.write.write_epochs import write_epochs
+from windrow.dataset.write.write_job import WriteRequest
+from windrow.io.spark.session import check_session, mapped_errors
+from windrow.io.spark.spark_parquet import SparkSink
+from windrow.io.spark.staging_folder import StageFolder, StageRoot, open_root
+
+__all__ = ["to_spark"]
+
+_REMEDY = "give a cache_dir= that every machine of the Spark cluster sees at the same place"
+
+
+def to_spark(
+    chain: Chain,
+    spark: Any,
+    cache_dir: str | os.PathLike[str] | None,
+    storage_options: Mapping[str, Any] | None,
+) -> Any:
+    """Write the rows of one pass to a folder that goes when this process ends, and have Spark read it."""
+    check_session(spark)
+    root = open_root(cache_dir, storage_options)
+    root.sweep()
+    folder = root.make(None)
+    try:
+        url = folder.url + _write(chain, root, folder, storage_options)
+        with mapped_errors(f"to_spark: reading {url}", _REMEDY, root.secrets):
+            frame = spark.read.parquet(url)
+    except BaseException:
+        folder.delete()
+        raise
+    folder.delete_at_exit()
+    return frame
+
+
+def _write(
+    chain: Chain, root: StageRoot, folder: StageFolder, storage_options: Mapping[str, Any] | None
+) -> str:
+    """Write one pass; returns where it lies in the folder."""
+    place = folder.path if root.local else folder.url
+    options = None if root.local else storage_options
+    request = WriteRequest(SparkSink(), place, mode="append", storage_options=options)
+    if chain.seed is None:
+        write_parts(chain, request)
+        return ""
+    write_epochs(replace(chain, epochs=1), request)
+    return "/epoch=0"

@@ -1,0 +1,107 @@
+"""Batches as a ``tf.data.Dataset``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.errors import PlanError, TransformError
+from windrow.core.optional_dependencies import require
+from windrow.dataset.head import find_schema
+from windrow.dataset.logical_plan import Chain
+from windrow.pipeline.delivery.iteration_methods import Deliverable
+from windrow.pipeline.delivery.tensors.schema_check import (
+    check_label,
+    check_names,
+    check_tensor_schema,
+    tensor_dtype,
+    tensor_shape,
+)
+
+__all__ = ["TfRequest", "to_tf"]
+
+
+@dataclass(frozen=True)
+class TfRequest:
+    """What ``to_tf`` was asked for; see there."""
+
+    feature_columns: Sequence[str] | None
+    label_column: str | None
+    batch_size: int
+    drop_last: bool
+    prefetch_batches: int
+
+    def __post_init__(self) -> None:
+        check_label(self.label_column)
+
+
+def to_tf(rows: Any, chain: Chain, request: TfRequest) -> Any:
+    """A dataset of batches; each iteration over it reads anew."""
+    tensorflow = require("tensorflow", "tensorflow", "to_tf()")
+    schema = find_schema(chain)
+    features = _features(schema, request)
+    names = features if request.label_column is None else [*features, request.label_column]
+    _check(schema, {} if chain.maps else dict(chain.source.null_counts), names)
+    specs = {name: _spec(schema.field(name).type, tensorflow) for name in names}
+
+    def arrange(columns: dict[str, Any]) -> Any:
+        chosen = {name: columns[name] for name in features}
+        return chosen if request.label_column is None else (chosen, columns[request.label_column])
+
+    def read() -> Iterator[Any]:
+        for batch in _batches(rows, request):
+            yield arrange({name: _value(batch[name], name, specs[name]) for name in names})
+
+    return tensorflow.data.Dataset.from_generator(read, output_signature=arrange(specs))
+
+
+def _features(schema: pa.Schema, request: TfRequest) -> list[str]:
+    if request.label_column is not None:
+        check_names([request.label_column], schema, "label_column")
+    if request.feature_columns is None:
+        return [name for name in schema.names if name != request.label_column]
+    check_names(request.feature_columns, schema, "feature_columns")
+    return list(request.feature_columns)
+
+
+def _check(schema: pa.Schema, nulls: dict[str, int | None], names: Sequence[str]) -> None:
+    if not names:
+        raise PlanError("to_tf() has no columns to deliver: name some in feature_columns=")
+    check_tensor_schema(schema, nulls, [name for name in names if not _is_text(schema.field(name).type)])
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    types = pa.types
+    return any(
+        is_kind(kind)
+        for is_kind in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    )
+
+
+def _spec(kind: pa.DataType, tensorflow: Any) -> Any:
+    if _is_text(kind):
+        return tensorflow.TensorSpec((None,), tensorflow.string)
+    dtype = tensorflow.as_dtype(tensor_dtype(kind))
+    return tensorflow.TensorSpec((None, *tensor_shape(kind)), dtype)
+
+
+def _batches(rows: Deliverable, request: TfRequest) -> Any:
+    return rows.iter_batches(
+        request.batch_size, drop_last=request.drop_last, prefetch_batches=request.prefetch_batches
+    )
+
+
+def _value(values: Any, name: str, spec: Any) -> Any:
+    """The array of a column; nulls, which only now have shown, are refused."""
+    if values.dtype == object:
+        if any(value is None for value in values):
+            raise TransformError(
+                f"to_tf(): column {name!r} has nulls, which tensors do not: fill them before"
+            )
+        if spec.dtype.name != "string":
+            values = np.stack(list(values))
+    return values

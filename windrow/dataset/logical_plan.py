@@ -1,0 +1,179 @@
+"""A chain: what a user has asked for so far, as one frozen value.
+
+Every step of a chain returns a new one, and nothing is read. The order of ``window``,
+``repeat`` and ``random_shuffle_each_window`` does not matter; where ``map_batches``
+stands against the shuffle does.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field, replace
+from types import EllipsisType
+from typing import Any
+
+from windrow.core.byte_sizes import format_bytes, parse_bytes
+from windrow.core.errors import PlanError
+from windrow.core.source import Source, TracingSource
+from windrow.dataset.argument_checks import check_count, check_seed
+from windrow.pipeline.plan.job import Job, Options
+from windrow.pipeline.tasks.transforms import MapBatches, function_name
+from windrow.shuffle.order.epoch_plan import WindowCut
+
+__all__ = ["Chain"]
+
+DEFAULT_WINDOW_BYTES = 2**30
+# Without a shuffle windows are units of work and change no order: small ones keep memory small.
+UNSHUFFLED_WINDOW_BYTES = 256 * 2**20
+# So that a seed survives JSON readers whose numbers are doubles.
+DRAWN_SEED_BITS = 53
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A source and what is to be done with it.
+
+    Attributes
+    ----------
+    source
+        The data at rest.
+    before, after
+        Transforms before and after the shuffle; without a shuffle, all are before.
+    cut
+        The windows asked for, or None.
+    epochs
+        How many passes; None: for ever.
+    seed
+        The shuffle's seed; None: no shuffle.
+    seed_drawn
+        Whether the seed was drawn rather than given.
+    options
+        How to run.
+    """
+
+    source: Source
+    before: tuple[MapBatches, ...] = ()
+    after: tuple[MapBatches, ...] = ()
+    cut: WindowCut | None = None
+    epochs: int | None = 1
+    seed: int | None = None
+    seed_drawn: bool = False
+    options: Options = field(default_factory=Options)
+
+    def __str__(self) -> str:
+        return "\n  ".join([repr(self.source), *self._steps()])
+
+    @property
+    def maps(self) -> tuple[MapBatches, ...]:
+        """All transforms, first to last."""
+        return self.before + self.after
+
+    def windowed(self, blocks_per_window: int | None, bytes_per_window: int | str | None) -> Chain:
+        """Cut epochs into windows."""
+        if self.cut is not None:
+            raise PlanError(f"the chain has a window already ({_cut_text(self.cut)}): keep one window() call")
+        if blocks_per_window is not None and bytes_per_window is not None:
+            raise PlanError(
+                f"window(blocks_per_window={blocks_per_window!r}, bytes_per_window={bytes_per_window!r}) "
+                "gives both sizes: give one of them"
+            )
+        if blocks_per_window is not None:
+            return replace(
+                self, cut=WindowCut(blocks_per_window=check_count(blocks_per_window, "blocks_per_window"))
+            )
+        size = DEFAULT_WINDOW_BYTES if bytes_per_window is None else bytes_per_window
+        return replace(self, cut=WindowCut(bytes_per_window=parse_bytes(size, "bytes_per_window")))
+
+    def repeated(self, times: int | None) -> Chain:
+        """Multiply the number of passes; for ever absorbs any number."""
+        if times is not None:
+            times = check_count(times, "times", "or None for ever")
+        for_ever = times is None or self.epochs is None
+        return replace(self, epochs=None if for_ever else (self.epochs or 1) * (times or 1))
+
+    def shuffled(self, seed: int | None) -> Chain:
+        """Shuffle each window; a seed that is not given is drawn now."""
+        if self.seed is not None:
+            raise PlanError(
+                f"the chain shuffles already (seed={self.seed}): keep one random_shuffle_each_window() call"
+            )
+        if seed is not None:
+            return replace(self, seed=check_seed(seed))
+        return replace(self, seed=secrets.randbits(DRAWN_SEED_BITS), seed_drawn=True)
+
+    def mapped(self, stage: MapBatches) -> Chain:
+        """Add a transform, before the shuffle or after it, where the chain stands now."""
+        if self.seed is None:
+            return replace(self, before=(*self.before, stage))
+        if not stage.preserves_rows:
+            raise PlanError(
+                f"{stage.name} with preserves_rows=False stands after random_shuffle_each_window(), where rows "
+                "have their places already: call it before the shuffle"
+            )
+        return replace(self, after=(*self.after, stage))
+
+    def configured(self, **changes: Any) -> Chain:
+        """Change how to run; an Ellipsis leaves a setting as it is."""
+        given = {name: value for name, value in changes.items() if not isinstance(value, EllipsisType)}
+        return replace(self, options=replace(self.options, **given))
+
+    def job(self) -> Job:
+        """The job that delivers this chain's epochs."""
+        if self.cut is not None:
+            cut = self.cut
+        else:
+            cut = WindowCut(bytes_per_window=UNSHUFFLED_WINDOW_BYTES) if self.seed is None else WindowCut()
+        return Job(
+            self.read_source,
+            cut,
+            self.epochs,
+            self.seed,
+            self.before,
+            self.after,
+            self.options,
+            seed_drawn=self.seed_drawn,
+        )
+
+    @property
+    def read_source(self) -> Source:
+        """The source as it is read: with the numbers of rows where they are asked for."""
+        name = self.options.row_id
+        if name is None:
+            return self.source
+        if not isinstance(self.source, TracingSource):
+            raise PlanError(f"row_id={name!r}: {self.source!r} cannot number its rows")
+        return self.source.with_row_id(name)
+
+    def _steps(self) -> list[str]:
+        """The calls that make this chain; those whose order does not matter in one order."""
+        steps = [_map_text(stage) for stage in self.before]
+        if self.cut is not None:
+            steps.append(f".window({_cut_text(self.cut)})")
+        if self.epochs != 1:
+            steps.append(f".repeat({'' if self.epochs is None else self.epochs})")
+        if self.seed is not None:
+            steps.append(f".random_shuffle_each_window(seed={self.seed})")
+        steps += [_map_text(stage) for stage in self.after]
+        changed = _options_text(self.options)
+        return [*steps, f".options({changed})"] if changed else steps
+
+
+def _cut_text(cut: WindowCut) -> str:
+    if cut.blocks_per_window is not None:
+        return f"blocks_per_window={cut.blocks_per_window}"
+    size = cut.bytes_per_window or 0
+    text = format_bytes(size).replace(" ", "")
+    # a rounded size would be another window
+    exact = parse_bytes(text, "bytes_per_window") == size
+    return f"bytes_per_window={text!r}" if exact else f"bytes_per_window={size}"
+
+
+def _map_text(stage: MapBatches) -> str:
+    rows = "" if stage.preserves_rows else ", preserves_rows=False"
+    return f".map_batches({function_name(stage.fn)}{rows})"
+
+
+def _options_text(options: Options) -> str:
+    default = Options()
+    changed = [name for name in vars(default) if getattr(options, name) != getattr(default, name)]
+    return ", ".join(f"{name}={getattr(options, name)!r}" for name in changed)

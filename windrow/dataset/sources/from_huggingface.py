@@ -1,0 +1,71 @@
+"""A dataset of Hugging Face ``datasets``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windrow.core.byte_sizes import parse_bytes
+from windrow.core.errors import PlanError
+from windrow.core.optional_dependencies import require
+from windrow.dataset.dataset import Dataset
+from windrow.dataset.logical_plan import Chain
+from windrow.dataset.sources.in_memory import dataset_of_tables
+from windrow.io.adapters.extension_types import plain_table
+from windrow.io.adapters.huggingface import list_rows
+
+__all__ = ["from_huggingface"]
+
+
+def from_huggingface(dataset: Any, *, target_block_bytes: int | str = "64MiB") -> Dataset:
+    """Return the rows of a Hugging Face ``datasets.Dataset``; needs the extra ``huggingface``.
+
+    Nothing is copied: files that it maps into memory are mapped by every process that reads,
+    and must be there on other machines under the same path. What ``select``, ``shuffle``,
+    ``filter`` and ``train_test_split`` chose is read through its indices. Columns are as
+    stored: no format or transform of the dataset is applied, images stay bytes, arrays of fixed
+    shape (``Array2D`` ...) are tensors.
+
+    Parameters
+    ----------
+    dataset
+        A ``Dataset``, one split of a ``DatasetDict``.
+    target_block_bytes
+        Blocks have about so many bytes: an integer, or a string such as ``"64MiB"``.
+
+    Raises
+    ------
+    PlanError
+        For a ``DatasetDict``, an ``IterableDataset``, anything else, or where ``datasets`` is not
+        installed; says what to do instead.
+
+    Notes
+    -----
+    A saved state knows files by their size and 64 pages of each, evenly spread.
+
+    Examples
+    --------
+    >>> import datasets, windrow
+    >>> rows = datasets.Dataset.from_dict({"x": [1, 2, 3, 4]})
+    >>> windrow.from_huggingface(rows.select([3, 0])).take()
+    [{'x': 4}, {'x': 1}]
+    """
+    library = require("datasets", "huggingface", "from_huggingface()")
+    if isinstance(dataset, library.IterableDataset):
+        raise PlanError(
+            "from_huggingface: an IterableDataset gives its rows in one order only; use "
+            "from_generator(lambda: iter(dataset)), which stages them, or load it with streaming=False"
+        )
+    if isinstance(dataset, dict):
+        splits = ", ".join(map(repr, dataset))
+        raise PlanError(
+            f"from_huggingface: a {type(dataset).__name__} has splits ({splits}): give one of them"
+        )
+    if not isinstance(dataset, library.Dataset):
+        raise PlanError(f"from_huggingface: {type(dataset).__qualname__} is no datasets.Dataset; give one")
+    if not dataset.column_names:
+        raise PlanError("from_huggingface: the dataset has no columns; give at least one")
+    size = parse_bytes(target_block_bytes, "target_block_bytes")
+    if not dataset.cache_files:
+        table = plain_table(dataset.with_format("arrow")[:])
+        return dataset_of_tables([table], "from_huggingface", size)
+    return Dataset(Chain(list_rows(dataset, "from_huggingface", size)))

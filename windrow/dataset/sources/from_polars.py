@@ -1,0 +1,90 @@
+"""A dataset of polars frames."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.core.byte_sizes import parse_bytes
+from windrow.core.errors import PlanError, SourceError
+from windrow.core.optional_dependencies import require
+from windrow.dataset.dataset import Dataset
+from windrow.dataset.logical_plan import Chain
+from windrow.dataset.sources.in_memory import dataset_of_tables
+from windrow.io.adapters.staging import stage_tables
+
+__all__ = ["from_polars"]
+
+
+def from_polars(
+    frames: Any,
+    *,
+    cache_dir: str | os.PathLike[str] | None = None,
+    target_block_bytes: int | str = "64MiB",
+) -> Dataset:
+    """Return a dataset of polars frames; needs the extra ``polars``.
+
+    A DataFrame is held in memory; numbers are not copied. The query of a LazyFrame is run once,
+    now, by polars' streaming engine, and its rows are staged on disk, as `from_generator` does.
+
+    Parameters
+    ----------
+    frames
+        A DataFrame, a list of DataFrames with the same columns, or a LazyFrame.
+    cache_dir
+        For a LazyFrame: where to stage; None: the system's folder for temporary files.
+    target_block_bytes
+        Blocks have about so many bytes: an integer, or a string such as ``"64MiB"``.
+
+    Raises
+    ------
+    PlanError
+        For anything else, or where polars is not installed.
+    SourceError
+        If frames differ in columns or types, or a query fails.
+
+    Examples
+    --------
+    >>> import polars as pl, windrow
+    >>> windrow.from_polars(pl.DataFrame({"x": [1, 2], "y": ["a", "b"]})).take(1)
+    [{'x': 1, 'y': 'a'}]
+    >>> windrow.from_polars(pl.LazyFrame({"x": [1, 2, 3]}).filter(pl.col("x") > 1)).count()
+    2
+    """
+    polars = require("polars", "polars", "from_polars()")
+    if isinstance(frames, polars.LazyFrame):
+        size = parse_bytes(target_block_bytes, "target_block_bytes")
+        return Dataset(Chain(stage_tables(_collect(frames), "from_polars", size, cache_dir)))
+    parts = frames if isinstance(frames, (list, tuple)) else [frames]
+    for part in parts:
+        if not isinstance(part, polars.DataFrame):
+            raise PlanError(
+                f"from_polars: {type(part).__qualname__} is no polars DataFrame or LazyFrame; give one"
+            )
+    return dataset_of_tables([_to_arrow(part) for part in parts], "from_polars", target_block_bytes)
+
+
+def _collect(query: Any) -> Iterator[pa.Table]:
+    polars = require("polars", "polars", "from_polars()")
+    try:
+        yield _to_arrow(polars.DataFrame(schema=query.collect_schema()))
+        for batch in query.collect_batches(maintain_order=True):
+            yield _to_arrow(batch)
+    except polars.exceptions.PolarsError as error:
+        raise SourceError(f"from_polars: the query failed ({type(error).__name__}: {error})") from error
+
+
+def _to_arrow(frame: Any) -> pa.Table:
+    polars = require("polars", "polars", "from_polars()")
+    if not frame.width:
+        raise PlanError("from_polars: a DataFrame has no columns; give at least one")
+    # text as Arrow has always had it, which every other library reads
+    table = frame.to_arrow(compat_level=polars.CompatLevel.oldest())
+    return pa.table(table.columns, schema=pa.schema([_plain(field) for field in table.schema]))
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    return field.remove_metadata()

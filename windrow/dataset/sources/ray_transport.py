@@ -1,0 +1,19 @@
+"""How data in memory goes to other processes: where Ray runs, through its store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windrow.io.in_memory.in_memory_blocks import Held
+from windrow.pipeline.executors.resolve import ray_is_initialized
+
+__all__ = ["carry_held"]
+
+
+def carry_held(held: Held) -> tuple[Any, ...] | None:
+    """What blocks in memory are pickled as; None: themselves."""
+    if not ray_is_initialized():
+        return None
+    from windrow.pipeline.executors.ray.data.object_store_blocks import carry
+
+    return carry(held)

@@ -1,0 +1,83 @@
+"""read_arrow: Arrow IPC files, Feather and IPC streams as a Dataset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from windrow.dataset.dataset import Dataset
+from windrow.dataset.sources.file_arguments import read_files
+from windrow.io.formats.arrow_format import ArrowFormat
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["read_arrow"]
+
+
+def read_arrow(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: pc.Expression | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    partitioning: str | None = "hive",
+    include_paths: bool = False,
+    manifest: str | os.PathLike[str] | None = None,
+    target_block_bytes: int | str = "64MiB",
+    retry_seconds: float = 120,
+) -> Dataset:
+    """Describe Arrow IPC files (Feather V2 too) and streams as a dataset: reads their headers, nothing else.
+
+    Row groups are record batches. Local files are mapped: what is not compressed costs no copy
+    before rows go to their places, so files must not be written to while they are read (a new
+    file under the same name is noticed). Of files in stores the selected columns alone are
+    read. Dictionaries may have deltas and, in streams, be replaced.
+
+    Parameters
+    ----------
+    paths
+        A file, a directory (all visible files below it), a glob, or a list of these, on
+        local disk or as a URL that fsspec knows; see `read_parquet`.
+    columns
+        The columns to read, in this order; None: all.
+    filter
+        A pyarrow expression: only rows for which it is true are delivered.
+    filesystem, storage_options, partitioning, manifest, retry_seconds
+        As for `read_parquet`.
+    include_paths
+        Whether to add a column ``path``: the file that a row is stored in.
+    target_block_bytes
+        Record batches of a file are read together up to this many bytes.
+
+    Raises
+    ------
+    SourceError
+        If a path matches nothing, a file cannot be read or is no Arrow IPC, or schemas differ.
+    PlanError
+        If an argument is wrong, or ``columns`` or ``filter`` name a column that is not there.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, windrow
+    >>> table = pa.table({"fare": [5.0, -1.0], "city": ["Bern", None]})
+    >>> with pa.ipc.new_file("trips.arrow", table.schema) as writer:
+    ...     writer.write_table(table)
+    >>> windrow.read_arrow("trips.arrow").take()
+    [{'fare': 5.0, 'city': 'Bern'}, {'fare': -1.0, 'city': None}]
+    """
+    return read_files(
+        paths,
+        ArrowFormat(),
+        columns=columns,
+        filter=filter,
+        filesystem=filesystem,
+        storage_options=storage_options,
+        partitioning=partitioning,
+        include_paths=include_paths,
+        manifest=manifest,
+        target_block_bytes=target_block_bytes,
+        retry_seconds=retry_seconds,
+    )

@@ -1,0 +1,98 @@
+"""read_json: JSON lines as a Dataset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from windrow.dataset.dataset import Dataset
+from windrow.dataset.sources.file_arguments import read_files
+from windrow.io.formats.compression import check_compression
+from windrow.io.formats.json_format import JsonFormat, parse_no_json
+from windrow.io.formats.line_ranges import LineFiles
+from windrow.io.formats.text_encoding import check_encoding
+from windrow.io.formats.user_types import check_dtypes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+__all__ = ["read_json"]
+
+
+def read_json(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+    *,
+    dtypes: Mapping[str, pa.DataType] | pa.Schema | None = None,
+    encoding: str = "utf-8",
+    compression: str | None = "infer",
+    columns: Sequence[str] | None = None,
+    filter: pc.Expression | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    partitioning: str | None = "hive",
+    include_paths: bool = False,
+    manifest: str | os.PathLike[str] | None = None,
+    target_block_bytes: int | str = "64MiB",
+    retry_seconds: float = 120,
+) -> Dataset:
+    r"""Describe files of JSON lines, one object a line, as a dataset: reads their beginnings only.
+
+    Each key is a column, null where an object lacks it, and has one type in all files: what
+    ``dtypes`` says, else what holds the values of the first 256 KiB of every file. A later
+    value that does not fit, or a later key that none of these beginnings has, is an error;
+    with ``columns=`` other keys are passed over. Plain files are cut at newlines into ranges
+    of 16 MiB, each read alone; others are read as a whole. How many rows there are is not
+    known before they were read.
+
+    Parameters
+    ----------
+    paths
+        Files, directories, globs or URLs, as in `read_parquet`.
+    dtypes
+        The types of some columns, or of all.
+    encoding
+        Of the text, as Python names it.
+    compression
+        ``"gzip"``, ``"bz2"``, ``"zstd"``, ``"lz4"``, ``"xz"``, ``"zlib"``, ``"infer"`` (by
+        suffix), or None.
+    columns, filter, filesystem, storage_options, partitioning, manifest, retry_seconds
+        As in `read_parquet`. All bytes are parsed; only these columns are converted.
+    include_paths
+        Whether to add a column ``path`` of the file that each row is from.
+    target_block_bytes
+        Ranges of a file are read together up to this many bytes.
+
+    Raises
+    ------
+    SourceError
+        If a path matches nothing, a file cannot be read or holds no JSON lines, or the
+        types of a column do not fit together.
+    PlanError
+        If an argument is wrong.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import windrow
+    >>> _ = Path("trips.jsonl").write_text('{"fare": 5.0, "tags": ["night"]}\n{"fare": -1.0}\n')
+    >>> windrow.read_json("trips.jsonl").take()
+    [{'fare': 5.0, 'tags': ['night']}, {'fare': -1.0, 'tags': None}]
+    """
+    return read_files(
+        paths,
+        JsonFormat(
+            LineFiles(check_compression(compression), check_encoding(encoding)),
+            check_dtypes(dtypes, parse=parse_no_json),
+        ),
+        columns=columns,
+        filter=filter,
+        filesystem=filesystem,
+        storage_options=storage_options,
+        partitioning=partitioning,
+        include_paths=include_paths,
+        manifest=manifest,
+        target_block_bytes=target_block_bytes,
+        retry_seconds=retry_seconds,
+    )

@@ -1,0 +1,93 @@
+"""read_numpy: arrays in .npy and .npz files as a Dataset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from windrow.dataset.dataset import Dataset
+from windrow.dataset.sources.file_arguments import read_files
+from windrow.io.formats.numpy_format import NumpyFormat
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["read_numpy"]
+
+
+def read_numpy(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+    *,
+    column: str = "data",
+    columns: Sequence[str] | None = None,
+    filter: pc.Expression | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    partitioning: str | None = "hive",
+    include_paths: bool = False,
+    manifest: str | os.PathLike[str] | None = None,
+    target_block_bytes: int | str = "64MiB",
+    retry_seconds: float = 120,
+) -> Dataset:
+    """Describe NumPy files as a dataset: lists them and reads their headers, nothing else.
+
+    The first dimension of an array is its rows. Arrays of more dimensions are delivered as
+    (rows, ...) arrays and tensors. An ``.npz`` file has a column for each array, a structured
+    array one for each field. Types: booleans, integers, floats, ``datetime64`` and
+    ``timedelta64`` of s, ms, us and ns, ``datetime64[D]``, text (``U``) and bytes (``S``);
+    NaT is null. Objects are refused, since they are pickles.
+
+    Parameters
+    ----------
+    paths
+        A file, a directory (all visible files below it), a glob, or a list of these, on
+        local disk or as a URL that fsspec knows; see `read_parquet`.
+    column
+        What the array of a ``.npy`` file is called.
+    columns
+        The columns to read, in this order; None: all. Of an ``.npz`` file that is not
+        compressed, nothing else is read.
+    filter
+        A pyarrow expression: only rows for which it is true are delivered.
+    filesystem, storage_options, partitioning, manifest, retry_seconds
+        As for `read_parquet`.
+    include_paths
+        Whether to add a column ``path``: the file that a row is stored in.
+    target_block_bytes
+        Row groups, of about 8 MiB each, are read together up to this many bytes, from
+        several files where these are small. A compressed ``.npz`` file is one row group.
+
+    Raises
+    ------
+    SourceError
+        If a path matches nothing, a file cannot be read, is not of NumPy, or holds a type
+        that Arrow does not have; if types or shapes of rows differ between files, or lengths
+        within an ``.npz``.
+    PlanError
+        If an argument is wrong, or ``columns`` or ``filter`` name a column that is not there.
+
+    Examples
+    --------
+    >>> import numpy as np, windrow
+    >>> np.save("images.npy", np.zeros((100, 28, 28), np.uint8))
+    >>> ds = windrow.read_numpy("images.npy", column="image")
+    >>> ds.take_batch(32)["image"].shape
+    (32, 28, 28)
+    >>> np.savez("pairs.npz", x=np.arange(3), y=np.ones((3, 2)))
+    >>> windrow.read_numpy("pairs.npz").take(1)
+    [{'x': 0, 'y': [1.0, 1.0]}]
+    """
+    return read_files(
+        paths,
+        NumpyFormat(column),
+        columns=columns,
+        filter=filter,
+        filesystem=filesystem,
+        storage_options=storage_options,
+        partitioning=partitioning,
+        include_paths=include_paths,
+        manifest=manifest,
+        target_block_bytes=target_block_bytes,
+        retry_seconds=retry_seconds,
+    )

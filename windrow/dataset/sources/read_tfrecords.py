@@ -1,0 +1,106 @@
+"""read_tfrecords: TFRecord files as a Dataset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from windrow.core.errors import PlanError
+from windrow.dataset.dataset import Dataset
+from windrow.dataset.sources.file_arguments import read_files
+from windrow.io.formats.compression import check_compression
+from windrow.io.formats.tfrecord_columns import kind_of
+from windrow.io.formats.tfrecord_features import load_example
+from windrow.io.formats.tfrecord_format import TFRecordFormat
+from windrow.io.formats.tfrecord_frames import load_checksum
+from windrow.io.formats.user_types import check_dtypes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+__all__ = ["read_tfrecords"]
+
+
+def read_tfrecords(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+    *,
+    features: Mapping[str, pa.DataType] | pa.Schema | None = None,
+    compression: str | None = "infer",
+    columns: Sequence[str] | None = None,
+    filter: pc.Expression | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    partitioning: str | None = "hive",
+    include_paths: bool = False,
+    manifest: str | os.PathLike[str] | None = None,
+    target_block_bytes: int | str = "64MiB",
+    retry_seconds: float = 120,
+) -> Dataset:
+    """Describe TFRecord files of ``tf.train.Example`` as a dataset: reads their beginnings only.
+
+    Needs the extra ``tfrecords``, and no TensorFlow. Each feature is a column, null where an
+    example lacks it. Floats are ``float``, integers ``int64``, byte strings ``binary``; where
+    each of the first 1,000 examples of a file has one value, a column has one, else a list.
+    Each file is a block, whose number of rows is not known before it was read; checksums
+    are checked.
+
+    Parameters
+    ----------
+    paths
+        Files, directories, globs or URLs, as in `read_parquet`.
+    features
+        The features to read and their types, such as ``pa.string()``, ``pa.int8()``,
+        ``pa.list_(pa.float32())``, ``pa.list_(pa.float32(), 16)``, or
+        ``pa.fixed_shape_tensor(pa.float32(), (4, 4))``; others are
+        passed over. None: all, as the first examples have them; a later one that has others
+        is an error unless ``columns`` are given.
+    compression
+        ``"gzip"``, ``"zlib"``, ``"infer"`` (by suffix), or None; others are read too.
+    columns, filter, filesystem, storage_options, partitioning, manifest, retry_seconds
+        As in `read_parquet`. All bytes are read; only these columns are decoded.
+    include_paths
+        Whether to add a column ``path`` of the file that each row is from.
+    target_block_bytes
+        Has no effect, since files are not cut.
+
+    Raises
+    ------
+    SourceError
+        If a path matches nothing, a file cannot be read, or is no TFRecord of examples.
+    PlanError
+        If an argument is wrong, or the extra is not installed.
+
+    Examples
+    --------
+    >>> import windrow
+    >>> written = windrow.from_items([{"label": 1, "name": "cat"}, {"label": 2, "name": "dog"}])
+    >>> _ = written.write_tfrecords("records", mode="overwrite")
+    >>> windrow.read_tfrecords("records").take(1)
+    [{'label': 1, 'name': b'cat'}]
+    >>> import pyarrow as pa
+    >>> windrow.read_tfrecords("records", features={"name": pa.string()}).take(1)
+    [{'name': 'cat'}]
+    """
+    load_example()
+    load_checksum()
+    types = check_dtypes(features, "features")
+    for name, kind in (types or {}).items():
+        if not kind_of(kind):
+            raise PlanError(
+                f"features= gives {kind} for {name!r}: features hold floats, integers, strings and lists of them"
+            )
+    return read_files(
+        paths,
+        TFRecordFormat(check_compression(compression), types),
+        columns=columns,
+        filter=filter,
+        filesystem=filesystem,
+        storage_options=storage_options,
+        partitioning=partitioning,
+        include_paths=include_paths,
+        manifest=manifest,
+        target_block_bytes=target_block_bytes,
+        retry_seconds=retry_seconds,
+    )

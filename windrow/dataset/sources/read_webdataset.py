@@ -1,0 +1,100 @@
+"""read_webdataset: tar archives of samples as a Dataset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from windrow.core.optional_dependencies import require
+from windrow.dataset.dataset import Dataset
+from windrow.dataset.sources.file_arguments import read_files
+from windrow.io.formats.compression import check_compression
+from windrow.io.formats.user_types import check_dtypes
+from windrow.io.formats.webdataset_format import WebDatasetFormat
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+__all__ = ["read_webdataset"]
+
+
+def read_webdataset(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+    *,
+    decode: str | None = None,
+    dtypes: Mapping[str, pa.DataType] | pa.Schema | None = None,
+    compression: str | None = "infer",
+    columns: Sequence[str] | None = None,
+    filter: pc.Expression | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    partitioning: str | None = "hive",
+    include_paths: bool = False,
+    manifest: str | os.PathLike[str] | None = None,
+    target_block_bytes: int | str = "64MiB",
+    retry_seconds: float = 120,
+) -> Dataset:
+    """Describe WebDataset tar archives as a dataset: reads their beginnings only.
+
+    Neighbouring members whose names are equal up to the first dot are a sample, a row. Its
+    columns are ``__key__``, which is that name, and one for each extension, null where a
+    sample lacks it: ``txt`` is text, ``cls``, ``id`` and ``index`` are integers, ``json`` is what it
+    holds, ``npy`` an array of one shape in all samples, or of one dimension; anything else is
+    bytes. What the first 100 samples of the archives tell decides on types; a later member that
+    does not fit is an error. Each archive is a block, whose number of rows is not known before
+    it was read. Nothing is unpickled.
+
+    Parameters
+    ----------
+    paths
+        Files, directories, globs or URLs, as in `read_parquet`.
+    decode
+        A mode of Pillow such as ``"RGB"`` or ``"L"``: images (``jpg``, ``png``, ``webp`` ...), all of
+        one size, become arrays of uint8, (height, width, channels) or (height, width). None:
+        they stay bytes. Needs the extra ``images``.
+    dtypes
+        The types of some extensions; ``pa.binary()`` keeps bytes, ``pa.string()`` text.
+    compression
+        ``"gzip"``, ``"zstd"``, ``"bz2"``, ``"xz"``, ``"lz4"``, ``"infer"`` (by suffix), or None.
+    columns, filter, filesystem, storage_options, partitioning, manifest, retry_seconds
+        As in `read_parquet`. All bytes are read; only these columns are decoded.
+    include_paths
+        Whether to add a column ``path`` of the file that each row is from.
+    target_block_bytes
+        Has no effect, since archives are not cut.
+
+    Raises
+    ------
+    SourceError
+        If a path matches nothing, a file cannot be read, or is no archive of samples.
+    PlanError
+        If an argument is wrong, or Pillow is needed and not installed.
+
+    Examples
+    --------
+    >>> import io, tarfile, windrow
+    >>> with tarfile.open("shard-0.tar", "w") as archive:
+    ...     for name, content in {"a.txt": b"a cat", "a.cls": b"3", "b.txt": b"a dog", "b.cls": b"5"}.items():
+    ...         member = tarfile.TarInfo(name)
+    ...         member.size = len(content)
+    ...         archive.addfile(member, io.BytesIO(content))
+    >>> windrow.read_webdataset("shard-*.tar").take()
+    [{'__key__': 'a', 'txt': 'a cat', 'cls': 3}, {'__key__': 'b', 'txt': 'a dog', 'cls': 5}]
+    """
+    if decode is not None:
+        require("PIL", "images", "decode=")
+    return read_files(
+        paths,
+        WebDatasetFormat(check_compression(compression), decode, check_dtypes(dtypes)),
+        columns=columns,
+        filter=filter,
+        filesystem=filesystem,
+        storage_options=storage_options,
+        partitioning=partitioning,
+        include_paths=include_paths,
+        manifest=manifest,
+        target_block_bytes=target_block_bytes,
+        retry_seconds=retry_seconds,
+    )

@@ -1,0 +1,165 @@
+"""Writing stored rows in parallel: each task reads some adjacent blocks, and writes their files."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.empty_tables import empty_table
+from windrow.core.errors import SourceError
+from windrow.core.source import BlockAddress, BlockReader, BlockTable, DamagedBlockError
+from windrow.dataset.logical_plan import Chain
+from windrow.dataset.write.write_job import WriteRequest, write
+from windrow.io.sinks.commit import WriteJob
+from windrow.io.sinks.file_splitting import Layout
+from windrow.io.sinks.write_files import write_rows
+from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
+from windrow.pipeline.coordinator.skipped_blocks import MOST_BLOCKS
+from windrow.pipeline.executors.resolve import resolve_executor
+from windrow.pipeline.plan.job import Options
+from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, check_schema
+
+__all__ = ["Part", "PartWriter", "cut_parts", "write_parts"]
+
+# a block as it is decoded, transformed, and encoded
+_COPIES = 3
+_LEAST_DIGITS = 5
+
+
+@dataclass(frozen=True)
+class Part:
+    """Adjacent blocks that one task writes.
+
+    Attributes
+    ----------
+    label
+        Its number, in digits: files sort by it.
+    addresses
+        The blocks.
+    """
+
+    label: str
+    addresses: tuple[BlockAddress, ...]
+
+
+@dataclass(frozen=True)
+class PartWriter:
+    """What a task does; picklable. Run again, it writes the same files under the same names."""
+
+    job: WriteJob
+    layout: Layout
+    reader: BlockReader
+    maps: tuple[MapBatches, ...]
+    skips_damaged: bool
+
+    def __call__(self, part: Part) -> tuple[list[WrittenFile], list[str]]:
+        """Write the files of a part; returns them, and why blocks were left out as damaged."""
+        damaged: list[str] = []
+        tables = (self._read(address, damaged) for address in part.addresses)
+        files = list(write_rows(self.job, self.layout, tables, part.label))
+        return files, damaged
+
+    def _read(self, address: BlockAddress, damaged: list[str]) -> pa.Table:
+        try:
+            table = self.reader.read(address)
+        except DamagedBlockError as error:
+            if not self.skips_damaged:
+                raise
+            damaged.append(str(error))
+            return empty_table(self.job.schema)
+        table = apply_maps(table, self.maps, address.origin)
+        if not table.num_rows:
+            # what has no rows went through no transform
+            return empty_table(self.job.schema)
+        check_schema(self.job.schema, table.schema, address.origin)
+        return table
+
+
+def write_parts(chain: Chain, request: WriteRequest) -> WriteResult:
+    """Write the rows of a chain without windows: one file a block, or files of a target size."""
+    layout = request.layout()
+
+    def write_files(job: WriteJob) -> list[WrittenFile]:
+        source, options = chain.read_source, chain.options
+        writer = PartWriter(job, layout, source.reader, chain.maps, options.on_error == "skip")
+        spans = cut_parts(source.blocks, layout.target_bytes)
+        digits = max(_LEAST_DIGITS, len(str(len(spans))))
+        parts = [Part(f"{at:0{digits}d}", source.addresses(span)) for at, span in enumerate(spans)]
+        return _gather(_run(writer, parts, options, _largest_bytes(source.blocks, spans)))
+
+    return write(chain, request, layout, write_files)
+
+
+def cut_parts(blocks: BlockTable, target_bytes: int | None) -> list[range]:
+    """The blocks of each part: one, or as many adjacent ones as the target has room for."""
+    if target_bytes is None:
+        return [range(block, block + 1) for block in np.flatnonzero(blocks.rows).tolist()]
+    spans: list[range] = []
+    begin, held = 0, 0
+    for block, size in enumerate(blocks.decoded_bytes.tolist()):
+        if block > begin and held + size > target_bytes:
+            spans.append(range(begin, block))
+            begin, held = block, 0
+        held += size
+    return [*spans, range(begin, len(blocks.rows))] if len(blocks.rows) else []
+
+
+def _largest_bytes(blocks: BlockTable, spans: Sequence[range]) -> int:
+    """The most that a task holds, about: a part at once, since its files may be of many directories."""
+    sizes: NDArray[np.int64] = blocks.memory_bytes
+    return _COPIES * max((int(sizes[span.start : span.stop].sum()) for span in spans), default=0)
+
+
+def _run(
+    writer: PartWriter, parts: Sequence[Part], options: Options, part_bytes: int
+) -> Sequence[tuple[list[WrittenFile], list[str]]]:
+    """Run the tasks where the options say, in parallel as far as memory allows; results in order."""
+    executor = resolve_executor(options.executor)
+    if executor.name == "ray":
+        from windrow.pipeline.executors.ray.data.remote_calls import call_on_ray
+        from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable
+
+        return call_with_picklable(
+            lambda: call_on_ray(writer, parts, _describe), writer.maps, writer.reader, otherwise=ON_THREADS
+        )
+    resources = executor.resources()
+    memory = options.memory_bytes or resources.memory_bytes
+    workers = min(resources.workers, memory // max(1, part_bytes))
+    return _call_on_threads(writer, parts, max(1, workers))
+
+
+def _call_on_threads(
+    call: Callable[[Part], tuple[list[WrittenFile], list[str]]], parts: Sequence[Part], workers: int
+) -> list[tuple[list[WrittenFile], list[str]]]:
+    threads = ThreadPoolExecutor(workers, thread_name_prefix="windrow-write")
+    try:
+        return list(threads.map(call, parts))
+    finally:
+        # those that run are waited for, so that nothing is written after a failure was told
+        threads.shutdown(cancel_futures=True)
+
+
+def _gather(results: Sequence[tuple[list[WrittenFile], list[str]]]) -> list[WrittenFile]:
+    for why in _damaged(results):
+        warnings.warn(f"a damaged block is left out of what is written: {why}", RuntimeWarning, stacklevel=2)
+    return [file for files, _ in results for file in files]
+
+
+def _damaged(results: Sequence[tuple[list[WrittenFile], list[str]]]) -> Iterator[str]:
+    found = [why for _, damaged in results for why in damaged]
+    if len(found) > MOST_BLOCKS:
+        raise SourceError(
+            f"{len(found)} blocks are damaged, and on_error='skip' leaves out {MOST_BLOCKS} at most: restore "
+            f"their files, or leave them out of the dataset. The first one: {found[0]}"
+        )
+    yield from found
+
+
+def _describe(part: Part) -> str:
+    return f"part {part.label}: {', '.join(address.origin for address in part.addresses[:3])}"

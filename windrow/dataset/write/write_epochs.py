@@ -1,0 +1,66 @@
+"""Writing a pipeline: the stream of each epoch in its order, in files of a target size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pyarrow as pa
+
+from windrow.core.errors import PlanError
+from windrow.core.source import BlockTable
+from windrow.dataset.epoch_iteration import read_epochs
+from windrow.dataset.logical_plan import Chain
+from windrow.dataset.write.write_job import WriteRequest, write
+from windrow.io.sinks.commit import WriteJob
+from windrow.io.sinks.file_splitting import Layout
+from windrow.io.sinks.write_files import write_empty, write_rows
+from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
+from windrow.pipeline.shard.epoch import Epoch
+from windrow.pipeline.tasks.transforms import check_schema
+
+__all__ = ["write_epochs"]
+
+_TARGET_BYTES = 128 * 2**20
+# what is taken of the stream at once
+_BATCH_BYTES = 16 * 2**20
+_BATCH_ROWS = 2**20
+
+
+def write_epochs(chain: Chain, request: WriteRequest) -> WriteResult:
+    """Write every epoch of a chain into a directory of its own, ``epoch=<number>``."""
+    if chain.epochs is None:
+        raise PlanError("repeat() without times never ends, and cannot be written: give repeat(times)")
+    layout = request.layout()
+    layout = replace(layout, target_bytes=layout.target_bytes or _TARGET_BYTES)
+    if "epoch" in layout.partition_by:
+        raise PlanError(
+            "partition_by: the directories of a pipeline are called epoch already: rename the column"
+        )
+
+    def write_files(job: WriteJob) -> list[WrittenFile]:
+        rows = _batch_rows(chain.read_source.blocks, layout)
+        with closing(read_epochs(chain.job())) as epochs:
+            return [file for epoch in epochs for file in _write_epoch(job, layout, epoch, rows)]
+
+    return write(chain, request, layout, write_files)
+
+
+def _write_epoch(job: WriteJob, layout: Layout, epoch: Epoch, batch_rows: int) -> list[WrittenFile]:
+    folder = f"epoch={epoch.number}/"
+    files = list(write_rows(job, layout, _tables(job, epoch, batch_rows), "", folder))
+    return files or [write_empty(job, layout, folder)]
+
+
+def _tables(job: WriteJob, epoch: Epoch, batch_rows: int) -> Iterator[pa.Table]:
+    for table in epoch.iter_batches(batch_rows, batch_format="pyarrow"):
+        check_schema(job.schema, table.schema, f"epoch {epoch.number}")
+        yield table
+
+
+def _batch_rows(blocks: BlockTable, layout: Layout) -> int:
+    """Rows of a batch, so that it takes a part of a file and no more than some megabytes."""
+    row_bytes = max(1, int(blocks.memory_bytes.sum()) // max(1, int(blocks.rows.sum())))
+    wanted = min(_BATCH_BYTES, (layout.target_bytes or _TARGET_BYTES) // 4)
+    return min(_BATCH_ROWS, max(1, wanted // row_bytes))

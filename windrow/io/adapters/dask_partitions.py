@@ -1,0 +1,119 @@
+"""Partitions of a dask DataFrame as a source: computed when they are read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.errors import SourceError
+from windrow.core.source import BlockAddress, BlockPart, BlockTable
+from windrow.core.tracebacks import ends_traceback
+from windrow.io.catalog.listed_source import ListedSource
+from windrow.io.catalog.value_widths import fixed_bits
+from windrow.io.in_memory.schema_conversion import conform_table
+from windrow.io.in_memory.value_sizes import weigh_table
+
+__all__ = ["PartitionsReader", "list_partitions"]
+
+_REMEDY = "make its columns those of the other partitions with astype() in dask, or give schema="
+
+Convert = Callable[[Any, str], pa.Table]
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionsReader:
+    """Computes partitions in the thread that reads; the locator of a block is its number.
+
+    Attributes
+    ----------
+    frame
+        The dask DataFrame.
+    convert
+        Makes a table of a pandas DataFrame; gets the block in words too.
+    schema
+        What every block has; None before anything was read.
+    """
+
+    frame: Any
+    convert: Convert
+    schema: pa.Schema | None = None
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        """Compute one partition.
+
+        Raises
+        ------
+        SourceError
+            If it cannot be computed, or has other columns than the first that has rows.
+        """
+        try:
+            # blocks are read side by side already
+            frame = self.frame.partitions[address.locator].compute(scheduler="synchronous")
+        except Exception as error:
+            raise SourceError(f"{address.origin}: {type(error).__name__}: {error}") from error
+        table = self.convert(frame, address.origin)
+        if self.schema is None:
+            return table
+        return conform_table(table, self.schema, address.origin, _REMEDY)
+
+    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
+        """The block as one part."""
+        yield self.read(address)
+
+
+@ends_traceback
+def list_partitions(
+    frame: Any, convert: Convert, name: str, rows: Sequence[int] | None, schema: pa.Schema | None
+) -> ListedSource:
+    """A source of the partitions of a dask DataFrame, one a block.
+
+    The first that has rows is computed for types and for the size of a row; the others are
+    taken to be like it.
+
+    Raises
+    ------
+    SourceError
+        If it cannot be computed.
+    """
+    addresses = tuple(BlockAddress(f"{name}, partition {part}", part) for part in range(frame.npartitions))
+    look = _first_with_rows(PartitionsReader(frame, convert, schema), addresses)
+    row_bytes = max(1, weigh_table(look) // max(1, look.num_rows))
+    counts = np.full(len(addresses), max(1, look.num_rows)) if rows is None else np.array(rows)
+    counts = counts.astype(np.int64)
+    exact = rows is not None and all(fixed_bits(field.type) is not None for field in look.schema)
+    # dask's own name for the frame: a digest of what it is made of
+    digest = hashlib.sha256(f"{frame._name} {frame.npartitions}\n{look.schema.to_string()}".encode())
+    return ListedSource(
+        name=name,
+        schema=look.schema,
+        blocks=BlockTable(
+            counts,
+            counts * row_bytes,
+            counts * row_bytes,
+            rows_known=rows is not None,
+            bytes_exact=exact,
+            rows_bounded=rows is not None,
+        ),
+        block_addresses=addresses,
+        reader=PartitionsReader(frame, convert, look.schema),
+        fingerprint=digest.hexdigest(),
+        null_counts=dict.fromkeys(look.schema.names),
+        block_bytes=1,
+        fragments=len(addresses),
+    )
+
+
+def _first_with_rows(reader: PartitionsReader, addresses: Sequence[BlockAddress]) -> pa.Table:
+    table = None
+    for address in addresses:
+        table = reader.read(address)
+        if table.num_rows:
+            break
+    if table is None:
+        raise SourceError("from_dask: the DataFrame has no partitions")
+    return table

@@ -1,0 +1,110 @@
+"""A Hugging Face dataset as a source: its memory-mapped files are mapped again wherever it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.errors import SourceError
+from windrow.core.source import BlockAddress, BlockPart, BlockTable
+from windrow.io.adapters.extension_types import plain_schema, plain_table
+from windrow.io.catalog.listed_source import ListedSource
+from windrow.io.catalog.value_widths import fixed_bits
+from windrow.io.in_memory.value_sizes import cut_rows
+
+__all__ = ["HuggingFaceReader", "list_rows"]
+
+# Of each file so many pages are looked at, evenly spread, and all of a small one.
+_PAGES = 64
+_PAGE_BYTES = 2**16
+
+
+@dataclass(frozen=True, eq=False)
+class HuggingFaceReader:
+    """Reads rows of a dataset; the locator of a block is its (start, stop).
+
+    Attributes
+    ----------
+    dataset
+        A ``datasets.Dataset`` that gives Arrow tables; pickled, it names its files.
+    """
+
+    dataset: Any
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        """Read one block: without a copy, where no indices reorder the rows.
+
+        Raises
+        ------
+        SourceError
+            If the rows cannot be had.
+        """
+        start, stop = address.locator
+        try:
+            return plain_table(self.dataset[start:stop])
+        except Exception as error:
+            raise SourceError(f"{address.origin}: {type(error).__name__}: {error}") from error
+
+    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
+        """The block as one part."""
+        yield self.read(address)
+
+
+def list_rows(dataset: Any, name: str, target_block_bytes: int) -> ListedSource:
+    """A source of the rows of a dataset on disk, through its indices where it has some."""
+    dataset = dataset.with_format("arrow")
+    stored = dataset.data
+    schema = plain_schema(stored.schema.remove_metadata())
+    schema = pa.schema([schema.field(column) for column in dataset.column_names])
+    widths = [fixed_bits(field.type) for field in schema]
+    exact = None not in widths
+    bits = sum(width or 0 for width in widths)
+    row_bytes = bits / 8 if exact else stored.nbytes / max(1, stored.num_rows)
+    borders = cut_rows(len(dataset), math.ceil(len(dataset) * row_bytes), target_block_bytes)
+    rows = np.diff(borders)
+    sizes = (rows * bits + 7) // 8 if exact else np.ceil(rows * row_bytes).astype(np.int64)
+    return ListedSource(
+        name=name,
+        schema=schema,
+        blocks=BlockTable(rows, sizes, sizes, rows_known=True, bytes_exact=exact),
+        block_addresses=tuple(
+            BlockAddress(f"{name}, rows {start}-{stop - 1}", (start, stop))
+            for start, stop in pairwise(borders.tolist())
+        ),
+        reader=HuggingFaceReader(dataset),
+        fingerprint=_digest(dataset),
+        null_counts=dict.fromkeys(schema.names),
+        block_bytes=target_block_bytes,
+        fragments=max(1, len(dataset.cache_files)),
+        reads=tuple(file["filename"] for file in dataset.cache_files),
+    )
+
+
+def _digest(dataset: Any) -> str:
+    """A digest of files by size and pages of them, and of all indices."""
+    digest = hashlib.sha256(f"{len(dataset)} {dataset.column_names}".encode())
+    for file in dataset.cache_files:
+        digest.update(_look(Path(file["filename"])))
+    if dataset._indices is not None:
+        for chunk in dataset._indices.column(0).chunks:
+            digest.update(np.ascontiguousarray(chunk.to_numpy()).tobytes())
+    return digest.hexdigest()
+
+
+def _look(path: Path) -> bytes:
+    size = path.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    last = max(0, size - _PAGE_BYTES)
+    with path.open("rb") as file:
+        for place in sorted({last * page // (_PAGES - 1) for page in range(_PAGES)}):
+            file.seek(place)
+            digest.update(file.read(_PAGE_BYTES))
+    return digest.digest()

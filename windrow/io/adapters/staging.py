@@ -1,0 +1,211 @@
+"""Tables that come one after the other, written down once, to be read in any order as often as wanted."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.errors import SourceError
+from windrow.core.offsets import check_layout
+from windrow.core.source import BlockAddress, BlockPart
+from windrow.core.tracebacks import ends_traceback
+from windrow.io.adapters.temporary_folder import LeasedFolder
+from windrow.io.catalog.listed_source import ListedSource
+from windrow.io.catalog.value_widths import fixed_bits
+from windrow.io.in_memory.content_digest import digest_table
+from windrow.io.in_memory.schema_conversion import conform_table
+from windrow.io.in_memory.value_sizes import count_nulls, weigh_table, weigh_tables
+
+__all__ = ["StagedReader", "stage_tables"]
+
+_REMEDY = "give schema= with all columns and the types that hold every value, or leave others out"
+
+
+@dataclass(frozen=True, eq=False)
+class StagedReader:
+    """Maps staged blocks into memory; the locator of a block is its file's name.
+
+    Attributes
+    ----------
+    folder
+        Where they are: a `LeasedFolder`, or what it became on its way here.
+    """
+
+    folder: Any
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        """Read one block, without a copy.
+
+        Raises
+        ------
+        SourceError
+            If its file is not there, or is not as it was written.
+        """
+        path = Path(self.folder.path, address.locator)
+        try:
+            with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
+                table = reader.read_all()
+            check_layout(table)
+            return table
+        except (OSError, pa.ArrowInvalid) as error:
+            raise SourceError(
+                f"{address.origin}: {path} cannot be read ({error}). Staged rows last as long as the process "
+                "that made the dataset; for other machines give a cache_dir= that all of them see"
+            ) from error
+
+    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
+        """The block as one part."""
+        yield self.read(address)
+
+
+@ends_traceback
+def stage_tables(
+    tables: Iterable[pa.Table],
+    name: str,
+    target_block_bytes: int,
+    cache_dir: str | os.PathLike[str] | None,
+    rows: int | None = None,
+) -> ListedSource:
+    """Write tables into files of one block each, in a folder that goes with this process.
+
+    Parameters
+    ----------
+    tables
+        Taken once; the first tells the schema.
+    rows
+        How many rows there must be; None: as many as come.
+
+    Raises
+    ------
+    SourceError
+        If there are no tables, other rows than stated, or a table that does not fit the first.
+    """
+    try:
+        folder = LeasedFolder(cache_dir)
+    except OSError as error:
+        raise SourceError(
+            f"{name}: its rows cannot be staged in cache_dir={os.fspath(cache_dir or tempfile.gettempdir())!r} "
+            f"({error}); give a folder that can be written to"
+        ) from error
+    written: list[_Written] = []
+    for block in _cut(_conformed(_counted(tables, name, rows), name), target_block_bytes):
+        written.append(_write(block, folder.path, len(written), name))
+    if not written:
+        raise SourceError(f"{name} gave no tables, so nothing tells the columns; give it a schema=")
+    kept = [block for block in written if block.rows]
+    return _source(written[0].schema, kept, folder, name, target_block_bytes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Written:
+    """A block that was written: what is known of it."""
+
+    schema: pa.Schema
+    rows: int
+    size_bytes: int
+    nulls: dict[str, int]
+    digest: str
+    file: str
+
+
+def _write(block: pa.Table, folder: str, number: int, name: str) -> _Written:
+    file = f"block-{number:06d}.arrow"
+    try:
+        with (
+            pa.OSFile(str(Path(folder, file)), "wb") as sink,
+            pa.ipc.new_stream(sink, block.schema) as writer,
+        ):
+            writer.write_table(block)
+    except OSError as error:
+        raise SourceError(
+            f"{name}: its rows cannot be staged in {folder} ({error}); give a cache_dir= with room"
+        ) from error
+    size = weigh_table(block)
+    return _Written(block.schema, block.num_rows, size, count_nulls(block), digest_table(block), file)
+
+
+def _source(
+    schema: pa.Schema, written: list[_Written], folder: LeasedFolder, name: str, target_bytes: int
+) -> ListedSource:
+    ends = list(accumulate(block.rows for block in written))
+    digest = hashlib.sha256("\n".join(block.digest for block in written).encode())
+    empty = weigh_tables([], schema)
+    rows = np.array([block.rows for block in written], np.int64)
+    sizes = np.array([block.size_bytes for block in written], np.int64)
+    return ListedSource(
+        name=name,
+        schema=schema,
+        blocks=type(empty)(rows, sizes, sizes, rows_known=True, bytes_exact=empty.bytes_exact),
+        block_addresses=tuple(
+            BlockAddress(f"{name}, rows {end - block.rows}-{end - 1}", block.file)
+            for end, block in zip(ends, written, strict=True)
+        ),
+        reader=StagedReader(folder),
+        fingerprint=digest.hexdigest(),
+        null_counts={field: sum(block.nulls[field] for block in written) for field in schema.names},
+        block_bytes=target_bytes,
+        fragments=max(1, len(written)),
+        reads=(folder.path,),
+    )
+
+
+def _counted(tables: Iterable[pa.Table], name: str, rows: int | None) -> Iterator[pa.Table]:
+    """The tables, stopped where there are more rows than stated, or fewer."""
+    seen = 0
+    for table in tables:
+        seen += table.num_rows
+        if rows is not None and seen > rows:
+            raise SourceError(f"{name} gave {seen} rows or more, and rows={rows} was stated: state as many")
+        yield table
+    if rows is not None and seen != rows:
+        raise SourceError(f"{name} gave {seen} rows, and rows={rows} was stated: state as many")
+
+
+def _conformed(tables: Iterable[pa.Table], name: str) -> Iterator[pa.Table]:
+    schema, seen = None, 0
+    for table in tables:
+        if schema is None:
+            schema = table.schema.remove_metadata()
+        origin = f"{name}, rows {seen}-{seen + table.num_rows - 1}"
+        conformed = conform_table(table.replace_schema_metadata(None), schema, origin, _REMEDY)
+        seen += table.num_rows
+        yield conformed
+
+
+def _cut(tables: Iterable[pa.Table], target_bytes: int) -> Iterator[pa.Table]:
+    """The same rows in blocks of about so many bytes."""
+    held: list[pa.Table] = []
+    rows = size = 0
+    table = None
+    for table in tables:
+        held.append(table)
+        rows, size = rows + table.num_rows, size + weigh_table(table)
+        whole = _block_rows(table.schema, rows, size, target_bytes)
+        if rows < whole:
+            continue
+        joined = pa.concat_tables(held)
+        stop = rows - rows % whole
+        yield from (joined.slice(start, whole) for start in range(0, stop, whole))
+        # a slice would keep all of it
+        rest = joined.slice(stop).take(pa.array(np.arange(rows - stop)))
+        held, rows, size = [rest], rest.num_rows, weigh_table(rest)
+    if rows or table is not None:
+        yield pa.concat_tables(held)
+
+
+def _block_rows(schema: pa.Schema, rows: int, size_bytes: int, target_bytes: int) -> int:
+    """Rows of a block: by their types where these tell, else by what the rows at hand weigh."""
+    widths = [fixed_bits(field.type) for field in schema]
+    bits = None if None in widths else sum(width or 0 for width in widths)
+    if bits is not None:
+        return max(1, target_bytes * 8 // max(bits, 1))
+    return max(1, rows * target_bytes // max(size_bytes, 1))

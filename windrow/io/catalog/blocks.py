@@ -1,0 +1,118 @@
+"""Blocks: adjacent row groups of one fragment, joined up to a size; and what they weigh."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.frame_of_reference import Packing, packs
+from windrow.core.source import BlockTable
+from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.manifest import Manifest
+from windrow.io.catalog.value_widths import fixed_bits, offset_bytes
+
+__all__ = ["BlockCuts", "cut_blocks", "weigh_blocks"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class BlockCuts:
+    """Where blocks begin and end: (blocks,) row groups of the manifest from ``starts`` up to ``stops``."""
+
+    fragments: Ints
+    starts: Ints
+    stops: Ints
+
+
+def cut_blocks(
+    manifest: Manifest, kept: NDArray[np.bool_], target_bytes: int, *, joins_files: bool = False
+) -> BlockCuts:
+    """Join adjacent row groups of each kept fragment, greedily, up to a size.
+
+    Sizes are the encoded bytes of all columns, so that blocks, and with them every
+    order, are the same whichever columns are selected. A row group larger than the
+    target is a block of its own. ``joins_files`` lets a block go on in the next file, if
+    that is kept; ``fragments`` names its first.
+    """
+    counts = np.diff(manifest.row_group_ends, prepend=0)
+    owners = np.repeat(np.arange(manifest.fragments), counts)
+    groups = np.flatnonzero(kept[owners])
+    owners = owners[groups]
+    # blocks are ranges of row groups, so none goes on behind one that is left out
+    together = np.cumsum(np.diff(groups, prepend=groups[:1]) > 1, dtype=np.int64) if joins_files else owners
+    starts = _greedy_starts(together, manifest.encoded_bytes[groups], target_bytes)
+    stops = np.append(starts[1:], len(groups)) if len(starts) else starts
+    return BlockCuts(owners[starts], groups[starts], groups[stops - 1] + 1)
+
+
+def _greedy_starts(owners: Ints, sizes: NDArray[Any], target_bytes: int) -> Ints:
+    begins = np.diff(owners, prepend=-1) != 0
+    starts, held = [], 0
+    for place, (begin, size) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True)):
+        held += size
+        if begin or held > target_bytes:
+            starts.append(place)
+            held = size
+    return np.array(starts, np.int64)
+
+
+def weigh_blocks(
+    manifest: Manifest,
+    cuts: BlockCuts,
+    columns: Sequence[pa.Field[Any]],
+    partitions: Partitions,
+    *,
+    rows_known: bool,
+    rows_bounded: bool,
+) -> BlockTable:
+    """The rows and bytes of each block for the selected columns."""
+    rows = _sum(manifest.rows, cuts)
+    decoded, memory, exact = np.zeros_like(rows), np.zeros_like(rows), True
+    saved = 0
+    for field in columns:
+        bits = fixed_bits(field.type)
+        if bits is not None:
+            decoded += (rows * bits + 7) // 8
+            memory += (rows * bits + 7) // 8
+            saved += _saved_bytes(manifest, field)
+        elif field.name in manifest.variable:
+            exact = False
+            decoded += _sum(manifest.variable[field.name].encoded, cuts)
+            estimate = _sum(manifest.variable[field.name].memory, cuts)
+            memory += np.maximum(estimate, rows * offset_bytes(field.type))
+        else:
+            text = rows * offset_bytes(field.type) + _sum(_text_bytes(manifest, field, partitions), cuts)
+            decoded, memory, exact = decoded + text, memory + text, False
+    packed = memory - rows * saved
+    return BlockTable(rows, decoded, memory, rows_known, exact and rows_bounded, rows_bounded, packed)
+
+
+def _saved_bytes(manifest: Manifest, field: pa.Field[Any]) -> int:
+    """What packing leaves out of each word of a column at least, by what files tell of it."""
+    told = manifest.ranges.get(field.name)
+    # where values are null, words may be any
+    bits = fixed_bits(field.type)
+    if told is None or bits is None or manifest.null_counts.get(field.name) != 0 or not packs(field.type):
+        return 0
+    width = bits // 8
+    return int(width - Packing.of(width, *told).bytes)
+
+
+def _sum(values: NDArray[Any], cuts: BlockCuts) -> Ints:
+    totals = np.concatenate([np.zeros(1, np.int64), np.cumsum(values, dtype=np.int64)])
+    sums: Ints = totals[cuts.stops] - totals[cuts.starts]
+    return sums
+
+
+def _text_bytes(manifest: Manifest, field: pa.Field[Any], partitions: Partitions) -> Ints:
+    """(row groups,) the bytes of a partition column's values."""
+    values = partitions.table(manifest.paths.to_pylist()).column(field.name).to_pylist()
+    lengths = np.array([len((value or "").encode()) for value in values], np.int64)
+    lengths = np.repeat(lengths, np.diff(manifest.row_group_ends, prepend=0))
+    return manifest.rows.astype(np.int64) * lengths

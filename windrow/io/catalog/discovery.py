@@ -1,0 +1,207 @@
+"""From files to a manifest: every file is looked at once, in parallel, or not where a listing tells enough."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.errors import SourceError
+from windrow.core.text_types import text_array
+from windrow.io.catalog.fragments import HASH_BYTES, Fragment
+from windrow.io.catalog.manifest import Manifest, VariableBytes, narrowed
+from windrow.io.catalog.schemas import unify_schemas
+from windrow.io.catalog.value_widths import fixed_bits
+from windrow.io.formats.format import Format, SurveyedFormat, UnifyingFormat
+from windrow.io.storage.file_versions import Version, told_by_listing
+from windrow.io.storage.filesystems import Files
+
+__all__ = ["build_manifest"]
+
+_LOOKING_THREADS = 16
+_FILES_AT_ONCE = 1024
+
+
+def build_manifest(
+    files: Files,
+    paths: Sequence[str],
+    format: Format | SurveyedFormat,
+    infos: Sequence[Mapping[str, Any]] | None = None,
+) -> Manifest:
+    """Look at all files; where the format can do without, only at what fsspec told when it listed them.
+
+    Raises
+    ------
+    SourceError
+        If a file cannot be read or is not of this format, or the schemas do not unify.
+    """
+    if isinstance(format, SurveyedFormat):
+        return _survey(files, paths, format, _find_versions(files, paths, infos))
+    columns = _Columns()
+    for name, fragment in _look_at_all(files, paths, format):
+        columns.add(name, fragment)
+    return columns.manifest(files.url, paths, format)
+
+
+def _survey(
+    files: Files, paths: Sequence[str], format: SurveyedFormat, versions: Sequence[Version]
+) -> Manifest:
+    sizes = np.array([version.size_bytes for version in versions], np.int64)
+    told = format.survey(files, paths, sizes)
+    variable = {name: VariableBytes(narrowed(held), narrowed(held)) for name, held in told.variable.items()}
+    return Manifest(
+        root=files.url,
+        schema=told.schema,
+        paths=text_array(paths),
+        file_bytes=sizes,
+        # nobody has seen what is in them
+        footer_hashes=np.zeros((len(paths), HASH_BYTES), np.uint8),
+        row_group_ends=np.arange(1, len(paths) + 1),
+        rows=np.ones(len(paths), np.uint8),
+        encoded_bytes=narrowed(told.encoded_bytes),
+        variable=variable,
+        null_counts=dict.fromkeys(told.schema.names, 0),
+        stamps=np.array([version.stamp for version in versions], np.uint64),
+        format=format.name,
+        options=format.options,
+    )
+
+
+def _find_versions(
+    files: Files, paths: Sequence[str], infos: Sequence[Mapping[str, Any]] | None
+) -> list[Version]:
+    """The version of each file: as it was listed, where that is what a look at the first one tells."""
+
+    def look(path: str) -> Version:
+        try:
+            return files.look(path)
+        except Exception:
+            with files.mapped_errors(files.name(path)):
+                raise
+
+    # a disk is asked directly, since fsspec rounds times
+    if files.local:
+        return [look(path) for path in paths]
+    if infos and look(paths[0]) == told_by_listing(infos[0]):
+        return [told_by_listing(info) for info in infos]
+    with ThreadPoolExecutor(_LOOKING_THREADS, "windrow-looking") as threads:
+        return list(threads.map(look, paths))
+
+
+def _look_at_all(files: Files, paths: Sequence[str], format: Format) -> Iterator[tuple[str, Fragment]]:
+    def look(path: str) -> tuple[str, Fragment]:
+        name = files.name(path)
+        with files.mapped_errors(name):
+            fragment = format.look(files, path)
+        if not fragment.facts.is_possible:
+            raise SourceError(
+                f"{name} states sizes that no file has: it is damaged; restore the file, write it again, or "
+                "leave it out"
+            )
+        return name, fragment
+
+    with ThreadPoolExecutor(_LOOKING_THREADS, "windrow-looking") as threads:
+        for start in range(0, len(paths), _FILES_AT_ONCE):
+            yield from threads.map(look, paths[start : start + _FILES_AT_ONCE])
+
+
+class _Range(NamedTuple):
+    """The least and the largest word of a column, of so many files that have it as one type."""
+
+    kind: pa.DataType
+    low: int
+    high: int
+    files: int = 1
+
+    def join(self, before: _Range | None) -> _Range:
+        """Both ranges together; of files where the column has another type nothing is known."""
+        if before is None or before.kind != self.kind:
+            return before or self
+        low, high = min(self.low, before.low), max(self.high, before.high)
+        return _Range(self.kind, low, high, before.files + self.files)
+
+
+class _Columns:
+    """Growing columns of a manifest; the only mutable thing here, gone once it is built."""
+
+    def __init__(self) -> None:
+        self._schemas: dict[bytes, tuple[str, pa.Schema]] = {}
+        self._sizes, self._ends = array("q"), array("q")
+        self._digests, self._stamps = bytearray(), array("Q")
+        self._rows, self._encoded = array("q"), array("q")
+        self._variable: dict[str, tuple[array[int], array[int]]] = {}
+        self._nulls: dict[str, int | None] = {}
+        self._ranges: dict[str, _Range] = {}
+        self._filled = 0
+
+    def add(self, name: str, fragment: Fragment) -> None:
+        facts = fragment.facts
+        schema = facts.schema.remove_metadata()
+        self._schemas.setdefault(bytes(schema.serialize()), (name, schema))
+        for column, sizes in facts.variable.items():
+            for known, new in zip(self._variable_column(column), sizes, strict=True):
+                # Files where the column is null, or of a fixed width, have told nothing.
+                known.extend([0] * (len(self._rows) - len(known)))
+                known.extend(new)
+        for column, count in facts.nulls.items():
+            before = self._nulls.get(column, 0)
+            self._nulls[column] = None if before is None or count is None else before + count
+        self._filled += any(facts.rows)
+        for column, (low, high) in facts.ranges.items():
+            place = schema.get_field_index(column)
+            # two columns of one name are refused where they are asked for
+            if place >= 0:
+                own = _Range(schema.field(place).type, low, high)
+                self._ranges[column] = own.join(self._ranges.get(column))
+        self._rows.extend(facts.rows)
+        self._encoded.extend(facts.encoded_bytes)
+        self._sizes.append(fragment.version.size_bytes)
+        self._ends.append(len(self._rows))
+        self._digests += fragment.digest
+        self._stamps.append(fragment.version.stamp)
+
+    def _variable_column(self, column: str) -> tuple[array[int], array[int]]:
+        return self._variable.setdefault(column, (array("q"), array("q")))
+
+    def manifest(self, root: str, paths: Sequence[str], format: Format) -> Manifest:
+        unify = format.unify if isinstance(format, UnifyingFormat) else unify_schemas
+        schema = unify(list(self._schemas.values()))
+        return Manifest(
+            root=root,
+            schema=schema,
+            paths=text_array(paths),
+            file_bytes=np.array(self._sizes, np.int64),
+            footer_hashes=np.frombuffer(bytes(self._digests), np.uint8).reshape(len(paths), -1),
+            row_group_ends=np.array(self._ends, np.int64),
+            rows=narrowed(self._rows),
+            encoded_bytes=narrowed(self._encoded),
+            variable={field.name: self._sized(field.name) for field in schema if _varies(field.type)},
+            null_counts={field.name: self._nulls[field.name] for field in schema},
+            ranges=self._known_ranges(schema),
+            stamps=np.array(self._stamps, np.uint64),
+            format=format.name,
+            options=format.options,
+        )
+
+    def _known_ranges(self, schema: pa.Schema) -> dict[str, tuple[int, int]]:
+        """Of the columns that every file with rows tells of, as the type that is read."""
+        return {
+            name: (told.low, told.high)
+            for name, told in self._ranges.items()
+            if told.files == self._filled
+            and [told.kind] == [field.type for field in schema if field.name == name]
+        }
+
+    def _sized(self, column: str) -> VariableBytes:
+        encoded, memory = self._variable_column(column)
+        for known in (encoded, memory):
+            known.extend([0] * (len(self._rows) - len(known)))
+        return VariableBytes(narrowed(encoded), narrowed(memory))
+
+
+def _varies(kind: pa.DataType) -> bool:
+    return fixed_bits(kind) is None

@@ -1,0 +1,358 @@
+"""Files as a source: a manifest, and what of it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.errors import PlanError
+from windrow.core.source import BlockAddress, BlockReader, BlockTable, RowOrigin, SourceIdentity
+from windrow.core.tracebacks import ends_traceback
+from windrow.io.catalog.blocks import BlockCuts, cut_blocks, weigh_blocks
+from windrow.io.catalog.column_selection import select_columns
+from windrow.io.catalog.filters import check_filter, kept_fragments
+from windrow.io.catalog.hive_partitions import Partitions, find_partitions
+from windrow.io.catalog.manifest import Manifest, save_manifest
+from windrow.io.catalog.resolve import ManifestOrPath, resolve_files
+from windrow.io.catalog.row_id_column import NumberedSource
+from windrow.io.catalog.row_ids import count_rows, find_origins, kept_rows, number_blocks
+from windrow.io.formats.format import FileFormat, Format, SurveyedFormat
+from windrow.io.parquet.block_reader import ParquetFormat
+from windrow.io.storage.filesystems import Files, Paths
+from windrow.io.storage.retries import DEFAULT_RETRIES, Retries
+from windrow.io.storage.verified_files import RowGroups
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["FileSource", "open_files", "open_parquet"]
+
+_STAMP_THREADS = 16
+_DIGEST_DIGITS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class FileSource:
+    """Files of one format as a ``windrow.core.source.Source``.
+
+    Attributes
+    ----------
+    files
+        Where the files are.
+    manifest
+        What they hold.
+    schema
+        The schema of every block: the selected columns, partitions after those of the
+        files unless ``columns`` says otherwise.
+    partitions
+        The columns that come from paths.
+    filter
+        Keeps rows for which it is true; None keeps all.
+    target_block_bytes
+        Adjacent row groups are joined up to this many encoded bytes.
+    format
+        What the files are.
+    """
+
+    files: Files
+    manifest: Manifest
+    schema: pa.Schema
+    partitions: Partitions
+    filter: pc.Expression | None
+    target_block_bytes: int
+    format: FileFormat
+
+    def __repr__(self) -> str:
+        return f"{self.format.name}({self.files.url!r}: {self.describe()})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # what is computed from these is larger than they are, and cheap to compute again
+        fields = (self.files, self.manifest, self.schema, self.partitions, self.filter)
+        return FileSource, (*fields, self.target_block_bytes, self.format)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the data: relative paths, sizes and footers."""
+        return self.manifest.fingerprint
+
+    def identity(self, files: int | None = None) -> SourceIdentity:
+        """What the order of rows depends on; as if only the first ``files`` were there, where given."""
+        manifest = self.manifest if files is None else self.manifest.head(files)
+        schema = (
+            "\n".join(f"{field.name}: {field.type}" for field in self.manifest.schema) + self.format.options
+        )
+        return SourceIdentity(
+            fingerprint=manifest.fingerprint,
+            schema=_digest(schema.encode()),
+            files=manifest.fragments,
+            rows=int(manifest.rows.sum()),
+            block_bytes=self.target_block_bytes,
+            filter="" if self.filter is None else _digest(_filter_text(self.filter)),
+        )
+
+    @property
+    def contents(self) -> str:
+        """A digest of what each block holds: the data, columns, filter, and the cut into blocks.
+
+        Values can change where no footer does, so it tells too when files were written.
+        """
+        with ThreadPoolExecutor(_STAMP_THREADS, "windrow-stamps") as threads:
+            stamps = b"\n".join(
+                threads.map(self.files.stamp, map(self.manifest.path, range(self.manifest.fragments)))
+            )
+        cuts = self._cuts
+        # the text of a filter leaves out values where there are many
+        row_filter = pickle.dumps(self.filter, protocol=4)
+        arrays = [array.tobytes() for array in (cuts.fragments, cuts.starts, cuts.stops)]
+        digest = hashlib.sha256()
+        for part in (
+            self.fingerprint.encode(),
+            self.format.options.encode(),
+            stamps,
+            self.schema.serialize().to_pybytes(),
+            row_filter,
+            *arrays,
+        ):
+            digest.update(len(part).to_bytes(8, "little") + part)
+        return digest.hexdigest()
+
+    @property
+    def reader(self) -> BlockReader:
+        """The reader for this source's blocks; without the manifest, so small."""
+        return self._reader(self.schema, self.row_filter)
+
+    @property
+    def row_filter(self) -> pc.Expression | None:
+        """What is left of the filter for rows, where it does not decide on whole files."""
+        return None if self._fragment_filter is not None else self.filter
+
+    @property
+    def whole_reader(self) -> BlockReader:
+        """A reader of all rows and all columns, for those who apply the filter themselves."""
+        return self._reader(pa.schema([*self.manifest.schema, *self.partitions.schema]), None)
+
+    def _reader(self, schema: pa.Schema, row_filter: pc.Expression | None) -> BlockReader:
+        return self.format.reader(self.files, schema, self.manifest.schema, self.partitions, row_filter)
+
+    @cached_property
+    def block_numbers(self) -> NDArray[np.int64]:
+        """(blocks,) the number of the first stored row of each."""
+        self._check_numbered()
+        return number_blocks(self.manifest, self._cuts)
+
+    def count_blocks(self) -> NDArray[np.int64]:
+        """(blocks,) the rows that each block delivers; reads what a filter needs."""
+        if self.blocks.rows_known:
+            return self.blocks.rows
+        # one column, the narrowest: a filter reads its own columns besides
+        narrow = self._reader(pa.schema([min(self.schema, key=_width)]), self.row_filter)
+        return count_rows(narrow.read, self.addresses(range(len(self.blocks.rows))))
+
+    def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(rows,) the numbers of rows that a block delivers; reads it where a filter may drop some."""
+        row_filter = self.row_filter
+        if row_filter is not None:
+            rows = kept_rows(self.whole_reader, row_filter, self._address(block))[1][rows]
+        return rows + self.block_numbers[block]
+
+    def row_origins(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
+        """Where the rows of some numbers are stored."""
+        self._check_numbered()
+        return find_origins(self.manifest, numbers, self.files.name)
+
+    def with_row_id(self, name: str) -> NumberedSource:
+        """The same source with a column, the last, of the rows' numbers."""
+        self._check_numbered()
+        return NumberedSource(self, name)
+
+    @cached_property
+    def blocks(self) -> BlockTable:
+        """All blocks in stored order."""
+        return weigh_blocks(
+            self.manifest,
+            self._cuts,
+            list(self.schema),
+            self.partitions,
+            rows_known=self.format.rows_known and self.row_filter is None,
+            rows_bounded=self.format.rows_known,
+        )
+
+    @cached_property
+    def null_counts(self) -> Mapping[str, int | None]:
+        """Nulls by column as the files state them; with a filter, None for what it may drop."""
+        counts = {**self.manifest.null_counts, **self._partition_nulls()}
+        certain = self.filter is None
+        return {name: counts[name] if certain or counts[name] == 0 else None for name in self.schema.names}
+
+    def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
+        """The addresses of some blocks, by their number in stored order."""
+        return tuple(self._address(int(block)) for block in blocks)
+
+    def describe(self) -> str:
+        """One line for ``explain()``: fragments, row groups, columns."""
+        manifest, everything = self.manifest, len(self.manifest.schema) + len(self.partitions.schema)
+        dropped = int(np.count_nonzero(~self._kept))
+        return (
+            f"{manifest.fragments - dropped:,} fragments"
+            + (f" of {manifest.fragments:,} (others filtered out)" if dropped else "")
+            + f", {int((self._cuts.stops - self._cuts.starts).sum()):,} row groups; "
+            + f"{len(self.schema)} of {everything} columns"
+        )
+
+    def save_manifest(self, path: str | os.PathLike[str]) -> None:
+        """Write the manifest to a local file, for ``manifest=`` later."""
+        save_manifest(self.manifest, path)
+
+    @cached_property
+    def _fragment_filter(self) -> NDArray[np.bool_] | None:
+        """(fragments,) which fragments the filter keeps; None without one, or if it needs rows."""
+        if self.filter is None:
+            return None
+        return kept_fragments(self.filter, self.manifest, self.partitions)
+
+    @property
+    def _kept(self) -> NDArray[np.bool_]:
+        kept = self._fragment_filter
+        return np.ones(self.manifest.fragments, np.bool_) if kept is None else kept
+
+    @cached_property
+    def _cuts(self) -> BlockCuts:
+        return cut_blocks(
+            self.manifest, self._kept, self.target_block_bytes, joins_files=self.format.joins_files
+        )
+
+    def _check_numbered(self) -> None:
+        if not self.format.rows_known:
+            raise PlanError(
+                f"{self!r} cannot number its rows: {self.format.name} files do not tell how many they have; "
+                "write them as Parquet for that"
+            )
+
+    def _address(self, block: int) -> BlockAddress:
+        cuts, ends = self._cuts, self.manifest.row_group_ends
+        start, stop = int(cuts.starts[block]), int(cuts.stops[block])
+        first = int(cuts.fragments[block])
+        last = int(np.searchsorted(ends, stop - 1, side="right"))
+        groups = self._groups(first, last + 1, start, stop)
+        return BlockAddress(self._origin(groups), groups)
+
+    def _groups(self, first: int, last: int, start: int, stop: int) -> tuple[RowGroups, ...]:
+        """The row groups of some fragments that lie between two of the manifest."""
+        manifest, some = self.manifest, slice(first, last)
+        ends = manifest.row_group_ends[some]
+        befores = np.append(manifest.row_group_ends[first - 1] if first else 0, ends[:-1])
+        stamps = np.zeros(last - first, np.uint64) if manifest.stamps is None else manifest.stamps[some]
+        return tuple(
+            map(
+                RowGroups,
+                manifest.paths.slice(first, last - first).to_pylist(),
+                manifest.file_bytes[some].tolist(),
+                map(bytes, manifest.footer_hashes[some]),
+                np.maximum(start - befores, 0).tolist(),
+                (np.minimum(stop, ends) - befores).tolist(),
+                stamps.tolist(),
+            )
+        )
+
+    def _origin(self, groups: Sequence[RowGroups]) -> str:
+        """A block in words."""
+        (first, *_), name = groups, self.files.name(groups[0].path)
+        if len(groups) > 1:
+            return f"{name} to {self.files.name(groups[-1].path)}"
+        if first.stop - first.start > 1:
+            return f"{name}, row groups {first.start}-{first.stop - 1}"
+        return f"{name}, row group {first.start}"
+
+    def _partition_nulls(self) -> dict[str, int]:
+        if not len(self.partitions.schema):
+            return {}
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.manifest.rows, dtype=np.int64)])
+        rows = np.diff(ends[self.manifest.row_group_ends], prepend=0)
+        table = self.partitions.table(self.manifest.paths.to_pylist())
+        return {name: int(rows[_is_null(table.column(name))].sum()) for name in table.column_names}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:_DIGEST_DIGITS]
+
+
+def _filter_text(row_filter: pc.Expression) -> bytes:
+    """A filter in words, which outlive versions of Arrow; its bytes where words leave values out."""
+    text = str(row_filter)
+    return pickle.dumps(row_filter, protocol=4) if "..." in text else text.encode()
+
+
+def _width(column: pa.Field[Any]) -> int:
+    try:
+        return int(column.type.bit_width)
+    except (AttributeError, ValueError):
+        return 2**16  # values differ in width, or are nested
+
+
+def _is_null(column: pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
+    return np.asarray(column.is_null().to_numpy(), np.bool_)
+
+
+def open_parquet(paths: Paths | None, **options: Any) -> FileSource:
+    """Resolve paths to a source of Parquet files; see `open_files`."""
+    return open_files(paths, ParquetFormat(), **options)
+
+
+@ends_traceback
+def open_files(
+    paths: Paths | None,
+    format: Format | SurveyedFormat,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: pc.Expression | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    partitioning: str | None = "hive",
+    include_paths: bool = False,
+    directory_column: str | None = None,
+    manifest: ManifestOrPath | None = None,
+    target_block_bytes: int = 64 * 2**20,
+    retries: Retries = DEFAULT_RETRIES,
+) -> FileSource:
+    """Resolve paths to a source: list the files and look at them, or use a manifest.
+
+    ``include_paths`` adds a column of paths, ``directory_column`` one of the names of the
+    directories that files lie in.
+
+    With ``manifest=`` nothing is listed and no file is looked at: ``paths`` (the same as
+    when it was made, or where the data has been moved) only says where its files are,
+    and None means where they were.
+
+    Raises
+    ------
+    SourceError
+        If paths match nothing, a file cannot be read, or schemas differ.
+    PlanError
+        If an argument is wrong, or ``columns`` or ``filter`` name an unknown column.
+    """
+    if partitioning not in ("hive", None):
+        raise PlanError(f"partitioning={partitioning!r}: use 'hive' (key=value directories) or None")
+    if target_block_bytes < 1:
+        raise PlanError(f"target_block_bytes={target_block_bytes} must be at least 1 byte")
+    files, listing = resolve_files(paths, filesystem, storage_options, manifest, retries, format)
+    found = listing.paths.to_pylist() if partitioning else []
+    partitions = find_partitions(found, listing.schema.names)
+    if directory_column is not None:
+        partitions = partitions.with_directories(directory_column, listing.schema.names)
+    if include_paths:
+        partitions = partitions.with_paths(files.url, listing.schema.names)
+    everything = pa.schema([*listing.schema, *partitions.schema])
+    schema = select_columns(everything, columns)
+    if filter is not None:
+        check_filter(filter, everything)
+    return FileSource(files, listing, schema, partitions, filter, target_block_bytes, format)

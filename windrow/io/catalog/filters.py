@@ -1,0 +1,111 @@
+"""Row filters: checked before anything is read, and decided by paths alone where that is exact."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.empty_tables import empty_table
+from windrow.core.errors import PlanError
+from windrow.io.catalog.column_selection import unknown_column
+from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.manifest import Manifest
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["check_filter", "evaluate_filter", "filter_columns", "kept_fragments", "kept_places", "may_prune"]
+
+# any function, "not" among them; names and texts that look like one only cost pruning
+_MISLED = re.compile(r"\w\(|!=")
+_NO_MATCH = re.compile(r"No match for FieldRef\.\w+\((?P<name>.*?)\) in ", re.DOTALL)
+
+
+def check_filter(expression: Any, schema: pa.Schema) -> None:
+    """Bind a filter to a schema.
+
+    Raises
+    ------
+    PlanError
+        If it is no expression, names an unknown column, or is not boolean.
+    """
+    import pyarrow.compute as pc
+
+    if not isinstance(expression, pc.Expression):
+        kind = type(expression).__name__
+        raise PlanError(f"filter= is a {kind}: give a pyarrow expression like pc.field('fare') > 0")
+    try:
+        kind = evaluate_filter(expression, empty_table(schema)).type
+    except pa.ArrowException as error:
+        unknown = _NO_MATCH.search(str(error))
+        if unknown is not None and unknown["name"] not in schema.names:
+            raise unknown_column(unknown["name"], schema.names, "filter=") from error
+        raise PlanError(f"filter={expression} does not fit the columns: {error}") from error
+    if not pa.types.is_boolean(kind):
+        raise PlanError(f"filter={expression} gives {kind}, not true or false: write a comparison")
+
+
+def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str] | None:
+    """The columns that a filter needs; None where it does not tell."""
+    names: list[str] = []
+    while True:
+        try:
+            evaluate_filter(expression, empty_table(pa.schema([schema.field(name) for name in names])))
+        except pa.ArrowException as error:
+            unknown = _NO_MATCH.search(str(error))
+            if unknown is None or unknown["name"] not in schema.names or unknown["name"] in names:
+                return None
+            names.append(unknown["name"])
+        else:
+            return names
+
+
+def may_prune(expression: pc.Expression, schema: pa.Schema) -> bool:
+    """Whether Arrow may leave out row groups by their statistics.
+
+    Statistics of floats say nothing of NaN, which is unequal to all and neither larger nor smaller;
+    Arrow takes them for bounds of all values, and leaves out NaN that ``f != 5`` keeps, ``~(f <= 5)``,
+    or ``is_nan(f)``. Comparisons that NaN never fulfils, joined by "and" and "or", are safe.
+    """
+    needed = filter_columns(expression, schema)
+    floats = needed is None or any(_holds_floats(schema.field(name).type) for name in needed)
+    return not floats or not _MISLED.search(str(expression))
+
+
+def _holds_floats(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or pa.types.is_nested(kind) or pa.types.is_dictionary(kind)
+
+
+def kept_fragments(
+    expression: pc.Expression, manifest: Manifest, partitions: Partitions
+) -> NDArray[np.bool_] | None:
+    """(fragments,) whether a filter of partition columns alone keeps each; None if it needs rows."""
+    if not len(partitions.schema):
+        return None
+    table = partitions.table(manifest.paths.to_pylist())
+    try:
+        verdicts = evaluate_filter(expression, table)
+    except pa.ArrowException:
+        return None
+    return np.array([verdict is True for verdict in verdicts.to_pylist()], np.bool_)
+
+
+def kept_places(expression: pc.Expression, table: pa.Table) -> NDArray[np.int64]:
+    """(kept rows,) which rows of a table a filter keeps: those for which it is true, not null."""
+    keeps: NDArray[Any] = evaluate_filter(expression, table).fill_null(False).to_numpy()
+    return np.flatnonzero(keeps).astype(np.int64)
+
+
+def evaluate_filter(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray[Any]:
+    """(rows,) what an expression is for each row of a table."""
+    from pyarrow import acero
+
+    steps = [
+        acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
+        acero.Declaration("project", acero.ProjectNodeOptions([expression], ["keep"])),
+    ]
+    return acero.Declaration.from_sequence(steps).to_table(use_threads=False).column("keep")

@@ -1,0 +1,146 @@
+"""Hive partitions: columns whose values stand in directory names, ``key=value``.
+
+A column is ``int32`` when all its values are integers that fit, ``int64`` when they
+need it, else ``string``. ``__HIVE_DEFAULT_PARTITION__`` and an absent key are null.
+Keys and values are URL-decoded. A key that is also a column of the files is ignored:
+what the file stores is what is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from windrow.core.errors import PlanError, SourceError
+from windrow.io.storage.relative_paths import join_path
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["PATH_COLUMN", "Partitions", "find_partitions"]
+
+Value = int | str | None
+
+PATH_COLUMN = "path"
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """The columns that paths tell, and their values for a path.
+
+    Attributes
+    ----------
+    schema
+        The columns.
+    path_column
+        The one of them that is the path itself; empty where there is none.
+    url
+        What that path begins with.
+    directory_column
+        The one of them that is the name of the directory that a file lies in, null at the
+        root; empty where there is none.
+    """
+
+    schema: pa.Schema
+    path_column: str = ""
+    url: str = ""
+    directory_column: str = ""
+
+    def with_paths(self, url: str, file_columns: Collection[str]) -> Partitions:
+        """The same with a column of paths.
+
+        Raises
+        ------
+        PlanError
+            If there is a column of its name.
+        """
+        if PATH_COLUMN in (*file_columns, *self.schema.names):
+            raise PlanError(f"include_paths=True: there is a column {PATH_COLUMN!r} already; rename it")
+        schema = self.schema.append(pa.field(PATH_COLUMN, pa.string()))
+        return replace(self, schema=schema, path_column=PATH_COLUMN, url=url)
+
+    def with_directories(self, name: str, file_columns: Collection[str]) -> Partitions:
+        """The same with a column of directory names.
+
+        Raises
+        ------
+        PlanError
+            If there is a column of its name.
+        """
+        if not isinstance(name, str) or not name or name in (*file_columns, *self.schema.names):
+            raise PlanError(f"directory_column={name!r} must be a name that no other column has")
+        return replace(self, schema=self.schema.append(pa.field(name, pa.string())), directory_column=name)
+
+    def values(self, path: str) -> tuple[Value, ...]:
+        """The value of each column for a relative path."""
+        directory = path.rpartition("/")[0].rpartition("/")[2]
+        told = {self.path_column: join_path(self.url, path), self.directory_column: directory or None}
+        found: dict[str, str | None] = {**_parse(path), **told}
+        return tuple(self._value(field, found.get(field.name)) for field in self.schema)
+
+    def _value(self, field: pa.Field[Any], text: str | None) -> Value:
+        return text if text is None or field.type == pa.string() else int(text)
+
+    def table(self, paths: Sequence[str]) -> pa.Table:
+        """(paths,) rows of partition values, for deciding which fragments a filter keeps."""
+        if self.path_column:
+            rows = [self.values(path) for path in paths]
+        else:
+            directories = [path.rpartition("/")[0] for path in paths]
+            known = {directory: self.values(f"{directory}/") for directory in set(directories)}
+            rows = [known[directory] for directory in directories]
+        columns = [
+            pa.array([row[place] for row in rows], field.type) for place, field in enumerate(self.schema)
+        ]
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+    def expression(self, path: str) -> pc.Expression:
+        """What a path guarantees, as Arrow's datasets understand it."""
+        import pyarrow.compute as pc
+
+        guarantee = pc.scalar(True)
+        for field, value in zip(self.schema, self.values(path), strict=True):
+            column = pc.field(field.name)
+            known = column.is_null() if value is None else column == pa.scalar(value, field.type)
+            guarantee = guarantee & known
+        return guarantee
+
+
+def find_partitions(paths: Iterable[str], file_columns: Collection[str]) -> Partitions:
+    """The partition columns that relative paths spell, in order of appearance."""
+    seen: dict[str, set[str | None]] = {}
+    directories = {path.rpartition("/")[0]: path for path in paths}
+    for path in directories.values():
+        for key, value in _parse(path).items():
+            seen.setdefault(key, set()).add(value)
+    kept = {key: values for key, values in seen.items() if key not in file_columns}
+    return Partitions(pa.schema([pa.field(key, _infer(values)) for key, values in kept.items()]))
+
+
+def _parse(path: str) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for segment in path.split("/")[:-1]:
+        key, equals, text = segment.partition("=")
+        if not equals or not key:
+            continue
+        name, value = unquote(key), None if text == _NULL else unquote(text)
+        if found.setdefault(name, value) != value:
+            raise SourceError(f"{path} names the partition {name!r} twice: use partitioning=None")
+    return found
+
+
+def _infer(values: Iterable[str | None]) -> pa.DataType:
+    known = [value for value in values if value is not None]
+    if not known or not all(_INTEGER.fullmatch(value) for value in known):
+        return pa.string()
+    widest = max((int(value) for value in known), key=lambda number: number if number >= 0 else ~number)
+    bits = (widest if widest >= 0 else ~widest).bit_length()
+    return pa.int32() if bits < 32 else pa.int64() if bits < 64 else pa.string()

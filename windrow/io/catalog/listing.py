@@ -1,0 +1,227 @@
+"""From paths, directories and globs to the files they mean, and the root these share."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from windrow.core.errors import SourceError, WindrowError
+from windrow.io.storage.credentials import safe_cause, source_error
+from windrow.io.storage.filesystems import Connection, Files, Paths, connect
+from windrow.io.storage.relative_paths import join_path
+from windrow.io.storage.retries import DEFAULT_RETRIES, GaveUpError, Retries, call_within, is_transient
+
+__all__ = ["Infos", "list_files", "list_infos", "locate_root"]
+
+# what fsspec tells of each path
+Infos = dict[str, Mapping[str, Any]]
+
+_MAGIC = re.compile(r"[*?\[]")
+_LISTING_THREADS = 16
+# A store is asked one thing before all else, and must answer that soon: a mistyped endpoint should not take
+# minutes to be reported, and clients wait for minutes by themselves.
+_CONTACT_SECONDS = 15.0
+_LISTING_SECONDS = 30.0
+
+
+def list_files(
+    paths: Paths,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    retries: Retries = DEFAULT_RETRIES,
+) -> tuple[Files, list[str]]:
+    """Resolve paths to files, relative to the root that they share.
+
+    The root is the directory given, the part of a glob before its first wildcard, or
+    the directory that all given files share, above its ``key=value`` segments.
+
+    Raises
+    ------
+    SourceError
+        If a path matches nothing, a directory holds no data, or listing fails.
+    PlanError
+        If the arguments name no filesystem, or more than one.
+    """
+    files, listed, _ = list_infos(paths, filesystem, storage_options, retries)
+    return files, listed
+
+
+def list_infos(
+    paths: Paths,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    retries: Retries = DEFAULT_RETRIES,
+) -> tuple[Files, list[str], list[Mapping[str, Any]]]:
+    """The same as `list_files`, and what fsspec told of each file on the way."""
+    connection = connect(paths, filesystem, storage_options)
+    connection.lister.invalidate_cache()
+    known = _contact(connection, retries) if connection.opener is not None else {}
+    with ThreadPoolExecutor(_LISTING_THREADS) as threads:
+        expanded = list(threads.map(lambda path: _expand(connection, path, retries, known), connection.paths))
+    root = _common_root([root for root, _ in expanded])
+    found = [pair for _, some in expanded for pair in some.items()]
+    listed = [_relative(path, root) for path, _ in found]
+    return Files(root, connection.opener, retries), listed, [info for _, info in found]
+
+
+def locate_root(
+    paths: Paths,
+    known: Collection[str] | None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    retries: Retries = DEFAULT_RETRIES,
+) -> Files:
+    """Find the root that paths mean for files ``known`` by relative path; reads nothing.
+
+    With ``known=None`` the one path is the root itself.
+    """
+    connection = connect(paths, filesystem, storage_options)
+    if known is None:
+        return Files(connection.paths[0], connection.opener, retries)
+    roots = [_lexical_root(path, known) for path in connection.paths]
+    return Files(_common_root(roots), connection.opener, retries)
+
+
+def _lexical_root(path: str, known: Collection[str]) -> str:
+    if _MAGIC.search(path):
+        return _glob_root(path)
+    parts = path.split("/")
+    for cut in range(1, len(parts)):
+        if "/".join(parts[cut:]) in known:
+            return "/".join(parts[:cut]) or "/"
+    return path
+
+
+def _contact(connection: Connection, retries: Retries) -> Infos:
+    """Make sure that a store answers at all; what it told of the first path.
+
+    An answer that says no is one: who asks for the files judges it.
+    """
+    path = connection.paths[0]
+    asked = _glob_root(path) if _MAGIC.search(path) else path
+    deadline = time.monotonic() + _CONTACT_SECONDS
+
+    def ask() -> Infos:
+        try:
+            left = max(0.0, deadline - time.monotonic())
+            return {asked: call_within(left, lambda: connection.lister.info(asked))}
+        except Exception as error:
+            if is_transient(error):
+                raise
+            return {}
+
+    with _mapped_errors(connection, path):
+        return replace(retries, seconds=min(retries.seconds, _CONTACT_SECONDS)).call(ask)
+
+
+def _expand(connection: Connection, path: str, retries: Retries, known: Infos) -> tuple[str, Infos]:
+    """The root and the files of one given path."""
+    seconds = 0 if connection.opener is None else min(retries.seconds, _LISTING_SECONDS)
+    with _mapped_errors(connection, path):
+        return replace(retries, seconds=seconds).call(lambda: _find_files(connection, path, known))
+
+
+@contextmanager
+def _mapped_errors(connection: Connection, path: str) -> Iterator[None]:
+    """Turn what goes wrong while a path is listed into a SourceError."""
+    try:
+        yield
+    except WindrowError:
+        raise
+    except FileNotFoundError as error:
+        kind = "glob" if _MAGIC.search(path) else "file or directory"
+        raise SourceError(
+            f"{_shown(connection, path)} matches nothing: no such {kind}; check the path"
+        ) from safe_cause(error, connection.secrets)
+    except Exception as error:
+        remedy = "check the path, the credentials and the permissions"
+        if isinstance(error, GaveUpError):
+            remedy = "check the endpoint and the network, or try later"
+        what = f"{_shown(connection, path)} cannot be listed"
+        raise source_error(what, error, remedy, connection.secrets) from safe_cause(error, connection.secrets)
+
+
+def _find_files(connection: Connection, path: str, known: Infos) -> tuple[str, Infos]:
+    if _MAGIC.search(path):
+        found = _glob(connection.lister, path)
+        if found:
+            return _glob_root(path), found
+    info = known.get(path) or connection.lister.info(path)
+    if info["type"] == "directory":
+        found = _walk(connection.lister, path)
+        if not found:
+            raise SourceError(
+                f"{_shown(connection, path)} is a directory without data files (names that begin "
+                f"with '.' or '_' are skipped): check the path"
+            )
+        return path, found
+    return _above_partitions(posixpath.dirname(path)), {path: info}
+
+
+def _glob(lister: Any, pattern: str) -> Infos:
+    found: Infos = {}
+    root = _glob_root(pattern)
+    for path, info in sorted(_list_all(lister.glob, pattern, detail=True).items()):
+        if info["type"] == "directory":
+            found.update(_walk(lister, path))
+        else:
+            found[path] = info
+    # A glob with ** finds a directory and, once more, what is in it.
+    return _visible_below(root, found)
+
+
+def _walk(lister: Any, directory: str) -> Infos:
+    return _visible_below(directory, _list_all(lister.find, directory, detail=True))
+
+
+def _visible_below(root: str, found: Infos) -> Infos:
+    """The files that are not hidden, sorted by their names below a root."""
+    names = {_relative(path, root): info for path, info in found.items()}
+    return {join_path(root, name): names[name] for name in sorted(names) if _visible(name)}
+
+
+def _list_all(lists: Callable[..., Any], path: str, **options: Any) -> Any:
+    """What a method of fsspec lists, with no directory left out because it could not be listed."""
+    try:
+        return lists(path, on_error="raise", **options)
+    except TypeError:
+        # those that list a tree with one request do not know it, and leave nothing out
+        return lists(path, **options)
+
+
+def _visible(relative: str) -> bool:
+    """As Arrow and Spark do: skip '.x' and '_x', but never a partition such as '_year=2020'."""
+    return all("=" in part or not part.startswith((".", "_")) for part in relative.split("/"))
+
+
+def _glob_root(pattern: str) -> str:
+    parts = pattern.split("/")
+    first = next(place for place, part in enumerate(parts) if _MAGIC.search(part))
+    return "/".join(parts[:first]) or ("/" if pattern.startswith("/") else "")
+
+
+def _above_partitions(directory: str) -> str:
+    while "=" in posixpath.basename(directory):
+        directory = posixpath.dirname(directory)
+    return directory
+
+
+def _common_root(roots: Iterable[str]) -> str:
+    unique = sorted(set(roots))
+    return unique[0] if len(unique) == 1 else _above_partitions(posixpath.commonpath(unique))
+
+
+def _relative(path: str, root: str) -> str:
+    # Some filesystems list "a/b" below "/a".
+    path, root = path.lstrip("/"), root.lstrip("/")
+    return path[len(root) :].lstrip("/") if path.startswith(root) else path
+
+
+def _shown(connection: Connection, path: str) -> str:
+    return Files(path, connection.opener).url

@@ -1,0 +1,254 @@
+"""A source with one more column: the number of each row as stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.buffer_pool import BufferPool
+from windrow.core.errors import PlanError
+from windrow.core.frame_of_reference import Packing
+from windrow.core.source import (
+    BlockAddress,
+    BlockPart,
+    BlockReader,
+    BlockTable,
+    DistantReader,
+    RowOrigin,
+    SourceIdentity,
+    TracingSource,
+    can_scatter,
+    maps_files,
+    told_bounds,
+)
+from windrow.io.catalog.row_ids import kept_rows
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["NumberableSource", "NumberedReader", "NumberedSource"]
+
+_BYTES = 8
+
+
+class NumberableSource(TracingSource, Protocol):
+    """A source that tells how to number the rows of its blocks."""
+
+    @property
+    def row_filter(self) -> pc.Expression | None:
+        """What the reader applies to rows, those that it drops having numbers too; None keeps all."""
+        ...
+
+    @property
+    def whole_reader(self) -> BlockReader:
+        """A reader of all rows and all columns, for those who apply the filter themselves."""
+        ...
+
+    @property
+    def block_numbers(self) -> NDArray[np.int64]:
+        """(blocks,) the number of the first stored row of each."""
+        ...
+
+
+@dataclass(frozen=True)
+class NumberedReader:
+    """Reads blocks and numbers their rows; the locator of a block is (its own, its first row's number).
+
+    Attributes
+    ----------
+    inner
+        Reads blocks without a filter; with one, all columns that it may need.
+    schema
+        The schema of every block, the numbers last.
+    filter
+        Keeps rows for which it is true; None keeps all.
+    """
+
+    inner: BlockReader
+    schema: pa.Schema
+    filter: pc.Expression | None
+
+    @property
+    def distant(self) -> bool:
+        """Whether the inner reader waits for a store."""
+        return isinstance(self.inner, DistantReader) and self.inner.distant
+
+    @property
+    def maps_files(self) -> bool:
+        """Whether the inner reader's parts are views of files."""
+        return maps_files(self.inner)
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        """Read one block."""
+        locator, first = address.locator
+        within = replace(address, locator=locator)
+        if self.filter is None:
+            table = self.inner.read(within)
+            return table.append_column(self.schema[-1], _number(first, table.num_rows))
+        table, kept = kept_rows(self.inner, self.filter, within)
+        table = table.select(self.schema.names[:-1]).take(pa.array(kept)).combine_chunks()
+        return table.append_column(self.schema[-1], pa.array(kept + first)).cast(self.schema)
+
+    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
+        """Read one block part by part."""
+        if self.filter is not None:
+            yield self.read(address)
+            return
+        locator, first = address.locator
+        for part in self.inner.parts(replace(address, locator=locator)):
+            yield _NumberedPart(part, self.schema, first)
+            first += part.num_rows
+
+
+@dataclass(frozen=True, eq=False)
+class _NumberedPart:
+    """Rows with their numbers."""
+
+    part: BlockPart
+    schema: pa.Schema
+    first: int
+
+    @property
+    def num_rows(self) -> int:
+        return self.part.num_rows
+
+    def select(self, columns: list[int]) -> pa.Table:
+        last = len(self.schema) - 1
+        table = self.part.select([column for column in columns if column != last])
+        found = [
+            _number(self.first, self.num_rows) if column == last else table.column(self.schema.names[column])
+            for column in columns
+        ]
+        return pa.Table.from_arrays(
+            found, schema=pa.schema([self.schema.field(column) for column in columns])
+        )
+
+    def bounds(self, column: int) -> tuple[int, int] | None:
+        if column < len(self.schema) - 1:
+            return told_bounds(self.part, column)
+        return self.first, self.first + max(0, self.num_rows - 1)
+
+    def scatter_words(
+        self,
+        columns: Sequence[int],
+        packings: Sequence[Packing],
+        targets: NDArray[np.uint32],
+        outs: Sequence[NDArray[np.uint8]],
+    ) -> Sequence[bool]:
+        if not can_scatter(self.part):
+            return [False] * len(columns)
+        number = len(self.schema) - 1
+        if number not in columns:
+            return self.part.scatter_words(columns, packings, targets, outs)
+        at = columns.index(number)
+        stored, their, rest = ([*each[:at], *each[at + 1 :]] for each in (columns, packings, outs))
+        done = self.part.scatter_words(stored, their, targets, rest)
+        return [*done[:at], False, *done[at:]]
+
+    def scatter_text(
+        self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
+    ) -> list[pa.Array] | None:
+        if column == len(self.schema) - 1 or not can_scatter(self.part):
+            return None
+        return self.part.scatter_text(column, targets, cuts, pool)
+
+
+def _number(first: int, rows: int) -> pa.Array:
+    return pa.array(np.arange(first, first + rows, dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class NumberedSource:
+    """A source with a column of row numbers.
+
+    Attributes
+    ----------
+    stored
+        The source without it.
+    name
+        The column's.
+    """
+
+    stored: NumberableSource
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise PlanError(f"row_id={self.name!r} must be the name of a column")
+        if self.name in self.stored.schema.names:
+            raise PlanError(f"row_id={self.name!r} is a column of the data: give another name")
+
+    def __repr__(self) -> str:
+        return repr(self.stored)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The source's schema, the numbers last."""
+        return self.stored.schema.append(pa.field(self.name, pa.int64()))
+
+    @property
+    def blocks(self) -> BlockTable:
+        """All blocks; the numbers count as memory, and change no cut into windows."""
+        blocks = self.stored.blocks
+        more = _BYTES * blocks.rows
+        packed = None if blocks.packed_bytes is None else blocks.packed_bytes + more
+        return replace(blocks, memory_bytes=blocks.memory_bytes + more, packed_bytes=packed)
+
+    @property
+    def reader(self) -> NumberedReader:
+        """The reader for this source's blocks."""
+        row_filter = self.stored.row_filter
+        inner = self.stored.reader if row_filter is None else self.stored.whole_reader
+        return NumberedReader(inner, self.schema, row_filter)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the data."""
+        return self.stored.fingerprint
+
+    def identity(self, files: int | None = None) -> SourceIdentity:
+        """What the order of rows depends on."""
+        return self.stored.identity(files)
+
+    @property
+    def contents(self) -> str:
+        """A digest of what each block holds."""
+        return f"{self.stored.contents} {self.name}"
+
+    @property
+    def null_counts(self) -> Mapping[str, int | None]:
+        """Nulls by column."""
+        return {**self.stored.null_counts, self.name: 0}
+
+    def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
+        """The addresses of some blocks."""
+        firsts = self.stored.block_numbers
+        found = zip(blocks, self.stored.addresses(blocks), strict=True)
+        return tuple(
+            replace(address, locator=(address.locator, int(firsts[block]))) for block, address in found
+        )
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        return self.stored.describe()
+
+    def count_blocks(self) -> NDArray[np.int64]:
+        """(blocks,) the rows that each block delivers."""
+        return self.stored.count_blocks()
+
+    def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(rows,) the numbers of rows that a block delivers."""
+        return self.stored.row_numbers(block, rows)
+
+    def row_origins(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
+        """Where the rows of some numbers are stored."""
+        return self.stored.row_origins(numbers)
+
+    def with_row_id(self, name: str) -> NumberedSource:
+        """The same source with its numbers under another name."""
+        return NumberedSource(self.stored, name)

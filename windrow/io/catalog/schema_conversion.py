@@ -1,0 +1,38 @@
+"""From what a file holds to what a block has: a schema's columns, types, and those that paths tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.io.catalog.hive_partitions import Partitions
+
+__all__ = ["conform"]
+
+
+def conform(table: pa.Table, schema: pa.Schema, partitions: Partitions, path: str) -> pa.Table:
+    """Give what the file at ``path`` holds the types of ``schema``, and columns of paths their values."""
+    values = dict(zip(partitions.schema.names, partitions.values(path), strict=True))
+    columns = [
+        _constant(values[wanted.name], wanted.type, table.num_rows)
+        if wanted.name in values
+        else _cast(table.column(wanted.name), wanted)
+        for wanted in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.ChunkedArray[Any]:
+    return pa.chunked_array([pa.repeat(pa.scalar(value, kind), rows)])
+
+
+def _cast(column: pa.ChunkedArray[Any], wanted: pa.Field[Any]) -> pa.ChunkedArray[Any]:
+    if column.type == wanted.type:
+        return column
+    if pa.types.is_null(column.type):
+        return pa.chunked_array([pa.nulls(len(column), wanted.type)])
+    try:
+        return column.cast(wanted.type)
+    except pa.ArrowException as error:
+        raise type(error)(f"column {wanted.name!r} from {column.type} to {wanted.type}: {error}") from error

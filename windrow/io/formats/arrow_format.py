@@ -1,0 +1,222 @@
+"""Arrow IPC: files (Feather V2 too) and streams; their record batches are the row groups."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from windrow.core.errors import SourceError
+from windrow.io.catalog.fragments import Fragment, digest_ends, fetch_ends
+from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.value_widths import fixed_bits
+from windrow.io.formats.block_files import OpenFile, open_path
+from windrow.io.formats.ipc_columns import find_columns, summarise_batches
+from windrow.io.formats.ipc_messages import Layout, Message, find_messages, read_header
+from windrow.io.formats.table_reader import PART_BYTES, TableReader
+from windrow.io.parquet.footer_cache import FooterCache
+from windrow.io.storage.filesystems import Files
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["ArrowFormat"]
+
+_DAMAGE = (ValueError, struct.error)
+# the blocks of a file find its messages once in each process
+_KNOWN = FooterCache(max_footers=64, max_bytes=16 * 2**20)
+
+
+@dataclass(frozen=True)
+class ArrowFormat:
+    """Arrow IPC: headers tell rows, nulls and sizes, and columns are read alone."""
+
+    name: str = "Arrow"
+    options: str = ""
+    rows_known: bool = True
+    joins_files: bool = False
+
+    def look(self, files: Files, path: str) -> Fragment:
+        """Read a file's headers.
+
+        Raises
+        ------
+        SourceError
+            If it cannot be read, or is no Arrow IPC.
+        """
+        version, name = files.look(path), files.name(path)
+        with open_path(files, path, version.size_bytes) as file:
+            fetch_ends(file.fetch, version.size_bytes)
+            digest = digest_ends(file.read_range, version.size_bytes)
+            try:
+                layout = find_messages(file)
+                file.fetch([(batch.start, batch.body) for batch in layout.batches])
+                headers = [read_header(file, batch) for batch in layout.batches]
+                facts = summarise_batches(layout.schema, headers)
+            except _DAMAGE as error:
+                raise SourceError(f"{name} {error}: {_NO_ARROW}") from files.cause(error)
+        return Fragment(version, digest, facts)
+
+    def reader(
+        self,
+        files: Files,
+        schema: pa.Schema,
+        stored: pa.Schema,
+        partitions: Partitions,
+        row_filter: pc.Expression | None,
+    ) -> TableReader:
+        """A reader of record batches."""
+        return TableReader(self, files, schema, stored, partitions, row_filter)
+
+    def maps(self, schema: pa.Schema) -> bool:
+        """Where no column's values are shared with the rows that are taken of it."""
+        return not any(_shares(field.type) for field in schema)
+
+    def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
+        """Read record batches ``start`` to ``stop``."""
+        return pa.concat_tables(self.tables(file, start, stop, schema))
+
+    def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Read record batches, joined until they are worth a part."""
+        with _damage_is_invalid():
+            layout = _find_known(file)
+            names = layout.schema.names
+            wanted = sorted(names.index(name) for name in schema.names) or [0]
+            some: list[pa.RecordBatch] = []
+            some_bytes = 0
+            for whole in _read_batches(file, layout, start, stop, wanted):
+                batch = whole.select([names[number] for number in wanted])
+                _check(batch)
+                some.append(batch)
+                some_bytes += batch.nbytes
+                if some_bytes >= PART_BYTES:
+                    yield pa.Table.from_batches(some)
+                    some, some_bytes = [], 0
+            if some:
+                yield pa.Table.from_batches(some)
+
+
+_NO_ARROW = "restore the file, write it again, or leave it out"
+
+
+def _find_known(file: OpenFile) -> Layout:
+    if not file.version:
+        return find_messages(file)
+    key = f"{file.name}\n{file.size_bytes}\n{file.version}".encode()
+    return _KNOWN.get(key, lambda: find_messages(file))
+
+
+def _read_batches(
+    file: OpenFile, layout: Layout, start: int, stop: int, wanted: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
+    batches = layout.batches[start:stop]
+    chosen = [] if _maps_whole(file, batches, len(wanted) == len(layout.schema)) else list(wanted)
+    # one thread a block
+    options = pa.ipc.IpcReadOptions(included_fields=chosen, use_threads=False)
+    if layout.is_file:
+        _fetch_columns(file, layout, batches, wanted)
+        stored = pa.ipc.open_file(file.file, options=options)
+        yield from (stored.get_batch(number) for number in range(start, stop))
+    else:
+        messages = _needed(layout, start, stop)
+        file.fetch([(message.start, message.stop) for message in messages])
+        spliced = _Spliced(file, messages)
+        with pa.PythonFile(spliced, mode="r") as joined:
+            yield from pa.ipc.open_stream(joined, options=options)
+
+
+def _maps_whole(file: OpenFile, batches: Sequence[Message], everything: bool) -> bool:
+    """Whether batches are read with all columns: Arrow copies some of them, though it would map all."""
+    if everything or not isinstance(file.file, pa.MemoryMappedFile):
+        return everything
+    return not any(read_header(file, batch).compressed for batch in batches[:1])
+
+
+def _fetch_columns(file: OpenFile, layout: Layout, batches: Sequence[Message], wanted: Sequence[int]) -> None:
+    """Ask a store for what some columns of some batches need."""
+    if file.path is not None:
+        return
+    file.fetch([(batch.start, batch.body) for batch in batches])
+    ranges = [(message.start, message.stop) for message in layout.dictionaries]
+    for batch in batches:
+        columns = find_columns(layout.schema, read_header(file, batch))
+        spans = [span for number in wanted for span in columns[number].buffers]
+        ranges += [(batch.body + begin, batch.body + begin + size) for begin, size in spans]
+    file.fetch(ranges)
+
+
+def _needed(layout: Layout, start: int, stop: int) -> list[Message]:
+    """The messages of a stream that some of its batches need: the schema, dictionaries as they were, batches."""
+    whole: dict[int, list[Message]] = {}
+    within: list[Message] = []
+    number = 0
+    for message in layout.messages:
+        if number == stop:
+            break
+        if message.dictionary is None:
+            if number >= start:
+                within.append(message)
+            number += 1
+        elif number > start:
+            within.append(message)
+        elif message.is_delta:
+            whole.setdefault(message.dictionary, []).append(message)
+        else:
+            whole.pop(message.dictionary, None)
+            whole[message.dictionary] = [message]
+    # a reader wants each dictionary before what is added to any
+    firsts = [messages[0] for messages in whole.values()]
+    added = [message for messages in whole.values() for message in messages[1:]]
+    return [layout.first, *firsts, *added, *within]
+
+
+class _Spliced(io.RawIOBase):
+    """Some messages of a stream as if there were no others."""
+
+    def __init__(self, file: OpenFile, messages: Sequence[Message]) -> None:
+        self._file = file
+        self._left = [(message.start, message.stop) for message in reversed(messages)]
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1) -> Any:
+        """The bytes that follow: of one message at most, as Arrow asks for them."""
+        if not self._left or size is None or size <= 0:
+            return b""
+        start, stop = self._left.pop()
+        end = min(stop, start + size)
+        if end < stop:
+            self._left.append((end, stop))
+        return self._file.read_range(start, end)
+
+
+def _check(batch: pa.RecordBatch) -> None:
+    """Make sure that nothing points outside of a batch, which would end the process."""
+    for column in batch.columns:
+        column.validate(full=fixed_bits(column.type) is None)
+
+
+def _shares(kind: pa.DataType) -> bool:
+    """Whether rows that are taken of an array hold on to memory of all of it."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _shares(kind.storage_type)
+    views = (pt.is_string_view, pt.is_binary_view, pt.is_list_view, pt.is_large_list_view)
+    if pt.is_dictionary(kind) or any(is_kind(kind) for is_kind in views):
+        return True
+    return any(_shares(kind.field(place).type) for place in range(kind.num_fields))
+
+
+@contextmanager
+def _damage_is_invalid() -> Iterator[None]:
+    """Say what is damaged in Arrow's words, which others know."""
+    try:
+        yield
+    except _DAMAGE as error:
+        raise pa.ArrowInvalid(str(error)) from error

@@ -1,0 +1,65 @@
+"""Files of any kind, each as its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.formats.format import Survey
+from windrow.io.formats.whole_file_reader import Contents, WholeFileReader
+from windrow.io.storage.filesystems import Files
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["BinaryFormat"]
+
+_COLUMN = "bytes"
+# a row costs something even if the file is empty
+_LEAST_BYTES = 64
+
+
+@dataclass(frozen=True)
+class BinaryFormat:
+    """A row a file: its bytes. Nothing of a file is looked at before it is read."""
+
+    name: str = "binary"
+    options: str = ""
+    rows_known: bool = True
+    joins_files: bool = True
+
+    def survey(self, files: Files, paths: Sequence[str], file_bytes: NDArray[np.int64]) -> Survey:
+        """What files of these sizes hold: their bytes."""
+        schema = pa.schema([pa.field(_COLUMN, pa.large_binary())])
+        return Survey(schema, file_bytes, {_COLUMN: file_bytes})
+
+    def reader(
+        self,
+        files: Files,
+        schema: pa.Schema,
+        stored: pa.Schema,
+        partitions: Partitions,
+        row_filter: pc.Expression | None,
+    ) -> WholeFileReader:
+        """A reader of files."""
+        return WholeFileReader(self, files, schema, stored, partitions, row_filter)
+
+    def weigh(self, size_bytes: int) -> int:
+        """About how many bytes a row of a file of this size has."""
+        return size_bytes + _LEAST_BYTES
+
+    def columns(self, files: Files, contents: Contents, names: Sequence[str]) -> Mapping[str, pa.Array]:
+        """(files,) bytes, in the memory that they were read to."""
+        return {_COLUMN: binary_column(contents.ends, contents.data)}
+
+
+def binary_column(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:
+    """(len(ends) - 1,) pieces of memory as a column, without a copy."""
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(ends) - 1, buffers, null_count=0)

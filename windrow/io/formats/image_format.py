@@ -1,0 +1,235 @@
+"""Images, decoded by Pillow."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.errors import PlanError, SourceError
+from windrow.core.integers import as_integer
+from windrow.core.optional_dependencies import require
+from windrow.core.source import DamagedBlockError
+from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.formats.binary_format import binary_column
+from windrow.io.formats.block_files import damaged, open_path
+from windrow.io.formats.format import Survey
+from windrow.io.formats.numpy_types import column_type, to_column
+from windrow.io.formats.whole_file_reader import Contents, WholeFileReader
+from windrow.io.storage.filesystems import Files
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["ImageFormat"]
+
+_IMAGE, _SHAPE = "image", "shape"
+# channels and type of a pixel; those of one channel have no dimension for it
+_MODES: dict[str, tuple[int, type[np.generic]]] = {
+    "L": (1, np.uint8),
+    "LA": (2, np.uint8),
+    "RGB": (3, np.uint8),
+    "RGBA": (4, np.uint8),
+    "CMYK": (4, np.uint8),
+    "YCbCr": (3, np.uint8),
+    "HSV": (3, np.uint8),
+    "LAB": (3, np.uint8),
+    "I;16": (1, np.uint16),
+    "I": (1, np.int32),
+    "F": (1, np.float32),
+}
+# Pillow cuts off what eight bits do not hold
+_DEEP = ("I", "F")
+_SAMPLE = 16
+_HEAD_BYTES = 64 * 1024
+# of decoded images over files; says only how many are decoded at once
+_GROWTH = 8
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """A row a file: the image in it.
+
+    Attributes
+    ----------
+    size
+        (height, width) that all images are scaled to, so that they are tensors; None: they are
+        left as they are, and are bytes of pixels beside their shape.
+    mode
+        What Pillow calls the kind of their pixels.
+    """
+
+    size: tuple[int, int] | None = None
+    mode: str = "RGB"
+    name: str = "image"
+    rows_known: bool = True
+    joins_files: bool = True
+
+    def __post_init__(self) -> None:
+        if self.mode not in _MODES:
+            raise PlanError(f"mode={self.mode!r} must be one of {', '.join(map(repr, _MODES))}")
+        if self.size is not None:
+            object.__setattr__(self, "size", _check_size(self.size))
+        _pillow()
+
+    @property
+    def options(self) -> str:
+        """The size and mode of images."""
+        return f"size={self.size}, mode={self.mode!r}"
+
+    def survey(self, files: Files, paths: Sequence[str], file_bytes: NDArray[np.int64]) -> Survey:
+        """What images take: known where they are scaled, else as the headers of some tell.
+
+        Raises
+        ------
+        SourceError
+            If one of those cannot be read, or is no image.
+        """
+        places = np.unique(np.linspace(0, len(paths) - 1, 1 if self.size else _SAMPLE).astype(np.int64))
+        looks = [(paths[place], int(file_bytes[place])) for place in places.tolist()]
+        with ThreadPoolExecutor(len(looks), "windrow-looking") as threads:
+            found = list(threads.map(lambda look: self._look(files, *look), looks))
+        if self.size is not None:
+            kind = column_type(self._dtype, self._shape(*self.size))
+            each = np.full(len(paths), self._pixel_bytes * prod(self.size), np.int64)
+            return Survey(pa.schema([pa.field(_IMAGE, kind)]), each, {})
+        sizes = np.array([self._pixel_bytes * prod(size) for size in found], np.int64)
+        if (sizes == sizes[0]).all():
+            estimates = np.full(len(paths), sizes[0], np.int64)
+        else:
+            estimates = (file_bytes * (sizes.sum() / file_bytes[places].sum())).astype(np.int64) + 1
+        shape = pa.list_(pa.int32(), len(self._shape(1, 1)))
+        schema = pa.schema([pa.field(_IMAGE, pa.large_binary()), pa.field(_SHAPE, shape)])
+        return Survey(schema, estimates, {_IMAGE: estimates})
+
+    def reader(
+        self,
+        files: Files,
+        schema: pa.Schema,
+        stored: pa.Schema,
+        partitions: Partitions,
+        row_filter: pc.Expression | None,
+    ) -> WholeFileReader:
+        """A reader of images."""
+        return WholeFileReader(self, files, schema, stored, partitions, row_filter)
+
+    def weigh(self, size_bytes: int) -> int:
+        """About how many bytes an image of a file of this size has."""
+        return self._pixel_bytes * prod(self.size) if self.size else _GROWTH * size_bytes
+
+    def columns(self, files: Files, contents: Contents, names: Sequence[str]) -> Mapping[str, pa.Array]:
+        """(files,) decoded images, and their shapes where they are not scaled.
+
+        Raises
+        ------
+        DamagedBlockError
+            If a file is no image, or is damaged; names it.
+        """
+        if self.size is not None:
+            stacked = np.empty((len(contents.paths), *self._shape(*self.size)), self._dtype)
+            for place, image in enumerate(self._decode_all(files, contents)):
+                stacked[place] = image
+            return {_IMAGE: to_column(stacked)}
+        images = list(self._decode_all(files, contents))
+        ends = np.cumsum([0, *(image.nbytes for image in images)], dtype=np.int64)
+        pixels = np.concatenate([image.reshape(-1).view(np.uint8) for image in images])
+        shapes = np.array([image.shape for image in images], np.int32)
+        return {_IMAGE: binary_column(ends, pixels), _SHAPE: to_column(shapes)}
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        return np.dtype(_MODES[self.mode][1])
+
+    @property
+    def _pixel_bytes(self) -> int:
+        return _MODES[self.mode][0] * self._dtype.itemsize
+
+    def _shape(self, height: int, width: int) -> tuple[int, ...]:
+        """What NumPy calls the shape of an image."""
+        channels = _MODES[self.mode][0]
+        return (height, width, channels) if channels > 1 else (height, width)
+
+    def _look(self, files: Files, path: str, size_bytes: int) -> tuple[int, int]:
+        """The size of an image, by its header."""
+        name = files.name(path)
+        trouble: Exception | None = None
+        with files.mapped_errors(name), open_path(files, path, size_bytes) as file:
+            # what some formats call their header is at the end
+            for stop in dict.fromkeys((min(size_bytes, _HEAD_BYTES), size_bytes)):
+                head = io.BytesIO(file.read_range(0, stop))
+                try:
+                    with _pillow().open(head) as image:
+                        width, height = image.size
+                        return height, width
+                except Exception as error:
+                    trouble = error
+        raise SourceError(f"{name} is no image that Pillow knows: {_NO_IMAGE}") from trouble
+
+    def _decode_all(self, files: Files, contents: Contents) -> Iterator[NDArray[Any]]:
+        pillow, data = _pillow(), contents.data.data
+        bounds = zip(contents.ends[:-1].tolist(), contents.ends[1:].tolist(), strict=True)
+        for path, (start, stop) in zip(contents.paths, bounds, strict=True):
+            try:
+                with pillow.open(io.BytesIO(data[start:stop])) as image:
+                    decoded = self._decode(pillow, image)
+            except MemoryError:
+                raise
+            except _UnfitModeError as error:
+                raise DamagedBlockError(f"{files.name(path)} {error}") from error
+            except pillow.UnidentifiedImageError as error:
+                raise DamagedBlockError(
+                    f"{files.name(path)} is no image that Pillow knows: {_NO_IMAGE}"
+                ) from error
+            except Exception as error:
+                raise damaged(files, files.name(path), error) from error
+            yield decoded
+
+    def _decode(self, pillow: Any, image: Any) -> NDArray[Any]:
+        if image.mode != self.mode:
+            image.load()
+            image = self._convert(image)
+        if self.size is not None and image.size != self.size[::-1]:
+            image = image.resize(self.size[::-1], pillow.Resampling.BILINEAR)
+        return np.asarray(image)
+
+    def _convert(self, image: Any) -> Any:
+        """The same image in the mode that was asked for."""
+        deep = image.mode.startswith(_DEEP) and not self.mode.startswith(_DEEP)
+        try:
+            if not deep:
+                return image.convert(self.mode)
+        except ValueError:
+            pass
+        cut = ", since eight bits do not hold its values" if deep else ""
+        raise _UnfitModeError(
+            f"is of mode {image.mode!r}, which is not made {self.mode!r}{cut}: give another mode=, or convert the file"
+        )
+
+
+_NO_IMAGE = "leave it out with a glob, or restore it"
+
+
+class _UnfitModeError(Exception):
+    """An image's mode cannot be converted."""
+
+
+def _check_size(size: Any) -> tuple[int, int]:
+    given = tuple(size) if isinstance(size, Sequence) and not isinstance(size, str) else ()
+    sides = [side for side in map(as_integer, given) if side is not None and side > 0]
+    if len(given) != 2 or len(sides) != 2:
+        raise PlanError(
+            f"size={size!r} must be (height, width) in pixels, or None to leave images as they are"
+        )
+    return sides[0], sides[1]
+
+
+def _pillow() -> Any:
+    """Pillow's module of images."""
+    return require("PIL.Image", "images", "read_images()")

@@ -1,0 +1,245 @@
+"""Where messages lie in an Arrow IPC file or stream, and what their headers tell.
+
+See "Serialization and Interprocess Communication (IPC)" in Arrow's columnar format, and its
+``Message.fbs`` and ``File.fbs`` for the numbers of slots.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from windrow.io.formats.block_files import OpenFile
+from windrow.io.formats.flatbuffers import FlatTable, root_table
+
+__all__ = ["BatchHeader", "Layout", "Message", "find_messages", "read_header"]
+
+_MAGIC, _FEATHER_1 = b"ARROW1", b"FEA1"
+_CONTINUATION = 0xFFFFFFFF
+# a file begins with the magic, padded to 8 bytes, and a stream, and ends with the magic
+_BEGIN_BYTES, _END_BYTES = 8, 10
+_BLOCK = "qi4xq"
+# as a rule a message's header is shorter
+_HEAD_BYTES = 4096
+_DICTIONARY, _BATCH = 2, 3
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message: where it begins, and the bytes of its header and body.
+
+    Attributes
+    ----------
+    dictionary
+        The number of the dictionary that it is or adds to; None where it is none.
+    is_delta
+        Whether it adds to one.
+    """
+
+    start: int
+    header_bytes: int
+    body_bytes: int
+    dictionary: int | None = None
+    is_delta: bool = False
+
+    @property
+    def body(self) -> int:
+        """Where its body begins."""
+        return self.start + self.header_bytes
+
+    @property
+    def stop(self) -> int:
+        """Where it ends."""
+        return self.body + self.body_bytes
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a file holds.
+
+    Attributes
+    ----------
+    schema
+        Its columns.
+    first
+        The message of the schema.
+    messages
+        The dictionaries and batches behind it, those of a stream in their order.
+    is_file
+        Whether it is a file, and not a stream.
+    """
+
+    schema: pa.Schema
+    first: Message
+    messages: tuple[Message, ...]
+    is_file: bool
+
+    @property
+    def batches(self) -> list[Message]:
+        """The record batches."""
+        return [message for message in self.messages if message.dictionary is None]
+
+    @property
+    def dictionaries(self) -> list[Message]:
+        """The dictionaries, and what is added to them."""
+        return [message for message in self.messages if message.dictionary is not None]
+
+    @property
+    def serialized_size(self) -> int:
+        """About the memory that this takes."""
+        return 256 * (len(self.messages) + len(self.schema))
+
+
+@dataclass(frozen=True)
+class BatchHeader:
+    """What the header of a record batch tells.
+
+    Attributes
+    ----------
+    rows
+        Its rows.
+    nulls
+        (nodes,) of every array in it, nested ones behind those that they are in.
+    buffers
+        (buffers,) where each begins in the body, and its bytes.
+    views
+        (arrays of views,) how many buffers of text each has.
+    compressed
+        Whether the buffers are compressed.
+    """
+
+    rows: int
+    nulls: list[int]
+    buffers: list[tuple[int, int]]
+    views: list[int]
+    compressed: bool
+
+
+def find_messages(file: OpenFile) -> Layout:
+    """Find the messages of a file, of which a stream has to be walked through from one to the next.
+
+    Raises
+    ------
+    ValueError
+        If it is neither, or is damaged.
+    """
+    begin = bytes(file.read_range(0, min(_BEGIN_BYTES, file.size_bytes)))
+    if begin[:6] == _MAGIC:
+        return _find_in_file(file)
+    if begin[:4] == _FEATHER_1:
+        raise ValueError("is Feather V1, which has no batches: write it anew as Feather V2 (Arrow IPC)")
+    messages = list(_walk(file))
+    if not messages:
+        raise ValueError("is no Arrow IPC file or stream: it does not begin like one")
+    first, *others = messages
+    return Layout(_schema(file, first), first, tuple(others), is_file=False)
+
+
+def read_header(file: OpenFile, batch: Message) -> BatchHeader:
+    """Read what the header of a record batch tells.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged.
+    """
+    kind, _, content = _parse(bytes(file.read_range(batch.start, batch.body)))
+    if kind != _BATCH or content is None:
+        raise ValueError("has a batch that is none")
+    nodes = content.structs(1, "qq")
+    rows = content.scalar(0, "q")
+    buffers = content.structs(2, "qq")
+    if min(rows, *(number for buffer in buffers for number in buffer), 0) < 0:
+        raise ValueError("has a batch that claims less than nothing")
+    if any(begin + size > batch.body_bytes for begin, size in buffers):
+        raise ValueError("has a batch with columns that lie behind its end")
+    views = [count for (count,) in content.structs(4, "q")]
+    nulls = [count for _, count in nodes]
+    return BatchHeader(
+        rows, nulls, [(start, size) for start, size in buffers], views, content.table(3) is not None
+    )
+
+
+def _find_in_file(file: OpenFile) -> Layout:
+    size = file.size_bytes
+    end = bytes(file.read_range(max(size - _END_BYTES, 0), size))
+    if end[-6:] != _MAGIC or len(end) < _END_BYTES:
+        raise ValueError("is truncated: an Arrow IPC file ends with 'ARROW1'")
+    (length,) = struct.unpack_from("<i", end)
+    start = size - _END_BYTES - length
+    if length <= 0 or start < _BEGIN_BYTES:
+        raise ValueError(f"has a footer that claims {length:,} bytes")
+    footer = root_table(bytes(file.read_range(start, size - _END_BYTES)))
+    dictionaries = [_placed(size, *block, dictionary=0) for block in footer.structs(2, _BLOCK)]
+    batches = [_placed(size, *block) for block in footer.structs(3, _BLOCK)]
+    first = next(_walk(file, _BEGIN_BYTES), None)
+    if first is None:
+        raise ValueError("has no schema")
+    return Layout(_schema(file, first), first, (*dictionaries, *batches), is_file=True)
+
+
+def _walk(file: OpenFile, start: int = 0) -> Iterator[Message]:
+    """The messages of a stream."""
+    size = file.size_bytes
+    while start + 4 <= size:
+        head = bytes(file.read_range(start, min(start + _HEAD_BYTES, size)))
+        length, before = _header_length(head)
+        if length == 0:
+            if start + before < size and start:
+                raise ValueError(f"goes on for {size - start - before:,} bytes behind the end of its stream")
+            return
+        stop = start + before + length
+        if length < 0 or stop > size:
+            raise ValueError(
+                f"has a header of {length:,} bytes at byte {start:,}: it is no Arrow IPC, or truncated"
+            )
+        if stop > start + len(head):
+            head = bytes(file.read_range(start, stop))
+        kind, body_bytes, content = _parse(head)
+        is_dictionary = kind == _DICTIONARY and content is not None
+        yield _placed(
+            size,
+            start,
+            before + length,
+            body_bytes,
+            dictionary=content.scalar(0, "q") if is_dictionary and content else None,
+            is_delta=is_dictionary and content is not None and bool(content.scalar(2, "?")),
+        )
+        start = stop + body_bytes
+
+
+def _placed(
+    size: int,
+    start: int,
+    header_bytes: int,
+    body_bytes: int,
+    *,
+    dictionary: int | None = None,
+    is_delta: bool = False,
+) -> Message:
+    message = Message(start, header_bytes, body_bytes, dictionary, is_delta)
+    if min(start, header_bytes, body_bytes) < 0 or message.stop > size:
+        raise ValueError(f"is truncated or damaged: a message ends at byte {message.stop:,} of {size:,}")
+    return message
+
+
+def _header_length(head: bytes) -> tuple[int, int]:
+    """The bytes of a header, and those before it; Arrow before 0.15 knew no continuation."""
+    (length,) = struct.unpack_from("<I", head)
+    if length != _CONTINUATION:
+        return int(struct.unpack_from("<i", head)[0]), 4
+    return int(struct.unpack_from("<i", head, 4)[0]), 8
+
+
+def _parse(head: bytes) -> tuple[int, int, FlatTable | None]:
+    """The kind, the bytes of the body, and the content of a header."""
+    length, before = _header_length(head)
+    message = root_table(head[before : before + length])
+    return message.scalar(1, "B"), message.scalar(3, "q"), message.table(2)
+
+
+def _schema(file: OpenFile, first: Message) -> pa.Schema:
+    return pa.ipc.read_schema(file.read_range(first.start, first.stop))

@@ -1,0 +1,186 @@
+"""Where arrays lie in a ``.npy`` or ``.npz`` file, and rows of them.
+
+Headers are parsed here: NumPy's own functions need a file of Python, and would unpickle if asked.
+See "NumPy enhancement proposal 1 - a simple file format for NumPy arrays".
+"""
+
+from __future__ import annotations
+
+import ast
+import struct
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.io.formats.block_files import OpenFile
+
+__all__ = ["StoredArray", "find_arrays", "read_rows"]
+
+_NPY, _ZIP = b"\x93NUMPY", (b"PK\x03\x04", b"PK\x05\x06")
+_SUFFIX = ".npy"
+# headers are padded to 64 bytes, and are longer only with very many fields
+_HEAD_BYTES = 4096
+# a longer one is an attack on the parser
+_MOST_HEADER_BYTES = 2**20
+_ZIP_HEADER_BYTES = 30
+# what is read of a member to see its header: zipfile reads ahead
+_MEMBER_BYTES = 16 * 1024
+_ZIP_TAIL_BYTES = 64 * 1024
+
+ReadRange = Callable[[int, int], Any]
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """An array in a file.
+
+    Attributes
+    ----------
+    name
+        Its column; empty for the one of a ``.npy`` file.
+    dtype, shape
+        What it holds.
+    fortran
+        Whether the first dimension is the one whose values lie side by side.
+    start
+        Where its values begin in the file, or, where it is compressed, in what comes of it.
+    packed
+        Where it lies if it is compressed, and so has to be read from its beginning.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool
+    start: int
+    packed: tuple[int, int] | None = None
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row as stored."""
+        return int(self.dtype.itemsize) * prod(self.shape[1:])
+
+    def ranges(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Where rows ``first`` to ``last`` are stored: one range, or in Fortran order several."""
+        if self.packed is not None:
+            return [self.packed]
+        if not self.row_bytes:
+            return []
+        if not self.fortran or len(self.shape) == 1:
+            return [(self.start + first * self.row_bytes, self.start + last * self.row_bytes)]
+        size, rows = self.dtype.itemsize, self.shape[0]
+        begins = range(self.start, self.start + rows * self.row_bytes, rows * size)
+        return [(begin + first * size, begin + last * size) for begin in begins]
+
+
+def find_arrays(file: OpenFile) -> list[StoredArray]:
+    """The arrays of a file, from headers alone.
+
+    Raises
+    ------
+    ValueError
+        If it is no ``.npy`` or ``.npz`` file, or is damaged.
+    """
+    magic = bytes(file.read_range(0, min(6, file.size_bytes)))
+    if magic == _NPY:
+        array = _parse(file.read_range, 0, file.size_bytes)
+        return [_checked(array, file.size_bytes)]
+    if magic[:4] not in _ZIP:
+        raise ValueError("is no .npy or .npz file: it begins otherwise")
+    file.fetch([(max(0, file.size_bytes - _ZIP_TAIL_BYTES), file.size_bytes)])
+    with _archive(file) as archive:
+        begins = [info.header_offset for info in archive.infolist()]
+        file.fetch([(begin, min(begin + _MEMBER_BYTES, file.size_bytes)) for begin in begins])
+        return [_member(file, archive, info) for info in archive.infolist()]
+
+
+def _archive(file: OpenFile) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(file.file)
+    except (zipfile.BadZipFile, ValueError, OverflowError) as error:
+        raise zipfile.BadZipFile(f"no whole .npz: {error}") from error
+
+
+def read_rows(file: OpenFile, array: StoredArray, first: int, last: int) -> NDArray[Any]:
+    """(last - first, ...) some rows of an array, without a copy where they lie side by side.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged.
+    """
+    shape = (last - first, *array.shape[1:])
+    if array.packed is not None:
+        with zipfile.ZipFile(file.file) as archive:
+            data = archive.read(array.name + _SUFFIX)[array.start :]
+        if not array.row_bytes:
+            return np.zeros(shape, array.dtype)
+        values = np.frombuffer(data, array.dtype)
+        whole = values.reshape(array.shape[::-1]).T if array.fortran else values.reshape(array.shape)
+        return whole[first:last]
+    ranges = array.ranges(first, last)
+    if len(ranges) == 1:
+        return np.frombuffer(file.read_range(*ranges[0]), array.dtype).reshape(shape)
+    gathered = np.zeros((len(ranges), last - first), array.dtype)
+    for column, span in zip(gathered, ranges, strict=True):
+        column[:] = np.frombuffer(file.read_range(*span), array.dtype)
+    return gathered.reshape(*array.shape[:0:-1], last - first).T if ranges else np.zeros(shape, array.dtype)
+
+
+def _member(file: OpenFile, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
+    if not info.filename.endswith(_SUFFIX):
+        raise ValueError(f"holds {info.filename!r}, which is no array: it was not written by np.savez")
+    name = info.filename.removesuffix(_SUFFIX)
+    if info.compress_type != zipfile.ZIP_STORED:
+        with archive.open(info) as member:
+            head = member.read(_HEAD_BYTES)
+            if len(head) >= 12 and _header_end(head) > len(head):
+                head += member.read(_header_end(head) - len(head))
+        array = _parse(lambda start, stop: head[start:stop], 0, info.file_size)
+        stop = min(info.header_offset + _MEMBER_BYTES + info.compress_size, file.size_bytes)
+        packed = (info.header_offset, stop)
+        return replace(_checked(array, info.file_size), name=name, packed=packed)
+    local = bytes(file.read_range(info.header_offset, info.header_offset + _ZIP_HEADER_BYTES))
+    begin = info.header_offset + _ZIP_HEADER_BYTES + sum(struct.unpack_from("<2H", local, 26))
+    return replace(_checked(_parse(file.read_range, begin, file.size_bytes), file.size_bytes), name=name)
+
+
+def _parse(read: ReadRange, begin: int, end: int) -> StoredArray:
+    """Parse the header at byte ``begin`` of what ends at ``end``."""
+    head = bytes(read(begin, min(begin + _HEAD_BYTES, end)))
+    if head[:6] != _NPY or len(head) < 12:
+        raise ValueError("holds something that is no array")
+    length = _header_end(head)
+    if length > min(_MOST_HEADER_BYTES, end - begin):
+        raise ValueError(f"has a header that claims {length:,} bytes")
+    if length > len(head):
+        head = bytes(read(begin, begin + length))
+    text = head[12 if head[6] > 1 else 10 : length].decode("utf-8" if head[6] > 2 else "latin-1")
+    try:
+        told = ast.literal_eval(text.strip())
+        dtype = np.lib.format.descr_to_dtype(told["descr"])
+        shape = tuple(int(size) for size in told["shape"])
+        fortran = bool(told["fortran_order"])
+    except (SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as error:
+        raise ValueError(f"has a header that cannot be parsed ({type(error).__name__}: {error})") from error
+    if min(shape, default=0) < 0:
+        raise ValueError(f"has a header that claims the shape {shape}")
+    return StoredArray("", dtype, shape, fortran, begin + length)
+
+
+def _header_end(head: bytes) -> int:
+    wide = head[6] > 1
+    (length,) = struct.unpack_from("<I" if wide else "<H", head, 8)
+    return int(length) + (12 if wide else 10)
+
+
+def _checked(array: StoredArray, size_bytes: int) -> StoredArray:
+    needed = array.start + prod(array.shape) * array.dtype.itemsize
+    if not array.dtype.hasobject and needed > size_bytes:
+        raise ValueError(f"is truncated: it needs {needed:,} bytes and has {size_bytes:,}")
+    return array

@@ -1,0 +1,178 @@
+"""NumPy's files: ``.npy``, an array, and ``.npz``, several of equal length."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.errors import PlanError, SourceError
+from windrow.io.catalog.fragments import Fragment, FragmentFacts, digest_ends, fetch_ends
+from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.value_widths import fixed_bits
+from windrow.io.formats.block_files import OpenFile, open_path
+from windrow.io.formats.npy_arrays import StoredArray, find_arrays, read_rows
+from windrow.io.formats.numpy_types import column_type, row_memory_bytes, to_column
+from windrow.io.formats.table_reader import PART_BYTES, TableReader
+from windrow.io.storage.filesystems import Files
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["NumpyFormat"]
+
+_REMEDY = "restore it, write it anew, or leave it out"
+
+_DAMAGE = (ValueError, KeyError, EOFError, NotImplementedError, struct.error, zipfile.BadZipFile, zlib.error)
+
+
+@dataclass(frozen=True)
+class NumpyFormat:
+    """Arrays whose first dimension is the rows; row groups are ranges of rows of some MiB.
+
+    Attributes
+    ----------
+    column
+        What the array of a ``.npy`` file is called; those of an ``.npz`` have names, and so do
+        the fields of a structured array.
+    """
+
+    column: str = "data"
+    name: str = "NumPy"
+    rows_known: bool = True
+    joins_files: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.column, str) or not self.column:
+            raise PlanError(f"column={self.column!r} must be the name of a column")
+
+    @property
+    def options(self) -> str:
+        """What the only array of a file is called."""
+        return f"column={self.column!r}"
+
+    def look(self, files: Files, path: str) -> Fragment:
+        """Read the headers of a file's arrays.
+
+        Raises
+        ------
+        SourceError
+            If it cannot be read, is not of NumPy, or holds what Arrow has no type for.
+        """
+        version, name = files.look(path), files.name(path)
+        with open_path(files, path, version.size_bytes) as file:
+            fetch_ends(file.fetch, version.size_bytes)
+            digest = digest_ends(file.read_range, version.size_bytes)
+            try:
+                facts = self._facts(find_arrays(file))
+            except _DAMAGE as error:
+                # those of this package go on from the file's name
+                why = str(error) if type(error) is ValueError else f"is truncated or damaged ({error})"
+                raise SourceError(f"{name} {why}; {_REMEDY}") from files.cause(error)
+        return Fragment(version, digest, facts)
+
+    def reader(
+        self,
+        files: Files,
+        schema: pa.Schema,
+        stored: pa.Schema,
+        partitions: Partitions,
+        row_filter: pc.Expression | None,
+    ) -> TableReader:
+        """A reader of ranges of rows."""
+        return TableReader(self, files, schema, stored, partitions, row_filter)
+
+    def maps(self, schema: pa.Schema) -> bool:
+        """Always: all that arrays hold is copied where it is used."""
+        return True
+
+    def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
+        """Read ranges of rows ``start`` to ``stop``."""
+        return pa.concat_tables(self.tables(file, start, stop, schema))
+
+    def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Read ranges of rows one by one."""
+        with _damage_is_invalid():
+            every = find_arrays(file)
+            arrays = [array for array in every if set(self._names(array)) & set(schema.names)] or every[:1]
+            cuts = _cut_rows(every)[start:stop]
+            file.fetch([span for cut in cuts for array in arrays for span in array.ranges(*cut)])
+            for first, last in cuts:
+                yield self._table(file, arrays, first, last)
+
+    def _table(self, file: OpenFile, arrays: Sequence[StoredArray], first: int, last: int) -> pa.Table:
+        columns: dict[str, pa.Array] = {}
+        for array in arrays:
+            rows = read_rows(file, array, first, last)
+            fields = array.dtype.names
+            values = {name: rows[name] for name in fields} if fields else {self._names(array)[0]: rows}
+            columns.update({name: to_column(column) for name, column in values.items()})
+        return pa.table(columns)
+
+    def _facts(self, arrays: Sequence[StoredArray]) -> FragmentFacts:
+        _check_lengths(arrays)
+        columns = {name: column for array in arrays for name, column in self._columns(array).items()}
+        rows = [last - first for first, last in _cut_rows(arrays)]
+        schema = pa.schema([pa.field(name, column_type(*column)) for name, column in columns.items()])
+        row_bytes = sum(array.row_bytes for array in arrays)
+        variable = {
+            field.name: 2 * ([count * row_memory_bytes(*columns[field.name]) for count in rows],)
+            for field in schema
+            if fixed_bits(field.type) is None
+        }
+        # times may be missing, and nothing tells how many are
+        nulls = {name: None if dtype.kind in "mM" else 0 for name, (dtype, _) in columns.items()}
+        return FragmentFacts(schema, rows, [count * row_bytes for count in rows], variable, nulls)
+
+    def _columns(self, array: StoredArray) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+        """The type and the shape of a row of each column that an array makes."""
+        if not array.dtype.names:
+            return {self._names(array)[0]: (array.dtype, array.shape[1:])}
+        if array.name or len(array.shape) != 1:
+            raise ValueError(
+                "holds a structured array in an .npz file or of several dimensions: save its fields"
+            )
+        fields = {name: array.dtype[name] for name in array.dtype.names}
+        return {name: (kind.base, kind.shape) for name, kind in fields.items()}
+
+    def _names(self, array: StoredArray) -> tuple[str, ...]:
+        return array.dtype.names or (array.name or self.column,)
+
+
+def _check_lengths(arrays: Sequence[StoredArray]) -> None:
+    if not arrays:
+        raise ValueError("holds no arrays")
+    for array in arrays:
+        what = f"array {array.name!r}" if array.name else "its array"
+        if not array.shape:
+            raise ValueError(f"has no rows: {what} is a single value; save arrays with a dimension of rows")
+        if array.shape[0] != arrays[0].shape[0]:
+            raise ValueError(
+                f"has {array.shape[0]:,} rows of {array.name!r} and {arrays[0].shape[0]:,} of {arrays[0].name!r}: "
+                "save arrays of equal first dimension, or in several files"
+            )
+
+
+def _cut_rows(arrays: Sequence[StoredArray]) -> list[tuple[int, int]]:
+    """Ranges of rows of some MiB; all of them where an array has to be read from its beginning."""
+    rows = arrays[0].shape[0]
+    step = max(1, PART_BYTES // max(1, sum(array.row_bytes for array in arrays)))
+    if any(array.packed is not None for array in arrays):
+        step = max(1, rows)
+    return [(first, min(first + step, rows)) for first in range(0, rows, step)]
+
+
+@contextmanager
+def _damage_is_invalid() -> Iterator[None]:
+    """Say what is damaged in Arrow's words, which others know."""
+    try:
+        yield
+    except _DAMAGE as error:
+        raise pa.ArrowInvalid(f"{type(error).__name__}: {error}") from error

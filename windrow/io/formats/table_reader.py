@@ -1,0 +1,181 @@
+"""A reader of blocks for formats that read a file's row groups as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from windrow.core.source import BlockAddress, BlockPart
+from windrow.io.catalog.filters import filter_columns, kept_places
+from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.schema_conversion import conform
+from windrow.io.formats.block_files import OpenFile, open_file
+from windrow.io.storage.filesystems import Files
+from windrow.io.storage.verified_files import RowGroups
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["PART_BYTES", "PartedFormat", "TableFormat", "TableReader", "keep_rows", "wanted_columns"]
+
+# Columns of a part should fit the cache; smaller parts cost more Python per row.
+PART_BYTES = 8 * 2**20
+# a file of this size is worth a part of its own
+_WHOLE_FILE_BYTES = 2**20
+# small files of a store that are read at once
+_LANES = 8
+
+
+class TableFormat(Protocol):
+    """A format that reads row groups of a file as a table."""
+
+    def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
+        """Read row groups ``start`` to ``stop``, single-threaded, rows in stored order.
+
+        Parameters
+        ----------
+        schema
+            The columns that are needed, with the types that all files have together; those
+            of this file may be narrower, and are cast later. More columns than these do no harm.
+        """
+        ...
+
+
+@runtime_checkable
+class PartedFormat(TableFormat, Protocol):
+    """A format that reads row groups table by table, each as large as a part should be."""
+
+    def maps(self, schema: pa.Schema) -> bool:
+        """Whether columns may be views of a mapped file, in a part that is used while that is open."""
+        ...
+
+    def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Read what `read` reads, one part after the other."""
+        ...
+
+
+@dataclass(frozen=True)
+class TableReader:
+    """Reads blocks of files of a ``TableFormat``; see ``windrow.io.formats.format.Format.reader``."""
+
+    format: TableFormat
+    files: Files
+    schema: pa.Schema
+    stored: pa.Schema
+    partitions: Partitions
+    filter: pc.Expression | None
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        """Read one block, single-threaded, rows in stored order.
+
+        Raises
+        ------
+        DamagedBlockError
+            If what is stored cannot be decoded, or does not fit the schema.
+        SourceError
+            If a file is gone, cannot be had, or has changed since it was listed.
+        """
+        return _joined(self._read_all(address.locator, address))
+
+    @property
+    def maps_files(self) -> bool:
+        """Whether parts may be views of mapped files."""
+        wanted = wanted_columns(self.schema, self.stored, self.partitions, self.filter)
+        return (
+            self.files.local
+            and isinstance(self.format, PartedFormat)
+            and self.format.maps(self._stored_of(wanted))
+        )
+
+    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
+        """Read one block part by part: of a large file, what its format makes a part; of small ones, several."""
+        for some in _gather(address.locator):
+            if len(some) == 1 and isinstance(self.format, PartedFormat):
+                yield from self._read_parts(self.format, some[0], address)
+            else:
+                yield _joined(self._read_all(some, address))
+
+    def _read_all(self, locator: Sequence[RowGroups], address: BlockAddress) -> Iterable[pa.Table]:
+        """Read some files of a block, several at once where each costs requests."""
+
+        def read(groups: RowGroups) -> pa.Table:
+            return self._read(groups, _origin(self.files, groups, address))
+
+        if self.files.local or len(locator) == 1:
+            return map(read, locator)
+        with ThreadPoolExecutor(min(_LANES, len(locator)), "windrow-files") as threads:
+            return list(threads.map(read, locator))
+
+    def _read(self, groups: RowGroups, origin: str) -> pa.Table:
+        wanted = wanted_columns(self.schema, self.stored, self.partitions, self.filter)
+        with open_file(self.files, groups, origin, filters=self.filter is not None) as file:
+            table = self.format.read(file, groups.start, groups.stop, self._stored_of(wanted))
+            return self._finish(table, wanted, groups.path)
+
+    def _read_parts(
+        self, format: PartedFormat, groups: RowGroups, address: BlockAddress
+    ) -> Iterator[BlockPart]:
+        """Hand out parts while the file is open: it is looked at once more when all have been used."""
+        wanted = wanted_columns(self.schema, self.stored, self.partitions, self.filter)
+        stored = self._stored_of(wanted)
+        origin, filters = _origin(self.files, groups, address), self.filter is not None
+        with open_file(self.files, groups, origin, mapped=format.maps(stored), filters=filters) as file:
+            for table in format.tables(file, groups.start, groups.stop, stored):
+                yield self._finish(table, wanted, groups.path)
+
+    def _finish(self, table: pa.Table, wanted: pa.Schema, path: str) -> pa.Table:
+        return keep_rows(conform(table, wanted, self.partitions, path), self.filter, self.schema)
+
+    def _stored_of(self, wanted: pa.Schema) -> pa.Schema:
+        return pa.schema([field for field in wanted if field.name not in self.partitions.schema.names])
+
+
+def wanted_columns(
+    schema: pa.Schema, stored: pa.Schema, partitions: Partitions, row_filter: pc.Expression | None
+) -> pa.Schema:
+    """The columns of a block, and those that the filter needs besides."""
+    if row_filter is None:
+        return schema
+    everything = pa.schema([*stored, *partitions.schema])
+    needed = filter_columns(row_filter, everything)
+    names = everything.names if needed is None else [*schema.names, *needed]
+    return pa.schema([everything.field(name) for name in dict.fromkeys(names)])
+
+
+def keep_rows(table: pa.Table, row_filter: pc.Expression | None, schema: pa.Schema) -> pa.Table:
+    """The columns of ``schema`` of those rows that a filter keeps."""
+    if row_filter is not None:
+        table = table.take(pa.array(kept_places(row_filter, table)))
+    return table.select(schema.names)
+
+
+def _origin(files: Files, groups: RowGroups, address: BlockAddress) -> str:
+    """What is read in words: of a block of several files, the one file."""
+    return address.origin if len(address.locator) == 1 else files.name(groups.path)
+
+
+def _gather(locator: Sequence[RowGroups]) -> Iterator[list[RowGroups]]:
+    """Cut the files of a block into large ones, each alone, and some small ones together."""
+    some: list[RowGroups] = []
+    some_bytes = 0
+    for groups in locator:
+        alone = groups.size_bytes >= _WHOLE_FILE_BYTES
+        if some and (alone or some_bytes + groups.size_bytes > PART_BYTES):
+            yield some
+            some, some_bytes = [], 0
+        if alone:
+            yield [groups]
+        else:
+            some.append(groups)
+            some_bytes += groups.size_bytes
+    if some:
+        yield some
+
+
+def _joined(tables: Iterable[pa.Table]) -> pa.Table:
+    several = list(tables)
+    return several[0] if len(several) == 1 else pa.concat_tables(several)

@@ -1,0 +1,157 @@
+"""TFRecord: files of ``tf.train.Example``, read without TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from windrow.core.empty_tables import empty_table
+from windrow.core.errors import SourceError
+from windrow.core.source import DamagedBlockError
+from windrow.io.catalog.fragments import Fragment, FragmentFacts
+from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.formats.block_files import OpenFile
+from windrow.io.formats.compression import decompress, find_codec
+from windrow.io.formats.file_head import look_at, read_heads
+from windrow.io.formats.row_estimate import estimate_facts
+from windrow.io.formats.table_reader import PART_BYTES, TableReader
+from windrow.io.formats.tfrecord_columns import infer_type, kind_of, to_array
+from windrow.io.formats.tfrecord_features import FeatureError, gather_features
+from windrow.io.formats.tfrecord_frames import FrameError, frame_bytes, iter_records
+from windrow.io.formats.type_widening import unify_inferred, widen_features
+from windrow.io.storage.filesystems import Files
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["TFRecordFormat"]
+
+_SAMPLE_RECORDS = 1000
+
+
+@dataclass(frozen=True)
+class TFRecordFormat:
+    """Files of examples, each file a row group.
+
+    Attributes
+    ----------
+    compression
+        A codec, ``"infer"`` (by suffix), or None.
+    features
+        The types that the user gave, by feature.
+    complete
+        Whether all features are read, so that one that is none of them is an error.
+    """
+
+    compression: str | None
+    features: Mapping[str, pa.DataType] | None = None
+    complete: bool = False
+    name: str = "TFRecord"
+    rows_known: bool = False
+    joins_files: bool = False
+
+    @property
+    def options(self) -> str:
+        """What changes values."""
+        types = {name: str(kind) for name, kind in (self.features or {}).items()}
+        return f"compression={self.compression}, features={types}"
+
+    def look(self, files: Files, path: str) -> Fragment:
+        """Infer a file's columns from its first records.
+
+        Raises
+        ------
+        SourceError
+            If it cannot be read, or is no TFRecord of examples.
+        """
+        return look_at(files, path, self._summarise)
+
+    def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
+        """One type for each column of all files, which may be missing in some."""
+        return unify_inferred(schemas, widen_features, fill=True, remedy="give features=")
+
+    def reader(
+        self,
+        files: Files,
+        schema: pa.Schema,
+        stored: pa.Schema,
+        partitions: Partitions,
+        row_filter: pc.Expression | None,
+    ) -> TableReader:
+        """A reader of blocks, each of one file."""
+        complete = self.features is None and set(stored.names) <= set(schema.names)
+        return TableReader(replace(self, complete=complete), files, schema, stored, partitions, row_filter)
+
+    def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
+        """Read a file as a table; raises a `DamagedBlockError` for what is not as it should be."""
+        tables = list(self.tables(file, start, stop, schema))
+        return pa.concat_tables(tables) if tables else empty_table(schema)
+
+    def maps(self, schema: pa.Schema) -> bool:
+        """Yes: what is decoded is a copy."""
+        return True
+
+    def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Read some megabytes of records at a time."""
+        file.fetch([(0, file.size_bytes)])
+        data = decompress(find_codec(self.compression, file.name), file.read_range(0, file.size_bytes))
+        first = 0
+        try:
+            for records in _batched(iter_records(data)):
+                yield self._decode(records, schema)
+                first += len(records)
+        except FrameError as error:
+            raise DamagedBlockError(f"{file.name}: {error}; restore the file, or write it anew") from error
+        except (FeatureError, pa.ArrowException) as error:
+            where = f"{file.name}, of the records from {first} on"
+            raise DamagedBlockError(f"{where}: {error}; see whether it holds tf.train.Example") from error
+
+    def _decode(self, records: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+        kinds = {field.name: kind_of(field.type) or "" for field in schema}
+        found = gather_features(records, kinds, complete=self.complete)
+        if not found:
+            return pa.table({"": pa.nulls(len(records))})
+        return pa.table([to_array(found[field.name], field.type) for field in schema], schema=schema)
+
+    def _summarise(self, file: OpenFile) -> FragmentFacts:
+        for head in read_heads(file, find_codec(self.compression, file.name)):
+            try:
+                records = _first(iter_records(head.data, whole=head.whole))
+                if records or head.whole:
+                    return self._describe(records, head.content_bytes)
+            except (FrameError, FeatureError, pa.ArrowException) as error:
+                raise SourceError(
+                    f"{file.name} is no TFRecord of examples as described: {error}; see whether compression= and "
+                    f"features= are right"
+                ) from error
+        raise AssertionError("the last head is the whole file")
+
+    def _describe(self, records: Sequence[bytes], content_bytes: int) -> FragmentFacts:
+        given = dict(self.features or {})
+        found = gather_features(records, None, complete=False)
+        names = list(given) if given else sorted(found)
+        kinds = {name: given[name] if name in given else infer_type(found[name]) for name in names}
+        schema = pa.schema(list(kinds.items()))
+        sample = replace(self, complete=False)._decode(records, schema) if names else pa.table({})
+        size = sum(map(len, records)) + frame_bytes * len(records)
+        return estimate_facts(sample, size, [content_bytes])
+
+
+def _batched(records: Iterable[bytes]) -> Iterator[list[bytes]]:
+    some: list[bytes] = []
+    held = 0
+    for record in records:
+        some.append(record)
+        held += len(record)
+        if held >= PART_BYTES:
+            yield some
+            some, held = [], 0
+    if some:
+        yield some
+
+
+def _first(records: Iterable[bytes]) -> list[bytes]:
+    return [record for record, _ in zip(records, range(_SAMPLE_RECORDS), strict=False)]

@@ -1,0 +1,172 @@
+"""A reader of blocks for formats of one row a file: many small files at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.source import BlockAddress, BlockPart
+from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.formats.block_files import listed_stamp, unchanged
+from windrow.io.formats.table_reader import PART_BYTES, keep_rows, wanted_columns
+from windrow.io.storage.file_versions import told_by_stat
+from windrow.io.storage.filesystems import Files
+from windrow.io.storage.verified_files import RowGroups, changed
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["Contents", "WholeFileFormat", "WholeFileReader"]
+
+# files of a store that are read at once
+_LANES = 16
+# a large file of a store is read in several requests at once
+_RANGE_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """What some files hold, one behind the other.
+
+    Attributes
+    ----------
+    paths
+        (files,) their paths below the root.
+    ends
+        (files + 1,) where each begins, and the last ends.
+    data
+        Their bytes.
+    """
+
+    paths: Sequence[str]
+    ends: NDArray[np.int64]
+    data: NDArray[np.uint8]
+
+
+class WholeFileFormat(Protocol):
+    """A format that makes one row of each file."""
+
+    def weigh(self, size_bytes: int) -> int:
+        """About how many bytes a row of a file of this size has."""
+        ...
+
+    def columns(self, files: Files, contents: Contents, names: Sequence[str]) -> Mapping[str, pa.Array]:
+        """(files,) values of some columns, at least.
+
+        Raises
+        ------
+        DamagedBlockError
+            If a file cannot be decoded; names it.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class WholeFileReader:
+    """Reads blocks of files of a ``WholeFileFormat``; see ``windrow.io.formats.format.FileFormat.reader``."""
+
+    format: WholeFileFormat
+    files: Files
+    schema: pa.Schema
+    stored: pa.Schema
+    partitions: Partitions
+    filter: pc.Expression | None
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        """Read one block, rows in stored order; files of a store several at once.
+
+        Raises
+        ------
+        DamagedBlockError
+            If a file cannot be decoded.
+        SourceError
+            If a file is gone, cannot be had, or has changed since it was listed.
+        """
+        parts = list(self._tables(address))
+        return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+
+    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
+        """Read one block some MiB at a time."""
+        yield from self._tables(address)
+
+    def _tables(self, address: BlockAddress) -> Iterator[pa.Table]:
+        wanted = wanted_columns(self.schema, self.stored, self.partitions, self.filter)
+        stored = [name for name in wanted.names if name not in self.partitions.schema.names]
+        for some in _gather(address.locator, self.format):
+            told = self.partitions.table([groups.path for groups in some])
+            # paths alone are known without reading
+            found = self.format.columns(self.files, read_contents(self.files, some), stored) if stored else {}
+            columns = [found[name] if name in found else told.column(name) for name in wanted.names]
+            yield keep_rows(pa.Table.from_arrays(columns, schema=wanted), self.filter, self.schema)
+
+
+def read_contents(files: Files, some: Sequence[RowGroups]) -> Contents:
+    """Read whole files, and make sure that they are what was listed.
+
+    Raises
+    ------
+    SourceError
+        If one is gone, cannot be had, or has changed since it was listed.
+    """
+    ends = np.cumsum([0, *(groups.size_bytes for groups in some)], dtype=np.int64)
+    data = np.empty(int(ends[-1]), np.uint8)
+    bounds = ends.tolist()
+    outs = [data.data[start:stop] for start, stop in pairwise(bounds)]
+    if files.local:
+        for groups, out in zip(some, outs, strict=True):
+            _read_local(files, groups, out)
+    else:
+        with ThreadPoolExecutor(min(_LANES, len(some)), "windrow-files") as threads:
+            list(threads.map(lambda groups, out: _read_remote(files, groups, out), some, outs))
+    return Contents([groups.path for groups in some], ends, data)
+
+
+def _read_local(files: Files, groups: RowGroups, out: memoryview) -> None:
+    """Read a file, with as few calls as there may be, since there are many files."""
+    try:
+        descriptor = os.open(files.path(groups.path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            listed = listed_stamp(files, groups) or told_by_stat(os.fstat(descriptor)).stamp
+            done = 0
+            while done < len(out) and (count := os.readv(descriptor, [out[done:]])):
+                done += count
+            # of the file that was opened, whatever its name stands for by now
+            now = told_by_stat(os.fstat(descriptor))
+        finally:
+            os.close(descriptor)
+        if now.stamp != listed or now.size_bytes != len(out) or done != len(out):
+            raise changed(files.name(groups.path), groups, now)
+    except Exception:
+        with files.mapped_errors(files.name(groups.path)):
+            raise
+
+
+def _read_remote(files: Files, groups: RowGroups, out: memoryview) -> None:
+    with unchanged(files, groups, files.name(groups.path)):
+        remote = files.open_remote(groups.path, len(out))
+        if len(out) > _RANGE_BYTES:
+            remote.fetch([(0, len(out))])
+        if len(out):
+            out[:] = np.frombuffer(remote.read(len(out)), np.uint8).data
+
+
+def _gather(locator: Sequence[RowGroups], format: WholeFileFormat) -> Iterator[list[RowGroups]]:
+    """Cut the files of a block into parts."""
+    some: list[RowGroups] = []
+    some_bytes = 0
+    for groups in locator:
+        some.append(groups)
+        some_bytes += format.weigh(groups.size_bytes)
+        if some_bytes >= PART_BYTES:
+            yield some
+            some, some_bytes = [], 0
+    if some:
+        yield some

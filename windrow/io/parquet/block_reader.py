@@ -1,0 +1,298 @@
+"""The Parquet reader: one block, one thread, exactly the source's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.buffer_pool import BufferPool
+from windrow.core.frame_of_reference import Packing, join_ranges
+from windrow.core.source import BlockAddress, BlockPart
+from windrow.io.catalog.filters import filter_columns, kept_places, may_prune
+from windrow.io.catalog.fragments import Fragment
+from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.schema_conversion import conform
+from windrow.io.parquet import chunk_decoder
+from windrow.io.parquet.footers import read_footer, summarise
+from windrow.io.storage.file_versions import Version
+from windrow.io.storage.filesystems import Files
+from windrow.io.storage.verified_files import BlockFile, RowGroups, open_block
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["ParquetFormat", "ParquetReader"]
+
+# Columns of a part should fit the cache; smaller parts cost more Python per row.
+_PART_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True)
+class ParquetFormat:
+    """Parquet files: footers tell rows and sizes, statistics prune, columns are read alone."""
+
+    name: str = "Parquet"
+    options: str = ""
+    rows_known: bool = True
+    joins_files: bool = False
+
+    def look(self, files: Files, path: str) -> Fragment:
+        """Read a file's footer, as a rule with one read.
+
+        Raises
+        ------
+        SourceError
+            If it cannot be read, or is no Parquet.
+        """
+        name = files.name(path)
+        footer = read_footer(files, path, name)
+        version = Version(footer.size_bytes, footer.stamp)
+        return Fragment(version, footer.digest, summarise(footer.metadata, footer.texts, name))
+
+    def reader(
+        self,
+        files: Files,
+        schema: pa.Schema,
+        stored: pa.Schema,
+        partitions: Partitions,
+        row_filter: pc.Expression | None,
+    ) -> ParquetReader:
+        """A reader of blocks, each of one file."""
+        return ParquetReader(files, schema, stored, partitions, row_filter)
+
+
+@dataclass(frozen=True)
+class ParquetReader:
+    """Reads blocks of Parquet files.
+
+    Attributes
+    ----------
+    files
+        Where the files are.
+    schema
+        The schema of every block: selected columns, of files and of partitions.
+    stored
+        The schema of the files, all columns unified; what a filter sees, with partitions.
+    partitions
+        The columns that come from paths.
+    filter
+        Keeps rows for which it is true; None keeps all.
+    """
+
+    files: Files
+    schema: pa.Schema
+    stored: pa.Schema
+    partitions: Partitions
+    filter: pc.Expression | None
+
+    @property
+    def decodes_columns(self) -> bool:
+        """Whether parts are files that stay where they are, and columns are decoded when they are asked for."""
+        return self.filter is None and self.files.local
+
+    @property
+    def distant(self) -> bool:
+        """Whether the files are in a store."""
+        return not self.files.local
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        """Read one block, single-threaded, rows in stored order.
+
+        Raises
+        ------
+        DamagedBlockError
+            If what is stored cannot be decoded, or does not fit the schema.
+        SourceError
+            If the file is gone, cannot be had, or has changed since it was listed.
+        """
+        (groups,) = address.locator
+        filters = self.filter is not None
+        with open_block(self.files, groups, address.origin) as block, block.mapped_errors(filters=filters):
+            if self.filter is None:
+                table = self._read(block, self.schema)
+            elif may_prune(self.filter, self._everything()):
+                table = self._scan(block)
+            else:
+                table = self._sift(block)
+            block.check()
+            return table
+
+    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
+        """Read one block part by part: a few row groups, each column when it is asked for.
+
+        Of a file in a store all is asked for at once, and parts are decoded as they come.
+        """
+        if self.filter is not None:
+            yield self.read(address)
+            return
+        (groups,) = address.locator
+        with open_block(self.files, groups, address.origin) as block:
+            with block.mapped_errors():
+                block.fetch(range(groups.start, groups.stop), self._stored_names(self.schema))
+                stored = self._parquet(block)
+            for some in _join_groups(stored.metadata, groups):
+                yield _StoredPart(self, stored, block, some)
+            with block.mapped_errors():
+                block.check()
+
+    def _parquet(self, block: BlockFile) -> Any:
+        import pyarrow.parquet as pq
+
+        # what is in a store is memory by now, or is asked for range by range
+        return pq.ParquetFile(
+            block.file, metadata=block.footer.metadata, pre_buffer=False, page_checksum_verification=True
+        )
+
+    def _sift(self, block: BlockFile) -> pa.Table:
+        """Apply the filter to all rows of a block, whatever the statistics say."""
+        everything = self._everything()
+        needed = filter_columns(self.filter, everything)
+        names = everything.names if needed is None else [*self.schema.names, *needed]
+        table = self._read(block, pa.schema([everything.field(name) for name in dict.fromkeys(names)]))
+        return table.select(self.schema.names).take(pa.array(kept_places(self.filter, table)))
+
+    def _everything(self) -> pa.Schema:
+        """The columns that a filter sees."""
+        return pa.schema([*self.stored, *self.partitions.schema])
+
+    def _read(self, block: BlockFile, schema: pa.Schema) -> pa.Table:
+        groups, names = block.groups, self._stored_names(schema)
+        numbers = range(groups.start, groups.stop)
+        block.fetch(numbers, names)
+        # A name with dots also names a nested field, so this may read more, never less.
+        stored = self._parquet(block)
+        table = _read_groups(stored, numbers, names)
+        return conform(table, schema, self.partitions, groups.path)
+
+    def _scan(self, block: BlockFile) -> pa.Table:
+        import pyarrow.compute as pc
+        import pyarrow.dataset as ds
+
+        groups, schema = block.groups, self._everything()
+        fragment = ds.ParquetFileFormat(
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(
+                pre_buffer=False, page_checksum_verification=True
+            )
+        ).make_fragment(block.file, partition_expression=self.partitions.expression(groups.path))
+        # Not by make_fragment(row_groups=), which puts the numbers into a set and reads in its order.
+        fragment = fragment.subset(row_group_ids=list(range(groups.start, groups.stop)))
+        if block.remote is not None:
+            needed = filter_columns(self.filter, schema)
+            names = self.stored.names if needed is None else [*self._stored_names(self.schema), *needed]
+            # those whose statistics say that they hold nothing are not asked for
+            kept = [group.id for group in fragment.subset(self.filter, schema=schema).row_groups]
+            block.fetch(kept, names)
+        table = fragment.to_table(
+            schema=schema,
+            columns={name: pc.field(name) for name in self._stored_names(self.schema)},
+            filter=self.filter,
+            use_threads=False,
+        )
+        return conform(table, self.schema, self.partitions, groups.path)
+
+    def _stored_names(self, schema: pa.Schema) -> list[str]:
+        partitions = set(self.partitions.schema.names)
+        return [name for name in schema.names if name not in partitions]
+
+
+@dataclass(frozen=True, eq=False)
+class _StoredPart:
+    """A few row groups of an open file, decoded column by column."""
+
+    reader: ParquetReader
+    stored: Any
+    block: BlockFile
+    numbers: tuple[int, ...]
+
+    @cached_property
+    def num_rows(self) -> int:
+        return _count_rows(self.stored, self.numbers)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.reader.schema
+
+    def select(self, columns: list[int]) -> pa.Table:
+        schema = pa.schema([self.schema.field(number) for number in columns])
+        names = [name for name in schema.names if name not in self.reader.partitions.schema.names]
+        with self.block.mapped_errors():
+            table = _read_groups(self.stored, self.numbers, names)
+            return conform(table, schema, self.reader.partitions, self.block.groups.path)
+
+    def scatter_words(
+        self,
+        columns: Sequence[int],
+        packings: Sequence[Packing],
+        targets: NDArray[np.uint32],
+        outs: Sequence[NDArray[np.uint8]],
+    ) -> Sequence[bool]:
+        chunks = [self._find_chunks(column, len(targets)) for column in columns]
+        if not any(chunks):
+            return [False] * len(columns)
+        with self.block.mapped_errors():
+            return chunk_decoder.decode(self.block.file, chunks, packings, targets, outs)
+
+    def bounds(self, column: int) -> tuple[int, int] | None:
+        field = self.schema.field(column)
+        if field.name in self.reader.partitions.schema.names:
+            return None
+        # one without rows has nothing to tell
+        filled = [number for number in self.numbers if self.stored.metadata.row_group(number).num_rows]
+        return join_ranges(self.block.footer.bounds(number, field.name, field.type) for number in filled)
+
+    def scatter_text(
+        self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
+    ) -> list[pa.Array] | None:
+        chunks = self._find_chunks(column, len(targets))
+        if not chunks:
+            return None
+        with self.block.mapped_errors():
+            kind = self.schema.field(column).type
+            try:
+                return chunk_decoder.decode_text(self.block.file, chunks, kind, targets, cuts, pool)
+            except MemoryError:
+                # Arrow may find the chunk to be damaged; it needs no less, and says of which rows
+                return None
+
+    def _find_chunks(self, column: int, rows: int) -> list[chunk_decoder.Chunk]:
+        """The chunks of a column; none where they do not qualify, or have other rows."""
+        field = self.schema.field(column)
+        if chunk_decoder.LIBRARY is None or field.name in self.reader.partitions.schema.names:
+            return []
+        footer = self.block.footer
+        found = [footer.chunk(number, field.name, field.type) for number in self.numbers]
+        chunks = [chunk for chunk in found if chunk is not None]
+        return chunks if len(chunks) == len(found) and sum(chunk.rows for chunk in chunks) == rows else []
+
+
+def _count_rows(stored: Any, numbers: Iterable[int]) -> int:
+    return sum(stored.metadata.row_group(number).num_rows for number in numbers)
+
+
+def _read_groups(stored: Any, numbers: Sequence[int], names: list[str]) -> pa.Table:
+    """Some columns of some row groups; Arrow may find fewer rows in damaged pages, and say nothing."""
+    table = stored.read_row_groups(list(numbers), columns=names, use_threads=False)
+    expected = _count_rows(stored, numbers)
+    if table.num_rows != expected or any(len(column) != expected for column in table.columns):
+        raise pa.ArrowInvalid(f"pages hold {table.num_rows} rows where the footer states {expected}")
+    return table
+
+
+def _join_groups(metadata: Any, groups: RowGroups) -> Iterator[tuple[int, ...]]:
+    """Join neighbouring row groups until they are worth a part."""
+    joined: list[int] = []
+    joined_bytes = 0
+    for number in range(groups.start, groups.stop):
+        joined.append(number)
+        joined_bytes += metadata.row_group(number).total_byte_size
+        if joined_bytes >= _PART_BYTES:
+            yield tuple(joined)
+            joined, joined_bytes = [], 0
+    if joined:
+        yield tuple(joined)

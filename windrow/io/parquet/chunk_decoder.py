@@ -1,0 +1,340 @@
+"""Decodes the plainest column chunks straight to where their rows go.
+
+Most training data is 4 or 8 bytes wide or text, flat and without nulls, plain or by dictionary,
+raw or Snappy. Such a chunk is decoded by ``_decode.c``, which puts each value in its place at
+once, in as many bytes as travel (`windrow.core.frame_of_reference`). Of text it finds
+out where each value lies in the unpacked pages, and copies it once. Everything else, and every
+chunk with anything odd about it, is declined, and Arrow reads it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+from numpy.typing import NDArray
+
+from windrow.core.buffer_pool import BufferPool
+from windrow.core.frame_of_reference import Packing
+from windrow.core.native_libraries import address_of, load_library
+from windrow.core.text_types import fits_offsets, offset_width
+from windrow.io.catalog.value_widths import leaf_places
+
+__all__ = ["Chunk", "StoredFooter", "decode", "decode_text", "whole_bounds"]
+
+# A dictionary and a page as writers make them: 1 MiB each, a little more at times.
+_SCRATCH_BYTES = 4 * 2**20
+_WIDTHS = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
+_WHOLE = ("INT32", "INT64")
+_CODECS = {"UNCOMPRESSED": False, "SNAPPY": True}
+# Snappy's shortest copy of 64 bytes takes 3, which is 21.3 times less: a footer that states much more is wrong
+_MOST_RATIO = 24
+# SLACK in C: what may be read and written behind unpacked pages
+_SLACK_BYTES = 64
+# where a value lies in them has 32 bits
+_MOST_ROOM_BYTES = 2**32 - 1
+_POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
+
+
+_FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
+    "windrow_decode_packed": ([_INT, *[_POINTER] * 3, _INT], None),
+    "windrow_find_text": ([_POINTER, *[_INT] * 4, *[_POINTER] * 3, _INT, _POINTER, _INT, _INT], _INT),
+    "windrow_measure_text": ([_POINTER, _POINTER, _INT, _INT, _POINTER], _INT),
+    "windrow_gather_text": ([_POINTER, _POINTER, _INT, _POINTER, _INT], None),
+    "windrow_check_footer": ([_POINTER, _INT, _POINTER, _INT, _POINTER, _INT], _INT),
+}
+# stored words are little-endian, and are taken as they are
+LIBRARY: Any = load_library("windrow.io.parquet._decode", _FUNCTIONS) if sys.byteorder == "little" else None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A column chunk that qualifies.
+
+    Attributes
+    ----------
+    start, size_bytes
+        Where its pages lie in the file.
+    rows, width
+        Its values, and bytes of each; 0 for text.
+    snappy, optional
+        Whether its pages are packed with Snappy, and have definition levels.
+    raw_bytes
+        Its pages unpacked, as the footer states it.
+    """
+
+    start: int
+    size_bytes: int
+    rows: int
+    width: int
+    snappy: bool
+    optional: bool
+    raw_bytes: int = 0
+
+
+class StoredFooter:
+    """A parsed footer, and the chunks that it has been asked for."""
+
+    def __init__(self, metadata: Any) -> None:
+        self.metadata = metadata
+        self._chunks: dict[tuple[int, str], tuple[pa.DataType, Chunk | None]] = {}
+        self._bounds: dict[tuple[int, str], tuple[int, int] | None] = {}
+
+    @property
+    def serialized_size(self) -> int:
+        """Bytes of the footer as it is stored."""
+        return int(self.metadata.serialized_size)
+
+    def chunk(self, group: int, name: str, wanted: pa.DataType) -> Chunk | None:
+        """The chunk of a column that Arrow would read as ``wanted``; None where it does not qualify."""
+        found = self._chunks.get((group, name))
+        # another dataset may read the same column as another type
+        if found is None or found[0] != wanted:
+            found = self._chunks[group, name] = (wanted, self._find(group, name, wanted))
+        return found[1]
+
+    def bounds(self, group: int, name: str, wanted: pa.DataType) -> tuple[int, int] | None:
+        """The least and the largest word of a flat column without nulls, as the footer states them."""
+        if (group, name) not in self._bounds:
+            self._bounds[group, name] = self._find_bounds(group, name)
+        return self._bounds[group, name] if self._types.get(name) == wanted else None
+
+    def _find_bounds(self, group: int, name: str) -> tuple[int, int] | None:
+        place = self._places.get(name)
+        if place is None:
+            return None
+        statistics = self.metadata.row_group(group).column(place).statistics
+        no_nulls = statistics is not None and statistics.has_null_count and not statistics.null_count
+        return whole_bounds(statistics) if no_nulls else None
+
+    def ranges(self, groups: Iterable[int], names: Sequence[str]) -> list[tuple[int, int]]:
+        """Where the chunks of some columns lie, those nested in them included."""
+        schema = self.metadata.schema
+        prefixes = tuple(f"{name}." for name in names)
+        paths = [schema.column(number).path for number in range(len(schema))]
+        wanted = [number for number, path in enumerate(paths) if f"{path}.".startswith(prefixes)]
+        chunks = (self.metadata.row_group(group).column(number) for group in groups for number in wanted)
+        starts = ((_start(chunk), chunk.total_compressed_size) for chunk in chunks)
+        return [(start, start + size) for start, size in starts]
+
+    @cached_property
+    def _leaves(self) -> dict[str, tuple[int, bool]]:
+        """The number of each flat column, and whether it is optional."""
+        schema = self.metadata.schema
+        leaves = ((number, schema.column(number)) for number in range(len(schema)))
+        return {
+            leaf.path: (number, leaf.max_definition_level == 1)
+            for number, leaf in leaves
+            # a dot may be a part of the name, or of the path
+            if "." not in leaf.path and leaf.max_repetition_level == 0 and leaf.max_definition_level <= 1
+        }
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """The number of each column that has one leaf, whatever its name."""
+        schema = self.metadata.schema.to_arrow_schema()
+        return {
+            name: places.start
+            for name, places in zip(schema.names, leaf_places(schema), strict=True)
+            if len(places) == 1
+        }
+
+    @cached_property
+    def _types(self) -> dict[str, pa.DataType]:
+        schema = self.metadata.schema.to_arrow_schema()
+        return dict(zip(schema.names, schema.types, strict=True))
+
+    def _find(self, group: int, name: str, wanted: pa.DataType) -> Chunk | None:
+        if name not in self._leaves or self._types.get(name) != wanted:
+            return None
+        number, optional = self._leaves[name]
+        row_group = self.metadata.row_group(group)
+        column = row_group.column(number)
+        width = _stored_width(column.physical_type, wanted)
+        if width is None or column.compression not in _CODECS:
+            return None
+        if not column.num_values or column.num_values != row_group.num_rows or _has_nulls(column):
+            return None
+        start, size_bytes = _start(column), column.total_compressed_size
+        if start <= 0:
+            return None
+        raw_bytes = column.total_uncompressed_size
+        # as much is taken for text before any of it is looked at
+        if width == 0 and not 0 <= raw_bytes <= _MOST_RATIO * size_bytes:
+            return None
+        return Chunk(
+            start=start,
+            size_bytes=size_bytes,
+            rows=row_group.num_rows,
+            width=width,
+            snappy=_CODECS[column.compression],
+            optional=optional,
+            raw_bytes=raw_bytes,
+        )
+
+
+def _start(column: Any) -> int:
+    """Where Arrow begins to read, in a damaged footer too."""
+    data, dictionary = int(column.data_page_offset), int(column.dictionary_page_offset or 0)
+    return dictionary if 0 < dictionary < data else data
+
+
+def _stored_width(stored: str, wanted: pa.DataType) -> int | None:
+    """Bytes of a stored value that Arrow takes as it is, 0 for text; None where it does more."""
+    if stored == "BYTE_ARRAY":
+        return 0 if offset_width(wanted) else None
+    width = _WIDTHS.get(stored)
+    return width if width is not None and _is_plain(wanted) and width * 8 == wanted.bit_width else None
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether Arrow takes the stored words of this type as they are."""
+    if pt.is_timestamp(kind):
+        return bool(kind.unit != "s")
+    return any(
+        check(kind) for check in (pt.is_integer, pt.is_float32, pt.is_float64, pt.is_date32, pt.is_time64)
+    )
+
+
+def _has_nulls(column: Any) -> bool:
+    statistics = column.statistics
+    return statistics is not None and statistics.has_null_count and statistics.null_count > 0
+
+
+def whole_bounds(statistics: Any) -> tuple[int, int] | None:
+    """The least and the largest stored number by a chunk's statistics, where they are of whole ones."""
+    if statistics is None or statistics.physical_type not in _WHOLE or not statistics.has_min_max:
+        return None
+    low, high = int(statistics.min_raw), int(statistics.max_raw)
+    # unsigned words are ordered otherwise
+    return (low, high) if low <= high else None
+
+
+class _Scratch(threading.local):
+    def __init__(self) -> None:
+        self.memory = np.empty(_SCRATCH_BYTES, np.uint8)
+
+
+_SCRATCH = _Scratch()
+
+
+def decode(
+    file: pa.NativeFile,
+    columns: Sequence[Sequence[Chunk]],
+    packings: Sequence[Packing],
+    targets: NDArray[np.uint32],
+    outs: Sequence[NDArray[np.uint8]],
+) -> list[bool]:
+    """Decode columns; value i of one, counted through its chunks, goes to word ``targets[i]`` of its ``out``, packed.
+
+    Returns
+    -------
+    list of bool
+        False for each column without chunks, and those of which one is declined, or holds a word that does
+        not fit; its ``out`` may be half written then.
+    """
+    told, pages, stops = [], [], [0]
+    for chunks, packing, out in zip(columns, packings, outs, strict=True):
+        first, address = 0, address_of(out)
+        for chunk in chunks:
+            # kept until all is decoded, since what is told are addresses; without pages it is declined
+            pages.append(_read_pages(file, chunk))
+            where = (0, 0) if pages[-1] is None else (pages[-1].address, pages[-1].size)
+            how = (chunk.snappy, chunk.optional, chunk.width, chunk.rows)
+            told.append((*where, *how, *packing, first, address, False))
+            first += chunk.rows
+        stops.append(len(told))
+    jobs, scratch = np.array(told, np.int64).reshape(len(told), -1), _SCRATCH.memory
+    LIBRARY.windrow_decode_packed(
+        len(jobs), address_of(jobs), address_of(targets), address_of(scratch), len(scratch)
+    )
+    done = jobs[:, -1].tolist()
+    return [start < stop and all(done[start:stop]) for start, stop in pairwise(stops)]
+
+
+def decode_text(
+    file: pa.NativeFile,
+    chunks: Sequence[Chunk],
+    kind: pa.DataType,
+    targets: NDArray[np.uint32],
+    cuts: Sequence[slice],
+    pool: BufferPool,
+) -> list[pa.Array] | None:
+    """Decode chunks of text; their value i, counted through all of them, goes to row ``targets[i]``.
+
+    Parameters
+    ----------
+    kind
+        Strings or bytes, with offsets of 4 or 8 bytes.
+    targets
+        (rows,) ranks.
+    cuts
+        The rows that are wanted, each slice of them as an array.
+    pool
+        Where the memory of the arrays, and what is needed meanwhile, comes from.
+
+    Returns
+    -------
+    list of pyarrow.Array or None
+        One for each of ``cuts``; None where a chunk is declined or is no text, or a text is longer
+        than the type's offsets can tell.
+    """
+    room = sum(chunk.raw_bytes for chunk in chunks) + _SLACK_BYTES
+    if room > _MOST_ROOM_BYTES or any(chunk.width for chunk in chunks):
+        return None
+    stored = [pages for chunk in chunks if (pages := _read_pages(file, chunk)) is not None]
+    if len(stored) < len(chunks):
+        return None
+    text, at = pool.take(room), pool.take(targets.nbytes).view(np.uint32)
+    scratch = _SCRATCH.memory
+    end = used = 0
+    for chunk, pages in zip(chunks, stored, strict=True):
+        start, end = end, end + chunk.rows
+        used = LIBRARY.windrow_find_text(
+            pages.address,
+            pages.size,
+            chunk.snappy,
+            chunk.optional,
+            chunk.rows,
+            address_of(targets[start:end]),
+            address_of(at),
+            address_of(scratch),
+            len(scratch),
+            address_of(text),
+            used,
+            room,
+        )
+        if used < 0:
+            return None
+    arrays = [_gather(text, at[rows], kind, pool) for rows in cuts]
+    found = [array for array in arrays if array is not None]
+    return found if len(found) == len(arrays) else None
+
+
+def _gather(
+    text: NDArray[np.uint8], at: NDArray[np.uint32], kind: pa.DataType, pool: BufferPool
+) -> pa.Array | None:
+    """The values that lie at some places; None where they are longer than offsets can tell."""
+    rows, width = len(at), offset_width(kind)
+    offsets = pool.take(width * (rows + 1))
+    total = LIBRARY.windrow_measure_text(address_of(text), address_of(at), rows, width, address_of(offsets))
+    if not fits_offsets(total, width):
+        return None
+    out = pool.take(total)
+    LIBRARY.windrow_gather_text(address_of(text), address_of(at), rows, address_of(out), total)
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(offsets), pa.py_buffer(out)], null_count=0)
+
+
+def _read_pages(file: pa.NativeFile, chunk: Chunk) -> pa.Buffer | None:
+    file.seek(chunk.start)
+    pages = file.read_buffer(chunk.size_bytes)
+    return pages if pages.size == chunk.size_bytes else None

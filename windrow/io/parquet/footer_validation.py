@@ -1,0 +1,324 @@
+"""Checks Parquet footers before Arrow is asked about them.
+
+Arrow's accessors of column chunks end the process on footers that hold what no writer writes. So a footer
+is walked through first, by ``_decode.c`` or, where that was not built, by the same steps in Python. Both find
+the same: tests hold them equal on damaged footers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.core.native_libraries import address_of
+from windrow.io.parquet import chunk_decoder
+
+__all__ = ["check_footer", "find_problem"]
+
+# a column is described with more bytes than these, and takes so many when it is checked
+_LEAF_STORED_BYTES, _LEAF_BYTES = 4, 16
+_PROBLEMS = (
+    "",
+    "it breaks off, or is no footer",
+    "a row group has another number of columns than the schema",
+    "a column chunk has another type than its column",
+    "a column chunk has an unknown codec",
+    "a column chunk has statistics of another type",
+    "a column is encrypted, which windrow does not read",
+)
+# as in C
+_FITS, _BROKEN, _COLUMNS_DIFFER, _TYPES_DIFFER, _UNKNOWN_CODEC, _BAD_STATISTICS, _ENCRYPTED = range(7)
+_STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
+_TYPE_BYTES, _TYPE_FIXED = 6, 7
+# bytes of a value of each physical type that has a width
+_WIDTHS = (1, 4, 8, 12, 4, 8, 0)
+_DEPTH, _FIELD_DEPTH, _LAST_CODEC = 64, 8, 7
+_MASK = 2**64 - 1
+
+
+def check_footer(raw: bytes, texts: NDArray[np.int64]) -> str:
+    """Say what is wrong with a footer that Arrow would not survive (empty: nothing), and note its texts.
+
+    What Arrow does not tell is written to ``texts``, (row groups, columns): the bytes of all text of a
+    chunk, where they are stated.
+    """
+    if chunk_decoder.LIBRARY is None:
+        return _PROBLEMS[find_problem(raw, texts)]
+    stored = np.frombuffer(raw, np.uint8)
+    room = len(raw) // _LEAF_STORED_BYTES
+    leaves = np.empty(room * _LEAF_BYTES // 4, np.int32)
+    return _PROBLEMS[
+        chunk_decoder.LIBRARY.windrow_check_footer(
+            address_of(stored), len(raw), address_of(leaves), room, address_of(texts), texts.size
+        )
+    ]
+
+
+def find_problem(raw: bytes, texts: NDArray[np.int64]) -> int:
+    """What the function in C finds, without it: the place of a problem in the list above."""
+    walk = _Walk(raw, len(raw) // _LEAF_STORED_BYTES, texts.reshape(-1))
+    walk.check()
+    return walk.problem or (_BROKEN if walk.bad else _FITS)
+
+
+@dataclass
+class _Leaf:
+    type: int = -1
+    type_bytes: int = 0
+    definitions: int = 0
+    repetitions: int = 0
+
+
+@dataclass
+class _Walk:
+    """Thrift's compact protocol, as far as footers use it; what breaks off is ``bad`` from there on."""
+
+    raw: bytes
+    room: int
+    texts: NDArray[np.int64]
+    at: int = 0
+    bad: bool = False
+    problem: int = _FITS
+    chunk: int = 0
+    leaves: list[_Leaf] = field(default_factory=list)
+
+    # --- Thrift
+
+    def varint(self) -> int:
+        value = 0
+        for shift in range(0, 64, 7):
+            if self.at >= len(self.raw):
+                break
+            byte = self.raw[self.at]
+            self.at += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value & _MASK
+        self.bad = True
+        return 0
+
+    def signed(self, bits: int) -> int:
+        value = self.varint() & (2**bits - 1)
+        return (value >> 1) ^ -(value & 1)
+
+    def skip_bytes(self, count: int) -> None:
+        if count > len(self.raw) - self.at:
+            self.bad = True
+        else:
+            self.at += count
+
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """The number and the type of each field of a structure; whoever takes one reads its value."""
+        number = 0
+        while True:
+            if self.bad or self.at >= len(self.raw):
+                self.bad = True
+                return
+            head = self.raw[self.at]
+            self.at += 1
+            if head & 15 == _STOP:
+                return
+            number = number + (head >> 4) if head >> 4 else self.signed(64)
+            # it has 16 bits
+            number = (number + 2**15) % 2**16 - 2**15
+            if self.bad:
+                return
+            yield number, head & 15
+
+    def list_length(self) -> tuple[int, int]:
+        """The length of a list, and the type of its elements."""
+        if self.at >= len(self.raw):
+            self.bad = True
+            return 0, 0
+        head = self.raw[self.at]
+        self.at += 1
+        length = self.varint() if head >> 4 == 15 else head >> 4
+        if length > len(self.raw) - self.at:
+            self.bad = True
+        return (0 if self.bad else length), head & 15
+
+    def elements(self) -> Iterator[int]:
+        """The type of each element of a list."""
+        length, kind = self.list_length()
+        for _ in range(length):
+            if self.bad:
+                return
+            yield kind
+
+    def skip(self, kind: int, depth: int) -> None:
+        if depth > _FIELD_DEPTH:
+            self.bad = True
+        elif kind in (_I16, _I32, _I64):
+            self.varint()
+        elif kind == _BINARY:
+            self.skip_bytes(self.varint())
+        elif kind == _STRUCT:
+            for _, inner in self.fields():
+                self.skip(inner, depth + 1)
+        elif kind in (_LIST, _SET):
+            for inner in self.elements():
+                if inner in (_TRUE, _FALSE):
+                    # in a list each has a byte of its own
+                    self.skip_bytes(1)
+                else:
+                    self.skip(inner, depth + 1)
+        elif kind in (_BYTE, _DOUBLE):
+            self.skip_bytes(1 if kind == _BYTE else 8)
+        elif kind not in (_TRUE, _FALSE):
+            # Parquet has no maps
+            self.bad = True
+
+    # --- footers
+
+    def refuse(self, problem: int) -> None:
+        self.problem = self.problem or problem
+
+    def check(self) -> None:
+        """2 is the schema, 4 the row groups."""
+        has_schema = False
+        for number, kind in self.fields():
+            if kind == _LIST and number == 2:
+                if has_schema:
+                    self.refuse(_BROKEN)
+                else:
+                    self._read_schema()
+                has_schema = True
+            elif kind == _LIST and number == 4:
+                self._until_refused(self._check_group)
+                # what comes later would be about another schema
+                has_schema = True
+            else:
+                self.skip(kind, 0)
+            if self.problem:
+                return
+
+    def _until_refused(self, check: Callable[[], None]) -> None:
+        for _ in self.elements():
+            check()
+            if self.problem:
+                return
+
+    def _read_schema(self) -> None:
+        """Elements come in the order of a walk, each with the number of its children."""
+        # of each level: elements to come, and the levels that they inherit
+        above = [[1, 0, 0]]
+        for place, _ in enumerate(self.elements()):
+            leaf, children, repetition = _Leaf(), 0, 0
+            for number, kind in self.fields():
+                if kind != _I32 or number not in (1, 2, 3, 5):
+                    self.skip(kind, 1)
+                    continue
+                value = self.signed(32)
+                if number == 1:
+                    leaf.type = value
+                elif number == 2:
+                    leaf.type_bytes = value
+                elif number == 3:
+                    repetition = value
+                else:
+                    children = value
+            while len(above) > 1 and above[-1][0] == 0:
+                above.pop()
+            left, definitions, repetitions = above[-1]
+            above[-1][0] -= 1
+            if left <= 0:
+                self.refuse(_BROKEN)
+                return
+            # what the root repeats counts for nothing
+            leaf.definitions = definitions + (place > 0 and repetition in (1, 2))
+            leaf.repetitions = repetitions + (place > 0 and repetition == 2)
+            if children > 0:
+                if len(above) > _DEPTH:
+                    self.refuse(_BROKEN)
+                    return
+                above.append([children, leaf.definitions, leaf.repetitions])
+            elif leaf.type >= 0:
+                if len(self.leaves) == self.room:
+                    self.refuse(_BROKEN)
+                    return
+                self.leaves.append(leaf)
+
+    def _check_group(self) -> None:
+        """1 is the column chunks."""
+        for number, kind in self.fields():
+            if kind != _LIST or number != 1:
+                self.skip(kind, 1)
+                continue
+            length, _ = self.list_length()
+            if length != len(self.leaves):
+                self.refuse(_COLUMNS_DIFFER)
+                return
+            for leaf in self.leaves:
+                if self.bad or self.problem:
+                    break
+                if leaf.type > _TYPE_FIXED or leaf.type_bytes < 0:
+                    self.refuse(_BROKEN)
+                    return
+                self._check_column(leaf)
+                self.chunk += 1
+
+    def _check_column(self, leaf: _Leaf) -> None:
+        """3 is the chunk's metadata, 8 and 9 how it is encrypted."""
+        described = False
+        for number, kind in self.fields():
+            if kind == _STRUCT and number == 3:
+                self._check_chunk(leaf)
+                described = True
+                continue
+            if number in (8, 9):
+                self.refuse(_ENCRYPTED)
+            self.skip(kind, 1)
+        if not described:
+            self.refuse(_BROKEN)
+
+    def _check_chunk(self, leaf: _Leaf) -> None:
+        """1 is the type, 4 the codec, 12 statistics, 16 sizes."""
+        for number, kind in self.fields():
+            if kind == _I32 and number == 1:
+                if self.signed(32) != leaf.type:
+                    self.refuse(_TYPES_DIFFER)
+            elif kind == _I32 and number == 4:
+                if not 0 <= self.signed(32) <= _LAST_CODEC:
+                    self.refuse(_UNKNOWN_CODEC)
+            elif kind == _STRUCT and number == 12:
+                self._check_statistics(leaf)
+            elif kind == _STRUCT and number == 16:
+                self._check_sizes(leaf)
+            else:
+                self.skip(kind, 2)
+
+    def _check_statistics(self, leaf: _Leaf) -> None:
+        """1, 2, 5 and 6 are the least and largest values, as they are stored."""
+        width = leaf.type_bytes if leaf.type == _TYPE_FIXED else _WIDTHS[leaf.type]
+        for number, kind in self.fields():
+            if kind == _BINARY and number in (1, 2, 5, 6):
+                size = self.varint()
+                if size < width:
+                    self.refuse(_BAD_STATISTICS)
+                self.skip_bytes(size)
+            else:
+                self.skip(kind, 3)
+
+    def _check_sizes(self, leaf: _Leaf) -> None:
+        """1 is the bytes of text, 2 and 3 how often each repetition and definition level occurs."""
+        for number, kind in self.fields():
+            if kind == _LIST and number in (2, 3):
+                levels = 1 + (leaf.repetitions if number == 2 else leaf.definitions)
+                length, _ = self.list_length()
+                if length not in (0, levels):
+                    self.refuse(_BAD_STATISTICS)
+                for _ in range(length):
+                    if self.bad:
+                        break
+                    self.varint()
+            elif kind == _I64 and number == 1:
+                if leaf.type != _TYPE_BYTES:
+                    self.refuse(_BAD_STATISTICS)
+                value = self.signed(64)
+                if self.chunk < len(self.texts):
+                    self.texts[self.chunk] = value
+            else:
+                self.skip(kind, 3)

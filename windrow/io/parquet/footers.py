@@ -1,0 +1,196 @@
+"""Parquet footers: read once with one read, hashed, and boiled down to what planning needs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+from numpy.typing import NDArray
+
+from windrow.core.errors import SourceError
+from windrow.core.frame_of_reference import join_ranges, packs
+from windrow.io.catalog.fragments import HASH_BYTES, FragmentFacts
+from windrow.io.catalog.value_widths import fixed_bits, leaf_places, leaf_types, offset_bytes
+from windrow.io.parquet.chunk_decoder import whole_bounds
+from windrow.io.parquet.footer_validation import check_footer
+from windrow.io.storage.filesystems import Files
+
+__all__ = ["Footer", "read_footer", "summarise"]
+
+_TAIL_BYTES = 64 * 1024
+_TRAILER_BYTES = 8
+_UNKNOWN = -1
+# Arrow does not count values that repeat the one before in what it states of such a chunk
+_LEAVES_OUT_REPEATED = "DELTA_BYTE_ARRAY"
+_NO_PARQUET = "name only Parquet files, or write this one again"
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What a file's footer tells.
+
+    Attributes
+    ----------
+    size_bytes, stamp
+        The file's size, and its stamp before the footer was read.
+    digest
+        Of the raw footer.
+    metadata
+        The footer parsed.
+    texts
+        (row groups, columns) bytes of all text of a chunk; -1 where that is not stated.
+    """
+
+    size_bytes: int
+    digest: bytes
+    metadata: Any
+    texts: NDArray[np.int64]
+    stamp: int
+
+
+def read_footer(files: Files, path: str, name: str) -> Footer:
+    """Read a footer, as a rule with a single read of the file's last 64 KiB.
+
+    ``name`` stands for the file, or the part of it that is wanted, in errors.
+
+    Raises
+    ------
+    SourceError
+        If the file cannot be opened, is no Parquet, or its footer is damaged.
+    """
+    with files.mapped_errors(name):
+        version = files.look(path)
+        size = version.size_bytes
+        if not files.local:
+            raw = _footer_bytes(files.open_remote(path, size).read_range, size, name)
+        else:
+            with files.open(path) as file:
+                raw = _footer_bytes(partial(_read_range, file), size, name)
+        digest = hashlib.sha256(raw).digest()[:HASH_BYTES]
+        metadata, texts = _parse(raw, name)
+        return Footer(size, digest, metadata, texts, version.stamp)
+
+
+def _footer_bytes(read: Callable[[int, int], Any], size: int, name: str) -> bytes:
+    tail = bytes(read(max(0, size - _TAIL_BYTES), size)) if size else b""
+    if tail[-4:] == b"PARE":
+        raise SourceError(f"{name} has an encrypted footer, which windrow does not read: write it in plain")
+    if len(tail) < _TRAILER_BYTES or tail[-4:] != b"PAR1":
+        raise SourceError(
+            f"{name} is no Parquet file, or is truncated ({size} bytes, not ending in 'PAR1'): {_NO_PARQUET}"
+        )
+    needed = int.from_bytes(tail[-8:-4], "little") + _TRAILER_BYTES
+    if needed > size:
+        raise SourceError(
+            f"{name} is truncated: its footer has {needed} bytes, the file {size}; write it again"
+        )
+    return tail[-needed:] if needed <= len(tail) else bytes(read(size - needed, size))
+
+
+def _read_range(file: pa.NativeFile, start: int, stop: int) -> bytes:
+    file.seek(start)
+    return bytes(file.read(stop - start))
+
+
+def _parse(raw: bytes, name: str) -> tuple[Any, NDArray[np.int64]]:
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(raw))
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{name} has no readable Parquet footer: {error}; {_NO_PARQUET}") from error
+    texts = np.full((metadata.num_row_groups, metadata.num_columns), _UNKNOWN, np.int64)
+    problem = check_footer(raw[:-_TRAILER_BYTES], texts)
+    if problem:
+        raise SourceError(f"{name} has a damaged Parquet footer: {problem}; {_NO_PARQUET}")
+    return metadata, texts
+
+
+def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFacts:
+    """Boil a parsed footer down; ``texts`` as `Footer` has them.
+
+    Raises
+    ------
+    SourceError
+        If the file's types cannot be read by Arrow.
+    """
+    try:
+        schema = metadata.schema.to_arrow_schema()
+    except pa.ArrowException as error:
+        raise SourceError(f"{name} has a column that Arrow cannot read: {error}; write it again") from error
+    leaves = leaf_places(schema)
+    if sum(map(len, leaves)) != metadata.num_columns:
+        raise SourceError(f"{name}: the Arrow schema and the Parquet columns differ; write the file again")
+    groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
+    variable, nulls, ranges = {}, {}, {}
+    for field, places in zip(schema, leaves, strict=True):
+        chunks = [[group.column(place) for place in places] for group in groups]
+        # one without rows has nothing to tell
+        filled = [row_group for row_group, group in zip(chunks, groups, strict=True) if group.num_rows]
+        told = [chunk.statistics for row_group in filled for chunk in row_group]
+        nulls[field.name] = metadata.num_rows if pt.is_null(field.type) else _count_nulls(field.type, told)
+        found = join_ranges(map(whole_bounds, told)) if packs(field.type) else None
+        if found is not None:
+            ranges[field.name] = found
+        if fixed_bits(field.type) is None:
+            stated = texts[:, places.start : places.stop].tolist()
+            variable[field.name] = _sizes(field.type, [group.num_rows for group in groups], chunks, stated)
+    encoded = [max(group.total_byte_size, 0) for group in groups]
+    rows = [group.num_rows for group in groups]
+    facts = FragmentFacts(schema, rows, encoded, variable, nulls, ranges)
+    if not facts.is_possible:
+        raise SourceError(
+            f"{name} has a damaged Parquet footer: it states sizes that no file has; {_NO_PARQUET}"
+        )
+    return facts
+
+
+def _count_nulls(kind: pa.DataType, told: list[Any]) -> int | None:
+    """Nulls of a column; of a nested one only "none" can be told, since leaves count inner nulls too."""
+    total = 0
+    for statistics in told:
+        if statistics is None or not statistics.has_null_count:
+            return None
+        total += statistics.null_count
+    return None if total and pt.is_nested(_storage(kind)) else total
+
+
+def _storage(kind: pa.DataType) -> pa.DataType:
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def _sizes(
+    kind: pa.DataType, rows: list[int], chunks: list[list[Any]], texts: list[list[int]]
+) -> tuple[list[int], list[int]]:
+    """Each row group's encoded bytes, and the best estimate of its decoded bytes."""
+    kinds = leaf_types(kind)
+    own = 0 if len(kinds) == 1 and kinds[0] == _storage(kind) else offset_bytes(kind)
+    encoded = [sum(max(chunk.total_uncompressed_size, 0) for chunk in group) for group in chunks]
+    estimates = [
+        count * own + sum(map(_estimate, kinds, group, stated))
+        for count, group, stated in zip(rows, chunks, texts, strict=True)
+    ]
+    return encoded, [max(pair) for pair in zip(encoded, estimates, strict=True)]
+
+
+def _estimate(leaf: pa.DataType, chunk: Any, text_bytes: int) -> int:
+    bits = fixed_bits(leaf)
+    if bits is not None:
+        return int(chunk.num_values * bits // 8)
+    codes = chunk.num_values * offset_bytes(leaf)
+    if pt.is_dictionary(leaf):
+        return int(codes + chunk.total_uncompressed_size)
+    if text_bytes >= 0 and _LEAVES_OUT_REPEATED not in chunk.encodings:
+        return int(codes + text_bytes)
+    statistics = chunk.statistics
+    if statistics is None or not statistics.has_min_max:
+        return int(codes + chunk.total_uncompressed_size)
+    # The shortest and longest in sort order are a cheap sample of how long values are.
+    mean = (len(statistics.min_raw) + len(statistics.max_raw)) / 2
+    return int(codes + statistics.num_values * mean)

@@ -1,0 +1,175 @@
+"""The beginning and the end of a write: what is there already, and that it is complete.
+
+A manifest stands there exactly while what it names is whole and no older write is being replaced:
+``"overwrite"`` removes the manifests first, and the files that they name once the new ones are
+there, so that a write that fails loses nothing. ``"append"`` adds a manifest of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, Literal, get_args
+
+import pyarrow as pa
+
+from windrow.core.errors import PlanError, SourceError
+from windrow.io.sinks.arrow_store import ArrowStore
+from windrow.io.sinks.local_store import LocalStore
+from windrow.io.sinks.open_store import mapped_errors
+from windrow.io.sinks.sink import Sink
+from windrow.io.sinks.store import Store, is_temporary
+from windrow.io.sinks.written_manifest import WriteResult, WrittenFile, manifest_bytes, manifest_name
+from windrow.io.storage.filesystems import Files
+from windrow.io.storage.relative_paths import join_path
+
+__all__ = ["Mode", "WriteJob", "abandon", "begin", "commit", "list_replaced"]
+
+Mode = Literal["error", "overwrite", "append"]
+
+_MANIFEST = re.compile(r"_manifest-[0-9a-f]+\.json")
+
+
+@dataclass(frozen=True)
+class WriteJob:
+    """One write.
+
+    Attributes
+    ----------
+    name
+        Tells its files from those of other writes to the same directory.
+    store
+        Where to.
+    sink
+        The format.
+    schema
+        The columns as they are delivered, partition columns among them.
+    partition_by
+        The columns that directories tell.
+    """
+
+    name: str
+    store: Store
+    sink: Sink
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+
+    def path(self, directory: str, label: str) -> str:
+        """Where a file goes: the same path whenever it is written again."""
+        return f"{directory}part-{label}-{self.name}{self.sink.suffix}"
+
+
+def list_replaced(store: Store, mode: Mode, sources: Collection[str]) -> tuple[str, ...]:
+    """Look at what is there: returns the files that are to be gone in the end.
+
+    Parameters
+    ----------
+    sources
+        The paths of the files and folders that are being read, in words.
+
+    Raises
+    ------
+    PlanError
+        If something is there that ``mode`` spares, or that is being read.
+    SourceError
+        If it cannot be listed.
+    """
+    if mode not in get_args(Mode):
+        raise PlanError(f"mode={mode!r} must be 'error', 'overwrite' or 'append'")
+    with mapped_errors(store, store.url):
+        listed = store.list_files()
+    there = [path for path in listed if not is_temporary(path)]
+    if mode == "append":
+        return ()
+    if mode == "error":
+        if there:
+            raise PlanError(
+                f"{store.url} is not empty ({len(there):,} files, such as {there[0]}): give another path, "
+                "mode='append' to add to it, or mode='overwrite' to replace it"
+            )
+        return ()
+    if there and store.is_top:
+        raise PlanError(f"mode='overwrite' would replace all of {store.url}: give a directory in it")
+    replaced = tuple(path for path in listed if _is_ours(path) or _is_visible(path))
+    if read := _find_read(store, replaced, sources):
+        raise PlanError(
+            f"mode='overwrite' would replace what is being read, {join_path(store.url, min(read))}: write elsewhere"
+        )
+    return replaced
+
+
+def begin(store: Store, replaced: Sequence[str]) -> tuple[str, ...]:
+    """Take away what says that a write is complete; returns the folders that the write will make."""
+    with mapped_errors(store, store.url):
+        store.remove([path for path in replaced if _MANIFEST.fullmatch(path)])
+        return store.missing_folders() if isinstance(store, LocalStore) else ()
+
+
+def commit(job: WriteJob, files: Sequence[WrittenFile], replaced: Collection[str]) -> WriteResult:
+    """Remove what is replaced and what attempts that failed have left, then write the manifest."""
+    manifest = manifest_name(job.name)
+    data = manifest_bytes(
+        format=job.sink.name, job=job.name, schema=job.schema, partition_by=job.partition_by, files=files
+    )
+    with mapped_errors(job.store, f"{job.store.url}/{manifest}"):
+        written = {file.path for file in files}
+        mine = {path for path in job.store.list_files() if job.name in path}
+        if lost := written - mine:
+            raise SourceError(
+                f"{job.store.url}/{min(lost)}: was written and is not there. Where Ray runs on several machines, "
+                "give a path that all of them share, or a store"
+            )
+        job.store.remove([*replaced, *(mine - written)])
+        job.store.put(manifest, lambda stream: _write_all(stream, data))
+    rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
+    return WriteResult(job.store.url, tuple(files), rows, size, manifest)
+
+
+def abandon(job: WriteJob, made: Sequence[str]) -> None:
+    """Remove what a write that failed has written, and the folders that it has made and left empty."""
+    job.store.remove([path for path in job.store.list_files() if job.name in path])
+    if isinstance(job.store, LocalStore):
+        job.store.remove_empty(made)
+
+
+def _find_read(store: Store, relatives: Collection[str], sources: Collection[str]) -> list[str]:
+    """Those of a store's files that are sources, or lie in one, whatever links and names lead there."""
+    if not relatives or not sources:
+        return []
+    # as sources are named, which is with the scheme
+    root = Files(store.root, store.filesystem).url if isinstance(store, ArrowStore) else store.url
+    read = {_place(source) for source in sources}
+    places = ((relative, _place(join_path(root, relative))) for relative in relatives)
+    return [path for path, place in places if not read.isdisjoint(_above(place))]
+
+
+def _place(path: str) -> str:
+    """The one name of a file: where it is on local disk, and no more than tidied elsewhere."""
+    scheme, _, rest = path.rpartition("://")
+    if scheme in ("", "file", "local"):
+        return os.path.realpath(rest)
+    return f"{scheme}://{posixpath.normpath(rest.strip('/'))}"
+
+
+def _above(place: str) -> Iterator[str]:
+    """A place and the folders that it is in."""
+    while place:
+        yield place
+        above = place.rpartition("/")[0]
+        place = "" if above.endswith("/") else above
+
+
+def _write_all(stream: BinaryIO, data: bytes) -> None:
+    stream.write(data)
+
+
+def _is_ours(path: str) -> bool:
+    return is_temporary(path) or _MANIFEST.fullmatch(path) is not None
+
+
+def _is_visible(path: str) -> bool:
+    """As readers see it: they skip '.x' and '_x', but never a partition such as '_year=2020'."""
+    return all("=" in part or not part.startswith((".", "_")) for part in path.split("/"))

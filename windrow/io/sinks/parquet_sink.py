@@ -1,0 +1,87 @@
+"""Parquet files, written by Arrow."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from windrow.core.empty_tables import empty_table
+from windrow.core.errors import PlanError
+from windrow.io.sinks.sink import refuse_types
+
+__all__ = ["ParquetSink"]
+
+_COMPRESSIONS = (None, "snappy", "gzip", "brotli", "zstd", "lz4")
+# so that a row group is a block to read, or one of several in it
+_ROW_GROUP_BYTES = 64 * 2**20
+_ROW_GROUP_ROWS = 2**20
+
+
+@dataclass(frozen=True)
+class ParquetSink:
+    """Writes Parquet; see ``windrow.io.sinks.sink.Sink``.
+
+    Attributes
+    ----------
+    compression
+        ``"snappy"``, ``"gzip"``, ``"brotli"``, ``"zstd"``, ``"lz4"`` or None.
+    """
+
+    compression: str | None = "snappy"
+
+    def __post_init__(self) -> None:
+        if self.compression not in _COMPRESSIONS:
+            raise PlanError(f"compression={self.compression!r} must be one of {_COMPRESSIONS}")
+
+    @property
+    def name(self) -> str:
+        """``"Parquet"``."""
+        return "Parquet"
+
+    @property
+    def suffix(self) -> str:
+        """``".parquet"``."""
+        return ".parquet"
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse what Arrow cannot write, or does not give back as it was."""
+        refuse_types(self.name, schema, _remedy)
+
+    def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
+        """Write one file, row group by row group."""
+        writer: Any = None
+        for table in tables:
+            if writer is None:
+                writer = pq.ParquetWriter(stream, table.schema, compression=self.compression or "none")
+            row_bytes = max(1, table.nbytes // max(1, table.num_rows))
+            rows = min(_ROW_GROUP_ROWS, max(1, _ROW_GROUP_BYTES // row_bytes))
+            writer.write_table(table, row_group_size=rows)
+        writer.close()
+
+
+def _remedy(kind: pa.DataType) -> str | None:
+    """What to do about a type; whether it comes back is tried, since it depends on Arrow's version."""
+    schema, file = pa.schema([("column", kind)]), io.BytesIO()
+    try:
+        with pq.ParquetWriter(file, schema) as writer:
+            writer.write_table(empty_table(schema))
+        found = pq.read_schema(io.BytesIO(file.getvalue())).field(0).type
+    # Parquet's own errors, such as that of a negative scale, come as plain OSErrors
+    except (pa.ArrowException, OSError) as error:
+        return f"{str(error).rstrip('.')}; cast it to another type or leave it out"
+    return None if _holds(found, kind) else f"it would come back as {found}; cast it to that, or another type"
+
+
+def _holds(found: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether a type that comes back has the same values: finer units, and values without a dictionary."""
+    if pa.types.is_dictionary(kind) and not pa.types.is_dictionary(found):
+        kind = kind.value_type
+    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(found):
+        return kind == found or (kind.unit == "s" and kind.tz == found.tz)
+    pairs = (pa.types.is_time32, pa.types.is_date)
+    return found == kind or any(test(kind) and test(found) for test in pairs)

@@ -1,0 +1,197 @@
+"""WebDataset: tar files with one member for each column of a row, ``<key>.<column>``.
+
+As readers go by the end of a member's name, so does what is written: ``npy`` is an array, ``json``
+JSON, ``cls`` and the like a number in digits, ``txt`` and the like text. Bytes and text may be called
+anything; text comes back as UTF-8 bytes under other names. A member that is null is left out; a row of
+nulls alone would be no sample, and is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.errors import PlanError
+from windrow.io.sinks.compression import compressed, compression_suffix
+from windrow.io.sinks.json_sink import json_remedy
+from windrow.io.sinks.json_text import json_texts
+from windrow.io.sinks.numpy_sink import dense_rows, npy_remedy
+from windrow.io.sinks.sink import refuse_types
+
+__all__ = ["KEY", "WebDatasetSink"]
+
+KEY = "__key__"
+
+_ARRAYS = {"npy"}
+_JSON = {"json", "jsn"}
+_NUMBERS = {"cls", "cls2", "class", "count", "index", "inx", "id"}
+_COMPRESSIONS = (None, "gzip")
+_BATCH_ROWS = 256
+# as webdataset cuts a name: what follows the first dot of the last part is the column
+_GOOD_KEY = re.compile(r"(?:.*/)?[^./]+", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class WebDatasetSink:
+    """Writes WebDataset tar files; see ``windrow.io.sinks.sink.Sink``.
+
+    Attributes
+    ----------
+    compression
+        Of the whole file: ``"gzip"`` or None.
+    """
+
+    compression: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.compression not in _COMPRESSIONS:
+            raise PlanError(f"compression={self.compression!r} must be one of {_COMPRESSIONS}")
+
+    @property
+    def name(self) -> str:
+        """``"WebDataset"``."""
+        return "WebDataset"
+
+    @property
+    def suffix(self) -> str:
+        """``".tar"``, and what the compression adds."""
+        return f".tar{compression_suffix(self.compression)}"
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse columns whose type does not fit their name, and names that no member can have."""
+        columns = [field for field in schema if field.name != KEY]
+        if not columns:
+            raise PlanError("WebDataset cannot carry rows without columns: read at least one")
+        for field in columns:
+            if not field.name or "/" in field.name or field.name.startswith("__"):
+                raise PlanError(f"WebDataset: no member can be called {field.name!r}: rename the column")
+            refuse_types(self.name, pa.schema([field]), _rule(field.name))
+        if KEY in schema.names and not _is_text(schema.field(KEY).type):
+            raise PlanError(f"WebDataset: column {KEY!r} is {schema.field(KEY).type}: cast it to pa.string()")
+
+    def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
+        """Write one file; rows without a ``__key__`` have the file's label and their number in it."""
+        first, last_key = 0, None
+        with (
+            compressed(stream, self.compression) as inner,
+            tarfile.open(fileobj=inner, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+        ):
+            for table in tables:
+                for start in range(0, table.num_rows, _BATCH_ROWS):
+                    rows = table.slice(start, _BATCH_ROWS)
+                    keys = _keys(rows, label, first + start)
+                    _refuse_repeated([last_key, *keys])
+                    _add_rows(archive, rows, keys)
+                    last_key = keys[-1]
+                first += table.num_rows
+
+
+def _keys(table: pa.Table, label: str, first: int) -> list[str]:
+    if KEY not in table.schema.names:
+        return [f"{label}/{row:08d}" for row in range(first, first + table.num_rows)]
+    keys: list[Any] = table.column(KEY).to_pylist()
+    for key in keys:
+        if key is None or not _GOOD_KEY.fullmatch(key):
+            raise PlanError(
+                f"column {KEY!r} has {key!r}: a key is text, with no dot in what follows its last '/'"
+            )
+    return keys
+
+
+def _refuse_repeated(keys: list[str | None]) -> None:
+    """Readers join members of equal keys that follow each other into one sample."""
+    for before, key in pairwise(keys):
+        if before == key:
+            raise PlanError(
+                f"column {KEY!r} has {key!r} in two rows that follow each other, which readers would take for one: "
+                f"make keys unique, or leave the column out"
+            )
+
+
+def _add_rows(archive: tarfile.TarFile, table: pa.Table, keys: list[str]) -> None:
+    names = [name for name in table.schema.names if name != KEY]
+    members = [_encode(name, table.column(name).combine_chunks()) for name in names]
+    for row, key in enumerate(keys):
+        if all(values[row] is None for values in members):
+            raise PlanError(
+                f"row {key!r} has nulls only, and a sample without members is none: filter such rows out, "
+                "or fill their nulls"
+            )
+        for name, values in zip(names, members, strict=True):
+            data = values[row]
+            if data is not None:
+                info = tarfile.TarInfo(f"{key}.{name}")
+                info.size = len(data)
+                archive.addfile(info, io.BytesIO(data))
+
+
+def _encode(name: str, column: Any) -> list[bytes | None]:
+    """(rows,) a column's members; None where there is none."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    ending = _ending(name)
+    if ending in _ARRAYS:
+        return _arrays(name, array)
+    if ending in _JSON:
+        array = _where_valid(array, json_texts(array))
+    elif pa.types.is_integer(array.type):
+        array = array.cast(pa.large_string())
+    values: list[bytes | None] = array.cast(pa.large_binary()).to_pylist()
+    return values
+
+
+def _where_valid(array: pa.Array, texts: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.if_else(array.is_valid(), texts, None) if array.null_count else texts
+
+
+def _arrays(name: str, array: pa.Array) -> list[bytes | None]:
+    valid = array.is_valid().to_pylist()
+    rows = iter(dense_rows(name, array.drop_null()))
+    return [_npy(next(rows)) if known else None for known in valid]
+
+
+def _npy(array: Any) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.asarray(array, order="C"), allow_pickle=False)
+    return file.getvalue()
+
+
+def _ending(name: str) -> str:
+    return name.rpartition(".")[2].lower()
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _rule(name: str) -> Callable[[pa.DataType], str | None]:
+    """What a column of a name may be."""
+    ending = _ending(name)
+    if ending in _ARRAYS:
+        return npy_remedy
+    if ending in _JSON:
+        return json_remedy
+    return _number_remedy if ending in _NUMBERS else _text_remedy
+
+
+def _number_remedy(kind: pa.DataType) -> str | None:
+    return None if pa.types.is_integer(kind) else "a column of that name is an integer: rename or cast it"
+
+
+def _text_remedy(kind: pa.DataType) -> str | None:
+    types = pa.types
+    if _is_text(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+        return None
+    return (
+        "rename it, so that readers know what it is: <name>.npy for numbers and arrays, <name>.json for what "
+        "JSON tells, <name>.cls for integers; or cast it to pa.string() or pa.binary()"
+    )

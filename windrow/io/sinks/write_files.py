@@ -1,0 +1,60 @@
+"""Writing rows as files of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+
+from windrow.core.empty_tables import empty_table
+from windrow.io.sinks.commit import WriteJob
+from windrow.io.sinks.digest_stream import DigestingStream
+from windrow.io.sinks.file_splitting import Cutter, FileRows, Layout
+from windrow.io.sinks.open_store import mapped_errors
+from windrow.io.sinks.written_manifest import WrittenFile
+
+__all__ = ["write_empty", "write_rows"]
+
+
+def write_rows(
+    job: WriteJob, layout: Layout, tables: Iterable[pa.Table], part: str, folder: str = ""
+) -> Iterator[WrittenFile]:
+    """Write tables as the files of one part; nothing where they have no rows.
+
+    Parameters
+    ----------
+    part
+        What tells the part from others: the same rows under the same part give the same files.
+    folder
+        Below the directory that is written to: empty, or it ends in ``/``.
+    """
+    cutter = Cutter(layout)
+    for table in tables:
+        for rows in cutter.add(table):
+            yield _write_file(job, layout, rows, part, folder)
+    for rows in cutter.finish():
+        yield _write_file(job, layout, rows, part, folder)
+
+
+def write_empty(job: WriteJob, layout: Layout, folder: str = "") -> WrittenFile:
+    """Write a file without rows, which tells readers the columns."""
+    rows = FileRows("", 0, (empty_table(layout.stored(job.schema)),))
+    return _write_file(job, layout, rows, "00000", folder)
+
+
+def _write_file(job: WriteJob, layout: Layout, rows: FileRows, part: str, folder: str) -> WrittenFile:
+    numbers = [part] if layout.target_bytes is None else [part, f"{rows.piece:05d}"]
+    label = "-".join(number for number in numbers if number)
+    path = job.path(f"{folder}{rows.directory}", label)
+    written: list[DigestingStream] = []
+
+    def fill(file: BinaryIO) -> None:
+        written[:] = [stream := DigestingStream(file)]
+        job.sink.write(rows.tables, cast("BinaryIO", stream), f"{folder}{rows.directory}{label}")
+
+    with mapped_errors(job.store, f"{job.store.url}/{path}"):
+        job.store.put(path, fill)
+    (stream,) = written
+    count = sum(table.num_rows for table in rows.tables)
+    return WrittenFile(path, count, stream.size_bytes, stream.hexdigest())

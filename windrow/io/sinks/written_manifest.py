@@ -1,0 +1,99 @@
+"""What a write has written: the files, and the manifest that says that they are all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.core.byte_sizes import format_bytes
+from windrow.io.storage.relative_paths import join_path
+
+__all__ = ["WriteResult", "WrittenFile", "manifest_bytes", "manifest_name"]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """One file.
+
+    Attributes
+    ----------
+    path
+        Its path below the directory that was written to.
+    rows, bytes
+        Its rows, and its size.
+    sha256
+        The digest of its bytes, in hexadecimal digits.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, repr=False)
+class WriteResult:
+    """What a ``write_*`` call has written.
+
+    Attributes
+    ----------
+    path
+        The directory, without credentials.
+    files
+        The files in order of their rows, as ``WrittenFile`` values.
+    rows, bytes
+        The rows and bytes of all files.
+    manifest
+        The path of the manifest below the directory: JSON, written after all files.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
+    >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet")
+    >>> written = windrow.read_parquet("numbers.parquet").write_csv("as-csv", mode="overwrite")
+    >>> written.rows, written.bytes, len(written.files)
+    (6, 16, 1)
+    """
+
+    path: str
+    files: tuple[WrittenFile, ...]
+    rows: int
+    bytes: int
+    manifest: str
+
+    def __repr__(self) -> str:
+        size = format_bytes(self.bytes)
+        return f"WriteResult({self.path!r}: {len(self.files):,} files, {self.rows:,} rows, {size})"
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files' paths as a reader takes them."""
+        return tuple(join_path(self.path, file.path) for file in self.files)
+
+
+def manifest_name(job: str) -> str:
+    """The name of a write's manifest: readers skip what begins with ``_``."""
+    return f"_manifest-{job}.json"
+
+
+def manifest_bytes(
+    *, format: str, job: str, schema: pa.Schema, partition_by: Sequence[str], files: Sequence[WrittenFile]
+) -> bytes:
+    """A manifest as JSON."""
+    document: dict[str, Any] = {
+        "windrow_manifest": _VERSION,
+        "format": format,
+        "job": job,
+        "rows": sum(file.rows for file in files),
+        "bytes": sum(file.bytes for file in files),
+        "schema": [{"name": field.name, "type": str(field.type)} for field in schema],
+        "partition_by": list(partition_by),
+        "files": [vars(file) for file in files],
+    }
+    return json.dumps(document, indent=1).encode()

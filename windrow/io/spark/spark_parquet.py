@@ -1,0 +1,107 @@
+"""Parquet files that Spark can read, and that mean the same to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from windrow.core.errors import PlanError
+from windrow.io.sinks.parquet_sink import ParquetSink
+from windrow.io.sinks.sink import refuse_types
+
+__all__ = ["SparkSink"]
+
+_MAX_DIGITS = 38
+
+
+@dataclass(frozen=True)
+class SparkSink:
+    """Writes Parquet for Spark; see ``windrow.io.sinks.sink.Sink``."""
+
+    parquet: ParquetSink = field(default_factory=ParquetSink)
+
+    @property
+    def name(self) -> str:
+        """``"Spark"``."""
+        return "Spark"
+
+    @property
+    def suffix(self) -> str:
+        """``".parquet"``."""
+        return self.parquet.suffix
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse columns that Spark has no type for."""
+        refuse_types(self.name, schema, _remedy)
+        self.parquet.check(_spark_schema(schema))
+
+    def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
+        """Write one file: half floats as floats, nanoseconds as microseconds where nothing is lost."""
+        self.parquet.write(map(_for_spark, tables), stream, label)
+
+
+def _spark_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([column.with_type(_spark_type(column.type)) for column in schema])
+
+
+def _spark_type(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _spark_type(kind.storage_type)
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    return kind
+
+
+def _for_spark(table: pa.Table) -> pa.Table:
+    schema = _spark_schema(table.schema)
+    columns = [_cast(column, wanted) for column, wanted in zip(table.columns, schema, strict=True)]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _cast(column: pa.ChunkedArray[Any], wanted: pa.Field[Any]) -> pa.ChunkedArray[Any]:
+    if isinstance(column.type, pa.BaseExtensionType):
+        stored = [chunk.storage for chunk in column.chunks]
+        return _cast(pa.chunked_array(stored, column.type.storage_type), wanted)
+    try:
+        return column if column.type == wanted.type else column.cast(wanted.type)
+    except pa.ArrowInvalid as error:
+        raise PlanError(
+            f"column {wanted.name!r}: {error}; Spark has microseconds: round the column in map_batches"
+        ) from error
+
+
+def _remedy(kind: pa.DataType) -> str | None:
+    inner = _inner_types(kind)
+    if inner:
+        return next((remedy for part in inner if (remedy := _nested_remedy(part))), None)
+    if pa.types.is_time(kind):
+        return "Spark has no time of day; cast it to an integer or text"
+    if pa.types.is_duration(kind):
+        return "Spark would read a plain integer; cast it to int64 yourself"
+    if pa.types.is_null(kind):
+        return "Spark would read integers; cast it to the type that it stands for"
+    if pa.types.is_decimal(kind) and kind.precision > _MAX_DIGITS:
+        return f"Spark's decimals have {_MAX_DIGITS} digits; cast it to fewer"
+    return None
+
+
+def _nested_remedy(kind: pa.DataType) -> str | None:
+    if _spark_type(kind) != kind:
+        return f"Spark has no {kind}; cast what is nested, or select it as a column of its own"
+    return _remedy(kind)
+
+
+def _inner_types(kind: Any) -> list[pa.DataType]:
+    """The types that a type is made of; none for a plain one."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return [kind.storage_type]
+    if pa.types.is_dictionary(kind):
+        return [kind.value_type]
+    if not pa.types.is_nested(kind):
+        return []
+    return [kind.field(place).type for place in range(kind.num_fields)]

@@ -1,0 +1,255 @@
+"""Where files are: paths of every kind become a root, relative paths, and a way to open them.
+
+Listing goes through fsspec for every kind of filesystem. Reading goes the shortest
+way there is: a memory map on local disk, and exact byte ranges (no read-ahead) from any
+other filesystem, be it of ``pyarrow.fs`` or of fsspec.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+
+from windrow.core.errors import PlanError, SourceError
+from windrow.io.storage.credentials import (
+    check_options,
+    filesystem_secrets,
+    find_secrets,
+    safe_cause,
+    source_error,
+    url_secrets,
+    without_user,
+)
+from windrow.io.storage.file_versions import Version, look_at_arrow, look_at_fsspec, look_at_local
+from windrow.io.storage.range_reads import RemoteFile, read_ranges
+from windrow.io.storage.relative_paths import join_path
+from windrow.io.storage.retries import GaveUpError, Retries
+from windrow.io.storage.s3_options import find_user, is_s3, name_s3fs_options, open_arrow_s3, wants_arrow
+
+__all__ = ["Connection", "Files", "Paths", "connect"]
+
+# of pyarrow's filesystems, which take paths without them
+_SCHEMES = {"s3": "s3", "gcs": "gs"}
+
+Paths = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files under one root; small and picklable.
+
+    ``filesystem`` is None for local disk, else a ``pyarrow.fs`` or fsspec one. It may
+    hold credentials: they travel when it is pickled and appear in no text.
+    ``retries`` says how long a store is asked again; a local disk never is.
+    ``machine`` is where the files were listed, ``opening`` tells one listing from another.
+    """
+
+    root: str
+    filesystem: Any = field(default=None, repr=False)
+    retries: Retries = field(default=Retries(), repr=False)
+    machine: str = field(default_factory=platform.node, repr=False, compare=False)
+    opening: str = field(default_factory=lambda: os.urandom(8).hex(), repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return f"Files({self.url!r})"
+
+    @property
+    def local(self) -> bool:
+        """True when the files lie on this machine's disk."""
+        return self.filesystem is None
+
+    @property
+    def url(self) -> str:
+        """The root as a user would write it, without credentials."""
+        if self.local:
+            return self.root
+        if isinstance(self.filesystem, pa_fs.FileSystem):
+            scheme = _SCHEMES.get(self.filesystem.type_name)
+            return f"{scheme}://{self.root}" if scheme else self.root
+        return without_user(str(self.filesystem.unstrip_protocol(self.root)))
+
+    def path(self, relative: str) -> str:
+        """The full path of a file in its filesystem."""
+        return join_path(self.root, relative)
+
+    def name(self, relative: str) -> str:
+        """The file's path in words, without credentials."""
+        return without_user(join_path(self.url, relative))
+
+    @property
+    def comparable(self) -> bool:
+        """Whether stamps taken where the files were listed can be compared with those taken here.
+
+        Copies of a local file on several machines are as good as one, and have other stamps.
+        """
+        return not self.local or self.machine == platform.node()
+
+    def open(self, relative: str) -> pa.NativeFile:
+        """Open a local file for reading at random positions."""
+        path = self.path(relative)
+        return pa.memory_map(path) if os.path.getsize(path) else pa.BufferReader(b"")
+
+    def open_remote(self, relative: str, size_bytes: int) -> RemoteFile:
+        """A file of a store, of a size that is known, to be read by ranges; asks for nothing yet."""
+        return RemoteFile(read_ranges(self.filesystem, self.path(relative)), size_bytes, self.retries)
+
+    def look(self, relative: str) -> Version:
+        """A file's size, and a stamp that changes when it is written anew, as it is now."""
+        path = self.path(relative)
+        if self.local:
+            return look_at_local(path)
+        look = look_at_arrow if isinstance(self.filesystem, pa_fs.FileSystem) else look_at_fsspec
+        return self.retries.read(lambda: look(self.filesystem, path), 0)
+
+    def stamp(self, relative: str) -> bytes:
+        """Something that changes when a file is written anew, as far as its filesystem tells.
+
+        Raises
+        ------
+        SourceError
+            If the file is not there.
+        """
+        try:
+            return f"{self.look(relative).stamp:016x}".encode()
+        except Exception as error:
+            remedy = "look whether it is still there, and read the dataset anew"
+            raise self.error(self.name(relative), error, remedy) from self.cause(error)
+
+    @contextmanager
+    def mapped_errors(self, what: str) -> Iterator[None]:
+        """Turn what goes wrong into a SourceError; ``what`` stands for what was being read."""
+        try:
+            yield
+        except SourceError:
+            raise
+        except MemoryError as error:
+            if not isinstance(error, pa.ArrowException):
+                raise
+            remedy = "it is damaged and claims sizes that it does not have, or its row groups are too large"
+            raise self.error(f"{what}: does not fit into memory", error, remedy) from self.cause(error)
+        except FileNotFoundError as error:
+            remedy = "restore the file, or list the dataset again"
+            raise self.error(f"{what}: the file is gone", error, remedy) from self.cause(error)
+        except PermissionError as error:
+            raise self.error(f"{what}: may not be read", error, "grant read permission") from self.cause(
+                error
+            )
+        except GaveUpError as error:
+            remedy = "look after the store and the network, or allow more time: read_parquet(retry_seconds=)"
+            raise self.error(f"{what}: cannot be read", error, remedy) from self.cause(error)
+        except Exception as error:
+            remedy = (
+                "it is damaged, or the connection failed: try again, write the file anew, or leave it out"
+            )
+            raise self.error(f"{what}: cannot be read", error, remedy) from self.cause(error)
+
+    def error(self, what: str, error: BaseException, remedy: str) -> SourceError:
+        """Map an error of a filesystem or of Arrow, with no credentials in it."""
+        return source_error(what, error, remedy, self._secrets())
+
+    def cause(self, error: BaseException) -> BaseException | None:
+        """The error to raise from; None when its text holds credentials."""
+        return safe_cause(error, self._secrets())
+
+    def _secrets(self) -> tuple[str, ...]:
+        return (*filesystem_secrets(self.filesystem), *url_secrets(self.root))
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What a user's paths and options name: how to list, how to open, and plain paths."""
+
+    lister: Any = field(repr=False)
+    opener: Any = field(repr=False)
+    paths: tuple[str, ...] = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
+
+
+def connect(paths: Paths, filesystem: Any, storage_options: Mapping[str, Any] | None) -> Connection:
+    """Find the filesystem that a user's paths and options name.
+
+    Raises
+    ------
+    PlanError
+        If they name none, or more than one.
+    SourceError
+        If the filesystem cannot be set up.
+    """
+    names = _path_names(paths)
+    options = check_options(storage_options)
+    if filesystem is not None and storage_options is not None:
+        raise PlanError("filesystem= and storage_options= exclude each other: give one of them")
+    if filesystem is None:
+        return _connect_urls(names, options)
+    return _connect_given(names, filesystem)
+
+
+def _path_names(paths: Paths) -> list[str]:
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    shown = without_user(repr(paths))
+    try:
+        names = [os.fspath(path) for path in given]
+    except TypeError as error:
+        raise PlanError(f"paths={shown}: give a path, or a list of paths") from error
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise PlanError(f"paths={shown}: give at least one path, as text, and none empty")
+    return names
+
+
+def _connect_urls(names: Sequence[str], options: dict[str, Any]) -> Connection:
+    from fsspec.core import url_to_fs
+    from fsspec.implementations.local import LocalFileSystem
+
+    secrets = (*find_secrets(options), *(secret for name in names for secret in url_secrets(name)))
+    try:
+        if all(map(is_s3, names)):
+            names, options = find_user(names, options)
+            if wants_arrow(options):
+                return _wrap_arrow(names, open_arrow_s3(options), secrets)
+            options = name_s3fs_options(options)
+        connected = [url_to_fs(name, **options) for name in names]
+    except PlanError:
+        raise
+    except Exception as error:
+        remedy = "check the URL's scheme and storage_options=, and that the scheme's package is installed"
+        raise source_error(without_user(names[0]), error, remedy, secrets) from safe_cause(error, secrets)
+    lister = connected[0][0]
+    for name, (other, _) in zip(names, connected, strict=True):
+        if other != lister:
+            first, this = without_user(names[0]), without_user(name)
+            raise PlanError(f"{first} and {this} are on different filesystems: read them separately")
+    opener = None if isinstance(lister, LocalFileSystem) else lister
+    return Connection(lister, opener, tuple(path for _, path in connected), secrets)
+
+
+def _connect_given(names: Sequence[str], filesystem: Any) -> Connection:
+    from fsspec import AbstractFileSystem
+    from fsspec.implementations.local import LocalFileSystem
+
+    if isinstance(filesystem, pa_fs.PyFileSystem) and isinstance(filesystem.handler, pa_fs.FSSpecHandler):
+        filesystem = filesystem.handler.fs
+    if isinstance(filesystem, (pa_fs.LocalFileSystem, LocalFileSystem)):
+        return _connect_urls([name if "://" in name else os.path.abspath(name) for name in names], {})
+    if isinstance(filesystem, pa_fs.FileSystem):
+        carried = tuple(secret for name in names for secret in url_secrets(name))
+        return _wrap_arrow(names, filesystem, (*filesystem_secrets(filesystem), *carried))
+    if isinstance(filesystem, AbstractFileSystem):
+        plain = tuple(str(filesystem._strip_protocol(name)) for name in names)
+        return Connection(filesystem, filesystem, plain, filesystem_secrets(filesystem))
+    kind = type(filesystem).__name__
+    raise PlanError(f"filesystem= is a {kind}: give an fsspec or a pyarrow.fs filesystem")
+
+
+def _wrap_arrow(names: Sequence[str], filesystem: Any, secrets: tuple[str, ...]) -> Connection:
+    from fsspec.implementations.arrow import ArrowFSWrapper
+
+    plain = tuple(re.sub(r"^\w+://([^/@]*@)?", "", name).rstrip("/") or name for name in names)
+    return Connection(ArrowFSWrapper(filesystem), filesystem, plain, secrets)

@@ -1,0 +1,124 @@
+"""Ranges of a remote file that are asked for ahead: requests of a useful size, several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import cached_property, partial
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.io.storage.io_threads import call_ahead
+
+__all__ = ["ReadRange", "Span", "ask_for", "join_ranges"]
+
+ReadRange = Callable[[int, int], Any]
+
+# A request is answered no faster for being larger than this, and holds up what comes after it.
+_REQUEST_BYTES = 16 * 2**20
+# Of one file at once: enough to fill a line with large requests, and to hide latency with small ones.
+_UNDER_WAY_BYTES = 128 * 2**20
+_LEAST_LANES, _MOST_LANES = 8, 32
+# Bytes between ranges that nobody needs are read where a request for each range would cost more:
+# so many in all, or this share of what is needed.
+_HOLES_BYTES, _HOLES_SHARE = 64 * 1024, 1 / 32
+
+
+class Span:
+    """A range on its way: one request, or several that fill one buffer."""
+
+    def __init__(self, start: int, stop: int) -> None:
+        self.start, self.stop = start, stop
+        requests = -(-(stop - start) // _REQUEST_BYTES)
+        step = -(-(stop - start) // requests)
+        self._cuts = [*range(start, stop, step), stop]
+        self._whole = np.empty(stop - start, np.uint8) if requests > 1 else None
+        self.futures: list[Future[Any]] = []
+
+    def calls(self, read: ReadRange) -> list[Callable[[], Any]]:
+        """The requests."""
+        if self._whole is None:
+            return [partial(read, self.start, self.stop)]
+        return [partial(self._fill, read, start, stop) for start, stop in pairwise(self._cuts)]
+
+    def _fill(self, read: ReadRange, start: int, stop: int) -> None:
+        assert self._whole is not None, "it takes several requests"
+        self._whole[start - self.start : stop - self.start] = np.frombuffer(read(start, stop), np.uint8)
+
+    @cached_property
+    def buffer(self) -> pa.Buffer:
+        """Its bytes, waited for."""
+        brought = [future.result() for future in self.futures]
+        return pa.py_buffer(brought[0] if self._whole is None else self._whole)
+
+    def cancel(self) -> None:
+        """What has not been asked for yet is not wanted any more."""
+        for future in self.futures:
+            future.cancel()
+
+
+def ask_for(
+    ranges: Sequence[tuple[int, int]], read: ReadRange, then: Callable[[], Any] | None
+) -> tuple[list[Span], Future[Any] | None]:
+    """Ask for ranges, in order and several at once, and call ``then`` when all have come.
+
+    Returns
+    -------
+    spans, after
+        The ranges, and what ``then`` returns.
+    """
+    spans = [Span(start, stop) for start, stop in ranges]
+    calls = [span.calls(read) for span in spans]
+    futures = call_ahead(
+        [call for some in calls for call in some], _count_lanes(ranges), "windrow-ranges", then=then
+    )
+    left = iter(futures)
+    for span, some in zip(spans, calls, strict=True):
+        span.futures = list(islice(left, len(some)))
+    return spans, next(left, None)
+
+
+def _count_lanes(ranges: Sequence[tuple[int, int]]) -> int:
+    """Requests at once: a few that are large, many that are small."""
+    mean = sum(min(stop - start, _REQUEST_BYTES) for start, stop in ranges) // max(1, len(ranges))
+    return max(_LEAST_LANES, min(_MOST_LANES, _UNDER_WAY_BYTES // max(1, mean)))
+
+
+def join_ranges(ranges: Sequence[tuple[int, int]], size_bytes: int) -> list[tuple[int, int]]:
+    """Sort the ranges that lie in a file of this size, and join those with small holes between them.
+
+    Examples
+    --------
+    >>> join_ranges([(0, 10), (10, 20), (25, 30), (2**20, 2**20 + 5)], 2**21)
+    [(0, 30), (1048576, 1048581)]
+    """
+    wanted = _merge([span for span in ranges if 0 <= span[0] < span[1] <= size_bytes])
+    holes = sorted((after[0] - before[1], before[1]) for before, after in pairwise(wanted))
+    allowed = max(_HOLES_BYTES, sum(stop - start for start, stop in wanted) * _HOLES_SHARE)
+    filled = {}
+    for size, start in holes:
+        allowed -= size
+        if allowed < 0:
+            break
+        filled[start] = start + size
+    joined: list[tuple[int, int]] = []
+    for start, stop in wanted:
+        if joined and filled.get(joined[-1][1]) == start and stop - joined[-1][0] <= _REQUEST_BYTES:
+            joined[-1] = (joined[-1][0], stop)
+        else:
+            joined.append((start, stop))
+    return joined
+
+
+def _merge(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Sorted, and without those that overlap."""
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+        else:
+            merged.append((start, stop))
+    return merged

@@ -1,0 +1,171 @@
+"""Iceberg tables: the library reads the metadata and manifests, and windrow the files that they name."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from windrow.core.errors import PlanError, SourceError, WindrowError
+from windrow.core.optional_dependencies import require
+from windrow.core.tracebacks import ends_traceback
+from windrow.io.storage.credentials import check_options, find_secrets, redact, safe_cause, source_error
+from windrow.io.tables.column_mapping import TableColumns
+from windrow.io.tables.iceberg_manifests import list_files, locate_files
+from windrow.io.tables.table_source import Snapshot, TableSource, open_snapshot
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["IcebergVersion", "open_iceberg"]
+
+IcebergVersion = int | str | datetime.datetime
+
+_EXTRA, _WHO = "iceberg", "read_iceberg()"
+
+
+@ends_traceback
+def open_iceberg(
+    table: Any,
+    *,
+    catalog: Any,
+    columns: Sequence[str] | None,
+    filter: pc.Expression | None,
+    snapshot_id: IcebergVersion | None,
+    storage_options: Mapping[str, str] | None,
+    target_block_bytes: int,
+) -> TableSource:
+    """Resolve a table to the files of one snapshot.
+
+    Raises
+    ------
+    SourceError
+        If there is no such table or snapshot, a file of it is gone, or it has equality deletes.
+    PlanError
+        If the library is not installed, or an argument is wrong.
+    """
+    require("pyiceberg.io.pyarrow", _EXTRA, _WHO)
+    options = check_options(storage_options)
+    secrets = _secrets(options, catalog)
+    shown = redact(str(table), secrets) if isinstance(table, (str, os.PathLike)) else "given"
+    with _mapped(shown, secrets):
+        table = _load(table, catalog, options)
+    secrets = (*secrets, *find_secrets(dict(table.io.properties)))
+    # a table that was given by the path of its metadata has that for a name
+    shown = redact(".".join(table.name()).removeprefix("static-table."), secrets)
+    with _mapped(shown, secrets):
+        number, schema = _pin(table, snapshot_id)
+        found = _find_columns(table, schema)
+        tasks = [] if number is None else list(table.scan(snapshot_id=number).plan_files())
+        words = f"snapshot {number}" if number is not None else "no snapshot yet"
+        files, paths = locate_files(table, tasks, f"{words} of the Iceberg table {shown}", secrets)
+        logged = list_files(table, schema, found, tasks, paths, filter)
+        snapshot = Snapshot("Iceberg", str(table.metadata.table_uuid), str(number), words)
+    return open_snapshot(
+        files,
+        snapshot,
+        logged,
+        found,
+        select=columns,
+        filter=filter,
+        target_block_bytes=target_block_bytes,
+        pruned_files=len(tasks) - len(logged),
+    )
+
+
+def _secrets(options: Mapping[str, str] | None, catalog: Any) -> tuple[str, ...]:
+    known = catalog if isinstance(catalog, Mapping) else getattr(catalog, "properties", {})
+    return (*find_secrets(dict(options or {})), *find_secrets(dict(known)))
+
+
+@contextmanager
+def _mapped(shown: str, secrets: tuple[str, ...]) -> Iterator[None]:
+    try:
+        yield
+    except WindrowError:
+        raise
+    except Exception as error:
+        remedy = (
+            "check the table's name or path, catalog=, snapshot_id=, the credentials and storage_options="
+        )
+        if "equality deletes" in str(error):
+            remedy = (
+                "have the engine that wrote them compact the table (rewrite its data files), and read it then"
+            )
+        what = f"the Iceberg table {shown} cannot be opened"
+        raise source_error(what, error, remedy, secrets) from safe_cause(error, secrets)
+
+
+def _load(table: Any, catalog: Any, options: dict[str, str]) -> Any:
+    """The table itself, from what the user names it by."""
+    from pyiceberg.catalog import Catalog, load_catalog
+    from pyiceberg.table import StaticTable, Table
+
+    if isinstance(table, Table):
+        return table
+    if isinstance(table, os.PathLike):
+        table = os.fspath(table)
+    if not isinstance(table, (str, tuple)) or not table:
+        raise PlanError(
+            f"table={table!r}: give a name like 'db.trips' with catalog=, the path of a metadata file, or a Table"
+        )
+    if isinstance(catalog, Catalog):
+        return catalog.load_table(table)
+    if catalog is not None:
+        known = {**catalog, **options} if isinstance(catalog, Mapping) else options
+        name = catalog if isinstance(catalog, str) else str(known.pop("name", "default"))
+        opened = load_catalog(name, **known)
+        try:
+            return opened.load_table(table)
+        finally:
+            opened.close()
+    path = "" if isinstance(table, tuple) else table
+    if not path.endswith(".metadata.json") and "/" not in path:
+        raise PlanError(f"table={table!r} is a name: say which catalog knows it with catalog=")
+    return StaticTable.from_metadata(path if "://" in path else os.path.abspath(path), options)
+
+
+def _pin(table: Any, version: IcebergVersion | None) -> tuple[int | None, Any]:
+    """The number of the snapshot, None where there is none yet, and its schema."""
+    if version is None:
+        snapshot = table.current_snapshot()
+        return None if snapshot is None else snapshot.snapshot_id, table.schema()
+    if isinstance(version, datetime.datetime):
+        if version.tzinfo is None:
+            raise PlanError(
+                f"snapshot_id={version!r} has no time zone: give it one (tzinfo=datetime.timezone.utc)"
+            )
+        snapshot = table.snapshot_as_of_timestamp(int(version.timestamp() * 1000))
+    elif isinstance(version, str):
+        snapshot = table.snapshot_by_name(version)
+    elif isinstance(version, int) and not isinstance(version, bool):
+        snapshot = table.snapshot_by_id(version)
+    else:
+        raise PlanError(f"snapshot_id={version!r}: give a number, the name of a tag or branch, or a time")
+    if snapshot is None:
+        known = ", ".join(str(one.snapshot_id) for one in table.snapshots()[-3:])
+        raise SourceError(
+            f"the Iceberg table has no snapshot {version} (its last: {known or 'none'}); "
+            "it may have expired: give one that is there"
+        )
+    return snapshot.snapshot_id, table.schemas().get(snapshot.schema_id, table.schema())
+
+
+def _find_columns(table: Any, schema: Any) -> TableColumns:
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    mapping = table.name_mapping()
+    aliases = {} if mapping is None else {known.field_id: tuple(known.names) for known in mapping.root}
+    return TableColumns(
+        schema_to_pyarrow(schema),
+        names={column.name: aliases.get(column.field_id, ()) for column in schema.fields},
+        by_number=True,
+        named=mapping is not None,
+        defaults={
+            column.name: column.initial_default
+            for column in schema.fields
+            if column.initial_default is not None
+        },
+    )

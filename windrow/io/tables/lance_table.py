@@ -1,0 +1,200 @@
+"""Lance tables: a version's fragments, cut into ranges of rows."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.errors import PlanError
+from windrow.core.optional_dependencies import require
+from windrow.core.source import BlockAddress, BlockTable
+from windrow.core.tracebacks import ends_traceback
+from windrow.io.catalog.column_selection import select_columns
+from windrow.io.catalog.filters import check_filter, filter_columns
+from windrow.io.catalog.listed_source import ListedSource
+from windrow.io.catalog.row_ids import count_rows
+from windrow.io.catalog.value_widths import fixed_bits, offset_bytes
+from windrow.io.storage.credentials import check_options, find_secrets, redact
+from windrow.io.tables.lance_reader import LanceReader, LanceTable, mapped_errors, scan_rows
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["LanceSource", "LanceVersion", "open_lance"]
+
+LanceVersion = int | str | datetime.datetime
+Ints = NDArray[np.int64]
+
+# of these, spread over the table, the widths of values are measured
+_SAMPLED_FRAGMENTS, _SAMPLED_ROWS = 4, 4
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LanceSource(ListedSource):
+    """A version of a Lance table, as a ``windrow.core.source.Source``."""
+
+    def count_blocks(self) -> Ints:
+        """(blocks,) the rows that each block delivers; with a filter, reads what it needs and one column."""
+        if self.blocks.rows_known:
+            return self.blocks.rows
+        assert isinstance(self.reader, LanceReader), "it is opened with one"
+        needed = self.reader.needed or self.schema.names
+        narrow = replace(self.reader, schema=pa.schema([self._field(needed[0])]))
+        return count_rows(narrow.read, self.block_addresses)
+
+    def _field(self, name: str) -> pa.Field[Any]:
+        reader = self.reader
+        assert isinstance(reader, LanceReader), "it is opened with one"
+        return _schema(reader.table.open()).field(name)
+
+
+@ends_traceback
+def open_lance(
+    uri: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] | None,
+    filter: pc.Expression | None,
+    version: LanceVersion | None,
+    storage_options: Mapping[str, str] | None,
+    target_block_bytes: int,
+) -> LanceSource:
+    """Resolve a table to the fragments of one version.
+
+    Raises
+    ------
+    SourceError
+        If there is no such table or version.
+    PlanError
+        If the library is not installed, or an argument is wrong.
+    """
+    library = require("lance", "lance", "read_lance()")
+    options = check_options(storage_options)
+    path = _check_uri(uri)
+    shown = redact(path, find_secrets(options))
+    with mapped_errors(f"the Lance table {shown} cannot be opened", find_secrets(options)):
+        dataset = _load(library, path, version, options)
+        digest = LanceTable.digest_files(dataset)
+        table = LanceTable(path, int(dataset.version), digest, tuple(sorted(options.items())))
+        everything = _schema(dataset)
+        schema = select_columns(everything, columns)
+        reader = _plan_reader(table, dataset, everything, schema, filter)
+        fragments = [(one.fragment_id, one.count_rows()) for one in dataset.get_fragments()]
+        widths = _measure(dataset, everything)
+    ranges = _cut(fragments, sum(widths.values()), target_block_bytes)
+    columns_text = "\n".join(f"{column.name}: {column.type}" for column in everything)
+    name = f"Lance table({shown!r}: version {table.version})"
+    return LanceSource(
+        name=name,
+        schema=schema,
+        blocks=_weigh(ranges, schema, widths, filtered=filter is not None),
+        block_addresses=tuple(_address(shown, *one) for one in ranges),
+        reader=reader,
+        fingerprint=hashlib.sha256(f"Lance\0{digest}\0{table.version}\0{columns_text}".encode()).hexdigest(),
+        null_counts={column.name: None if column.nullable else 0 for column in schema},
+        block_bytes=target_block_bytes,
+        fragments=len(fragments),
+        filter_digest="" if filter is None else _digest_filter(filter),
+        reads=(path,),
+    )
+
+
+def _check_uri(uri: Any) -> str:
+    if not isinstance(uri, (str, os.PathLike)) or not os.fspath(uri):
+        raise PlanError(f"uri={uri!r}: give the table's path or URL")
+    path = os.fspath(uri)
+    return path if "://" in path else os.path.abspath(path)
+
+
+def _load(library: Any, path: str, version: LanceVersion | None, options: dict[str, str]) -> Any:
+    if isinstance(version, bool) or not isinstance(version, (int, str, datetime.datetime, type(None))):
+        raise PlanError(f"version={version!r}: give a number, the name of a tag, or a time")
+    if not isinstance(version, datetime.datetime):
+        return library.dataset(path, version=version, storage_options=options or None)
+    if version.tzinfo is None:
+        raise PlanError(f"version={version!r} has no time zone: give it one (tzinfo=datetime.timezone.utc)")
+    # the library compares with times of this machine's zone
+    local = version.astimezone().replace(tzinfo=None)
+    return library.dataset(path, asof=local, storage_options=options or None)
+
+
+def _schema(dataset: Any) -> pa.Schema:
+    """The columns as they are read, blobs as bytes, without what describes how they are stored."""
+    projected = dataset.scanner(blob_handling="all_binary").projected_schema
+    return pa.schema([pa.field(column.name, column.type, column.nullable) for column in projected])
+
+
+def _plan_reader(
+    table: LanceTable, dataset: Any, everything: pa.Schema, schema: pa.Schema, filter: pc.Expression | None
+) -> LanceReader:
+    if filter is None:
+        return LanceReader(table, schema)
+    check_filter(filter, everything)
+    needed = filter_columns(filter, everything)
+    names = everything.names if needed is None else needed
+    stored = dataset.scanner().projected_schema
+    taken = all(stored.field(column.name).type == column.type for column in schema)
+    return LanceReader(table, schema, filter, tuple(names or everything.names[:1]), taken)
+
+
+def _measure(dataset: Any, everything: pa.Schema) -> dict[str, float]:
+    """The bytes of a value of each column in memory: exact, or the mean of a few."""
+    exact = {column.name: fixed_bits(column.type) for column in everything}
+    varying = [name for name, bits in exact.items() if bits is None]
+    fragments = dataset.get_fragments()
+    sizes = dict.fromkeys(varying, 0)
+    rows = 0
+    if varying:
+        for place in range(min(len(fragments), _SAMPLED_FRAGMENTS)):
+            fragment = fragments[place * len(fragments) // min(len(fragments), _SAMPLED_FRAGMENTS)]
+            sample = scan_rows(fragment, varying, 0, _SAMPLED_ROWS)
+            rows += sample.num_rows
+            for name in varying:
+                sizes[name] += sample[name].nbytes
+    means = {
+        name: max(size / max(rows, 1), offset_bytes(everything.field(name).type))
+        for name, size in sizes.items()
+    }
+    return {name: means[name] if bits is None else bits / 8 for name, bits in exact.items()}
+
+
+def _cut(
+    fragments: Sequence[tuple[int, int]], row_bytes: float, target_bytes: int
+) -> list[tuple[int, int, int]]:
+    """Cut each fragment into ranges of about the same length: (fragment, first row, rows)."""
+    most = max(1, int(target_bytes / max(row_bytes, 1 / 8)))
+    ranges = []
+    for number, rows in fragments:
+        pieces = -(-rows // most)
+        edges = [rows * piece // pieces for piece in range(pieces + 1)] if pieces else []
+        ranges += [(number, start, stop - start) for start, stop in pairwise(edges)]
+    return ranges
+
+
+def _weigh(
+    ranges: Sequence[tuple[int, int, int]], schema: pa.Schema, widths: Mapping[str, float], *, filtered: bool
+) -> BlockTable:
+    rows = np.array([rows for _, _, rows in ranges], np.int64)
+    sizes = sum((np.ceil(rows * widths[name]).astype(np.int64) for name in schema.names), np.zeros_like(rows))
+    exact = all(fixed_bits(column.type) is not None for column in schema)
+    return BlockTable(rows, sizes, sizes, rows_known=not filtered, bytes_exact=exact)
+
+
+def _address(shown: str, number: int, start: int, rows: int) -> BlockAddress:
+    return BlockAddress(f"{shown}, fragment {number}, rows {start}-{start + rows - 1}", (number, start, rows))
+
+
+def _digest_filter(expression: pc.Expression) -> str:
+    """A digest of a filter's words, which outlive versions of Arrow; of its bytes where words leave values out."""
+    text = str(expression)
+    content = pickle.dumps(expression, protocol=4) if "..." in text else text.encode()
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,235 @@
+"""A snapshot of a table whose data are Parquet files, as a source of files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.errors import PlanError
+from windrow.core.source import BlockAddress, SourceIdentity
+from windrow.core.text_types import text_array
+from windrow.io.catalog.column_selection import select_columns
+from windrow.io.catalog.discovery import build_manifest
+from windrow.io.catalog.file_source import FileSource
+from windrow.io.catalog.filters import check_filter, filter_columns
+from windrow.io.catalog.fragments import HASH_BYTES, Fragment
+from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.manifest import Manifest, VariableBytes, narrowed
+from windrow.io.catalog.value_widths import fixed_bits
+from windrow.io.formats.format import Format
+from windrow.io.parquet.block_reader import ParquetFormat
+from windrow.io.storage.filesystems import Files
+from windrow.io.tables.column_mapping import TableColumns, plain_schema
+from windrow.io.tables.data_files import TableFiles
+from windrow.io.tables.logged_files import FittedFile, LoggedFile, fit_file
+from windrow.io.tables.table_reader import TableFilesReader, ToldColumns
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["Snapshot", "TableSource", "open_snapshot"]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table as it was at one commit.
+
+    Attributes
+    ----------
+    kind
+        What it is a table of: ``"Delta"``.
+    table
+        What the table calls itself, wherever it lies.
+    version
+        What it calls the commit.
+    words
+        Both, for people: ``"version 3"``.
+    """
+
+    kind: str
+    table: str
+    version: str
+    words: str
+
+    def stamp(self, fingerprint: str, schema: pa.Schema) -> str:
+        """A digest of the table, the commit, its columns and its files."""
+        columns = "\n".join(f"{column.name}: {column.type}" for column in schema)
+        parts = (self.kind, self.table, self.version, columns, fingerprint)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """Parquet files of a table; a `windrow.io.formats.format.Format`."""
+
+    name: str
+    everything: pa.Schema
+    options: str = ""
+    rows_known: bool = True
+    joins_files: bool = False
+
+    def look(self, files: Files, path: str) -> Fragment:
+        """Look at a file as it is stored."""
+        return ParquetFormat().look(files, path)
+
+    def reader(
+        self,
+        files: Files,
+        schema: pa.Schema,
+        stored: pa.Schema,
+        partitions: Partitions,
+        row_filter: pc.Expression | None,
+    ) -> TableFilesReader:
+        """A reader of blocks whose locators are `TableRowGroups`."""
+        assert isinstance(files, TableFiles), "tables are opened with them"
+        needed = [] if row_filter is None else filter_columns(row_filter, self.everything)
+        names = frozenset(self.everything.names if needed is None else needed)
+        return TableFilesReader(files, schema, self.everything, row_filter, names)
+
+
+class _Looking:
+    """Looks at files, and notes how each fits; the only mutable thing here, gone once all are looked at."""
+
+    def __init__(self, format: TableFormat, columns: TableColumns, logged: Sequence[LoggedFile]) -> None:
+        self._format, self._columns = format, columns
+        self._logged = {file.path: file for file in logged}
+        self.name, self.options = format.name, format.options
+        self.rows_known, self.joins_files = format.rows_known, format.joins_files
+        self.fitted: dict[str, FittedFile] = {}
+
+    def look(self, files: Files, path: str) -> Fragment:
+        fragment = self._format.look(files, path)
+        facts, self.fitted[path] = fit_file(
+            fragment.facts, self._logged[path], self._columns, files.name(path)
+        )
+        return replace(fragment, facts=facts)
+
+    def reader(self, *columns: Any) -> TableFilesReader:
+        return self._format.reader(*columns)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TableSource(FileSource):
+    """The Parquet files of a table's snapshot; a ``windrow.core.source.Source``.
+
+    Rows that are deleted are no rows of it, and have no numbers.
+
+    Attributes
+    ----------
+    snapshot
+        Which.
+    fitted
+        By path, how each file is to be read.
+    pruned_files
+        Files that the filter has left out, because of what the log tells of them.
+    """
+
+    snapshot: Snapshot
+    fitted: Mapping[str, FittedFile]
+    pruned_files: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = (self.files, self.manifest, self.schema, self.partitions, self.filter)
+        more = (self.target_block_bytes, self.format, self.snapshot, self.fitted, self.pruned_files)
+        return TableSource, (*fields, *more)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the table, its commit, its columns and its files."""
+        return self.snapshot.stamp(self.manifest.fingerprint, self.manifest.schema)
+
+    def identity(self, files: int | None = None) -> SourceIdentity:
+        """What the order of rows depends on; another commit is other data, whatever it holds."""
+        known = super().identity(files)
+        return replace(known, fingerprint=self.snapshot.stamp(known.fingerprint, self.manifest.schema))
+
+    def describe(self) -> str:
+        """One line for ``explain()``: the commit, fragments, row groups, columns."""
+        pruned = f", {self.pruned_files:,} files left out by the filter" if self.pruned_files else ""
+        return f"{self.snapshot.words}{pruned}; {super().describe()}"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The table's folder, which no write may replace, whatever files of it the filter leaves."""
+        return (self.files.url,) if self.files.url.strip("/") else ()
+
+    def save_manifest(self, path: str | os.PathLike[str]) -> None:
+        """Refuse: the table's log is its manifest."""
+        raise PlanError(
+            f"{self!r} has no manifest to save: the table keeps it; pass version= or snapshot_id= to read it again"
+        )
+
+    def _address(self, block: int) -> BlockAddress:
+        address = super()._address(block)
+        located = tuple(self.fitted[groups.path].locate(groups) for groups in address.locator)
+        return replace(address, locator=located)
+
+
+def open_snapshot(
+    files: TableFiles,
+    snapshot: Snapshot,
+    logged: Sequence[LoggedFile],
+    columns: TableColumns,
+    *,
+    select: Sequence[str] | None,
+    filter: pc.Expression | None,
+    target_block_bytes: int,
+    pruned_files: int = 0,
+) -> TableSource:
+    """Look at the files of a snapshot, in the order of their names.
+
+    Raises
+    ------
+    SourceError
+        If a file is gone, cannot be read, or does not fit the table.
+    PlanError
+        If ``select`` or ``filter`` name an unknown column.
+    """
+    everything = plain_schema(columns.schema)
+    schema = select_columns(everything, select)
+    if filter is not None:
+        check_filter(filter, everything)
+    format = TableFormat(f"{snapshot.kind} table", everything)
+    looking: _Looking = _Looking(format, columns, logged)
+    paths = sorted(file.path for file in logged)
+    manifest = _look(files, paths, looking, columns)
+    names = columns.partitions.names
+    told = {file.path: tuple(file.constants.get(name) for name in names) for file in logged}
+    return TableSource(
+        files,
+        manifest,
+        schema,
+        ToldColumns(columns.partitions, by_path=told),
+        filter,
+        target_block_bytes,
+        format,
+        snapshot,
+        looking.fitted,
+        pruned_files,
+    )
+
+
+def _look(files: TableFiles, paths: Sequence[str], looking: Format, columns: TableColumns) -> Manifest:
+    if paths:
+        return build_manifest(files, paths, looking)
+    none = np.zeros(0, np.int64)
+    nothing = VariableBytes(narrowed(none), narrowed(none))
+    return Manifest(
+        root=files.url,
+        schema=columns.stored,
+        paths=text_array([]),
+        file_bytes=none,
+        footer_hashes=np.zeros((0, HASH_BYTES), np.uint8),
+        row_group_ends=none,
+        rows=narrowed(none),
+        encoded_bytes=narrowed(none),
+        variable={column.name: nothing for column in columns.stored if fixed_bits(column.type) is None},
+        null_counts=dict.fromkeys(columns.stored.names, 0),
+        format=looking.name,
+    )

@@ -1,0 +1,116 @@
+"""Where the rows of an epoch are stored, from the plan alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.core.errors import PlanError
+from windrow.core.integers import as_integer
+from windrow.core.source import RowOrigin, TracingSource
+from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.program import Program
+from windrow.shuffle.order.window_order import order_window
+
+__all__ = ["Provenance"]
+
+
+class Provenance:
+    """Tells which stored rows stand where in a job's epochs.
+
+    Nothing is read where the manifest tells how many rows each block delivers; with a filter,
+    its columns are read once to count, and again for the blocks that are asked for.
+
+    Parameters
+    ----------
+    job
+        Whose epochs.
+    damaged
+        The blocks that count as having no rows.
+
+    Raises
+    ------
+    PlanError
+        If the source cannot tell.
+    """
+
+    def __init__(self, job: Job, damaged: Sequence[int] = ()) -> None:
+        if not isinstance(job.source, TracingSource):
+            raise PlanError(f"{job.source!r} cannot tell where its rows are stored")
+        self._source: TracingSource = job.source
+        self._program = Program(job, 1, False, (0,))
+        self.damaged = tuple(damaged)
+        self._rows: NDArray[np.int64] | None = None
+
+    @property
+    def total(self) -> int:
+        """Rows of an epoch."""
+        return int(self._counts.sum())
+
+    def rows_at(self, epoch: int, start: int, stop: int) -> list[RowOrigin]:
+        """Where rows [start, stop) of an epoch's order are stored."""
+        number = _check(epoch, "epoch")
+        first, last = _check(start, "start"), _check(stop, "stop")
+        epochs = self._program.job.epochs
+        if epochs is not None and number >= epochs:
+            raise PlanError(f"epoch={epoch}: the chain has {epochs} epochs, numbered from 0")
+        if not first <= last <= self.total:
+            raise PlanError(f"rows [{first:,}, {last:,}) do not lie in an epoch of {self.total:,} rows")
+        return self.find(number, np.arange(first, last, dtype=np.int64))
+
+    def find(self, epoch: int, rows: NDArray[np.int64]) -> list[RowOrigin]:
+        """Where rows of an epoch's order are stored, given by number and in this order."""
+        numbers = np.empty(len(rows), dtype=np.int64)
+        for at, block, within in self._blocks(epoch, rows):
+            numbers[at] = self._source.row_numbers(block, within)
+        return self._source.row_origins(numbers)
+
+    def origins(self, numbers: Iterable[int]) -> list[RowOrigin]:
+        """Where the rows of some numbers are stored."""
+        found = np.array([_check(number, "row id") for number in numbers], dtype=np.int64)
+        stored = self._source.identity().rows
+        if found.max(initial=-1) >= stored:
+            raise PlanError(f"there is no row {found.max():,}: {stored:,} rows are stored")
+        return self._source.row_origins(found)
+
+    @property
+    def _counts(self) -> NDArray[np.int64]:
+        if self._rows is None:
+            job = self._program.job
+            changing = [stage.name for stage in job.before if not stage.preserves_rows]
+            if changing:
+                raise PlanError(
+                    f"{changing[0]} with preserves_rows=False makes rows that are stored nowhere: take "
+                    "options(row_id=...), and keep that column"
+                )
+            self._rows = self._source.count_blocks().copy()
+            self._rows[list(self.damaged)] = 0
+        return self._rows
+
+    def _blocks(
+        self, epoch: int, rows: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.intp], int, NDArray[np.int64]]]:
+        """Which of ``rows`` each block delivers, and as which of its own."""
+        plan, counts, seed = self._program.plan(epoch), self._counts, self._program.job.seed
+        ends = np.append(0, np.cumsum(counts[plan.blocks]))[plan.starts]
+        windows = np.searchsorted(ends, rows, side="right") - 1
+        for window in np.unique(windows).tolist():
+            (at,) = np.nonzero(windows == window)
+            blocks = plan.window_blocks(window)
+            before = np.append(0, np.cumsum(counts[blocks]))
+            first = int(ends[window])
+            order = order_window(seed=seed, epoch=epoch, window=window, rows=int(before[-1]), first_row=first)
+            stored = order.stored_rows(rows[at])
+            of_window = np.searchsorted(before, stored, side="right") - 1
+            for place in np.unique(of_window).tolist():
+                (some,) = np.nonzero(of_window == place)
+                yield at[some], int(blocks[place]), stored[some] - before[place]
+
+
+def _check(value: object, name: str) -> int:
+    number = as_integer(value)
+    if number is None or number < 0:
+        raise PlanError(f"{name}={value!r} must be an integer of 0 or more")
+    return number

@@ -1,0 +1,111 @@
+"""One state of several that shards have saved by themselves."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+from windrow.core.errors import PlanError, StateError
+from windrow.pipeline.checkpoint.state import State, find_differences, parse_state
+
+__all__ = ["merge_state_dicts"]
+
+_CHOICES = ("error", "repeat", "skip")
+
+
+def merge_state_dicts(
+    states: Sequence[Mapping[str, Any]], on_mismatch: Literal["error", "repeat", "skip"] = "error"
+) -> dict[str, Any]:
+    """Make one state of those that the shards of a stream have saved, to load into all shards.
+
+    States of the same step are equal, and any of them is the result. Where they were saved at
+    different steps, some rows were delivered by some shards only, and no state fits all.
+
+    Parameters
+    ----------
+    states
+        From ``Shard.state_dict()``, one or more.
+    on_mismatch
+        ``"error"``: refuse. ``"repeat"``: go on from the smallest step, so that rows are read again.
+        ``"skip"``: go on from the largest, so that rows are left out. Both warn, and tell which.
+
+    Raises
+    ------
+    StateError
+        If there are none, one is damaged, they are of different streams, or they are at
+        different steps and ``on_mismatch`` is ``"error"``; it names both.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
+    >>> pq.write_table(pa.table({"x": range(8)}), "numbers.parquet")
+    >>> left, right = windrow.read_parquet("numbers.parquet").split(2)
+    >>> batches = left.iter_batches(batch_size=2), right.iter_batches(batch_size=2)
+    >>> [next(each)["x"].tolist() for each in batches]
+    [[0, 1], [2, 3]]
+    >>> state = windrow.merge_state_dicts([left.state_dict(), right.state_dict()])
+    >>> state["row"]
+    4
+    """
+    if on_mismatch not in _CHOICES:
+        raise PlanError(f"on_mismatch={on_mismatch!r} must be one of {', '.join(map(repr, _CHOICES))}")
+    parsed = [parse_state(state) for state in states]
+    if not parsed:
+        raise StateError("there are no states to merge: give those of all shards")
+    for number, state in enumerate(parsed):
+        differences = find_differences(parsed[0], state)
+        if differences:
+            raise StateError(f"states 0 and {number} are of different streams: {'; '.join(differences)}")
+    numbers = range(len(parsed))
+    first = min(numbers, key=lambda number: _place(parsed[number]))
+    last = max(numbers, key=lambda number: _place(parsed[number]))
+    for earlier, later in pairwise(sorted(parsed, key=_place)):
+        _check_damaged(earlier, later)
+    if _place(parsed[first]) == _place(parsed[last]):
+        return parsed[0].to_dict()
+    _tell(parsed, first, last, on_mismatch)
+    return parsed[first if on_mismatch == "repeat" else last].to_dict()
+
+
+def _check_damaged(earlier: State, later: State) -> None:
+    """What is left out as damaged stays so, and is the same for all shards of a stream."""
+    missing = set(earlier.damaged) - set(later.damaged)
+    if missing or (_place(earlier) == _place(later) and earlier.damaged != later.damaged):
+        raise StateError(
+            f"the states are of different streams: blocks {list(earlier.damaged)} were left out as damaged in one, "
+            f"blocks {list(later.damaged)} in the other; processes that read for themselves must see the same files"
+        )
+
+
+def _place(state: State) -> tuple[int, int]:
+    return state.epoch, state.row
+
+
+def _tell(parsed: Sequence[State], first: int, last: int, on_mismatch: str) -> None:
+    a, b = parsed[first], parsed[last]
+    stretch = f"from row {a.row:,} of epoch {a.epoch} to row {b.row:,} of epoch {b.epoch}"
+    if on_mismatch == "error":
+        raise StateError(
+            f"the states are not of the same step: state {first} is at row {a.row:,} of epoch {a.epoch}, "
+            f"state {last} at row {b.row:,} of epoch {b.epoch}. Save all shards after the same step, or give "
+            "on_mismatch='repeat' or 'skip'"
+        )
+    rows = _rows_between(a, b)
+    amount = "" if rows is None else f"{rows:,} rows, "
+    done = (
+        "read again by the shards that had them"
+        if on_mismatch == "repeat"
+        else ("left out by the shards that lacked them")
+    )
+    warnings.warn(f"{amount}{stretch}, are {done}", RuntimeWarning, stacklevel=3)
+
+
+def _rows_between(a: State, b: State) -> int | None:
+    """Rows of the stream between two places; None where an epoch's rows are not known."""
+    if a.epoch == b.epoch:
+        return b.row - a.row
+    if a.filter or a.row_changes:
+        return None
+    return (b.epoch - a.epoch) * a.rows + b.row - a.row

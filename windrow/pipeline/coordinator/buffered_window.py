@@ -1,0 +1,106 @@
+"""What a driver holds of one window, and what a shard may have of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.shuffle.order.runs import WindowRuns
+
+__all__ = ["HeldWindow", "WindowReply"]
+
+
+@dataclass(frozen=True)
+class WindowReply:
+    """What a shard may have of a window by now.
+
+    Attributes
+    ----------
+    attempt
+        Which try at the window; parts of another one are void.
+    parts
+        How many parts the window has.
+    layout
+        Its runs for this shard's destination; None until they are known.
+    outputs
+        By part: the handle of each slice of this destination; None where every shard
+        has passed the slice.
+    look_out
+        What users should know, one line each.
+    starts
+        Where rows are counted as they are read: this window and those behind it that hold rows
+        of its last step, each with the row of the epoch at which it begins.
+    damaged
+        The blocks that are left out as damaged by now: all of this window and those before, and
+        perhaps more.
+    row_bytes
+        What a row takes, at most on average over a part of the window; 0 while nothing is ready.
+    """
+
+    attempt: int
+    parts: int
+    layout: WindowRuns | None
+    outputs: dict[int, list[Any]]
+    look_out: tuple[str, ...] = ()
+    starts: tuple[tuple[int, int], ...] = ()
+    damaged: tuple[int, ...] = ()
+    row_bytes: float = 0.0
+
+
+@dataclass
+class HeldWindow:
+    """The outputs of one window.
+
+    Attributes
+    ----------
+    attempt
+        Which try at the window.
+    layouts
+        Its runs, one layout for each destination; None until they are known.
+    tables
+        By part: the handle of what was read and is not placed yet.
+    outputs
+        By part: the handle of each slice of each destination.
+    gone
+        The slices that every shard has passed.
+    row_bytes
+        What a row takes, at most on average over a part.
+    """
+
+    attempt: int
+    layouts: tuple[WindowRuns, ...] | None = None
+    tables: dict[int, Any] = field(default_factory=dict)
+    outputs: dict[int, list[list[Any]]] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+    row_bytes: float = 0.0
+
+    def take(self, part: int, output: Any, *, ordered: bool, row_bytes: float = 0.0) -> None:
+        """Hold a task's output; a placed one takes the place of the tables it was made of."""
+        self.row_bytes = max(self.row_bytes, row_bytes)
+        self.tables.pop(part, None)
+        if not ordered:
+            self.tables[part] = output
+            return
+        self.outputs[part] = output
+        _empty(output, self.gone)
+
+    def empty(self, slices: Collection[int]) -> None:
+        """Let go of slices."""
+        self.gone.update(slices)
+        for destinations in self.outputs.values():
+            _empty(destinations, slices)
+
+    def reply(self, shard: int, parts: int, have: Collection[int]) -> WindowReply:
+        """What a shard may have, beyond the parts that it has."""
+        if self.layouts is None:
+            return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
+        at = next(i for i, layout in enumerate(self.layouts) if shard in layout.shards)
+        outputs = {part: slices[at] for part, slices in self.outputs.items() if part not in have}
+        return WindowReply(self.attempt, parts, self.layouts[at], outputs, row_bytes=self.row_bytes)
+
+
+def _empty(destinations: list[list[Any]], slices: Collection[int]) -> None:
+    for handles in destinations:
+        for gone in slices:
+            handles[gone] = None

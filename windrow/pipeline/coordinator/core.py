@@ -1,0 +1,378 @@
+"""What a coordinator decides: whom it serves, with which driver, and when it answers.
+
+It is a cache over a pure function: what it lacks it computes. Requests are idempotent
+and carry what a restarted coordinator needs to go on. Nothing here waits, runs or reads a
+clock: a host does, which is an actor on Ray, and a simulation in tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+from windrow.core.errors import PlanError
+from windrow.pipeline.checkpoint.state import refuse_seed
+from windrow.pipeline.coordinator.buffered_window import WindowReply
+from windrow.pipeline.coordinator.driver import Driver
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.requests import OpenRequest
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.coordinator.stats import RunStats
+from windrow.pipeline.executors.base import EpochFacts, Resources
+from windrow.pipeline.plan.memory_budget import budget_program
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.tasks.map_task import Task
+
+__all__ = ["TICK_SECONDS", "Answer", "Coordination", "Host", "group_by_node"]
+
+T = TypeVar("T")
+TICK_SECONDS = 1.0
+_POLL_SECONDS = 10.0
+# An answer with a few parts costs as much as one with many.
+_GATHER_SECONDS = 0.25
+# Queued behind every running task, so that no CPU waits for the coordinator.
+_TASKS_PER_CPU = 2
+
+# What a shard is told of a window: which attempt, and what there is. None: ask again, or have gone on.
+Answer = tuple[str, WindowReply] | Failure | None
+
+
+class Host(Protocol):
+    """Where a coordinator lives."""
+
+    def now(self) -> float:
+        """Seconds, from any beginning."""
+        ...
+
+    def name_driver(self) -> str:
+        """A name that no other driver of any coordinator has."""
+        ...
+
+    def is_restarted(self) -> bool:
+        """Whether another coordinator of this run lived here before."""
+        ...
+
+    def look_out(self) -> tuple[str, ...]:
+        """What users should know by now, each line once."""
+        ...
+
+    def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
+        """Start a task; later ``driver`` is told how it ended, and whoever polls is woken."""
+        ...
+
+
+class Coordination:
+    """Serves the shards of a program, with a new driver after a failure.
+
+    Parameters
+    ----------
+    program, resources
+        What to do, and what there is to do it with.
+    nodes
+        Where each shard is expected to be consumed.
+    host
+        Where this lives.
+    """
+
+    def __init__(self, program: Program, resources: Resources, nodes: dict[int, str], host: Host) -> None:
+        self._program = program
+        self._resources = resources
+        self._nodes = nodes
+        self._host = host
+        self._incarnation = ""
+        self._opened: dict[int, OpenRequest] = {}
+        # how far each shard is, as the present driver has been told
+        self._served: dict[int, Place] = {}
+        # by shard, the token of a reader and how far it is in an epoch that it has not been heard to open
+        self._early: dict[int, tuple[str, Place]] = {}
+        self._closed: dict[int, set[str]] = {}
+        # the shards of which a question was heard before any opening: another reader may have begun since
+        self._found_open: set[int] = set()
+        # by token, the epoch that another reader of its shard has begun since
+        self._replaced: dict[str, int] = {}
+        self._driver: Driver | None = None
+
+    @property
+    def destinations(self) -> tuple[tuple[int, ...], ...]:
+        """Shards by the node that they are consumed on."""
+        return group_by_node(self._nodes)
+
+    # --- what shards ask; answers are results or a `Failure`
+
+    def open_epoch(self, request: OpenRequest) -> EpochFacts | Failure:
+        """Begin an epoch for a shard; after a failure, with a new driver."""
+        if self._driver is not None and self._driver.failure is not None:
+            self._driver = None
+        return self._answer(lambda: self._open(request))
+
+    def poll(
+        self,
+        request: OpenRequest,
+        place: Place,
+        key: Key,
+        attempt: str,
+        have: frozenset[int],
+        lost: str = "",
+    ) -> Generator[float, bool, Answer]:
+        """Wait, for a bounded time, for parts of a window that a shard at ``place`` lacks.
+
+        The window is one of the epoch that the request opened, or ahead of it of the next.
+        None: the shard has gone on since; if it has not, it asks again. ``lost`` is an attempt at
+        the window whose objects do not come any more: another one is made.
+
+        Yields
+        ------
+        float
+            Seconds to wait for news at most; to be sent whether there were any.
+        """
+        began = self._host.now()
+        self._give_up(request, key, lost)
+        while True:
+            answer = self._answer(lambda: self._look(request, place, key, attempt, have))
+            if answer is None or isinstance(answer, Failure):
+                return answer
+            now, reply = answer
+            waited = self._host.now() - began
+            whole = len(have) + len(reply.outputs) >= reply.parts
+            if whole or (reply.outputs and waited >= _GATHER_SECONDS) or waited >= _POLL_SECONDS:
+                look_out = () if self._driver is None else self._driver.take_look_out()
+                return now, replace(reply, look_out=(*self._host.look_out(), *look_out))
+            # an error that ends this later remembers the frame, which must hold no references then
+            del answer, reply
+            yield from self._wait_for_news(request, key, waited)
+
+    def reached(self, shard: int, token: str, place: Place) -> bool:
+        """A shard needs nothing before ``place`` any more; returns whether that is of interest."""
+        opened = self._opened.get(shard)
+        if self._driver is None or opened is None or opened.token != token:
+            return False
+        if place.epoch > opened.cursor.epoch:
+            # it may have overtaken the opening, which would else bring back what has been let go
+            known = self._early.get(shard, (token, place))
+            self._early[shard] = max(known, (token, place)) if known[0] == token else (token, place)
+            # that the open epoch has been left is true in any case
+            place = Place(opened.cursor.epoch + 1, 0)
+        self._tell(self._driver, shard, place)
+        return True
+
+    def fail(self, error: Exception) -> None:
+        """End the present run: something went wrong where no shard waits for an answer."""
+        if self._driver is None:
+            raise error
+        self._driver.task_failed(Failure.capture(error))
+
+    def sign(self, shard: int) -> None:
+        """A shard's consumer is alive."""
+        if self._driver is not None:
+            self._driver.sign(shard)
+
+    def note_delivered(self, row_bytes: float) -> None:
+        """A shard has measured what a row takes as it is delivered."""
+        if self._driver is not None:
+            self._driver.note_delivered(row_bytes)
+
+    def close_shard(self, shard: int, token: str) -> bool:
+        """A reader of a shard reads no more; returns whether it was the last of the run."""
+        self._closed.setdefault(shard, set()).add(token)
+        opened = self._opened.get(shard)
+        if opened is not None and opened.token != token:
+            return False
+        self._opened.pop(shard, None)
+        if self._driver is None:
+            return False
+        last = self._driver.close_shard(shard)
+        if not last and not self._opened and self._host.is_restarted():
+            # those that closed before have told a coordinator that is gone; whoever comes yet opens anew
+            for other in self._program.members:
+                self._driver.close_shard(other)
+        return last
+
+    def diagnose(self, shard: int) -> tuple[str, float]:
+        """Say what a shard waits for, and for how many seconds nothing has moved."""
+        if self._driver is None:
+            return "the coordinator has just started", 0.0
+        return self._driver.diagnose(shard)
+
+    def run_stats(self, *, spans: bool) -> RunStats:
+        """What the run has done so far."""
+        return RunStats() if self._driver is None else self._driver.run_stats(spans=spans)
+
+    def tick(self) -> None:
+        """Let time pass: to be called every `TICK_SECONDS`."""
+        if self._driver is not None:
+            self._driver.tick()
+
+    # --- what the driver asks
+
+    def run(self, task: Task, tables: Any, *cached: Any) -> None:
+        """Start a task."""
+        # a task belongs to the driver that began it, even when another has taken its place
+        driver = self._driver
+        assert driver is not None, "tasks are started by the driver"
+        self._host.submit(driver, task, tables, cached)
+
+    # --- inside
+
+    def _answer(self, call: Callable[[], T]) -> T | Failure:
+        try:
+            return call()
+        except Exception as error:
+            # a task's failure goes on as it came: what it carries may not pickle from here
+            return (self._driver and self._driver.failure) or Failure.capture(error)
+
+    def _open(self, request: OpenRequest) -> EpochFacts:
+        opened = self._opened.get(request.shard)
+        number = opened.number if opened is not None and opened.token == request.token else -1
+        if opened is not None and number > request.number:
+            # a call that was made again, whose answer nobody waits for any more
+            raise PlanError(f"shard {request.shard} has opened epoch {opened.cursor.epoch} since")
+        if request.token in self._closed.get(request.shard, ()):
+            raise PlanError(f"shard {request.shard} has been closed since")
+        if request.goes_on:
+            self._refuse_replaced(request)
+        if self._driver is not None and request.shard in self._served and number == request.number:
+            # a question about the epoch has been heard before its opening
+            return self._driver.describe_epoch(
+                request.cursor, request.batch_rows, drop_last=request.drop_last
+            )
+        self._adopt_seed(request)
+        look_out = self._host.look_out()
+        driver = self._drive(request.batch_rows)
+        self._nodes[request.shard] = request.node
+        facts = driver.open_epoch(
+            request.shard, request.cursor, request.batch_rows, drop_last=request.drop_last
+        )
+        self._note_replaced(request)
+        self._opened[request.shard] = request
+        if not request.goes_on:
+            self._found_open.discard(request.shard)
+        self._served[request.shard] = Place(request.cursor.epoch, request.cursor.window)
+        token, place = self._early.pop(request.shard, ("", Place(0, 0)))
+        if token == request.token:
+            self.reached(request.shard, token, place)
+        return replace(facts, look_out=(*look_out, *facts.look_out))
+
+    def _adopt_seed(self, request: OpenRequest) -> None:
+        """Go by the seed that a state brought the shard, where no other shard goes by another."""
+        if request.seed == self._program.job.seed:
+            return
+        others = [other.seed for shard, other in self._opened.items() if shard != request.shard]
+        if any(seed != request.seed for seed in others):
+            raise refuse_seed(request.seed, self._program.job.seed)
+        if self._driver is not None:
+            # it starts no more tasks
+            self._driver.task_failed(Failure.capture(refuse_seed(request.seed, self._program.job.seed)))
+        self._program = self._program.with_seed(request.seed)
+        self._driver = None
+
+    def _look(
+        self, request: OpenRequest, place: Place, key: Key, attempt: str, have: frozenset[int]
+    ) -> tuple[str, WindowReply] | None:
+        if not self._is_current(request):
+            return None
+        opened = self._opened.get(request.shard)
+        if request.shard not in self._served or opened is None or _precedes(opened, request):
+            # this coordinator, or its driver, began anew since the shard opened its epoch
+            self._open(request)
+            if opened is None or opened.token != request.token:
+                self._found_open.add(request.shard)
+            # which comes to a window with all those before it
+            epoch, window = key
+            if epoch == request.cursor.epoch:
+                self._drive(request.batch_rows).admit(request.cursor, window - 1)
+        driver = self._drive(request.batch_rows)
+        if place > self._served[request.shard]:
+            # what it told a coordinator that is gone since; a call that is made again tells less
+            self._tell(driver, request.shard, place)
+        reply = driver.poll(request.shard, *key, ())
+        now = f"{self._incarnation}-{reply.attempt}"
+        if now == attempt:
+            outputs = {part: refs for part, refs in reply.outputs.items() if part not in have}
+            reply = replace(reply, outputs=outputs)
+        return now, reply
+
+    def _give_up(self, request: OpenRequest, key: Key, lost: str) -> None:
+        incarnation, _, attempt = lost.rpartition("-")
+        is_this = incarnation == self._incarnation and self._opened.get(request.shard) == request
+        if lost and is_this and self._driver is not None:
+            self._driver.give_up(*key, int(attempt))
+
+    def _tell(self, driver: Driver, shard: int, place: Place) -> None:
+        if shard in self._served:
+            self._served[shard] = max(place, self._served[shard])
+        driver.reached(shard, place)
+
+    def _is_current(self, request: OpenRequest) -> bool:
+        """Whether a request is a shard's latest; False when its reader has gone on or has closed."""
+        self._refuse_replaced(request)
+        opened = self._opened.get(request.shard)
+        if opened is None:
+            return request.token not in self._closed.get(request.shard, ())
+        return not _precedes(request, opened)
+
+    def _refuse_replaced(self, request: OpenRequest) -> None:
+        opened = self._opened.get(request.shard)
+        replaced = self._replaced.get(request.token)
+        if opened is not None and opened.token != request.token:
+            is_later = request.shard in self._found_open and request.since > opened.since
+            replaced = None if is_later else opened.cursor.epoch
+        if replaced is not None:
+            raise PlanError(
+                f"shard {request.shard} is being iterated elsewhere: another copy of it has begun epoch "
+                f"{replaced} since. Send each shard to one reader only"
+            )
+
+    def _note_replaced(self, request: OpenRequest) -> None:
+        """Whoever reads a shard now is the only one, even once it has closed."""
+        self._replaced.pop(request.token, None)
+        opened = self._opened.get(request.shard)
+        if opened is not None and opened.token != request.token:
+            self._replaced[opened.token] = request.cursor.epoch
+
+    def _wait_for_news(
+        self, request: OpenRequest, key: Key, waited_seconds: float
+    ) -> Generator[float, bool, None]:
+        """Wait until a window is complete, nothing more will come, or some parts are worth an answer."""
+        until = self._host.now() + max(_GATHER_SECONDS - waited_seconds, TICK_SECONDS / 10)
+        while self._host.now() < until:
+            changed = yield TICK_SECONDS
+            driver = self._driver
+            if driver is None or driver.failure is not None:
+                return
+            if driver.is_complete(*key) or self._opened.get(request.shard) != request:
+                return
+            if not changed:
+                return
+
+    def _drive(self, batch_rows: int) -> Driver:
+        if self._driver is None:
+            resources = self._resources
+            budget = budget_program(self._program, resources, batch_rows)
+            self._incarnation = self._host.name_driver()
+            self._served.clear()
+            self._driver = Driver(
+                self._program,
+                budget,
+                self,
+                workers=resources.workers * _TASKS_PER_CPU,
+                clock=self._host.now,
+                cache_bytes=budget.cache_bytes,
+            )
+            for shard in self._closed.keys() - self._opened.keys():
+                self._driver.close_shard(shard)
+        return self._driver
+
+
+def group_by_node(nodes: dict[int, str]) -> tuple[tuple[int, ...], ...]:
+    """Group shards by the node that they are consumed on."""
+    groups: dict[str, list[int]] = {}
+    for shard in sorted(nodes):
+        groups.setdefault(nodes[shard], []).append(shard)
+    return tuple(tuple(group) for group in groups.values())
+
+
+def _precedes(one: OpenRequest, other: OpenRequest) -> bool:
+    """Whether a shard made one request before the other, if both are its present reader's or of two in turn."""
+    return one.number < other.number if one.token == other.token else one.since < other.since

@@ -1,0 +1,446 @@
+"""The driver: carries out what the scheduler decides, and answers the shards.
+
+One driver serves all shards of a run. It is not safe for threads by itself: whoever
+hosts it (a lock on threads, an actor's event loop on Ray) calls it one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from windrow.core.errors import PlanError
+from windrow.core.native_libraries import describe_missing, missing_libraries
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.block_row_counts import BlockRows
+from windrow.pipeline.coordinator.buffered_window import HeldWindow, WindowReply
+from windrow.pipeline.coordinator.epoch_starts import Beginnings
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.scheduling.diagnosis import diagnose
+from windrow.pipeline.coordinator.scheduling.events import (
+    Abort,
+    Closed,
+    Drop,
+    Event,
+    Finished,
+    Gone,
+    Instruction,
+    Limits,
+    Opened,
+    Outgrown,
+    Place,
+    Reached,
+    Run,
+    Tick,
+    Waits,
+    Work,
+)
+from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
+from windrow.pipeline.coordinator.stats import RunStats, Span
+from windrow.pipeline.executors.base import EpochFacts, TaskRunner
+from windrow.pipeline.plan.memory_estimate import Promise
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.window_budget import Budget
+from windrow.pipeline.plan.window_too_large import make_window_error
+from windrow.pipeline.tasks.cache.job_cache import RunCache
+from windrow.pipeline.tasks.map_task import Task, TaskReport
+from windrow.pipeline.tasks.transforms import check_schema
+from windrow.shuffle.order.shard_assignment import Deal
+
+__all__ = ["PATIENCE_SECONDS", "Driver"]
+
+PATIENCE_SECONDS = 5.0
+_SPANS_KEPT = 20_000
+
+
+class Driver:
+    """Runs a program for its shards.
+
+    Parameters
+    ----------
+    program, budget
+        What to do, and within how much memory.
+    runner
+        What runs the tasks.
+    workers
+        Tasks that may run at once.
+    clock
+        Seconds, for patience and stalls.
+    cache_bytes
+        What decoded blocks may take that are kept in memory.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        budget: Budget,
+        runner: TaskRunner,
+        *,
+        workers: int,
+        clock: Callable[[], float],
+        start: Cursor = Cursor(),
+        cache_bytes: int = 0,
+    ) -> None:
+        job = program.job
+        self._program = program
+        self._budget = budget
+        self._runner = runner
+        self._clock = clock
+        self._rows = BlockRows(program)
+        self._held: dict[tuple[int, int], HeldWindow] = {}
+        self._running: dict[Work, str] = {}
+        self._failure: Failure | None = None
+        self._beginnings = Beginnings()
+        self._schema: Any = None
+        self._tasks = 0
+        self._peak_bytes = 0
+        self._left_out_rows = 0
+        self._promise = Promise(budget)
+        self._look_out = [*describe_missing()]
+        self._cache = RunCache(cache_bytes, job.source.blocks.memory_bytes)
+        self._uncounted: dict[int, Deal] = {}
+        self._events: deque[Event] = deque()
+        self._handling = self._widened = False
+        self._spans: deque[Span] = deque(maxlen=_SPANS_KEPT)
+        asked = job.options.prefetch_windows
+        limits = Limits(
+            shards=program.members,
+            start=Place(start.epoch, start.window),
+            stop_epoch=job.epochs,
+            slots=workers,
+            memory_bytes=budget.shared_bytes,
+            prefetch_windows=asked + budget.spare_windows,
+            crosses_epochs=not job.on_demand,
+            slices=budget.slices,
+            patience_seconds=PATIENCE_SECONDS,
+            beside=budget.beside if budget.shared else None,
+            row_bytes=budget.beside.row_bytes if budget.beside is not None else 0,
+            exact=budget.exact,
+            bounds_tasks=budget.beside is not None,
+            ahead_bytes=budget.ahead_bytes if asked else 0,
+        )
+        self._scheduler = Scheduler(limits, self._shape)
+
+    # --- what shards ask
+
+    def open_epoch(self, shard: int, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
+        """Begin an epoch for a shard.
+
+        Raises
+        ------
+        PlanError
+            If another shard reads this epoch with another batch size or ``drop_last``.
+        StateError
+            If another shard reads it from another row, unless whole steps lie between.
+        """
+        rest = self._program.deal(batch_rows, drop_last=drop_last, start_row=cursor.row)
+        self.admit(cursor, cursor.passed)
+        # windows are cut as from the epoch's begin, so that a shard that comes back may be at any step
+        deal = rest.whole
+        opened = self._scheduler.opened_deal(cursor.epoch)
+        self._beginnings.open(shard, cursor, rest, anew=opened is None)
+        if opened is not None and opened != deal:
+            raise PlanError(
+                f"epoch {cursor.epoch} is being read with batch_size={opened.batch_rows}, "
+                f"drop_last={opened.drop_last}; shard {shard} asks for batch_size={batch_rows}, "
+                f"drop_last={drop_last}. All shards read an epoch with the same: change it in the next epoch"
+            )
+        self._handle(Opened(shard, Place(cursor.epoch, cursor.window), deal, cursor.window_row))
+        if opened is None:
+            self._uncounted[cursor.epoch] = deal
+            self._note_left_out()
+        return self.describe_epoch(cursor, batch_rows, drop_last=drop_last)
+
+    def describe_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
+        """What is known of an epoch that a shard has opened."""
+        return EpochFacts(
+            epoch=cursor.epoch,
+            first_window=cursor.window,
+            windows=self._program.plan(cursor.epoch).windows,
+            deal=self._program.deal(batch_rows, drop_last=drop_last, start_row=cursor.row),
+            run_rows=self._program.run_rows(batch_rows),
+            total=self._total(cursor.epoch),
+            look_out=self.take_look_out(),
+            spare_windows=self._budget.spare_windows,
+        )
+
+    def poll(self, shard: int, epoch: int, window: int, have: Collection[int]) -> WindowReply:
+        """Return what is ready of a window, beyond the parts that the shard has."""
+        self._handle(Tick())
+        self._raise_failure()
+        parts = len(self._scheduler.counts(epoch).shape.windows[window])
+        held = self._held.get((epoch, window))
+        if held is None:
+            return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
+        reply = held.reply(shard, parts, have)
+        deal = self._scheduler.opened_deal(epoch)
+        if self._program.job.rows_known or reply.layout is None or deal is None:
+            return reply
+        starts = self._scheduler.counts(epoch).starts(window, deal)
+        return replace(reply, starts=starts, damaged=self._rows.damaged.blocks)
+
+    def admit(self, cursor: Cursor, window: int) -> None:
+        """A shard that opened an epoch at a cursor may have rows of a window, and of those before.
+
+        Raises
+        ------
+        SourceError
+            If the blocks that were left out for it contradict what has been read since.
+        """
+        self._rows.admit(cursor, window)
+
+    def take_look_out(self) -> tuple[str, ...]:
+        """What users should know, one line each, and each but once."""
+        look_out, self._look_out = tuple(self._look_out), []
+        return (*look_out, *self._cache.take_trouble())
+
+    @property
+    def promised_bytes(self) -> int:
+        """What the run takes in all, as far as it is known by now."""
+        return self._promise.total_bytes
+
+    @property
+    def blocks_bytes(self) -> int:
+        """What the blocks of the running tasks take, as rows have been measured so far."""
+        return self._scheduler.blocks_bytes
+
+    @property
+    def failure(self) -> Failure | None:
+        """What has ended the run, or None."""
+        return self._failure
+
+    def is_complete(self, epoch: int, window: int) -> bool:
+        """Whether every part of a window is ready."""
+        state = self._scheduler.window(epoch, window)
+        return state is not None and state.complete
+
+    def sign(self, shard: int) -> None:
+        """A shard's consumer is alive and takes or awaits rows."""
+        self._handle(Waits(shard))
+
+    def reached(self, shard: int, place: Place) -> None:
+        """A shard needs nothing before ``place`` any more."""
+        self._handle(Reached(shard, place))
+
+    def give_up(self, epoch: int, window: int, attempt: int) -> None:
+        """What an attempt at a window put out cannot be had any more: it is made anew."""
+        self._handle(Gone(epoch, window, attempt))
+
+    def close_shard(self, shard: int) -> bool:
+        """A shard reads no more; returns whether it was the last."""
+        self._handle(Closed(shard))
+        if self._scheduler.done:
+            self._cache.clear()
+        return self._scheduler.done
+
+    def diagnose(self, shard: int) -> tuple[str, float]:
+        """Say what a shard waits for, and for how many seconds nothing has moved."""
+        now = self._clock()
+        return diagnose(self._scheduler, shard, now), now - self._scheduler.last_progress
+
+    def run_stats(self, *, spans: bool) -> RunStats:
+        """What has been done so far."""
+        return RunStats(
+            tasks=self._tasks,
+            # what runs yet of a run that has failed puts out nothing that would be taken
+            held_bytes=0 if self._failure is not None else self._scheduler.held_bytes,
+            memory_bytes=self._scheduler.memory_bytes,
+            peak_held_bytes=self._peak_bytes,
+            promised_bytes=self._promise.total_bytes,
+            dropped_windows=self._scheduler.dropped_windows,
+            left_out_rows=self._left_out_rows,
+            epoch_rows=self._rows.total,
+            windows_ready=self._scheduler.windows_ready,
+            spans=tuple(self._spans) if spans else (),
+            cache_hits=self._cache.told.hits,
+            cache_misses=self._cache.told.misses,
+            cache_bytes=self._cache.held_bytes,
+            cache_errors=self._cache.told.errors,
+            cache_corrupt_blocks=self._cache.told.corrupt_blocks,
+            damaged_blocks=self._rows.damaged.names,
+            damaged_rows=self._rows.damaged.rows,
+            missing_libraries=missing_libraries(),
+        )
+
+    # --- what tasks tell
+
+    def task_done(
+        self, task: Task, report: TaskReport, output: Any, lane: str, kept: Sequence[Any] = ()
+    ) -> None:
+        """Take a task's output; ``output`` is a handle that only the runner understands.
+
+        So are ``kept``, those of the decoded blocks that it was to keep.
+
+        Never raises: nobody hears what a callback raises, so it becomes the run's failure.
+        """
+        try:
+            self._take(task, report, output, lane)
+            if report.shortfall is not None:
+                self._cache.forgo(task)
+            elif not self._scheduler.done:
+                self._cache.take(task, report.cache, kept)
+        except Exception as error:
+            self.task_failed(Failure.capture(error))
+
+    def _take(self, task: Task, report: TaskReport, output: Any, lane: str) -> None:
+        work = task.work
+        self._tasks += 1
+        span = (work.epoch, work.window, report.start_time, report.stop_time)
+        self._spans.append(Span(self._running.pop(work), *span, lane=lane))
+        if report.shortfall is not None:
+            self._handle(Outgrown(work, **vars(report.shortfall)))
+        else:
+            self._take_output(task, report, output)
+        self._grow_promise()
+
+    def _take_output(self, task: Task, report: TaskReport, output: Any) -> None:
+        work = task.work
+        self._learn(task, report)
+        held = self._held.get((work.epoch, work.window))
+        rows = self._rows.count(task.blocks)
+        if held is not None and held.attempt == work.attempt:
+            row_bytes = (report.unpacked_bytes or 0) / max(1, rows)
+            held.take(work.part, output, ordered=task.ordering is not None, row_bytes=row_bytes)
+        self._handle(Finished(work, rows, report.slice_bytes, report.unpacked_bytes))
+        self._note_left_out()
+
+    def _grow_promise(self) -> None:
+        scheduler = self._scheduler
+        self._look_out += self._promise.grow(scheduler.sizes, memory_bytes=scheduler.memory_bytes)
+
+    def note_delivered(self, row_bytes: float) -> None:
+        """A shard has measured what a row takes as it is delivered."""
+        self._scheduler.note_delivered(row_bytes)
+        self._grow_promise()
+
+    def blocks_lost(self, task: Task) -> Task:
+        """Kept blocks that came with a task are lost: returns the task that reads them again."""
+        return self._cache.lose(task)
+
+    def task_failed(self, failure: Failure) -> None:
+        """A task failed for good: the run ends with its error."""
+        if self._failure is None:
+            self._failure = failure
+            # a run that has ended holds nothing, however long this driver is remembered
+            self._held.clear()
+            self._cache.clear()
+
+    def tick(self) -> None:
+        """Let time pass."""
+        self._handle(Tick())
+
+    # --- inside
+
+    def _handle(self, event: Event) -> None:
+        # events never nest, even where one is told while another is being handled
+        self._events.append(event)
+        if self._handling:
+            return
+        self._handling = True
+        try:
+            while self._events:
+                self._widened = False
+                for instruction in self._scheduler.handle(self._events.popleft(), self._clock()):
+                    self._perform(instruction)
+        except Exception as error:
+            # events come from callbacks and ticks too, where nobody would hear it: each shard is told
+            # when it next asks
+            self._events.clear()
+            self.task_failed(Failure.capture(error))
+        finally:
+            self._handling = False
+        self._peak_bytes = max(self._peak_bytes, self._scheduler.held_bytes)
+
+    def _perform(self, instruction: Instruction) -> None:
+        if isinstance(instruction, Run):
+            if self._failure is None:
+                self._run(instruction)
+        elif isinstance(instruction, Drop):
+            self._drop(instruction)
+        elif isinstance(instruction, Abort):
+            self._make_room_or_end(instruction)
+
+    def _make_room_or_end(self, found: Abort) -> None:
+        """A window does not fit: let it have the memory of kept blocks, or end the run."""
+        if self._widened:
+            # found before there was more
+            return
+        freed = 0 if self._budget.exact else self._cache.give_up()
+        if not freed:
+            self.task_failed(Failure.capture(make_window_error(self._program, self._budget, found)))
+            return
+        self._widened = True
+        self._scheduler.widen(int(freed / self._budget.copies))
+        self._look_out.append(
+            "decoded blocks are no longer kept in memory, since windows turned out to need it: "
+            "ask for smaller windows with window(bytes_per_window=...), or raise options(memory_limit=...)"
+        )
+        self._events.append(Tick())
+
+    def _note_left_out(self) -> None:
+        """Count what ``equal=True`` leaves out, once an epoch's rows are known."""
+        for epoch, deal in list(self._uncounted.items()):
+            total = self._total(epoch)
+            if total is not None:
+                self._left_out_rows += deal.left_out_rows(total)
+                del self._uncounted[epoch]
+
+    def _total(self, epoch: int) -> int | None:
+        # counts learnt in an earlier epoch hold even where this one was begun without them
+        return self._rows.total if self._rows.known else self._scheduler.counts(epoch).total
+
+    def _run(self, instruction: Run) -> None:
+        work = instruction.work
+        counts = self._scheduler.counts(work.epoch)
+        stage = counts.shape.stages[work.stage]
+        self._running[work] = stage.name
+        key = (work.epoch, work.window)
+        if key not in self._held:
+            window = self._scheduler.window(*key)
+            # slices that every shard has passed are not kept when a window is produced again
+            gone = set(range(window.first_kept)) if window is not None else set()
+            self._held[key] = HeldWindow(work.attempt, gone=gone)
+        held = self._held[key]
+        if stage.needs_order and held.layouts is None:
+            deal = self._scheduler.deal(work.epoch)
+            assert deal is not None, "a running epoch has a deal"
+            held.layouts = self._program.layouts(
+                counts,
+                work.window,
+                deal=deal,
+                destinations=self._runner.destinations,
+                slices=self._budget.slices,
+            )
+        task = self._program.task(work, stage, self._rows.array, held.layouts)
+        task = replace(
+            task,
+            skips=self._rows.damaged.places(work.epoch, task.blocks),
+            most_bytes=instruction.most_bytes,
+            samples=instruction.samples,
+        )
+        task, cached = self._cache.prepare(task)
+        self._runner.run(task, held.tables.get(work.part), *cached)
+
+    def _drop(self, instruction: Drop) -> None:
+        key = (instruction.epoch, instruction.window)
+        if instruction.slices is None:
+            self._held.pop(key, None)
+        elif key in self._held:
+            self._held[key].empty(instruction.slices)
+
+    def _learn(self, task: Task, report: TaskReport) -> None:
+        self._look_out += self._rows.learn(task, report)
+        if report.schema is None:
+            return
+        if self._schema is None:
+            self._schema = report.schema
+        check_schema(self._schema, report.schema, task.addresses[0].origin)
+
+    def _shape(self, epoch: int) -> Any:
+        return self._program.shape(epoch, self._rows.array)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            self._failure.rethrow()

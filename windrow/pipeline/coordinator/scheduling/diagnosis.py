@@ -1,0 +1,50 @@
+"""Who waits for whom, in words."""
+
+from __future__ import annotations
+
+from windrow.core.byte_sizes import format_bytes
+from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
+
+__all__ = ["diagnose"]
+
+
+def diagnose(scheduler: Scheduler, shard: int, now: float) -> str:
+    """Say what a shard waits for.
+
+    Parameters
+    ----------
+    scheduler
+        The scheduler that serves it.
+    shard
+        The waiting shard.
+    now
+        The time, as given to `Scheduler.handle`.
+    """
+    place = scheduler.place(shard)
+    if place is None:
+        return f"shard {shard} has been closed"
+    where = f"epoch {place.epoch}, window {place.window}"
+    window = scheduler.window(place.epoch, place.window)
+    held = f"{format_bytes(scheduler.held_bytes)} of {format_bytes(scheduler.memory_bytes)} are held"
+    if window is None or (not window.running and not window.complete):
+        return f"shard {shard} waits at {where} for memory: {held}{_holders(scheduler, shard, now)}"
+    if window.complete:
+        return f"shard {shard} at {where}: all map tasks are done and its rows are being fetched"
+    return (
+        f"shard {shard} waits at {where} for {len(window.running)} running tasks; "
+        f"{window.finished_parts} of {len(window.parts)} parts are ready; {held}"
+    )
+
+
+def _holders(scheduler: Scheduler, shard: int, now: float) -> str:
+    others = [
+        f"shard {other} (at epoch {place.epoch}, window {place.window}; last sign {sign})"
+        for other, place, sign in scheduler.signs(now)
+        if other != shard
+    ]
+    if not others:
+        return ""
+    return (
+        f", some by rows of {', '.join(others)}. Read all shards concurrently, or call "
+        "pipe.shard(rank=, world_size=) where each process reads only its own"
+    )

@@ -1,0 +1,426 @@
+"""The scheduler: decides what runs and what is let go, from events alone.
+
+It does no I/O, holds no data, starts no thread and reads no clock: `Scheduler.handle`
+takes one event and the time, and returns instructions. A driver carries them out on an
+executor. The order of rows does not depend on anything decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain, count
+
+from windrow.pipeline.coordinator.scheduling.events import (
+    Abort,
+    Closed,
+    Drop,
+    Event,
+    Finished,
+    Gone,
+    Instruction,
+    Limits,
+    Opened,
+    Outgrown,
+    Place,
+    Reached,
+    Run,
+    ShapeOf,
+    Waits,
+    Work,
+)
+from windrow.pipeline.coordinator.scheduling.memory_limit import Room
+from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key, Readers
+from windrow.pipeline.coordinator.scheduling.window_priorities import Wanted
+from windrow.pipeline.coordinator.scheduling.window_state import WindowState
+from windrow.pipeline.plan.window_budget import RowSizes
+from windrow.shuffle.order.shard_assignment import Deal
+
+__all__ = ["Scheduler"]
+
+
+class Scheduler:
+    """Prepares the windows that shards need, within a memory limit, and lets go of the rest.
+
+    Parameters
+    ----------
+    limits
+        What bounds it.
+    shape_of
+        A pure function from an epoch's number to its shape, with what is known by then
+        of row counts.
+    """
+
+    def __init__(self, limits: Limits, shape_of: ShapeOf) -> None:
+        self._limits = limits
+        self._shape_of = shape_of
+        self._counts: dict[int, EpochCounts] = {}
+        self._windows: dict[Key, WindowState] = {}
+        self._attempts = count()
+        self._stale: dict[Work, int] = {}
+        self._readers = Readers(
+            limits.shards, limits.start, limits.patience_seconds, on_demand=not limits.crosses_epochs
+        )
+        self._wanted = Wanted(limits, self._readers, self.counts)
+        self._deals: dict[int, Deal] = {}
+        self._latest_deal: Deal | None = None
+        self._latest_epoch = -1
+        self._room = Room(limits)
+        self._out: list[Instruction] = []
+        self.dropped_windows = 0
+        self.last_progress = 0.0
+
+    # --- what a driver may ask
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of outputs held, and expected of the tasks that run."""
+        return sum(window.held_bytes for window in self._windows.values()) + sum(self._stale.values())
+
+    @property
+    def running(self) -> int:
+        """How many tasks run."""
+        return len(self._stale) + sum(len(window.running) for window in self._windows.values())
+
+    @property
+    def done(self) -> bool:
+        """Whether every shard has been closed."""
+        return not self._readers.places
+
+    def counts(self, epoch: int) -> EpochCounts:
+        """What is known of an epoch's row counts."""
+        if epoch not in self._counts:
+            self._counts[epoch] = EpochCounts(self._shape_of(epoch))
+        return self._counts[epoch]
+
+    def deal(self, epoch: int) -> Deal | None:
+        """The deal an epoch was opened with; for one not yet opened, the one expected."""
+        if epoch in self._deals or self._latest_deal is None:
+            return self._deals.get(epoch)
+        return replace(self._latest_deal, start_row=0)
+
+    def opened_deal(self, epoch: int) -> Deal | None:
+        """The deal an epoch was opened with, or None."""
+        return self._deals.get(epoch)
+
+    def place(self, shard: int) -> Place | None:
+        """Where a shard is, or None once it is closed."""
+        return self._readers.places.get(shard)
+
+    def window(self, epoch: int, window: int) -> WindowState | None:
+        """What is prepared or held of a window, or None."""
+        return self._windows.get((epoch, window))
+
+    @property
+    def memory_bytes(self) -> int:
+        """What outputs may hold."""
+        return self._room.limit_bytes(0)
+
+    @property
+    def blocks_bytes(self) -> int:
+        """What the blocks of the running tasks take, where they count against the limit."""
+        return self._room.blocks_bytes(self.running)
+
+    @property
+    def sizes(self) -> RowSizes:
+        """What rows have been measured to take so far."""
+        return self._room.sizes
+
+    def widen(self, more_bytes: int) -> None:
+        """Outputs may hold so much more."""
+        self._room.widen(more_bytes)
+
+    def note_delivered(self, row_bytes: float) -> None:
+        """Take it that batches hold so much for each row."""
+        self._room.note_delivered(row_bytes)
+
+    @property
+    def windows_ready(self) -> dict[Key, float]:
+        """The windows that are being prepared or held, in order, and the share of each that is ready."""
+        return {key: self._windows[key].ready for key in sorted(self._windows)}
+
+    def signs(self, now: float) -> list[tuple[int, Place, str]]:
+        """Each open shard, its place, and when it last gave a sign of life."""
+        return self._readers.signs(now)
+
+    # --- events
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        """Take one event; return what to do about it, in order."""
+        if self._readers.start(now):
+            self.last_progress = now
+        if isinstance(event, Finished):
+            self._finish(event, now)
+        elif isinstance(event, Outgrown):
+            self._outgrow(event, now)
+        elif isinstance(event, Opened):
+            self._open(event, now)
+        elif isinstance(event, Reached):
+            if self._readers.reach(event.shard, event.place, now):
+                self.last_progress = now
+                self._release()
+        elif isinstance(event, Waits):
+            self._readers.sign(event.shard, now)
+        elif isinstance(event, Closed):
+            self._readers.close(event.shard)
+            self._release()
+        elif isinstance(event, Gone):
+            window = self._windows.get((event.epoch, event.window))
+            if window is not None and window.attempt == event.attempt:
+                self._drop(window.key, again=True)
+        self._start_work(now)
+        out, self._out = self._out, []
+        return out
+
+    def _open(self, event: Opened, now: float) -> None:
+        counts = self.counts(event.place.epoch)
+        if event.place.epoch not in self._deals or event.place.window < counts.first_window:
+            counts.begin_at(event.place.window, event.first_row)
+        self._deals[event.place.epoch] = event.deal
+        if event.place.epoch >= self._latest_epoch:
+            # a shard that comes late to an earlier epoch tells nothing about the next one
+            self._latest_epoch, self._latest_deal = event.place.epoch, event.deal
+        for (epoch, window), state in list(self._windows.items()):
+            if state.deal != self.deal(epoch):
+                self._drop((epoch, window))
+        self._readers.open(event.shard, event.place, now)
+        self._drop_incomplete()
+        self.last_progress = now
+        self._release()
+
+    def _drop_incomplete(self) -> None:
+        """Let go of windows that lack slices for a shard that has come back to them."""
+        for key, window in list(self._windows.items()):
+            kept = self._readers.first_kept(key)
+            if kept is not None and kept < window.first_kept:
+                self._drop(key, again=True)
+
+    def _finish(self, event: Finished, now: float) -> None:
+        work = event.work
+        self.last_progress = now
+        self._learn(work, event.rows)
+        if self._stale.pop(work, None) is not None:
+            return
+        window = self._windows[work.epoch, work.window]
+        if work.stage == 0:
+            self._room.measure(window.parts[work.part], event)
+        window.finish(event)
+        self._expect_again()
+        # what still runs may turn out smaller than expected; the last task of a window needs room too
+        if window.measured_bytes > self._room.limit_bytes(0 if window.complete else 1):
+            self._too_large(window)
+
+    def _outgrow(self, event: Outgrown, now: float) -> None:
+        work = event.work
+        self.last_progress = now
+        if self._stale.pop(work, None) is not None:
+            return
+        window = self._windows[work.epoch, work.window]
+        part = window.parts[work.part]
+        self._room.measure_share(part, event)
+        window.outgrow(event)
+        self._expect_again()
+
+    def _expect_again(self) -> None:
+        """Tasks that were started before anything was measured may put out more than was expected then."""
+        if self._room.sizes.excess_bytes > 0:
+            for window in self._windows.values():
+                window.expect_again(self._room)
+
+    def _learn(self, work: Work, rows: int) -> None:
+        counts = self._counts.get(work.epoch)
+        if counts is None:
+            return
+        was_complete = counts.complete
+        counts.learn(work.window, work.part, rows)
+        if counts.complete and not was_complete:
+            # what is known now saves epochs not yet begun the stage that counts
+            begun = {epoch for epoch, _ in self._windows}
+            for epoch in [e for e, other in self._counts.items() if not other.complete and e not in begun]:
+                del self._counts[epoch]
+
+    # --- letting go
+
+    def _release(self) -> None:
+        """Let go of what every shard has passed."""
+        for key, window in list(self._windows.items()):
+            kept = self._readers.first_kept(key)
+            if kept is None:
+                self._drop(key)
+            else:
+                gone = window.release(kept)
+                if gone:
+                    self._out.append(Drop(*key, slices=gone))
+        oldest = self._readers.oldest_epoch()
+        for epoch in [epoch for epoch in self._counts if oldest is None or epoch < oldest]:
+            del self._counts[epoch]
+            self._deals.pop(epoch, None)
+        self._wanted.forget_passed()
+
+    def _drop(self, key: Key, *, again: bool = False) -> None:
+        window = self._windows.pop(key)
+        self._stale.update(window.running)
+        self._out.append(Drop(*key, again=again))
+        self.dropped_windows += again
+
+    def _make_room(self, key: Key, size_bytes: int, urgent: list[Key], now: float) -> None:
+        """Let go of windows that stand in the way of one that a shard waits for.
+
+        First those that nobody waits for, the farthest first; then those held only for
+        shards that have given no sign for a while, the oldest first. The oldest window
+        that is waited for may also displace later ones that are: whoever reads it
+        moves on then, so in the end everybody does.
+        """
+        ahead = [other for other in self._windows if other not in urgent and other > key]
+        lagging = [other for other in self._windows if other != key and self._readers.is_lagging(other, now)]
+        later = [other for other in urgent if other > key] if key == urgent[0] else []
+        for other in (*sorted(ahead, reverse=True), *sorted(lagging), *reversed(later)):
+            if self.held_bytes - sum(self._stale.values()) + size_bytes <= self._room.limit_bytes():
+                return
+            if other in self._windows and self._windows[other].held_bytes:
+                if self._readers.is_lagging(other, now):
+                    self._wanted.give_up(other)
+                self._drop(other, again=True)
+
+    # --- starting
+
+    def _start_work(self, now: float) -> None:
+        if self._latest_deal is None:
+            return
+        urgent = self._wanted.urgent(now)
+        near = [*urgent, *self._wanted.ahead(urgent, now)]
+        free = self._limits.slots - self.running
+        blocked = False
+        for key in chain(near, self._farther(near, now)):
+            if key not in urgent and self._is_being_counted(key[0]):
+                break
+            deal = self.deal(key[0])
+            assert deal is not None, "a wanted window's epoch has a deal"
+            window = self._window(key, deal)
+            ordered = self.counts(key[0]).is_ordered(key[1], deal)
+            for work, expected_bytes in window.waiting(ordered=ordered, limit=free):
+                if free <= 0:
+                    return
+                size_bytes = window.expect(work.part, self._room) if expected_bytes else 0
+                if self.running and not self._room.can_grow(self.held_bytes + size_bytes, self.running + 1):
+                    return
+                if key not in near and not self._may_begin(expected_bytes):
+                    return
+                # what does not fit holds up all that comes later, except what adds nothing
+                found = None if blocked else self._find_room(window, work, size_bytes, urgent, now)
+                blocked = found is None
+                if blocked and size_bytes:
+                    break
+                self._start(window, work, found or 0, is_doubtful=(found or 0) < size_bytes)
+                free -= 1
+            if free > 0 and not ordered and window.fully_read and key in urgent:
+                free -= self._count_behind(key, deal)
+
+    def _farther(self, near: list[Key], now: float) -> Iterator[Key]:
+        """Windows farther ahead than was asked for, where those are smaller than the largest, and workers free.
+
+        Windows of a task or two would leave workers without any until shards have passed one.
+        """
+        if self.running < self._limits.slots and self._may_begin(1):
+            for key in self._wanted.farther(near, now):
+                if not self.counts(key[0]).complete:
+                    return
+                yield key
+
+    def _may_begin(self, expected_bytes: int) -> bool:
+        """Whether what was expected of all that has been begun of the windows leaves so much for a farther one."""
+        begun = sum(window.begun_bytes for window in self._windows.values())
+        return begun + expected_bytes <= self._limits.ahead_bytes
+
+    def _is_being_counted(self, epoch: int) -> bool:
+        """Whether an earlier epoch is about to tell the counts that this one lacks."""
+        earlier = (counts for other, counts in self._counts.items() if other < epoch)
+        return not self.counts(epoch).complete and any(not counts.complete for counts in earlier)
+
+    def _find_room(
+        self, window: WindowState, work: Work, size_bytes: int, urgent: list[Key], now: float
+    ) -> int | None:
+        """How much a task may be expected to put out, so that there is room for it; None: there is none now."""
+        if not self._fits(size_bytes) and window.key in urgent:
+            self._make_room(window.key, size_bytes, urgent, now)
+        if self._fits(size_bytes):
+            return size_bytes
+        left = self._room.limit_bytes() - window.held_bytes
+        if window.running or size_bytes <= left:
+            return None
+        if left <= 0 or not self._limits.bounds_tasks or window.least_bytes(work.part) > left:
+            self._too_large(window)
+            return None
+        # what is expected is an estimate: alone, the task may have all that is left
+        return left if not self.running and self.held_bytes == window.held_bytes else None
+
+    def _count_behind(self, key: Key, deal: Deal) -> int:
+        """Read on, one part at a time, where a window's last step reaches past its end.
+
+        A run that begins in the middle of an epoch counts what lies before, too. This
+        must not wait for memory: the window in memory waits for it.
+        """
+        unknown = self.counts(key[0]).unknown_from(0)
+        if unknown is None:
+            return 0
+        window = self._window((key[0], unknown[0]), deal)
+        work = Work(key[0], unknown[0], unknown[1], 0, window.attempt)
+        if work in window.running or not window.is_waiting(work):
+            return 0
+        self._start(window, work, window.expect(work.part, self._room), is_bounded=False)
+        return 1
+
+    def _start(
+        self,
+        window: WindowState,
+        work: Work,
+        size_bytes: int,
+        *,
+        is_doubtful: bool = False,
+        is_bounded: bool = True,
+    ) -> None:
+        most_bytes = None
+        if self._limits.bounds_tasks and work.stage == 0 and is_bounded:
+            most_bytes = self._most_bytes(size_bytes)
+        window.start(work, size_bytes, most_bytes)
+        self._wanted.take_up(window.key)
+        samples = most_bytes is not None and (is_doubtful or not self._room.is_measured)
+        self._out.append(Run(work, most_bytes, samples=samples))
+
+    def _most_bytes(self, size_bytes: int) -> int:
+        """What a task may put out of which so much is expected."""
+        room, slots = self._room, self._limits.slots
+        if room.is_measured or not room.counts_blocks:
+            return size_bytes + self._share(size_bytes)
+        allowed_bytes = sum(window.allowed_bytes for window in self._windows.values())
+        return room.unmeasured_bytes(size_bytes, allowed_bytes, tasks=max(1, slots - self.running))
+
+    def _share(self, size_bytes: int) -> int:
+        """What a task may put out beyond what is expected: its share of what is free."""
+        free = max(0, self._room.limit_bytes(self.running + 1) - self.held_bytes - size_bytes)
+        return free // self._limits.slots
+
+    def _fits(self, size_bytes: int) -> bool:
+        return size_bytes == 0 or self.held_bytes + size_bytes <= self._room.limit_bytes(self.running + 1)
+
+    def _too_large(self, window: WindowState) -> None:
+        room = self._room
+        window_bytes = max(window.held_bytes, window.total_bytes(room))
+        self._out.append(Abort(*window.key, window_bytes, room.limit_bytes(), room.sizes))
+
+    def _window(self, key: Key, deal: Deal) -> WindowState:
+        if key not in self._windows:
+            shape = self.counts(key[0]).shape
+            self._windows[key] = WindowState(
+                *key,
+                next(self._attempts),
+                parts=shape.windows[key[1]],
+                stages=shape.stages,
+                slices=self._limits.slices,
+                deal=deal,
+            )
+            kept = self._readers.first_kept(key)
+            if kept:
+                self._windows[key].release(kept)
+        return self._windows[key]

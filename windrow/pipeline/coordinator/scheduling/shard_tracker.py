@@ -1,0 +1,141 @@
+"""Where each shard is, what it still needs, and when it last gave a sign of life."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from windrow.pipeline.coordinator.scheduling.events import Place
+
+__all__ = ["Key", "Readers"]
+
+# (epoch, window)
+Key = tuple[int, int]
+
+
+class Readers:
+    """The shards that are served.
+
+    Parameters
+    ----------
+    shards
+        Their numbers.
+    start
+        Where the stream begins.
+    patience_seconds
+        After how long without a sign a shard counts as silent.
+    on_demand
+        Whether a shard needs nothing while it has no epoch open.
+
+    Attributes
+    ----------
+    places
+        Where each open shard is.
+    reading
+        The shards that have an epoch open.
+    """
+
+    def __init__(
+        self, shards: tuple[int, ...], start: Place, patience_seconds: float, *, on_demand: bool = False
+    ) -> None:
+        self._on_demand = on_demand
+        self.places = dict.fromkeys(shards, start)
+        self.reading: set[int] = set()
+        # shards in step stand at a few places, however many they are
+        self._groups: dict[tuple[Place, bool], dict[int, None]] = {(start, False): dict.fromkeys(shards)}
+        self._patience_seconds = patience_seconds
+        self._signs: dict[int, float] = {}
+        self._started_at: float | None = None
+
+    def start(self, now: float) -> bool:
+        """Note when the run began; returns whether it did just now."""
+        begins = self._started_at is None
+        if begins:
+            self._started_at = now
+        return begins
+
+    def open(self, shard: int, place: Place, now: float) -> None:
+        """A shard opens an epoch."""
+        self._leave(shard)
+        self.reading.add(shard)
+        self._enter(shard, place)
+        self._signs[shard] = now
+
+    def reach(self, shard: int, place: Place, now: float) -> bool:
+        """A shard needs nothing before a place; returns whether that is news."""
+        if shard not in self.places:
+            return False
+        self._signs[shard] = now
+        before = self.places[shard]
+        if place <= before:
+            return False
+        self._leave(shard)
+        if place.epoch > before.epoch:
+            self.reading.discard(shard)
+        self._enter(shard, place)
+        return True
+
+    def sign(self, shard: int, now: float) -> None:
+        """A shard's consumer is alive."""
+        self._signs[shard] = now
+
+    def close(self, shard: int) -> None:
+        """A shard reads no more."""
+        self._leave(shard)
+        self.reading.discard(shard)
+
+    def _enter(self, shard: int, place: Place) -> None:
+        self.places[shard] = place
+        self._groups.setdefault((place, shard in self.reading), {})[shard] = None
+
+    def _leave(self, shard: int) -> None:
+        place = self.places.pop(shard, None)
+        if place is not None:
+            group = place, shard in self.reading
+            del self._groups[group][shard]
+            if not self._groups[group]:
+                del self._groups[group]
+
+    def groups(self) -> Iterator[tuple[Place, bool, Collection[int]]]:
+        """The places of open shards: each with whether an epoch is open there, and the shards."""
+        for (place, reading), shards in self._groups.items():
+            yield place, reading, shards
+
+    def first_kept(self, key: Key) -> int | None:
+        """The first slice of a window that some shard still needs; None: no shard does."""
+        slices = [
+            place.slice if (place.epoch, place.window) == key else 0
+            for place, _ in self._holders()
+            if (place.epoch, place.window) <= key
+        ]
+        return min(slices, default=None)
+
+    def oldest_epoch(self) -> int | None:
+        """The first epoch that some shard still needs; None: no shard needs any."""
+        return min((place.epoch for place, _ in self._holders()), default=None)
+
+    def _holders(self) -> Iterator[tuple[Place, Collection[int]]]:
+        """The places from which on windows are held, and for which shards."""
+        for place, reading, shards in self.groups():
+            if not self._on_demand or reading:
+                yield place, shards
+
+    def is_silent(self, shard: int, now: float) -> bool:
+        """Whether a shard has given no sign for a while."""
+        sign = self._signs.get(shard, self._started_at)
+        return sign is not None and now - sign >= self._patience_seconds
+
+    def are_silent(self, shards: Collection[int], now: float) -> bool:
+        """Whether all of some shards are."""
+        return all(self.is_silent(shard, now) for shard in shards)
+
+    def is_lagging(self, key: Key, now: float) -> bool:
+        """Whether a window is held for silent shards only."""
+        holders = (shards for place, shards in self._holders() if (place.epoch, place.window) <= key)
+        return all(self.are_silent(shards, now) for shards in holders)
+
+    def signs(self, now: float) -> list[tuple[int, Place, str]]:
+        """Each open shard, its place, and when it last gave a sign of life."""
+        return [
+            (shard, place, f"{now - self._signs[shard]:.0f} s ago" if shard in self._signs else "never")
+            for shard, place in sorted(self.places.items())
+        ]

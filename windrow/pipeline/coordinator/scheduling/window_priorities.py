@@ -1,0 +1,107 @@
+"""Which windows are wanted, and how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from windrow.pipeline.coordinator.scheduling.events import Limits, Place
+from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key, Readers
+
+__all__ = ["Wanted"]
+
+# Beyond those that were asked for: windows that are small beside the largest one.
+_FARTHER = 4
+
+
+class Wanted:
+    """The windows that shards wait for, and those to prepare ahead of them.
+
+    Parameters
+    ----------
+    limits
+        How far ahead.
+    readers
+        The shards.
+    counts
+        From an epoch's number to its windows.
+    """
+
+    def __init__(self, limits: Limits, readers: Readers, counts: Callable[[int], EpochCounts]) -> None:
+        self._limits = limits
+        self._readers = readers
+        self._counts = counts
+        self._given_up: set[Key] = set()
+
+    def give_up(self, key: Key) -> None:
+        """Do not prepare a window again for shards while they are silent."""
+        self._given_up.add(key)
+
+    def take_up(self, key: Key) -> None:
+        """A window that was given up is being prepared again."""
+        self._given_up.discard(key)
+
+    def forget_passed(self) -> None:
+        """Forget what no shard needs any more."""
+        self._given_up = {key for key in self._given_up if self._readers.first_kept(key) is not None}
+
+    def urgent(self, now: float) -> list[Key]:
+        """The windows that shards are reading, oldest first; silent ones wait for nothing."""
+        being_read = self._being_read()
+        return sorted({key for key, shards in being_read if not self._readers.are_silent(shards, now)})
+
+    def ahead(self, urgent: list[Key], now: float) -> list[Key]:
+        """The windows to prepare beyond those that are waited for, nearest first.
+
+        What was let go for the silence of its shards stays so while they are silent.
+        """
+        return self._beyond(urgent, 0, self._limits.stop_epoch, now)
+
+    def farther(self, near: list[Key], now: float) -> list[Key]:
+        """Some windows behind those, nearest first, for shards that read, of no epoch that none of those is of."""
+        stop_epoch = max((epoch for epoch, _ in near), default=-1) + 1
+        return self._beyond(near, _FARTHER, stop_epoch, now)
+
+    def _beyond(self, nearer: list[Key], more: int, stop_epoch: int | None, now: float) -> list[Key]:
+        wanted = list(self._being_read())
+        for place, reading, shards in self._readers.groups():
+            begun = self._limits.crosses_epochs and place.epoch > self._limits.start.epoch
+            if reading or begun:
+                count = self._limits.prefetch_windows + (more if reading else 0)
+                following = self._following(place, reading, count, stop_epoch)
+                wanted.extend((key, shards) for key in following)
+        return sorted(
+            {
+                key
+                for key, shards in wanted
+                if key not in nearer and not (key in self._given_up and self._readers.are_silent(shards, now))
+            }
+        )
+
+    def _being_read(self) -> Iterator[tuple[Key, Collection[int]]]:
+        for place, reading, shards in self._readers.groups():
+            if not reading:
+                continue
+            # windows without parts are passed without anything to wait for
+            window = self._counts(place.epoch).next_with_parts(place.window)
+            if window < self._window_count(place.epoch):
+                yield (place.epoch, window), shards
+
+    def _following(self, place: Place, reading: bool, count: int, stop_epoch: int | None) -> Iterator[Key]:
+        left = count
+        epoch, window = place.epoch, place.window
+        if reading:
+            window = self._counts(epoch).next_with_parts(window) + 1
+        while left > 0 and (stop_epoch is None or epoch < stop_epoch):
+            window = self._counts(epoch).next_with_parts(window)
+            if window >= self._window_count(epoch):
+                if not self._limits.crosses_epochs or epoch > place.epoch + left:
+                    return
+                epoch, window = epoch + 1, 0
+                continue
+            yield epoch, window
+            left -= 1
+            window += 1
+
+    def _window_count(self, epoch: int) -> int:
+        return len(self._counts(epoch).shape.windows)

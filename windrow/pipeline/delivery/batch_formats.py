@@ -1,0 +1,130 @@
+"""Batches in the form that a user asked for: NumPy, pandas, or Arrow.
+
+How each Arrow type looks in NumPy is listed in :mod:`windrow.pipeline.delivery.to_numpy`. In
+pandas, integers and booleans with nulls become the nullable types (``Int64``,
+``boolean``) so that no value is rounded, times of day are timedelta64 since midnight
+and tensors are objects, one array a row; all else is as pyarrow converts it. A frame
+is always the user's own: writable, and with a fresh RangeIndex.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.errors import PlanError
+from windrow.core.optional_dependencies import require
+from windrow.pipeline.delivery.to_numpy import column_to_numpy, writable_view
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["BatchFormat", "check_format", "convert", "rows", "to_numpy", "to_numpy_batches", "to_pandas"]
+
+BatchFormat = Literal["numpy", "pandas", "pyarrow"]
+_ROWS_AT_ONCE = 1024
+
+
+def check_format(batch_format: str) -> None:
+    """Raise PlanError for a format that does not exist, or lacks its library."""
+    if batch_format not in get_args(BatchFormat):
+        known = ", ".join(repr(name) for name in get_args(BatchFormat))
+        raise PlanError(f"batch_format={batch_format!r} is unknown: use one of {known}")
+    if batch_format == "pandas":
+        require("pandas", "pandas", 'batch_format="pandas"')
+
+
+def convert(batch: pa.RecordBatch, batch_format: BatchFormat, *, writable: bool) -> Any:
+    """Convert a batch; ``writable`` concerns the arrays of "numpy" alone."""
+    check_format(batch_format)
+    if batch_format == "numpy":
+        return to_numpy(batch, writable=writable)
+    if batch_format == "pandas":
+        return to_pandas(batch)
+    return pa.Table.from_batches([batch])
+
+
+def to_numpy(batch: pa.RecordBatch, *, writable: bool) -> dict[str, NDArray[Any]]:
+    """Convert each column; with ``writable`` no two arrays share memory."""
+    arrays = {
+        name: column_to_numpy(column, writable=writable)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
+    return separate(arrays) if writable else arrays
+
+
+def to_numpy_batches(span: pa.RecordBatch, batch_rows: int) -> Iterator[dict[str, NDArray[Any]]]:
+    """Convert batches of so many rows, writable, what is plain memory once for all of them."""
+    if span.num_rows <= batch_rows:
+        if span.num_rows:
+            yield to_numpy(span, writable=True)
+        return
+    names = span.schema.names
+    views = {name: writable_view(column) for name, column in zip(names, span.columns, strict=True)}
+    plain = separate({name: view for name, view in views.items() if view is not None})
+    others = [name for name in names if name not in plain]
+    for start in range(0, span.num_rows, batch_rows):
+        arrays = {name: values[start : start + batch_rows] for name, values in plain.items()}
+        if others:
+            converted = to_numpy(span.select(others).slice(start, batch_rows), writable=True)
+            arrays = separate({name: arrays[name] if name in arrays else converted[name] for name in names})
+        yield arrays
+
+
+def separate(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Copy arrays that begin where an earlier one does, so that writing to one changes one."""
+    taken: set[int] = set()
+    for name, array in arrays.items():
+        address = array.__array_interface__["data"][0]
+        if address in taken and array.size:
+            arrays[name] = array.copy()
+        taken.add(address)
+    return arrays
+
+
+def to_pandas(batch: pa.RecordBatch) -> pd.DataFrame:
+    """Convert to a frame that owns its memory."""
+    import pandas as pd
+
+    columns = {name: _series(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+    return pd.DataFrame(columns, index=pd.RangeIndex(batch.num_rows), copy=True)
+
+
+def _series(column: pa.Array) -> Any:
+    import pandas as pd
+
+    if isinstance(column.type, pa.FixedShapeTensorType):
+        values = column_to_numpy(column, writable=True)
+        return pd.Series(np.fromiter(values, dtype=object, count=len(values)), dtype=object)
+    if pa.types.is_time(column.type):
+        return pd.Series(column_to_numpy(column, writable=True))
+    if column.null_count and (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
+        return column.to_pandas(types_mapper=_nullable_types().get)
+    return column.to_pandas()
+
+
+def _nullable_types() -> dict[pa.DataType, Any]:
+    import pandas as pd
+
+    return {
+        pa.int8(): pd.Int8Dtype(),
+        pa.int16(): pd.Int16Dtype(),
+        pa.int32(): pd.Int32Dtype(),
+        pa.int64(): pd.Int64Dtype(),
+        pa.uint8(): pd.UInt8Dtype(),
+        pa.uint16(): pd.UInt16Dtype(),
+        pa.uint32(): pd.UInt32Dtype(),
+        pa.uint64(): pd.UInt64Dtype(),
+        pa.bool_(): pd.BooleanDtype(),
+    }
+
+
+def rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Yield each row as a dict of Python values, as pyarrow's ``to_pylist`` makes them."""
+    # a whole run as Python objects would take many times its memory
+    for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+        yield from batch.slice(start, _ROWS_AT_ONCE).to_pylist()

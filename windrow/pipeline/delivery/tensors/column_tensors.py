@@ -1,0 +1,148 @@
+"""Batches as torch tensors, one for each column.
+
+A tensor is made without a copy where the batch's memory is mutable, and of a copy
+otherwise; either way it is writable, shares memory with no other column, and keeps
+its memory alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from windrow.core.errors import PlanError
+from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert
+from windrow.pipeline.delivery.tensors.device import Placement, resolve_placement
+from windrow.pipeline.delivery.tensors.schema_check import check_names, check_tensor_schema, refuse_nulls
+from windrow.pipeline.delivery.to_numpy import column_to_numpy, writable_view
+from windrow.pipeline.tasks.transforms import function_name, raise_function_error
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["TensorSpec", "to_tensors"]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What ``iter_torch_batches`` was asked for.
+
+    Attributes
+    ----------
+    dtypes
+        One type for all columns, or a type for some, by name; None: the columns' own.
+    device
+        Where tensors go; None: they stay in main memory.
+    collate_fn
+        Makes the batch itself, of what ``batch_format`` gives it.
+    batch_format
+        What ``collate_fn`` receives; arrays of "numpy" are its own to write to.
+    pin_memory
+        Whether to stage in pinned memory; None: where the device is a CUDA one.
+
+    Raises
+    ------
+    PlanError
+        For options that exclude each other, an unknown device, or a missing PyTorch.
+    """
+
+    dtypes: torch.dtype | Mapping[str, torch.dtype] | None = field(default=None, hash=False)
+    device: str | torch.device | None = None
+    collate_fn: Callable[[Any], Any] | None = None
+    batch_format: BatchFormat = "numpy"
+    pin_memory: bool | None = None
+    placement: Placement = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "placement", resolve_placement(self.device, self.pin_memory))
+        check_format(self.batch_format)
+        if self.collate_fn is None:
+            if self.batch_format != "numpy":
+                raise PlanError(
+                    f"batch_format={self.batch_format!r} is what collate_fn receives, and there is none: "
+                    "give a collate_fn, or leave batch_format out"
+                )
+        elif not callable(self.collate_fn):
+            raise PlanError(f"collate_fn={self.collate_fn!r} cannot be called; give a function")
+        elif self.dtypes is not None:
+            raise PlanError("dtypes and collate_fn exclude each other: convert types in the collate_fn")
+        if isinstance(self.dtypes, Mapping):
+            object.__setattr__(self, "dtypes", dict(self.dtypes))
+        _check_dtypes(self.dtypes)
+
+    def check(self, schema: pa.Schema, null_counts: Mapping[str, int | None]) -> None:
+        """Raise PlanError, before anything is read, for columns that cannot become tensors."""
+        if self.collate_fn is None:
+            if isinstance(self.dtypes, Mapping):
+                check_names(self.dtypes, schema, "dtypes")
+            check_tensor_schema(schema, null_counts)
+
+
+def _check_dtypes(dtypes: object) -> None:
+    import torch
+
+    for dtype in dtypes.values() if isinstance(dtypes, Mapping) else [dtypes]:
+        if dtype is not None and not isinstance(dtype, torch.dtype):
+            raise PlanError(f"dtypes={dtypes!r} must be a torch.dtype, or a dict of them by column")
+
+
+def to_tensors(batch: pa.RecordBatch, spec: TensorSpec) -> Any:
+    """Convert a batch to a dict of tensors, or to what the spec's ``collate_fn`` makes of it.
+
+    Raises
+    ------
+    PlanError
+        If a column turns out to hold nulls.
+    TransformError
+        If ``collate_fn`` raises; from what it raised.
+    """
+    if spec.collate_fn is not None:
+        return spec.placement.place_all(_collate(batch, spec.collate_fn, spec.batch_format))
+    tensors = column_tensors(batch, batch.schema.names)
+    if spec.dtypes is not None:
+        tensors = {name: _cast(tensor, name, spec) for name, tensor in tensors.items()}
+    return {name: spec.placement.place(tensor) for name, tensor in tensors.items()}
+
+
+def _collate(batch: pa.RecordBatch, collate_fn: Callable[[Any], Any], batch_format: BatchFormat) -> Any:
+    given = convert(batch, batch_format, writable=True)
+    try:
+        return collate_fn(given)
+    except BaseException as exc:
+        raise_function_error(exc, f"collate_fn({function_name(collate_fn)})")
+
+
+def column_tensors(batch: pa.RecordBatch, names: list[str]) -> dict[str, torch.Tensor]:
+    """Convert columns by name, in their own types, in main memory."""
+    import torch
+
+    everything = names == batch.schema.names
+    columns, arrays = batch.columns if everything else [batch.column(name) for name in names], {}
+    for name, column in zip(names, columns, strict=True):
+        # the interpreter's lock is held here: what is plain memory is looked at once
+        array = writable_view(column)
+        if array is None:
+            refuse_nulls(column, name)
+            array = column_to_numpy(column, writable=True)
+        # Arrow data that crossed a process border may begin at any byte.
+        arrays[name] = array if array.flags.aligned else array.copy()
+    return _separate({name: torch.from_numpy(array) for name, array in arrays.items()})
+
+
+def _separate(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Copy tensors that begin where an earlier one does, so that writing to one changes one."""
+    taken: set[int] = set()
+    for name, tensor in tensors.items():
+        address = tensor.data_ptr()
+        if address in taken and tensor.numel():
+            tensors[name] = tensor.clone()
+        taken.add(address)
+    return tensors
+
+
+def _cast(tensor: torch.Tensor, name: str, spec: TensorSpec) -> torch.Tensor:
+    dtype = spec.dtypes.get(name) if isinstance(spec.dtypes, Mapping) else spec.dtypes
+    return tensor if dtype is None else tensor.to(dtype)

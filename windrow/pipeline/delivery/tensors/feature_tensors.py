@@ -1,0 +1,186 @@
+"""Batches as (features, label), as Ray's ``Dataset.to_torch`` gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from windrow.core.errors import PlanError
+from windrow.pipeline.delivery.tensors.column_matrices import build_matrix, check_matrix
+from windrow.pipeline.delivery.tensors.column_tensors import column_tensors
+from windrow.pipeline.delivery.tensors.device import Placement, resolve_placement
+from windrow.pipeline.delivery.tensors.schema_check import check_label, check_names, check_tensor_schema
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["FeatureSpec", "to_features"]
+
+Columns = Sequence[str] | Sequence[Sequence[str]] | Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class FeatureSpec:
+    """What ``to_torch`` was asked for.
+
+    Attributes
+    ----------
+    label_column
+        The label's column; None: the label is None.
+    feature_columns
+        A list of columns for one matrix (rows, columns); a list of such lists or a dict
+        of them for several. None or empty: all columns but the label.
+    label_column_dtype
+        The label's type; None: its own.
+    feature_column_dtypes
+        One type for all matrices, or one for each in the form of ``feature_columns``.
+        None: what torch promotes the matrix's columns to.
+    unsqueeze_label_tensor
+        Whether the label is (rows, 1) instead of (rows,).
+    unsqueeze_feature_tensors
+        Whether a column (rows, ...) becomes (rows, 1, ...) before columns are joined
+        along the second dimension.
+    device, pin_memory
+        As in `TensorSpec`.
+
+    Raises
+    ------
+    PlanError
+        For forms that do not match, an unknown device, or a missing PyTorch.
+    """
+
+    label_column: str | None = None
+    feature_columns: Columns | None = field(default=None, hash=False)
+    label_column_dtype: torch.dtype | None = None
+    feature_column_dtypes: Any = field(default=None, hash=False)
+    unsqueeze_label_tensor: bool = True
+    unsqueeze_feature_tensors: bool = True
+    device: str | torch.device | None = None
+    pin_memory: bool | None = None
+    placement: Placement = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "placement", resolve_placement(self.device, self.pin_memory))
+        object.__setattr__(self, "feature_columns", _frozen(self.feature_columns))
+        check_label(self.label_column)
+        if any(self.label_column in group for group in _groups(self.feature_columns)):
+            raise PlanError(
+                f"feature_columns holds the label {self.label_column!r}: leave it out of one of them"
+            )
+        _check_dtype(self.label_column_dtype, "label_column_dtype")
+        self._dtypes()
+
+    def _dtypes(self) -> list[torch.dtype | None]:
+        """Return the type asked for of each matrix."""
+        columns, dtypes = self.feature_columns, self.feature_column_dtypes
+        groups = len(_groups(columns))
+        if isinstance(dtypes, Mapping):
+            if not isinstance(columns, Mapping) or set(dtypes) != set(columns):
+                raise PlanError(
+                    "feature_column_dtypes is a dict: feature_columns must be one of the same keys"
+                )
+            each = [dtypes[key] for key in columns]
+        elif isinstance(dtypes, (list, tuple)):
+            if isinstance(columns, Mapping) or not _is_nested(columns) or len(dtypes) != groups:
+                raise PlanError(
+                    "feature_column_dtypes is a list: feature_columns must be a list of as many lists"
+                )
+            each = list(dtypes)
+        else:
+            each = [dtypes] * groups
+        for dtype in each:
+            _check_dtype(dtype, "feature_column_dtypes")
+        return each
+
+    def matrices(self, schema: pa.Schema) -> list[tuple[list[str], torch.dtype | None]]:
+        """Return the columns of each matrix, and the type asked for."""
+        if self.feature_columns is None:
+            names = [name for name in schema.names if name != self.label_column]
+            return [(names, self._dtypes()[0])]
+        groups = [list(group) for group in _groups(self.feature_columns)]
+        return list(zip(groups, self._dtypes(), strict=True))
+
+    def check(self, schema: pa.Schema, null_counts: Mapping[str, int | None]) -> None:
+        """Raise PlanError, before anything is read, for columns that cannot become matrices."""
+        label = [] if self.label_column is None else [self.label_column]
+        check_names(label, schema, "label_column")
+        groups = self.matrices(schema)
+        features = list(dict.fromkeys(name for names, _ in groups for name in names))
+        check_names(features, schema, "feature_columns")
+        check_tensor_schema(schema, null_counts, [*features, *label])
+        for names, dtype in groups:
+            if not names:
+                raise PlanError("there are no feature columns: the label is the only column")
+            check_matrix(names, schema, dtype, self.unsqueeze_feature_tensors)
+
+
+def _frozen(columns: Any) -> Any:
+    """Copy the columns asked for into tuples, checking their form."""
+    if columns is None or (isinstance(columns, (Mapping, list, tuple)) and not columns):
+        return None
+    if isinstance(columns, Mapping):
+        return {key: _frozen_list(names) for key, names in columns.items()}
+    return tuple(map(_frozen_list, columns)) if _is_nested(columns) else _frozen_list(columns)
+
+
+def _frozen_list(names: Any) -> tuple[str, ...]:
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise PlanError(
+            f"feature_columns holds {names!r}: give a list of names, a list of such lists, or a dict of them"
+        )
+    if not names:
+        raise PlanError("feature_columns holds an empty list: name at least one column for each tensor")
+    return tuple(names)
+
+
+def _is_nested(columns: Any) -> bool:
+    return isinstance(columns, (list, tuple)) and any(isinstance(item, (list, tuple)) for item in columns)
+
+
+def _groups(columns: Any) -> list[tuple[str, ...]]:
+    if columns is None:
+        return [()]
+    if isinstance(columns, Mapping):
+        return list(columns.values())
+    return list(columns) if _is_nested(columns) else [columns]
+
+
+def _check_dtype(dtype: object, argument: str) -> None:
+    import torch
+
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise PlanError(f"{argument} holds {dtype!r}, which is no torch.dtype such as torch.float32")
+
+
+def to_features(batch: pa.RecordBatch, spec: FeatureSpec) -> tuple[Any, torch.Tensor | None]:
+    """Convert a batch to (features, label); features in the form of ``feature_columns``.
+
+    Raises
+    ------
+    PlanError
+        If a column turns out to hold nulls.
+    """
+    matrices = [
+        spec.placement.place(
+            build_matrix(batch, names, dtype, spec.unsqueeze_feature_tensors, pin=spec.placement.pin)
+        )
+        for names, dtype in spec.matrices(batch.schema)
+    ]
+    features: Any = matrices[0]
+    if isinstance(spec.feature_columns, Mapping):
+        features = dict(zip(spec.feature_columns, matrices, strict=True))
+    elif _is_nested(spec.feature_columns):
+        features = matrices
+    return features, _label(batch, spec)
+
+
+def _label(batch: pa.RecordBatch, spec: FeatureSpec) -> torch.Tensor | None:
+    if spec.label_column is None:
+        return None
+    label = column_tensors(batch, [spec.label_column])[spec.label_column]
+    if spec.label_column_dtype is not None:
+        label = label.to(spec.label_column_dtype)
+    return spec.placement.place(label.unsqueeze(1) if spec.unsqueeze_label_tensor else label)

@@ -1,0 +1,130 @@
+"""Which columns can become tensors: told from the schema, before anything is read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.errors import PlanError
+from windrow.pipeline.delivery.to_numpy import fixed_dtype, permutation_of
+
+__all__ = [
+    "check_label",
+    "check_names",
+    "check_tensor_schema",
+    "refuse_nulls",
+    "tensor_dtype",
+    "tensor_shape",
+]
+
+
+def tensor_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
+    """Return the NumPy type of a column's numbers; None where no tensor can hold it."""
+    if isinstance(arrow_type, pa.FixedShapeTensorType) or pa.types.is_fixed_size_list(arrow_type):
+        return tensor_dtype(arrow_type.value_type)
+    if pa.types.is_dictionary(arrow_type):
+        return tensor_dtype(arrow_type.value_type)
+    dtype = fixed_dtype(arrow_type)
+    return dtype if dtype is not None and dtype.kind in "biuf" else None
+
+
+def tensor_shape(arrow_type: pa.DataType) -> tuple[int, ...]:
+    """Return the shape of one row of a column that tensors hold: () for a number."""
+    if isinstance(arrow_type, pa.FixedShapeTensorType):
+        return tuple(arrow_type.shape[dimension] for dimension in permutation_of(arrow_type))
+    if pa.types.is_fixed_size_list(arrow_type):
+        return (arrow_type.list_size, *tensor_shape(arrow_type.value_type))
+    return ()
+
+
+def check_label(label: object) -> None:
+    """Raise PlanError for anything else than the name of one column, or None."""
+    if label is not None and not isinstance(label, str):
+        raise PlanError(
+            f"label_column={label!r} must be the name of one column, or None. For several labels, join their "
+            "columns into one with map_batches(), or read all columns by name with iter_torch_batches()"
+        )
+
+
+def check_names(names: Iterable[str], schema: pa.Schema, argument: str) -> None:
+    """Raise PlanError for columns that do not exist, with the names nearest to them."""
+    unknown = [name for name in dict.fromkeys(names) if name not in schema.names]
+    if not unknown:
+        return
+    near = [close for name in unknown for close in difflib.get_close_matches(str(name), schema.names, n=3)]
+    hint = f"did you mean {_listed(dict.fromkeys(near))}?" if near else f"there are {_listed(schema.names)}"
+    raise PlanError(f"{argument} names columns that do not exist: {_listed(unknown)}; {hint}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def check_tensor_schema(
+    schema: pa.Schema, null_counts: Mapping[str, int | None], selected: Sequence[str] | None = None
+) -> None:
+    """Refuse columns that no tensor holds, all of them in one error.
+
+    Parameters
+    ----------
+    schema
+        The schema of the batches.
+    null_counts
+        Nulls by column; None or left out where unknown, such as behind a filter or a
+        transform.
+    selected
+        The columns that become tensors; None: all.
+
+    Raises
+    ------
+    PlanError
+        Naming every such column with its type or its nulls, and the remedies.
+    """
+    columns = [schema.field(name) for name in (schema.names if selected is None else selected)]
+    misfits = [f"{f.name!r} ({f.type})" for f in columns if tensor_dtype(f.type) is None]
+    with_nulls = {f.name: null_counts.get(f.name) for f in columns if tensor_dtype(f.type) is not None}
+    gaps = [f"{name!r} ({_nulls(count)})" for name, count in with_nulls.items() if count]
+    if not misfits and not gaps:
+        return
+    parts = []
+    if misfits:
+        parts.append(
+            f"no tensor holds {', '.join(misfits)}: leave them out with columns=, "
+            "cast them in map_batches (timestamps with .astype('int64')), or convert them in a collate_fn"
+        )
+    if gaps:
+        parts.append(f"tensors hold no nulls, as in {', '.join(gaps)}: {_NULL_REMEDY}")
+    raise PlanError("; ".join(parts))
+
+
+_NULL_REMEDY = "filter them out with filter=, fill them in map_batches, or convert them in a collate_fn"
+
+
+def refuse_nulls(array: pa.Array, name: str) -> None:
+    """Raise PlanError where a column that becomes a tensor turns out to hold nulls."""
+    count = _count_nulls(array)
+    if count:
+        raise PlanError(
+            f"column {name!r} ({array.type}) holds {_nulls(count)} in a batch of {len(array):,} rows, "
+            f"and tensors hold none: {_NULL_REMEDY}"
+        )
+
+
+def _nulls(count: int) -> str:
+    return "1 null" if count == 1 else f"{count:,} nulls"
+
+
+def _count_nulls(array: pa.Array) -> int:
+    if isinstance(array.type, pa.BaseExtensionType):
+        return _count_nulls(array.storage)
+    if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
+        return int(array.dictionary_decode().null_count)
+    count = int(array.null_count)
+    if not count and pa.types.is_fixed_size_list(array.type):
+        width = array.type.list_size
+        return _count_nulls(array.values.slice(array.offset * width, len(array) * width))
+    return count

@@ -1,0 +1,209 @@
+"""Talking to the coordinator: telling, asking with patience, and saying why it is gone."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ray
+
+from windrow.core.errors import StallError
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.shard.stall_watch import Waiting
+
+__all__ = [
+    "LOOK_SECONDS",
+    "Questions",
+    "StallWatch",
+    "ask",
+    "ask_until",
+    "await_some",
+    "explain_loss",
+    "get_all",
+    "tell",
+]
+
+LOOK_SECONDS = 1.0
+_SEE_NODES = "see that nodes are alive and have CPUs that nothing else holds"
+
+
+class Questions:
+    """What one reader has asked the coordinator and has heard no answer to.
+
+    Ray has a coordinator that is restarted hear it once more, whoever waits for the answer yet.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._refs: list[Any] = []
+
+    def add(self, ref: Any) -> None:
+        """Something has been asked."""
+        with self._lock:
+            self._refs.append(ref)
+
+    def answered(self, ref: Any) -> None:
+        """Its answer has been heard."""
+        with self._lock:
+            self._refs = [other for other in self._refs if other != ref]
+
+    def await_answers(self, seconds: float) -> bool:
+        """Wait so long at most; returns whether nothing is left, as it is after ray.shutdown().
+
+        Answers that nobody has waited for are let go of, with what they hold.
+        """
+        with self._lock:
+            refs = list(self._refs)
+        if not refs or not ray.is_initialized():
+            return True
+        ready, left = ray.wait(refs, num_returns=len(refs), timeout=seconds)
+        with self._lock:
+            self._refs = [ref for ref in self._refs if ref not in ready]
+        return not left
+
+
+def tell(method: Any, *args: Any) -> Any:
+    """Say something that needs no answer; after ray.shutdown() there is nobody to hear it.
+
+    Returns the reference to what is done about it, or None.
+    """
+    return method.remote(*args) if ray.is_initialized() else None
+
+
+def ask(ref: Any, who: str) -> Any:
+    """Wait for the coordinator's answer; warn, and in the end fail, when none comes."""
+    waiting = Waiting()
+    for limit_seconds in (waiting.warn_seconds, waiting.fail_seconds - waiting.warn_seconds):
+        try:
+            return _unwrap(ref, who, limit_seconds)
+        except ray.exceptions.GetTimeoutError:
+            warnings.warn(f"{who} still waits for the coordinator to answer", RuntimeWarning, stacklevel=2)
+    raise StallError(
+        f"{who} has waited {waiting.fail_seconds:,.0f} s for the coordinator, an actor that needs no CPU: "
+        "is the node of the process that called split() alive?"
+    )
+
+
+def ask_until(ref: Any, who: str, stopped: threading.Event) -> Any:
+    """Wait for the coordinator's answer; None when ``stopped`` is set first."""
+    while not stopped.is_set():
+        try:
+            return _unwrap(ref, who, LOOK_SECONDS)
+        except ray.exceptions.GetTimeoutError:
+            continue
+    return None
+
+
+def await_some(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:
+    """Wait until at least one of several objects is ready; returns those that are, and the rest.
+
+    Raises
+    ------
+    StallError
+        If none is ready for as long as a stall may last; a warning comes first.
+    """
+    waiting = Waiting()
+    for limit_seconds in (waiting.warn_seconds, waiting.fail_seconds - waiting.warn_seconds):
+        ready, left = ray.wait(list(refs), num_returns=1, timeout=limit_seconds)
+        if ready and left:
+            also, left = ray.wait(left, num_returns=len(left), timeout=0)
+            ready += also
+        if ready:
+            return ready, left
+        text = f"{who} still waits for Ray: none of {len(refs):,} tasks or objects has become ready; {_count_cpus()}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+    raise StallError(f"{text}, for {waiting.fail_seconds:,.0f} s: {_SEE_NODES}")
+
+
+def get_all(refs: Sequence[Any], who: str) -> list[Any]:
+    """Get objects as they become ready; raises as `await_some`, and what Ray raises of those lost."""
+    values: dict[Any, Any] = {}
+    left = list(dict.fromkeys(refs))
+    while left:
+        ready, left = await_some(left, who)
+        values.update(zip(ready, _fetch(ready, who), strict=True))
+    return [values[ref] for ref in refs]
+
+
+def _fetch(refs: Sequence[Any], who: str) -> list[Any]:
+    """Get objects that are ready; Ray waits for ever for one that was evicted or whose spill file is gone."""
+    waiting = Waiting()
+    text = f"{who} waits for Ray to fetch {len(refs):,} objects that it says are ready"
+    for limit_seconds in (waiting.warn_seconds, waiting.fail_seconds - waiting.warn_seconds):
+        try:
+            values: list[Any] = ray.get(list(refs), timeout=limit_seconds)
+        except ray.exceptions.GetTimeoutError:
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+        else:
+            return values
+    raise StallError(
+        f"{text}, for {waiting.fail_seconds:,.0f} s: an object may have been evicted, or its spill file deleted; "
+        "see that nodes are alive and that their spill directories are intact, then run it again"
+    )
+
+
+class StallWatch:
+    """Warns, and in the end fails, when something waits and makes no progress.
+
+    Parameters
+    ----------
+    fail_seconds
+        When to fail; by default as late as every wait does.
+    """
+
+    def __init__(self, fail_seconds: float | None = None) -> None:
+        self._waiting = Waiting() if fail_seconds is None else Waiting(fail_seconds=fail_seconds)
+        self.note_progress()
+
+    def note_progress(self) -> None:
+        """Something has happened: the wait begins again."""
+        self._since = time.monotonic()
+        self._warned = False
+
+    def check(self, describe: Callable[[], str]) -> None:
+        """Warn or fail if that is due; ``describe`` says who waits for what.
+
+        Raises
+        ------
+        StallError
+            If there was no progress for as long as a stall may last.
+        """
+        seconds = time.monotonic() - self._since
+        if seconds >= self._waiting.fail_seconds:
+            raise StallError(f"{describe()} for {seconds:,.0f} s; {_count_cpus()}: {_SEE_NODES}")
+        if seconds >= self._waiting.warn_seconds and not self._warned:
+            self._warned = True
+            text = f"{describe()} for {seconds:,.0f} s; {_count_cpus()}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _count_cpus() -> str:
+    free, total = (count().get("CPU", 0) for count in (ray.available_resources, ray.cluster_resources))
+    return f"CPUs free: {free:g} of {total:g}"
+
+
+def _unwrap(ref: Any, who: str, limit_seconds: float) -> Any:
+    try:
+        answer = ray.get(ref, timeout=limit_seconds)
+    except ray.exceptions.RayActorError as error:
+        raise explain_loss(who, error) from error
+    if isinstance(answer, Failure):
+        answer.rethrow()
+    return answer
+
+
+def explain_loss(who: str, error: ray.exceptions.RayActorError) -> StallError:
+    """Say why a coordinator does not answer, and what helps."""
+    if error.actor_init_failed:
+        return StallError(
+            f"{who} has no coordinator: it could not start. The usual reason is a module of the source or "
+            f"of a transform that Ray's workers cannot import: install it there, or give it with "
+            f"ray.init(runtime_env=...).\n{error}"
+        )
+    return StallError(
+        f"{who} has lost the coordinator: {error}. It lives as long as the process that called split(): "
+        "keep that process, and its Ray session, alive"
+    )

@@ -1,0 +1,277 @@
+"""Runs calls as Ray tasks to their end; calls that stay silent are placed again, and the first answer counts."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import ray
+
+from windrow.core.errors import StallError, WindrowError
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.executors.ray.coordinator_calls import StallWatch
+from windrow.pipeline.executors.ray.data.call_attempts import Copy
+from windrow.pipeline.executors.ray.nodes import describe_starving, list_nodes, others_hold_cpus
+from windrow.pipeline.executors.ray.placement import MOMENT_SECONDS, Placement, Planner
+from windrow.pipeline.executors.ray.worker_deaths import is_conclusive
+
+__all__ = ["CallDispatcher"]
+
+_CALL_CPUS = 1.0
+# Calls that Ray knows of for each CPU: enough that no CPU waits for the next call.
+_AHEAD = 4
+_TICK_SECONDS = 1.0
+# A tick so late means that this process had no core, and has not heard which calls have begun.
+_LATE_SECONDS = 3.0
+
+
+class CallDispatcher:
+    """Has every call run to its end, wherever the cluster can.
+
+    Parameters
+    ----------
+    calls
+        How many calls there are.
+    submit
+        Submits one copy of a call, given the call's number and where it is to run; returns its stream.
+    describe
+        The call of a number in words, for errors.
+    explain
+        Turns the error that ended a call's task into the one to raise.
+    """
+
+    def __init__(
+        self,
+        calls: int,
+        submit: Callable[[int, Placement], Any],
+        describe: Callable[[int], str],
+        explain: Callable[[str, ray.exceptions.RayError], WindrowError],
+    ) -> None:
+        self._calls = calls
+        self._submit_call = submit
+        self._describe = describe
+        self._explain = explain
+        self._planner = Planner(_CALL_CPUS)
+        self._next = 0
+        self._open: dict[int, list[Copy]] = {}
+        self._copies: list[Copy] = []
+        self._results: dict[int, Any] = {}
+        self._cores = _count_cores(list_nodes())
+        self._ticked_at = time.monotonic()
+        self._warned = False
+        self._stall = StallWatch()
+
+    def run(self) -> list[Any]:
+        """Run all calls; returns their answers in order.
+
+        Nothing that it has submitted runs any more when it returns or raises.
+        """
+        try:
+            while self._next < self._calls or self._open:
+                self._fill()
+                self._tick()
+                self._hear_all(self._stall)
+                self._stall.check(self._describe_waiting)
+        except BaseException:
+            # the error to raise is the one that has brought us here
+            with suppress(Exception):
+                self._end(at_once=True)
+            raise
+        with suppress(StallError):
+            self._end(at_once=False)
+        return [self._results[key] for key in range(self._calls)]
+
+    # --- placing
+
+    def _fill(self) -> None:
+        ahead = self._cores if self._planner.starved else _AHEAD * self._cores
+        while self._next < self._calls and len(self._open) < ahead:
+            key, self._next = self._next, self._next + 1
+            self._open[key] = []
+            placement = self._planner.begin(key, time.monotonic())
+            if placement is not None:
+                self._submit(key, 0, placement)
+
+    def _tick(self) -> None:
+        """Place again what nothing is heard of, once a second."""
+        now = time.monotonic()
+        if now - self._ticked_at < _TICK_SECONDS:
+            return
+        late, self._ticked_at = now - self._ticked_at > _LATE_SECONDS, now
+        for copy in self._copies:
+            # Ray itself retries a task that has begun and whose worker or node dies
+            if copy.begun and not copy.overtaken:
+                self._planner.heard(copy.key, copy.number, now)
+        self._cancel_overtaken(now)
+        if late:
+            self._planner.excuse(now)
+        elif self._planner.is_due(now):
+            try:
+                nodes = list_nodes()
+            except Exception:
+                # Ray's control plane is being restarted: the next tick asks again
+                return
+            self._cores = _count_cores(nodes)
+            for placed in self._planner.review(now, nodes):
+                self._submit(*placed)
+        if self._planner.lacks_cpus and not self._warned:
+            self._warned = _warn_starving()
+
+    def _submit(self, key: int, number: int, placement: Placement) -> None:
+        copy = Copy(key, number, self._submit_call(key, placement), time.monotonic())
+        self._open[key].append(copy)
+        self._copies.append(copy)
+
+    # --- hearing
+
+    def _hear_all(self, stall: StallWatch) -> None:
+        """Take what there is of news within a tick."""
+        awaited = {copy.awaited(): copy for copy in self._copies}
+        if not awaited:
+            time.sleep(_TICK_SECONDS)
+            return
+        ready, left = ray.wait(list(awaited), num_returns=1, timeout=_TICK_SECONDS)
+        if ready and left:
+            ready += ray.wait(left, num_returns=len(left), timeout=0)[0]
+        if ready:
+            stall.note_progress()
+        # before anything is heard: the answer of one copy may overtake another that has only begun
+        ended = [awaited[one] for one in ready if awaited[one].is_leaving()]
+        for copy in ended:
+            self._copies.remove(copy)
+            self._planner.end_copy(copy.key, copy.number)
+        if ended:
+            self._refill()
+        for copy in (awaited[one] for one in ready):
+            if copy not in ended and not copy.is_leaving():
+                self._hear(copy)
+
+    def _hear(self, copy: Copy) -> None:
+        try:
+            answer = copy.read(self._describe(copy.key))
+        except ray.exceptions.RayError as error:
+            self._fail(copy, error)
+            return
+        if answer is None:
+            return
+        (value,) = answer
+        if not copy.begun:
+            copy.begun = True
+            self._planner.heard(copy.key, copy.number, time.monotonic())
+        elif isinstance(value, Failure):
+            self._fail(copy, value)
+        else:
+            self._succeed(copy, value)
+
+    def _succeed(self, copy: Copy, value: Any) -> None:
+        self._results[copy.key] = value
+        self._copies.remove(copy)
+        now = time.monotonic()
+        waiting = self._planner.end(copy.key, copy.number, now)
+        for other in self._open.pop(copy.key):
+            other.overtaken = other is not copy
+            if other.overtaken and other.number in waiting:
+                other.cancel()
+        self._cancel_overtaken(now)
+        self._refill()
+
+    def _fail(self, copy: Copy, error: ray.exceptions.RayError | Failure) -> None:
+        """Raise what ended a copy, unless another one may yet give the answer."""
+        if copy.overtaken:
+            # what is left to know is when its task has ended
+            copy.cancelled = True
+            return
+        self._copies.remove(copy)
+        others = self._open[copy.key]
+        others.remove(copy)
+        # two copies that write the same file may get in each other's way
+        conclusive = isinstance(error, Failure) or is_conclusive(error)
+        if any(other.begun or not conclusive for other in others):
+            self._planner.end_copy(copy.key, copy.number)
+            self._refill()
+            return
+        if isinstance(error, Failure):
+            error.rethrow()
+        raise self._explain(self._describe(copy.key), error) from error
+
+    def _refill(self) -> None:
+        """Where calls share cores, one that has ended makes way for the next."""
+        if self._open and self._planner.starved:
+            for placed in self._planner.review(time.monotonic()):
+                self._submit(*placed)
+
+    # --- ending
+
+    def _end(self, *, at_once: bool) -> None:
+        """Cancel copies that have not begun, and wait for the others to end.
+
+        Parameters
+        ----------
+        at_once
+            Whether calls are pending that must not begin any more.
+        """
+        self._open.clear()
+        for copy in self._copies:
+            copy.overtaken = True
+            if at_once and not copy.begun:
+                copy.cancel()
+        try:
+            self._await_ends()
+        except StallError:
+            for copy in self._copies:
+                copy.cancel(force=True)
+            with suppress(StallError):
+                self._await_ends(MOMENT_SECONDS)
+            raise
+
+    def _await_ends(self, seconds: float | None = None) -> None:
+        stall = StallWatch(seconds)
+        begun_at = time.monotonic()
+        while self._copies and ray.is_initialized():
+            now = time.monotonic()
+            self._cancel_overtaken(now)
+            if now - begun_at > MOMENT_SECONDS:
+                # A running call ignores it. But Ray may be about to retry one that has begun.
+                for copy in self._copies:
+                    if not copy.cancelled:
+                        copy.cancel()
+            self._hear_all(stall)
+            stall.check(lambda: f"{len(self._copies):,} calls that are not needed any more have not ended")
+
+    def _cancel_overtaken(self, now: float) -> None:
+        """Cancel copies that were overtaken while they waited for a CPU, or for a worker that has died.
+
+        Not at once: a worker may be importing what a copy needs, and an import must not be interrupted.
+        """
+        for copy in self._copies:
+            waits = copy.overtaken and not (copy.begun or copy.cancelled)
+            if waits and now - copy.since >= MOMENT_SECONDS:
+                copy.cancel()
+
+    def _describe_waiting(self) -> str:
+        begun = sum(any(copy.begun for copy in copies) for copies in self._open.values())
+        first = self._describe(min(self._open)) if self._open else "no call"
+        return (
+            f"{first} and {max(0, len(self._open) - 1):,} more calls wait for Ray: {begun:,} of them run, the "
+            "others wait for a CPU or for a worker process, and none has begun or ended"
+        )
+
+
+def _count_cores(nodes: Sequence[Any]) -> int:
+    return max(1, sum(node.cores for node in nodes))
+
+
+def _warn_starving() -> bool:
+    """Warn that calls run without CPUs, where that is so; returns whether it is."""
+    # Ray's control plane may be restarting: the next tick asks again
+    try:
+        if not others_hold_cpus(_CALL_CPUS):
+            return False
+        (text,) = describe_starving()
+    except Exception:
+        return False
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
+    return True

@@ -1,0 +1,112 @@
+"""Rows for Ray Data: a datasource of blocks, and tables put into the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import ray
+
+from windrow.core.empty_tables import empty_table
+from windrow.core.source import BlockAddress, BlockReader, Source
+from windrow.pipeline.executors.ray.coordinator_calls import get_all
+from windrow.pipeline.executors.ray.pickling import call_with_picklable
+from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
+
+__all__ = ["put_tables", "read_lazily", "store_bytes"]
+
+# What Ray's object store may hold before it begins to spill.
+_STORE_SHARE = 0.8
+_OBJECT_BYTES = 64 * 2**20
+
+
+def store_bytes() -> int:
+    """What the cluster's object stores hold without spilling; starts Ray where it is not."""
+    if not ray.is_initialized():
+        ray.init()
+    return int(ray.cluster_resources().get("object_store_memory", 0) * _STORE_SHARE)
+
+
+def put_tables(tables: Iterable[pa.Table], schema: pa.Schema) -> Any:
+    """A Ray dataset of tables that are put into the store one after the other."""
+    refs, held, size = [], list[pa.Table](), 0
+    for table in tables:
+        held.append(table)
+        size += table.nbytes
+        if size >= _OBJECT_BYTES:
+            refs.append(ray.put(_own(held)))
+            held, size = [], 0
+    if held or not refs:
+        refs.append(ray.put(_own(held) if held else empty_table(schema)))
+    return ray.data.from_arrow_refs(refs)
+
+
+def _own(tables: Sequence[pa.Table]) -> pa.Table:
+    # combined, since a slice would bring its whole parent
+    return pa.concat_tables(tables).combine_chunks()
+
+
+@dataclass(frozen=True, eq=False)
+class _ReadBlocks:
+    """Reads blocks in a task of Ray Data's."""
+
+    reader: Any
+    maps: Any
+    addresses: tuple[BlockAddress, ...]
+
+    def __call__(self) -> Iterable[pa.Table]:
+        reader: BlockReader
+        maps: Sequence[MapBatches]
+        reader, maps = get_all([self.reader, self.maps], "a task of to_ray")
+        for address in self.addresses:
+            yield apply_maps(reader.read(address), maps, address.origin).combine_chunks()
+
+
+def read_lazily(source: Source, maps: Sequence[MapBatches]) -> Any:
+    """A Ray dataset whose tasks read blocks, about as many of them as Ray asks for."""
+    if not ray.is_initialized():
+        ray.init()
+    return ray.data.read_datasource(_Blocks(source, maps))
+
+
+class _Blocks(ray.data.Datasource):  # type: ignore[misc]
+    """The blocks of a source for Ray Data."""
+
+    def __init__(self, source: Source, maps: Sequence[MapBatches]) -> None:
+        super().__init__()
+        self._source = source
+        # what all tasks share is put once
+        self._shared = call_with_picklable(
+            lambda: (ray.put(source.reader), ray.put(tuple(maps))), maps, source.reader, otherwise=""
+        )
+        self._known = source.blocks.rows_known and all(stage.preserves_rows for stage in maps)
+
+    def get_name(self) -> str:
+        """What Ray shows."""
+        return "Windrow"
+
+    def estimate_inmemory_data_size(self) -> int:
+        """Bytes of all rows."""
+        return int(self._source.blocks.memory_bytes.sum())
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
+    ) -> list[Any]:
+        """Tasks of adjacent blocks."""
+        blocks = len(self._source.blocks.rows)
+        count = max(1, min(parallelism, blocks))
+        borders = [blocks * task // count for task in range(count + 1)]
+        return [self._task(first, stop) for first, stop in pairwise(borders)]
+
+    def _task(self, first: int, stop: int) -> Any:
+        table = self._source.blocks
+        addresses = self._source.addresses(range(first, stop))
+        rows = int(table.rows[first:stop].sum()) if self._known else None
+        size = int(table.memory_bytes[first:stop].sum())
+        metadata = ray.data.block.BlockMetadata(
+            num_rows=rows, size_bytes=size, input_files=None, exec_stats=None
+        )
+        return ray.data.ReadTask(_ReadBlocks(*self._shared, addresses), metadata)

@@ -1,0 +1,101 @@
+"""Calls of one function, as Ray tasks: each is run again where its worker dies, anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import ray
+from ray import cloudpickle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from windrow.core.errors import SourceError, StallError, WindrowError
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.executors.ray.coordinator_calls import get_all
+from windrow.pipeline.executors.ray.data.call_dispatch import CallDispatcher
+from windrow.pipeline.executors.ray.executor import _start_ray
+from windrow.pipeline.executors.ray.function_export import export_code
+from windrow.pipeline.executors.ray.interrupts import uninterrupted
+from windrow.pipeline.executors.ray.placement import Placement
+
+__all__ = ["call_on_ray"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def call_on_ray(call: Callable[[T], R], arguments: Sequence[T], describe: Callable[[T], str]) -> list[R]:
+    """Call a function once for each argument; starts Ray where it is not initialised.
+
+    Parameters
+    ----------
+    call
+        Pure, or idempotent: it runs again where a worker dies, and twice at once where nothing is heard of it.
+    describe
+        An argument in words, for errors.
+
+    Raises
+    ------
+    WindrowError
+        What the first call that fails raises; no others are begun then, and those that run have ended.
+    """
+    if not ray.is_initialized():
+        _start_ray()
+    export_code()
+    holder = [ray.put(cloudpickle.dumps(call))]
+
+    def submit(key: int, placement: Placement) -> Any:
+        return _submit(holder, arguments[key], placement)
+
+    def describe_call(key: int) -> str:
+        return describe(arguments[key])
+
+    return CallDispatcher(len(arguments), submit, describe_call, _explain).run()
+
+
+def _submit(holder: list[Any], argument: Any, placement: Placement) -> Any:
+    # named, or Ray would put the call into the caller's placement group, which may have no CPU left
+    strategy: Any = "DEFAULT"
+    if placement.node is not None:
+        strategy = NodeAffinitySchedulingStrategy(placement.node, soft=True)
+    return _call_remote.options(num_cpus=placement.cpus, scheduling_strategy=strategy).remote(
+        holder, argument
+    )
+
+
+def _explain(what: str, error: ray.exceptions.RayError) -> WindrowError:
+    if isinstance(error, ray.exceptions.OutOfMemoryError):
+        remedy = "its node ran out of memory: use smaller blocks (target_block_bytes=), or fewer CPUs there"
+        return SourceError(f"{what}: Ray ended the worker, since {remedy}. Ray says: {error}")
+    if isinstance(error, ray.exceptions.WorkerCrashedError):
+        why = "a crash in native code, or a kill from outside; the worker's log has more"
+        return SourceError(f"{what}: the worker process died, again and again: {why}. Ray says: {error}")
+    remedy = (
+        "if a module cannot be imported there, install it on every node or give it with "
+        "ray.init(runtime_env=...); if nodes die, see Ray's logs"
+    )
+    return StallError(
+        f"{what}: Ray could not run the task: {type(error).__name__}; {remedy}. Ray says: {error}"
+    )
+
+
+def _call(holder: list[Any], argument: Any) -> Iterator[Any]:
+    """Yield once to say that the call has begun, and then what it returns, or a `Failure`."""
+    with uninterrupted():
+        yield None
+        try:
+            answer = _load(holder[0])(argument)
+        except Exception as error:
+            answer = Failure.capture(error, cloudpickle.dumps)
+        yield answer
+
+
+_call_remote: Any = ray.remote(num_cpus=1, max_retries=8, num_returns="streaming")(_call)
+
+
+@lru_cache(maxsize=1)
+def _load(ref: Any) -> Callable[[Any], Any]:
+    (pickled,) = get_all([ref], "a call on Ray that needs its function")
+    loaded: Callable[[Any], Any] = cloudpickle.loads(pickled)
+    return loaded

@@ -1,0 +1,194 @@
+"""The Ray task: the same work as on threads, with its outputs in the object store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache, lru_cache
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+import ray
+from ray import cloudpickle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from windrow.core.buffer_pool import BufferPool
+from windrow.core.errors import TransformError
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.executors.ray.coordinator_calls import get_all
+from windrow.pipeline.executors.ray.heartbeats import Beat, beating
+from windrow.pipeline.executors.ray.interrupts import uninterrupted
+from windrow.pipeline.executors.ray.page_mapping import StorePages
+from windrow.pipeline.executors.ray.placement import Placement
+from windrow.pipeline.executors.ray.process_priority import giving_way
+from windrow.pipeline.executors.ray.task_dispatch import Submitted
+from windrow.pipeline.tasks.cache.cached_reader import Tables
+from windrow.pipeline.tasks.cache.disk_cache import DiskCache
+from windrow.pipeline.tasks.map_task import Task, TaskContext, TaskReport, run_task
+
+__all__ = ["remove_everywhere", "start_workers", "submit_task", "withdraw"]
+
+# A worker needs the memory of one task's output again for the next one, which may be larger.
+_OUTPUTS_KEPT = 2
+
+
+def start_workers(count: int, *, nodes: int) -> list[ray.ObjectRef[Any]]:
+    """Ask for so many worker processes, with their imports done, before there is work for them.
+
+    It takes them as long as the coordinator, and both go on at once. They ask for no CPU: no one
+    must find all of them taken, or wait for one, for what does nothing.
+
+    A raylet starts a process for each lease that finds no idle one, and with the first also as many
+    as tasks of its kind are waiting and CPUs idle; a lease that waits for its turn brings a process
+    about even when another one has come free for it. Here each task is therefore the only one of its
+    kind, and there is one less than wanted on each node.
+
+    Returns
+    -------
+    list
+        What is ready once they have begun. Leases asked for before then bring more processes about.
+    """
+    # named, or Ray would put them into the caller's placement group, where there may be no room
+    strategy = "SPREAD" if nodes > 1 else "DEFAULT"
+    options = {"name": "windrow:start worker", "scheduling_strategy": strategy}
+    return [
+        # so many bytes of memory are nothing, but make a kind of its own
+        _begin_remote.options(memory=1 + number, **options).remote()
+        for number in range(max(1, count - nodes))
+    ]
+
+
+def _begin() -> None:
+    """Nothing: what is wanted is what this module imports."""
+
+
+_begin_remote: Any = ray.remote(num_cpus=0, max_retries=0)(_begin)
+
+
+def submit_task(
+    context: ray.ObjectRef[Any],
+    task: Task,
+    tables: Any,
+    cached: Sequence[Any],
+    *,
+    spread: bool,
+    placement: Placement,
+    beat: Beat,
+) -> Submitted:
+    """Submit one copy of a task.
+
+    All its outputs are returned and none is put: what a task puts dies with its worker.
+    """
+    layouts = task.ordering.layouts if task.ordering else ()
+    slices = layouts[0].slices if layouts else 1
+    stop = 1 + max(1, len(layouts)) * slices
+    options: dict[str, Any] = {"num_returns": stop + len(task.keeps), "name": f"windrow:{_describe(task)}"}
+    if placement.cpus != 1:
+        options["num_cpus"] = placement.cpus
+    if placement.node is not None:
+        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(placement.node, soft=True)
+    elif spread and tables is None and not cached:
+        options["scheduling_strategy"] = "SPREAD"
+    else:
+        # Ray chooses the node that has most of what the task takes; named, or a placement group could capture it
+        options["scheduling_strategy"] = "DEFAULT"
+    refs = _run_remote.options(**options).remote([context], task, beat, tables, *cached)
+    outputs = [refs[1 + i * slices : 1 + (i + 1) * slices] for i in range(len(layouts))]
+    return Submitted(refs[0], outputs if layouts else refs[1], refs[stop:])
+
+
+def withdraw(first: ray.ObjectRef[Any]) -> None:
+    """Cancel a copy of a task whose answer nobody waits for: if it has begun, it ends by itself."""
+    # that it cannot be cancelled costs no more than a task run for nothing
+    with suppress(ray.exceptions.RayError):
+        ray.cancel(first, force=False, recursive=False)
+
+
+def _describe(task: Task) -> str:
+    stage = "read" if task.ordering is None else "map" if task.reads else "place"
+    return f"{stage} {task.work.epoch}.{task.work.window}.{task.work.part}"
+
+
+def _run(
+    holder: list[ray.ObjectRef[Any]], task: Task, beat: Beat, tables: list[pa.Table] | None, *cached: Tables
+) -> Any:
+    """Run one task.
+
+    Returns the report (or a `Failure`) and the worker's name first, then, as objects of
+    their own, the tables that were read or one output for each destination and slice,
+    and the tables of each block that is to be kept.
+    """
+    outputs = len(task.ordering.layouts) * task.ordering.layouts[0].slices if task.ordering else 1
+    try:
+        with uninterrupted(), beating(beat):
+            kept = _keep(holder[0])
+            with giving_way():
+                _store_pages().map_ahead()
+                report, output, blocks = run_task(kept.context, task, tables, kept.pool, cached)
+            kept.make_fit(kept.pool.in_use_bytes)
+    except Exception as error:
+        failed: list[Any] = [
+            (Failure.capture(error, cloudpickle.dumps), _name()),
+            *[None] * (outputs + len(task.keeps)),
+        ]
+        return failed
+    first: tuple[TaskReport, str] = (report, _name())
+    return [first, *([output] if task.ordering is None else chain.from_iterable(output)), *blocks]
+
+
+_run_remote: Any = ray.remote(num_cpus=1, max_retries=8)(_run)
+
+
+def remove_everywhere(disk: DiskCache) -> list[Any]:
+    """Remove a run's files from every machine; returns what to wait for."""
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    there = (NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes)
+    return [_remove_remote.options(scheduling_strategy=strategy).remote(disk) for strategy in there]
+
+
+def _remove(disk: DiskCache) -> None:
+    disk.remove()
+
+
+_remove_remote: Any = ray.remote(num_cpus=0)(_remove)
+
+
+class _Kept:
+    """What a worker keeps between the tasks of a run: their context, and memory for their outputs."""
+
+    def __init__(self, context: TaskContext) -> None:
+        self.context = context
+        self.pool = BufferPool(0)
+        self._output_bytes = 0
+
+    def make_fit(self, output_bytes: int) -> None:
+        """Let idle memory be as large as tasks have shown to need, and no larger."""
+        if output_bytes > self._output_bytes:
+            self._output_bytes = output_bytes * 5 // 4
+            self.pool = BufferPool(_OUTPUTS_KEPT * self._output_bytes)
+
+
+@cache
+def _store_pages() -> StorePages:
+    """Those of this process, whatever runs its tasks are of."""
+    return StorePages()
+
+
+@lru_cache(maxsize=1)
+def _keep(ref: ray.ObjectRef[Any]) -> _Kept:
+    try:
+        (context,) = get_all([ref], f"a task, {_name()}")
+        return _Kept(context)
+    except ray.exceptions.ObjectLostError:
+        raise
+    except Exception as error:
+        raise TransformError(
+            f"the source or the functions of the job cannot be loaded on {_name()}: {error}. Install their "
+            "modules on every node, or give them with ray.init(runtime_env=...)"
+        ) from error
+
+
+def _name() -> str:
+    context = ray.get_runtime_context()
+    return f"worker {context.get_worker_id()[:6]} on {context.get_node_id()[:6]}"

@@ -1,0 +1,72 @@
+"""Says in windrow's words why Ray ended a task."""
+
+from __future__ import annotations
+
+import ray
+
+from windrow.core.errors import SourceError, StallError, TransformError, WindrowError
+from windrow.pipeline.tasks.map_task import Task
+
+__all__ = ["explain_death", "is_conclusive"]
+
+_ORIGINS_NAMED = 3
+
+
+def explain_death(task: Task, error: BaseException, *, transforms: bool) -> WindrowError:
+    """Turn what Ray says of a task that died for good into an error that names its blocks.
+
+    Parameters
+    ----------
+    transforms
+        Whether the task runs functions of the user.
+    """
+    where = _describe(task)
+    ours = TransformError if transforms and task.reads else SourceError
+    work = "reading or transforming" if transforms and task.reads else "reading or shuffling"
+    if isinstance(error, ray.exceptions.OutOfMemoryError):
+        return ours(
+            f"{where}: Ray ended the worker because its node ran out of memory while {work} these blocks. "
+            f"Use smaller blocks (read_parquet(target_block_bytes=...)), fewer CPUs on that node, or functions "
+            f"that need less memory. Ray says: {error}"
+        )
+    if isinstance(error, ray.exceptions.WorkerCrashedError):
+        return ours(
+            f"{where}: the worker process died, again and again, while {work} these blocks: a crash in native "
+            f"code, or a kill from outside. The worker's log has more. Ray says: {error}"
+        )
+    if isinstance(error, ray.exceptions.TaskCancelledError):
+        return StallError(
+            f"{where}: the task was cancelled: by ray.cancel, or by an interrupt (SIGINT) of its worker. Start "
+            f"the epoch again. Ray says: {_last_line(error)}"
+        )
+    return StallError(
+        f"{where}: Ray could not run the task: {type(error).__name__}. If a module cannot be imported there, "
+        f"install it on every node or give it with ray.init(runtime_env=...); if nodes die, see Ray's logs. "
+        f"Ray says: {_last_line(error)}"
+    )
+
+
+def is_conclusive(error: Exception) -> bool:
+    """Whether what ended a task would end it elsewhere too: its worker died again and again, or its input is lost."""
+    return isinstance(
+        error,
+        (
+            ray.exceptions.OutOfMemoryError,
+            ray.exceptions.WorkerCrashedError,
+            ray.exceptions.ObjectLostError,
+            ray.exceptions.RayTaskError,
+        ),
+    )
+
+
+def _last_line(error: BaseException) -> str:
+    """What a task's error says, without the traceback of its worker that comes before."""
+    text = str(error).strip()
+    return text.splitlines()[-1] if isinstance(error, ray.exceptions.RayTaskError) and text else text
+
+
+def _describe(task: Task) -> str:
+    origins = [address.origin for address in task.addresses]
+    more = len(origins) - _ORIGINS_NAMED
+    named = ", ".join(origins[:_ORIGINS_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"epoch {task.work.epoch}, window {task.work.window}: {named}"

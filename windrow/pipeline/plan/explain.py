@@ -1,0 +1,296 @@
+"""What running a job means, told before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from windrow.core.byte_sizes import format_bytes
+from windrow.core.native_libraries import describe_missing
+from windrow.pipeline.executors.base import Resources
+from windrow.pipeline.executors.resolve import ray_is_initialized, resolve_executor
+from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.window_budget import Budget
+from windrow.pipeline.tasks.cache.cache_budget import RunBudget, describe_cache
+from windrow.shuffle.order.epoch_plan import EpochPlan
+from windrow.shuffle.order.keys import ORDER_VERSION
+from windrow.shuffle.order.shard_assignment import Deal, Equal
+
+__all__ = ["Explanation", "explain_job", "explain_program"]
+
+# Below this many blocks a window is a few long stretches of the stored order, mixed.
+_FEW_BLOCKS = 8
+# The memory of batches shows only when their size is known; this is the default of iter_batches.
+_USUAL_BATCH_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What running a chain means; ``print`` it, or read its attributes.
+
+    Attributes
+    ----------
+    epochs
+        How many passes; None: for ever.
+    seed
+        The shuffle's seed; None: the stored order.
+    order_version
+        The version of the algorithm behind the order.
+    executor
+        What runs it, and why.
+    source
+        The files in words.
+    rows
+        Rows of an epoch, an upper bound where ``rows_known`` is False; an estimate where
+        ``rows_bounded`` is False too.
+    rows_known
+        Whether the manifest tells the rows.
+    decoded_bytes
+        Bytes of an epoch once decoded, as the footers tell.
+    bytes_exact
+        Whether sizes are exact; otherwise they are estimates.
+    transforms
+        Transforms before and after the shuffle.
+    windows
+        Windows of an epoch that hold blocks.
+    blocks
+        Blocks of an epoch.
+    shards, equal
+        How epochs are dealt.
+    batch_rows
+        Rows of a batch, or None where it was not given; then the next three are None too.
+    steps
+        Steps of an epoch, the last one included.
+    last_step_rows
+        Rows of the last step, all shards together, where it is not a full one; else 0.
+    left_out_rows
+        Rows of an epoch that no shard gets.
+    tasks, objects
+        Tasks of the largest window, and what they put out at most: one object for each
+        node with shards and each slice.
+    budget
+        How the memory is shared; its ``total_bytes`` is the bound that the run keeps.
+    look_out
+        What the user should know, a line each.
+    cache
+        Where decoded blocks are kept, and how many; empty without ``options(cache=...)``.
+    skips_damaged
+        Whether damaged blocks are left out.
+    workers
+        Tasks that run at once.
+    processes
+        How many processes of a launcher divide the workers and the default memory limit.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
+    >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet")
+    >>> plan = windrow.read_parquet("numbers.parquet").repeat(3).explain(2, batch_size=2)
+    >>> plan.rows, plan.steps, plan.last_step_rows
+    (6, 2, 2)
+    """
+
+    epochs: int | None
+    seed: int | None
+    order_version: int
+    executor: str
+    source: str
+    rows: int
+    rows_known: bool
+    decoded_bytes: int
+    bytes_exact: bool
+    transforms: tuple[int, int]
+    windows: int
+    blocks: int
+    shards: int
+    equal: Equal
+    batch_rows: int | None
+    steps: int | None
+    last_step_rows: int | None
+    left_out_rows: int | None
+    tasks: int
+    objects: int
+    budget: RunBudget
+    look_out: tuple[str, ...] = ()
+    cache: str = ""
+    rows_bounded: bool = True
+    skips_damaged: bool = False
+    workers: int = 1
+    processes: int = 1
+
+    def __str__(self) -> str:
+        lines = [
+            self._head(),
+            f"rows     {self._rows()}; {self.source}",
+            f"bytes    {'' if self.bytes_exact else 'about '}{format_bytes(self.decoded_bytes)} decoded an epoch",
+            f"windows  {self._windows()}",
+            f"shards   {self._shards()}",
+            f"tasks    {self._tasks()}",
+            f"memory   {self._memory()}",
+            *([f"cache    {self.cache}"] if self.cache else []),
+            *([f"share    {self._share()}"] if self.processes > 1 else []),
+            *(f"look out {line}" for line in self.look_out),
+        ]
+        return "\n".join(lines)
+
+    def _head(self) -> str:
+        epochs = "epochs for ever" if self.epochs is None else _several(self.epochs, "epoch")
+        order = "stored order" if self.seed is None else f"seed {self.seed}, order v{self.order_version}"
+        return f"{epochs}, {order}, executor {self.executor}"
+
+    def _rows(self) -> str:
+        if self.rows_known:
+            return f"{self.rows:,} an epoch"
+        left_out = ", damaged blocks left out" if self.skips_damaged else ""
+        return (
+            f"{'at most' if self.rows_bounded else 'about'} {self.rows:,} an epoch, to be counted{left_out}"
+        )
+
+    def _windows(self) -> str:
+        if self.windows <= 1:
+            return "1 an epoch: the whole dataset" if self.windows else "none: there is no data"
+        size = format_bytes(self.decoded_bytes / self.windows)
+        return f"{self.windows:,} an epoch of about {size} ({100 / self.windows:.2g} % of the data each)"
+
+    def _shards(self) -> str:
+        text = f"{self.shards:,}, equal={self.equal!r}"
+        if self.batch_rows is None:
+            return text
+        text += f"; batch_size {self.batch_rows:,}: "
+        if self.steps is None:
+            return text + "steps not known before the rows are"
+        text += _several(self.steps, "step")
+        if self.last_step_rows:
+            text += f", the last of {_several(self.last_step_rows, 'row')}"
+        return text + f", {_several(self.left_out_rows or 0, 'row')} left out"
+
+    def _tasks(self) -> str:
+        before, after = self.transforms
+        transforms = f"; {before} transforms before the shuffle, {after} after it" if before or after else ""
+        return f"up to {self.tasks:,} a window; {_several(self.objects, 'object')}{transforms}"
+
+    def _share(self) -> str:
+        return (
+            f"{self.processes:,} processes of a launcher divide the workers and the default memory limit: "
+            f"{_several(self.workers, 'worker')} each"
+        )
+
+    def _memory(self) -> str:
+        budget = self.budget
+        windows = budget.windows_limit_bytes if budget.exact else budget.windows_bytes
+        parts = [
+            f"{_several(budget.windows, 'window')} {format_bytes(windows)}",
+            f"runs {format_bytes(budget.runs_bytes)}",
+            f"tasks {format_bytes(budget.tasks_bytes)}",
+        ]
+        if budget.cache_bytes:
+            parts.append(f"cache {format_bytes(budget.cache_bytes)}")
+        if budget.processes_bytes:
+            parts.append(f"processes {format_bytes(budget.processes_bytes)}")
+        total = ("≤ " if budget.exact else "about ") + format_bytes(budget.total_bytes)
+        return f"{total} = {' + '.join(parts)}; limit {format_bytes(budget.limit_bytes)}"
+
+
+def explain_job(job: Job, shards: int, *, equal: Equal, batch_rows: int | None) -> Explanation:
+    """Explain a job on the executor that it would run on; starts nothing.
+
+    Raises
+    ------
+    PlanError
+        When the largest window does not fit into memory.
+    """
+    program = Program(job, shards, equal, tuple(range(shards)))
+    resources = resolve_executor(job.options.executor).resources(job.launch)
+    if job.options.executor == "auto":
+        reason = "Ray is initialised" if ray_is_initialized() else "Ray is not initialised"
+        resources = replace(resources, executor=f"{resources.executor} (auto: {reason})")
+    resources = replace(resources, look_out=(*resources.look_out, *describe_missing()))
+    resources = overlap_waiting(program, resources, batch_rows or _USUAL_BATCH_ROWS)
+    sized = size_parts(program, resources, batch_rows or _USUAL_BATCH_ROWS)
+    return explain_program(sized, resources, batch_rows)
+
+
+def explain_program(program: Program, resources: Resources, batch_rows: int | None) -> Explanation:
+    """Explain a program on given resources: a pure function."""
+    job = program.job
+    blocks = job.source.blocks
+    rows = int(blocks.rows.sum())
+    deal = program.deal(batch_rows, drop_last=False) if batch_rows and job.rows_known else None
+    plan = program.plan(0)
+    budget = budget_program(program, resources, batch_rows or _USUAL_BATCH_ROWS)
+    tasks = max((len(program.parts(0, window)) for window in range(plan.windows)), default=0)
+    return Explanation(
+        epochs=job.epochs,
+        seed=job.seed,
+        order_version=ORDER_VERSION,
+        executor=resources.executor,
+        source=job.source.describe(),
+        rows=rows,
+        rows_known=job.rows_known,
+        rows_bounded=blocks.rows_bounded,
+        skips_damaged=job.skips_damaged,
+        decoded_bytes=int(blocks.decoded_bytes.sum()),
+        bytes_exact=blocks.bytes_exact,
+        transforms=(len(job.before), len(job.after)),
+        windows=_filled_windows(plan),
+        blocks=len(blocks.rows),
+        shards=program.shards,
+        equal=program.equal,
+        batch_rows=batch_rows,
+        steps=None if deal is None else deal.steps(rows, 0),
+        last_step_rows=None if deal is None else _last_step_rows(deal, rows),
+        left_out_rows=None if deal is None else deal.left_out_rows(rows),
+        tasks=tasks,
+        objects=tasks * min(resources.nodes, len(program.members)) * budget.slices,
+        budget=budget,
+        look_out=(*_warnings(program, budget), *resources.look_out),
+        cache=describe_cache(job, budget.cache_bytes),
+        workers=resources.workers,
+        processes=resources.processes,
+    )
+
+
+def _last_step_rows(deal: Deal, total: int) -> int:
+    return (
+        sum(deal.rest_share(total, shard)[1] for shard in range(deal.shards)) if deal.rest_rows(total) else 0
+    )
+
+
+def _filled_windows(plan: EpochPlan) -> int:
+    return int(np.count_nonzero(np.diff(plan.starts)))
+
+
+def _warnings(program: Program, budget: Budget) -> list[str]:
+    job, plan = program.job, program.plan(0)
+    blocks, windows = len(job.source.blocks.rows), _filled_windows(program.plan(0))
+    lines = []
+    if windows < plan.windows:
+        lines.append(
+            f"windows are made of whole blocks, and {_several(blocks, 'block')} fill {windows:,} of the "
+            f"{plan.windows:,} asked for: give read_parquet a smaller target_block_bytes"
+        )
+    elif job.seed is not None and windows > 1 and blocks < _FEW_BLOCKS * windows:
+        lines.append(
+            f"windows hold about {blocks / windows:.2g} of {blocks:,} blocks, too few to mix well: "
+            "make windows larger, or give read_parquet a smaller target_block_bytes"
+        )
+    if budget.window_bytes > budget.windows_limit_bytes:
+        lines.append(
+            f"the largest window is estimated to take {format_bytes(budget.window_bytes)}, more than the memory "
+            "limit leaves: whether it fits is measured as its first blocks are read"
+        )
+    elif budget.slices > 1:
+        lines.append(
+            f"the memory limit lets {budget.windows} of the windows wanted be held whole: "
+            "the next one is prepared as the current one is consumed"
+        )
+    if not job.rows_known:
+        lines.append("rows are counted as they are read, in the first epoch: steps are not known before")
+    return lines
+
+
+def _several(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

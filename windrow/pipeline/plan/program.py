@@ -1,0 +1,272 @@
+"""The program of a job: its epochs, windows, parts and tasks. Pure; runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import pairwise, repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.scheduling.events import EpochShape, Part, Stage, Work
+from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
+from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.window_splits import EpochParts, WindowPlan, cut_parts
+from windrow.pipeline.tasks.map_task import Ordering, Task, TaskContext
+from windrow.shuffle.order.epoch_plan import EpochPlan, plan_epoch
+from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.shard_assignment import Deal, Equal
+from windrow.shuffle.order.window_order import order_window
+
+__all__ = ["RUN_BYTES", "TASK_BYTES", "UNKNOWN_ROWS", "Program"]
+
+# A run's columns must stay in the cache while its rows are placed; smaller runs cost
+# more Python per row.
+RUN_BYTES = 8 * 2**20
+# Blocks smaller than this share a task, so that starting tasks costs nothing that shows.
+TASK_BYTES = 32 * 2**20
+UNKNOWN_ROWS = -1
+
+# The one being read, the one prepared ahead, and one that a slow shard still reads.
+_EPOCHS_KEPT = 3
+# Windows whose tasks are started in turn; a plan of a million blocks takes 16 MB.
+_WINDOWS_KEPT = 8
+
+# Beside its rows a map output holds each row's place, buffers are rounded up by 6 % on
+# average, and every block has a few small arrays.
+_PLACE_BYTES = 4
+_ROUNDING = 1.07
+_BLOCK_BYTES = 2**14
+
+_MAP = (Stage("map", needs_order=True),)
+_READ_THEN_PLACE = (Stage("read", needs_order=False), Stage("place", needs_order=True))
+
+
+def _as_held(output_bytes: NDArray[np.float64]) -> NDArray[np.int64]:
+    held: NDArray[np.int64] = (output_bytes * _ROUNDING).astype(np.int64) + _BLOCK_BYTES
+    return held
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What has to be done for some shards of a job.
+
+    Attributes
+    ----------
+    job
+        What the chain asks for.
+    shards
+        n, the shards that every epoch is dealt to.
+    equal
+        How the last step is dealt.
+    members
+        The shards that are served here: all of them, or one of a process of its own.
+    part_bytes
+        Decoded bytes that make a task; None: `TASK_BYTES`. It changes no order.
+    """
+
+    job: Job
+    shards: int
+    equal: Equal
+    members: tuple[int, ...]
+    part_bytes: int | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # plans are cheaper to compute again than to send
+        return Program, (self.job, self.shards, self.equal, self.members, self.part_bytes)
+
+    @property
+    def context(self) -> TaskContext:
+        """What all tasks share."""
+        job = self.job
+        return TaskContext(reader=job.source.reader, before=job.before, skips_damaged=job.skips_damaged)
+
+    @property
+    def task_bytes(self) -> int:
+        """Blocks are joined into tasks of about so many decoded bytes."""
+        return self.part_bytes or TASK_BYTES
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of a row in memory, on average, as stored."""
+        blocks = self.job.source.blocks
+        rows = int(blocks.rows.sum())
+        return max(1, -(-int(blocks.memory_bytes.sum()) // rows)) if rows else 1
+
+    @cached_property
+    def stored_rows(self) -> NDArray[np.int64]:
+        """(blocks,) the rows that each block delivers, `UNKNOWN_ROWS` where not known."""
+        rows = self.job.source.blocks.rows
+        return rows if self.job.rows_known else np.full(len(rows), UNKNOWN_ROWS, dtype=np.int64)
+
+    @cached_property
+    def packs(self) -> bool:
+        """Whether less is expected to be held because words are packed.
+
+        Transforms may change values, and blocks that are held whole are as they were read.
+        """
+        blocks = self.job.source.blocks
+        told = blocks.packed_bytes is not None and bool((blocks.packed_bytes < blocks.memory_bytes).any())
+        return told and self.job.rows_known and not self.job.before
+
+    @cached_property
+    def held_bytes(self) -> NDArray[np.int64]:
+        """(blocks,) what a window holds of each block, for the members' shards.
+
+        Blocks that must be counted before their rows are placed are held whole.
+        """
+        return _as_held(self.output_bytes)
+
+    @cached_property
+    def output_bytes(self) -> NDArray[np.float64]:
+        """(blocks,) the same without what memory is rounded up by, as it crosses from node to node."""
+        packed = self.job.source.blocks.packed_bytes
+        return self._weigh(
+            packed if self.packs and packed is not None else self.job.source.blocks.memory_bytes
+        )
+
+    def _weigh(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(blocks,) what the members' shards take of rows whose values take so much."""
+        share = len(self.members) / self.shards if self.job.rows_known else 1.0
+        rows = values + self._extra_row_bytes * self.job.source.blocks.rows
+        return (rows * share).astype(np.float64)
+
+    @property
+    def _extra_row_bytes(self) -> int:
+        """What map outputs hold for a row beside its values: its place, and a byte for each null flag."""
+        source = self.job.source
+        flags = sum(source.null_counts.get(name) != 0 for name in source.schema.names)
+        return _PLACE_BYTES + flags
+
+    def run_rows(self, batch_rows: int) -> int:
+        """Rows of a full run: as many whole batches as make about `RUN_BYTES`."""
+        return batch_rows * max(1, RUN_BYTES // (batch_rows * self.row_bytes))
+
+    def deal(self, batch_rows: int, *, drop_last: bool, start_row: int = 0) -> Deal:
+        """The deal of an epoch."""
+        return Deal(self.shards, batch_rows, self.equal, drop_last, start_row)
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """The blocks of an epoch's windows."""
+        return self._plans(epoch)
+
+    def with_seed(self, seed: int | None) -> Program:
+        """The same program with another seed."""
+        job = self.job.with_seed(seed)
+        return self if job is self.job else replace(self, job=job)
+
+    def locate(self, epoch: int, row: int) -> Cursor:
+        """The cursor at a row of an epoch whose rows are known, at its end the next epoch's first."""
+        if row == 0:
+            return Cursor(epoch)
+        plan, rows = self.plan(epoch), self.stored_rows
+        ends = np.append(0, np.cumsum(rows[plan.blocks]))[plan.starts[1:]]
+        window = int(np.searchsorted(ends, row, side="right"))
+        if window == len(ends):
+            return Cursor(epoch + 1)
+        return Cursor(epoch, row, window, int(ends[window - 1]) if window else 0)
+
+    def parts(self, epoch: int, window: int) -> WindowPlan:
+        """The blocks of each task of a window."""
+        return self._window_plans(epoch, window)
+
+    # The caches below close over values and not over the program, so that it is freed at once.
+
+    @cached_property
+    def _plans(self) -> Callable[[int], EpochPlan]:
+        job = self.job
+        return lru_cache(_EPOCHS_KEPT)(
+            lambda epoch: plan_epoch(job.source.blocks, cut=job.cut, seed=job.seed, epoch=epoch)
+        )
+
+    @cached_property
+    def _epoch_parts(self) -> Callable[[int], EpochParts]:
+        plans, sizes, task_bytes = self._plans, self.job.source.blocks.memory_bytes, self.task_bytes
+        return lru_cache(_EPOCHS_KEPT)(lambda epoch: cut_parts(plans(epoch), sizes, task_bytes))
+
+    @cached_property
+    def _window_plans(self) -> Callable[[int, int], WindowPlan]:
+        epoch_parts = self._epoch_parts
+        return lru_cache(_WINDOWS_KEPT)(lambda epoch, window: epoch_parts(epoch).window(window))
+
+    def shape(self, epoch: int, rows: NDArray[np.int64]) -> EpochShape:
+        """The epoch as the scheduler sees it, with the row counts known so far."""
+        parts = self._epoch_parts(epoch)
+        known = parts.are_known(rows)
+        counts = [
+            count if is_known else None
+            for count, is_known in zip(parts.sums(rows).tolist(), known.tolist(), strict=True)
+        ]
+        sizes = parts.sums(self.held_bytes).tolist()
+        unpacked: Iterable[int | None] = repeat(None)
+        if self.packs:
+            unpacked = parts.sums(_as_held(self._weigh(self.job.source.blocks.memory_bytes))).tolist()
+        stored: Iterable[int | None] = repeat(None)
+        if not self.job.rows_known:
+            stored = parts.sums(self.job.source.blocks.rows).tolist()
+        flat = tuple(map(Part, counts, sizes, unpacked, stored))
+        borders = parts.windows.tolist()
+        windows = tuple(flat[first:stop] for first, stop in pairwise(borders))
+        return EpochShape(windows=windows, stages=_MAP if known.all() else _READ_THEN_PLACE)
+
+    def layouts(
+        self,
+        counts: EpochCounts,
+        window: int,
+        *,
+        deal: Deal,
+        destinations: Sequence[tuple[int, ...]],
+        slices: int,
+    ) -> tuple[WindowRuns, ...]:
+        """The runs of a window, one layout for each destination."""
+        first, stop = counts.first_row(window), counts.first_row(window + 1)
+        assert first is not None, "rows are counted before they are placed"
+        assert stop is not None, "rows are counted before they are placed"
+        return tuple(
+            WindowRuns(
+                deal=deal,
+                first_row=first,
+                stop_row=stop,
+                total=counts.total,
+                shards=shards,
+                run_rows=self.run_rows(deal.batch_rows),
+                slices=slices,
+            )
+            for shards in destinations
+        )
+
+    def task(
+        self, work: Work, stage: Stage, rows: NDArray[np.int64], layouts: tuple[WindowRuns, ...] | None
+    ) -> Task:
+        """The task for some work, given the row counts known so far."""
+        part = self.parts(work.epoch, work.window)[work.part].tolist()
+        expected = tuple(count if count >= 0 else None for count in rows[part].tolist())
+        ordering = None
+        if stage.needs_order:
+            assert layouts is not None, "placing needs a layout"
+            ordering = self._ordering(work, rows, layouts)
+        return Task(
+            work=work,
+            blocks=tuple(part),
+            addresses=self.job.source.addresses(part),
+            rows=expected,
+            reads=work.stage == 0,
+            ordering=ordering,
+        )
+
+    def _ordering(self, work: Work, rows: NDArray[np.int64], layouts: tuple[WindowRuns, ...]) -> Ordering:
+        plan = self.parts(work.epoch, work.window)
+        before = plan.rows_before(rows)
+        order = order_window(
+            seed=self.job.seed,
+            epoch=work.epoch,
+            window=work.window,
+            rows=int(before[-1]),
+            first_row=layouts[0].first_row,
+        )
+        offsets = before[plan.starts[work.part] : plan.starts[work.part + 1]]
+        return Ordering(order=order, offsets=tuple(offsets.tolist()), layouts=layouts)

@@ -1,0 +1,23 @@
+"""Whether shards that train together will have unlike numbers of steps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from windrow.pipeline.executors.base import EpochFacts
+
+__all__ = ["find_unequal_steps"]
+
+
+def find_unequal_steps(facts: EpochFacts, shards: int) -> Iterator[str]:
+    """Yield a warning where torch.distributed is in use, and would hang."""
+    if shards == 1 or facts.total is None or "torch.distributed" not in sys.modules:
+        return
+    steps = {facts.deal.steps(facts.total, shard) for shard in range(shards)}
+    distributed = sys.modules["torch.distributed"]
+    if len(steps) > 1 and distributed.is_available() and distributed.is_initialized():
+        yield (
+            f"shards will have {min(steps)} or {max(steps)} steps in epoch {facts.epoch}, and collective "
+            "operations of torch.distributed would hang: use split(equal=True), equal='pad' or drop_last=True"
+        )

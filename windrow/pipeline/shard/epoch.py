@@ -1,0 +1,75 @@
+"""The epoch: one pass of a shard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windrow.core.errors import PlanError
+from windrow.pipeline.delivery.batch_iterator import BatchIterator
+from windrow.pipeline.delivery.iteration_methods import Deliverable, Delivery
+from windrow.pipeline.executors.base import EpochFacts
+
+if TYPE_CHECKING:
+    from windrow.pipeline.shard.shard import Shard
+
+__all__ = ["Epoch"]
+
+
+class Epoch(Deliverable):
+    """One pass over all rows: made by ``iter_epochs``, and read once.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
+    >>> pq.write_table(pa.table({"x": range(5)}), "numbers.parquet")
+    >>> pipe = windrow.read_parquet("numbers.parquet").repeat(2).random_shuffle_each_window(seed=7)
+    >>> with pipe.iterator() as shard:
+    ...     for epoch in shard.iter_epochs():
+    ...         batches = epoch.iter_batches(batch_size=2)
+    ...         print(epoch.number, len(batches), [len(batch["x"]) for batch in batches])
+    0 3 [2, 2, 1]
+    1 3 [2, 2, 1]
+    """
+
+    def __init__(self, shard: Shard, number: int) -> None:
+        self._of = shard
+        self._number = number
+        self._facts: EpochFacts | None = None
+
+    def __repr__(self) -> str:
+        return f"Epoch({self._number} of {self._of!r})"
+
+    @property
+    def number(self) -> int:
+        """The epoch's absolute number, from 0."""
+        return self._number
+
+    @property
+    def padded_rows(self) -> int:
+        """Rows of this epoch that ``equal="pad"`` repeats, over all shards.
+
+        Raises
+        ------
+        PlanError
+            Before the first ``iter_*`` call; with a filter, or a transform that changes row counts,
+            before the first epoch has been read.
+        """
+        total = None if self._facts is None else self._facts.total
+        if self._facts is not None and total is None:
+            total = self._of._total_rows()
+        if self._facts is None or total is None:
+            raise PlanError(
+                f"how many rows epoch {self._number} repeats is known once it is read with a batch size, "
+                "and the rows of the dataset are known"
+            )
+        return self._facts.deal.padded_rows(total)
+
+    def _deliver(self, delivery: Delivery) -> BatchIterator:
+        if self._facts is not None or self._of._position.upcoming.epoch != self._number:
+            raise PlanError(
+                f"epoch {self._number} has been read or left: an epoch is one pass; "
+                "go on to the next one that iter_epochs() gives"
+            )
+        iterator = self._of._begin(delivery)
+        self._facts = iterator.reading.facts
+        return iterator

@@ -1,0 +1,297 @@
+"""Reading one epoch of one shard: what stands behind an iterator."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from windrow.core.errors import PlanError, StateError
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.skipped_blocks import blocks_passed
+from windrow.pipeline.coordinator.stats import Span
+from windrow.pipeline.delivery.batch_spans import align_runs
+from windrow.pipeline.delivery.iteration_methods import Delivery
+from windrow.pipeline.executors.base import EpochFacts
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.shard.consumer import Consumer
+from windrow.pipeline.shard.consumer_pace import CoreTime
+from windrow.pipeline.shard.open_epoch import OpenEpoch
+from windrow.pipeline.shard.prefetch_thread import Prefetcher
+from windrow.pipeline.shard.progress import ProgressLine, is_shown
+from windrow.pipeline.shard.run_reader import RunReader
+from windrow.pipeline.shard.stall_watch import Waiting
+
+__all__ = ["Owner", "Reading", "start_reading"]
+
+# shorter waits are not worth a span in a timeline
+_SPAN_SECONDS = 1e-3
+
+
+class Owner(Protocol):
+    """Who is told when an epoch ends: the shard's position."""
+
+    def dropped(self, reading: Reading) -> None: ...
+
+    def ended(self, reading: Reading, at: Cursor, *, whole: bool, error: BaseException | None) -> None: ...
+
+
+class Reading:
+    """All that an iterator does, apart from the iterator itself.
+
+    Attributes
+    ----------
+    epoch
+        The epoch's number.
+    start
+        Steps of the epoch consumed before.
+    steps
+        Steps consumed.
+    wait_seconds
+        How long the consumer has waited for batches.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        reader: RunReader,
+        facts: EpochFacts,
+        batches: Any,
+        *,
+        opened: Cursor,
+        program: Program,
+        consumer: Consumer,
+        progress: ProgressLine | None,
+    ) -> None:
+        self._opened = opened
+        self._program = program
+        self.epoch = facts.epoch
+        self.facts = facts
+        self.start = facts.deal.start_row // facts.deal.step_rows
+        self.steps = 0
+        self.wait_seconds = 0.0
+        self._owner: Owner | None = owner
+        self._ending = threading.Lock()
+        self._reader = reader
+        self._shard = consumer.shard
+        self._pace = consumer.pace
+        self._returned = time.time()
+        self._core_time = CoreTime()
+        self._spans = consumer.spans
+        self._progress = progress
+        self._batches = batches
+
+    @property
+    def owner(self) -> Owner | None:
+        """The shard's position, until the epoch has ended for it."""
+        return self._owner
+
+    @property
+    def rows(self) -> int:
+        """Rows consumed."""
+        return min(self.steps * self.facts.deal.batch_rows, self._reader.rows)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes consumed, as the batches' rows take on average."""
+        return self._reader.size_bytes * self.rows // max(1, self._reader.rows)
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where the stream has been consumed to, the same on all shards at the same step."""
+        deal, dealt = self.facts.deal, self._dealt
+        if self.steps == 0:
+            return self._opened
+        if self._has_nothing_left():
+            return self.next_epoch(whole=False)
+        row = deal.start_row + self.steps * deal.step_rows
+        if self._program.job.rows_known:
+            return replace(self._program.locate(self.epoch, row), dealt=dealt)
+        # what lies behind that window may not be counted yet
+        window, window_row = self._reader.window_before(row)
+        return Cursor(self.epoch, row, window, window_row, dealt, self._leave_out(self._begun).damaged)
+
+    def next_epoch(self, *, whole: bool) -> Cursor:
+        """Where the next epoch begins, when this one has been read to its end or has nothing left."""
+        opened = self._opened
+        if self._reader.damaged:
+            opened = self._leave_out(self.facts.windows if whole else self._begun)
+        return replace(opened.next_epoch(), dealt=self._dealt)
+
+    @property
+    def _dealt(self) -> tuple[int, int]:
+        return self.facts.deal.shards, self.facts.deal.batch_rows
+
+    @property
+    def known(self) -> Cursor:
+        """Where the epoch was opened, with all damaged blocks that are known by now."""
+        return self._opened.leaving_out(self._reader.damaged)
+
+    @property
+    def _begun(self) -> int:
+        """The window in which the last step begins: every shard has had that one."""
+        deal = self.facts.deal
+        return self._reader.window_before(deal.start_row + (self.steps - 1) * deal.step_rows + 1)[0]
+
+    def _leave_out(self, window: int) -> Cursor:
+        """Where the epoch was opened, with the damaged blocks of its windows up to one that all shards had.
+
+        Those behind are known to some shards and not to others, and states of all are equal.
+        """
+        found = blocks_passed(self._program, self.epoch, window, self._reader.damaged)
+        return self._opened.leaving_out(found)
+
+    def _has_nothing_left(self) -> bool:
+        deal, total = self.facts.deal, self.facts.total
+        if total is not None:
+            # the first shard has the most steps
+            return self.steps >= deal.steps(total, 0)
+        # where rows are counted on the way, all shards say alike only what is certain
+        if self._reader.has_more(self.steps * deal.batch_rows):
+            return False
+        found = self._reader.total
+        return found is not None and self.steps >= deal.steps(found, 0)
+
+    def length(self) -> int:
+        """Steps of the whole epoch."""
+        total = self.facts.total
+        if total is None:
+            raise TypeError(
+                "the number of steps is not known before the epoch has been read once: "
+                "the dataset's count() reads and counts it"
+            )
+        return self.start + self.facts.deal.steps(total, self._shard)
+
+    def next_batch(self) -> Any:
+        """Wait for the next batch; ends the epoch with the last one, or with an error."""
+        if self._owner is None:
+            raise StopIteration
+        began, computed = time.time(), self._core_time.seconds()
+        if self.steps:
+            # one batch is taken on trust, so that nobody waits for an answer at the border of an epoch
+            self._hear()
+        try:
+            batch = next(self._batches)
+            self._reader.give_sign()
+            self._note_wait(began, computed)
+            self._returned = time.time()
+            self._core_time.begin()
+        except StopIteration:
+            self._hear()
+            if not self.end(whole=True):
+                self._reader.raise_closed()
+            raise
+        except BaseException as error:
+            self.end(error=error)
+            raise
+        # What fails above leaves the batch to be delivered next. Nothing is called below: an interrupt comes
+        # in a call, and would leave a batch that counts as handed out and is not.
+        self.steps += 1
+        return batch
+
+    def _hear(self) -> None:
+        """See that the run has opened this epoch; where it refuses to, nothing of it counts as consumed."""
+        try:
+            self._reader.hear_of_opening()
+        except BaseException as error:
+            if isinstance(error, (PlanError, StateError)):
+                # rows were placed as for another batch size, or from another row
+                self.steps = 0
+            self.end(error=error)
+            raise
+
+    def end(self, *, whole: bool = False, error: BaseException | None = None) -> bool:
+        """Release everything and tell the shard, once; returns whether it was this call."""
+        with self._ending:
+            owner, self._owner = self._owner, None
+        if owner is None:
+            return False
+        at = self._opened
+        # called from the last to the first, each whatever becomes of the others
+        with ExitStack() as calls:
+            calls.callback(lambda: owner.ended(self, at, whole=whole, error=error))
+            if error is None:
+                calls.callback(self._reader.leave_epoch)
+            if self._progress is not None:
+                calls.callback(self._progress.end)
+            calls.callback(_close, self._batches)
+            # wakes whoever waits for a batch in another thread
+            calls.callback(self._reader.close, goes_on=error is None and self._goes_on())
+            # a reader that is closed learns no more of how many rows there are
+            at = self.next_epoch(whole=True) if whole else self.cursor
+        return True
+
+    def _goes_on(self) -> bool:
+        """Whether all of this epoch is done, so that its reader's walk may go on to the next one."""
+        deal, total = self.facts.deal, self.facts.total
+        taken = total is not None and self.steps >= deal.steps(total, self._shard)
+        # windows that hold nothing of its steps are walked yet, and are no longer there once the epoch is left
+        return taken and self._reader.has_heard and self._reader.is_walked()
+
+    def _note_wait(self, began: float, computed: float) -> None:
+        now = time.time()
+        self.wait_seconds += now - began
+        self._pace.add(worked=began - self._returned, waited=now - began, computed=computed)
+        if now - began > _SPAN_SECONDS:
+            span = Span("wait", self.epoch, self._reader.window, began, now, f"shard {self._shard}")
+            self._spans.append(span)
+        if self._progress is not None:
+            self._progress.show(
+                now,
+                window=self._reader.window,
+                step=self.start + self.steps + 1,
+                size_bytes=self.size_bytes,
+                wait_seconds=self.wait_seconds,
+            )
+
+
+def start_reading(
+    owner: Owner,
+    program: Program,
+    epoch: OpenEpoch,
+    delivery: Delivery,
+    consumer: Consumer,
+    *,
+    opened: Cursor,
+) -> Reading:
+    """Begin to read an epoch that has been opened at a cursor."""
+    feed, job = epoch.feed, program.job
+    reader = RunReader(epoch, consumer, Waiting())
+    progress = None
+    if consumer.shard == program.members[0] and is_shown(job.options.progress):
+        progress = ProgressLine(feed, epoch.facts, consumer.shard, job.epochs)
+    batches: Any = _convert(reader, delivery.batch_rows, epoch.convert)
+    if delivery.background and delivery.prefetch_batches:
+        batches = Prefetcher(batches, delivery.prefetch_batches)
+    return Reading(
+        owner,
+        reader,
+        epoch.facts,
+        batches,
+        opened=opened,
+        program=program,
+        consumer=consumer,
+        progress=progress,
+    )
+
+
+def _close(batches: Any) -> None:
+    try:
+        batches.close()
+    except ValueError:
+        # another thread is inside the generator: it finds the reader closed, and ends it
+        if not getattr(batches, "gi_running", False):
+            raise
+
+
+def _convert(
+    reader: RunReader, batch_rows: int, convert: Callable[[pa.RecordBatch], Iterable[Any]]
+) -> Iterator[Any]:
+    for span in align_runs(reader, batch_rows):
+        ready = reader.converted(span)
+        yield from convert(span) if ready is None else ready

@@ -1,0 +1,90 @@
+"""One line that tells how far a run is."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from typing import Literal
+
+from windrow.core.byte_sizes import format_bytes
+from windrow.pipeline.coordinator.stats import RunStats
+from windrow.pipeline.executors.base import EpochFacts, Feed
+
+__all__ = ["ProgressLine", "describe_progress", "is_shown"]
+
+_SHOW_SECONDS = 1.0
+
+
+def is_shown(progress: bool | Literal["auto"]) -> bool:
+    """Whether to show progress: ``"auto"`` does where standard error is a terminal."""
+    return sys.stderr.isatty() if progress == "auto" else progress
+
+
+def describe_progress(
+    facts: EpochFacts,
+    shard: int,
+    epochs: int | None,
+    *,
+    window: int,
+    step: int,
+    bytes_per_second: float,
+    wait_share: float,
+    run: RunStats,
+) -> str:
+    """Write the line: epoch, window and the next one, step, speed, waiting, memory."""
+    steps = "" if facts.total is None else f"/{facts.deal.steps(facts.total, shard):,}"
+    return (
+        f"epoch {facts.epoch + 1}{'' if epochs is None else f'/{epochs}'}"
+        f" · window {window + 1}/{facts.windows}{_describe_next((facts.epoch, window), run)} · step {step:,}{steps}"
+        f" · {bytes_per_second / 1e9:.2f} GB/s · trainer waits {wait_share:.1%}"
+        f" · {format_bytes(run.held_bytes)} of {format_bytes(run.memory_bytes)}"
+    )
+
+
+def _describe_next(place: tuple[int, int], run: RunStats) -> str:
+    """How far the window is that comes next, once it is being prepared."""
+    ready = next((share for key, share in sorted(run.windows_ready.items()) if key > place), None)
+    return "" if ready is None else f", next {math.floor(100 * ready)} % ready"
+
+
+class ProgressLine:
+    """Rewrites one line on standard error, about once a second."""
+
+    def __init__(self, feed: Feed, facts: EpochFacts, shard: int, epochs: int | None) -> None:
+        self._feed = feed
+        self._facts = facts
+        self._shard = shard
+        self._epochs = epochs
+        self._began = time.time()
+        self._next = self._began + _SHOW_SECONDS
+        self._width = 0
+
+    def show(self, now: float, *, window: int, step: int, size_bytes: int, wait_seconds: float) -> None:
+        """Show where the epoch is, unless that was shown a moment ago."""
+        if now < self._next:
+            return
+        self._next = now + _SHOW_SECONDS
+        seconds = max(now - self._began, 1e-9)
+        line = describe_progress(
+            self._facts,
+            self._shard,
+            self._epochs,
+            window=window,
+            step=step,
+            bytes_per_second=size_bytes / seconds,
+            wait_share=wait_seconds / seconds,
+            run=self._feed.run_stats(spans=False),
+        )
+        self._write(line)
+
+    def end(self) -> None:
+        """Leave the line as it is."""
+        if self._width:
+            sys.stderr.write("\n")
+            self._width = 0
+
+    def _write(self, line: str) -> None:
+        sys.stderr.write("\r" + line.ljust(self._width))
+        sys.stderr.flush()
+        self._width = len(line)

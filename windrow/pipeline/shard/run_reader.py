@@ -1,0 +1,219 @@
+"""The consumer's side of an epoch: takes the runs that a walk hands out, and waits for them with patience."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from windrow.core.errors import StallError
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.shard.consumer import Consumer
+from windrow.pipeline.shard.open_epoch import OpenEpoch
+from windrow.pipeline.shard.run_queue import PlacedRun
+from windrow.pipeline.shard.stall_watch import Waiting
+from windrow.pipeline.tasks.transforms import check_schema
+
+__all__ = ["RunReader"]
+
+_MOMENT_SECONDS = 0.02
+_LOOK_SECONDS = 1.0
+_SIGN_SECONDS = 1.0
+# a checkpoint must not wait as long as a stall may last
+_CERTAIN_SECONDS = 5.0
+
+
+class RunReader:
+    """The runs of one shard in one epoch, in order, as record batches.
+
+    Parameters
+    ----------
+    epoch
+        The epoch, opened.
+    consumer
+        Who takes the runs.
+    waiting
+        The bounds of waiting.
+
+    Attributes
+    ----------
+    rows, size_bytes
+        What the consumer has taken; the bytes as a first run's rows take.
+    window
+        The window of the latest run taken.
+    """
+
+    def __init__(self, epoch: OpenEpoch, consumer: Consumer, waiting: Waiting) -> None:
+        self._pace = consumer.pace
+        self._walk = epoch.walk
+        self._runs = epoch.runs
+        self._opening = epoch.opening
+        self._run: PlacedRun | None = None
+        # which the consumer may be busy with until it has the first one of this epoch
+        self._latest, self._walk.last = self._walk.last, None
+        self._waiting = waiting
+        self._feed = epoch.feed
+        self._shard = consumer.shard
+        self._epoch = epoch.facts.epoch
+        self._signed = time.monotonic()
+        self.rows = 0
+        self.size_bytes = 0
+        self._row_bytes = 0.0
+        self.window = epoch.facts.first_window
+        self._schema: pa.Schema | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while (run := self._next()) is not None:
+            self._pace.end_run()
+            latest, self._latest = self._latest, run
+            self._walk.taken(run, latest)
+            del latest
+            self.rows += run.rows.num_rows
+            self.size_bytes += self._size_of(run.rows)
+            self.window = run.window
+            self._check_schema(run)
+            self._warn()
+            self._run = run
+            yield run.rows
+
+    def converted(self, rows: pa.RecordBatch) -> list[Any] | None:
+        """The batches of the latest run, once, where they were made of just these rows."""
+        run, self._run = self._run, None
+        if run is None or run.rows is not rows or run.convert != self._runs.convert:
+            return None
+        return run.converted
+
+    def _size_of(self, rows: pa.RecordBatch) -> int:
+        # asking Arrow costs half a millisecond, so one run speaks for all
+        if not self._row_bytes and rows.num_rows:
+            self._row_bytes = rows.nbytes / rows.num_rows
+        return round(self._row_bytes * int(rows.num_rows))
+
+    def _check_schema(self, run: PlacedRun) -> None:
+        if self._schema is None:
+            self._schema = run.rows.schema
+        elif self._schema != run.rows.schema:
+            check_schema(self._schema, run.rows.schema, f"epoch {self._epoch}, window {run.window}")
+
+    def hear_of_opening(self) -> None:
+        """Wait for what the run says of the opening of this epoch, and raise what is against it."""
+        opening = self._opening
+        while opening is not None:
+            try:
+                # who asks has patience enough, and gives up in the end
+                facts = opening.result(timeout=_LOOK_SECONDS)
+            except FutureTimeoutError:
+                if opening.done():
+                    raise
+                if self._walk.stopped:
+                    self.raise_closed()
+                self.give_sign()
+            else:
+                self._runs.look_out.extend(facts.look_out)
+                self._opening = opening = None
+                self._warn()
+
+    def _warn(self) -> None:
+        while self._runs.look_out:
+            warnings.warn(self._runs.look_out.popleft(), RuntimeWarning, stacklevel=2)
+
+    @property
+    def total(self) -> int | None:
+        """Rows of the epoch, as far as its windows have told."""
+        return self._runs.total
+
+    @property
+    def damaged(self) -> frozenset[int]:
+        """The blocks that are left out as damaged, as far as its windows have told."""
+        return self._runs.damaged
+
+    def has_more(self, rows: int) -> bool:
+        """Whether this shard may have rows after its first ``rows``.
+
+        Waits some seconds for certainty where rows are counted on the way. True where they do not
+        suffice, and where reading was ended, or failed: a state that names the end of an epoch means
+        the same as one that names the next one's beginning.
+        """
+        until = time.monotonic() + _CERTAIN_SECONDS
+        while not self._runs.tells(rows, timeout=_LOOK_SECONDS):
+            self.give_sign()
+            if self._walk.stopped or time.monotonic() >= until:
+                return True
+        return self._runs.handed_rows > rows or not self._runs.is_whole
+
+    def is_walked(self) -> bool:
+        """Whether all windows of the epoch have been walked, or are within a moment."""
+        return self._runs.tells(sys.maxsize, timeout=_MOMENT_SECONDS) and self._runs.is_whole
+
+    def window_before(self, row: int) -> tuple[int, int]:
+        """The window that holds the row before a row of the epoch, and the row at which it begins."""
+        return max(start for start in tuple(self._runs.starts.items()) if start[1] < row)
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether the run has said all that it has to say of the opening, and nothing against it."""
+        return self._opening is None
+
+    def leave_epoch(self) -> None:
+        """Tell that nothing of this epoch is needed any more."""
+        self._feed.reached(Place(self._epoch + 1, 0))
+
+    def close(self, *, goes_on: bool) -> None:
+        """Let go of everything; end the walk, unless it ``goes_on`` to a next epoch."""
+        latest, self._latest = self._latest, None
+        self._run = None
+        if goes_on and self._walk.goes_on:
+            self._walk.last = latest
+            return
+        self._walk.stop()
+        self._walk.drop()
+        self._walk.join(_LOOK_SECONDS)
+        self._runs.forget()
+
+    def _next(self) -> PlacedRun | None:
+        began, warned = time.monotonic(), False
+        future: Future[PlacedRun | None] | None = None
+        while True:
+            try:
+                if future is None:
+                    future = self._runs.queue.get(timeout=_LOOK_SECONDS)
+                if not future.done():
+                    self._walk.drop()
+                return future.result(timeout=_LOOK_SECONDS)
+            except CancelledError:
+                self.raise_closed()
+            except (queue.Empty, FutureTimeoutError):
+                if future is not None and future.done():
+                    return future.result()
+                self.give_sign()
+                warned = self._check_stall(began, warned)
+
+    def give_sign(self) -> None:
+        """Tell, about once a second, that the consumer takes batches or waits for them."""
+        now = time.monotonic()
+        if now - self._signed >= _SIGN_SECONDS:
+            self._signed = now
+            self._feed.sign()
+
+    def raise_closed(self) -> NoReturn:
+        """Say that reading was ended by someone else."""
+        raise StallError(f"shard {self._shard} was closed while epoch {self._epoch} was being read")
+
+    def _check_stall(self, began: float, warned: bool) -> bool:
+        waited = time.monotonic() - began
+        if waited < self._waiting.warn_seconds:
+            return False
+        reason, still_seconds = self._feed.diagnose()
+        text = f"shard {self._shard} has waited {waited:,.0f} s (epoch {self._epoch}).\n  {reason}"
+        if min(waited, still_seconds) >= self._waiting.fail_seconds:
+            raise StallError(text)
+        if not warned:
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return True

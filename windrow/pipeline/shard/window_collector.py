@@ -1,0 +1,53 @@
+"""Gathers the parts of one window as they become ready."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from windrow.pipeline.coordinator.buffered_window import WindowReply
+from windrow.pipeline.executors.base import WindowData
+from windrow.shuffle.kernels.place_rows import Pieces
+from windrow.shuffle.order.runs import WindowRuns
+
+__all__ = ["WindowCollector"]
+
+
+class WindowCollector:
+    """The parts of one window that have come so far, of its latest attempt."""
+
+    def __init__(self) -> None:
+        self._attempt: object = None
+        self._parts: int | None = None
+        self.layout: WindowRuns | None = None
+        self.outputs: dict[int, list[Any]] = {}
+        self.starts: tuple[tuple[int, int], ...] = ()
+        self.damaged: tuple[int, ...] = ()
+        self.row_bytes = 0.0
+
+    def add(self, reply: WindowReply, attempt: object) -> None:
+        """Take what a reply brings; parts of an earlier attempt are void."""
+        self._parts = reply.parts
+        if attempt != self._attempt:
+            self._attempt, self.outputs = attempt, {}
+        self.layout = reply.layout
+        self.starts = reply.starts
+        self.damaged = reply.damaged
+        self.row_bytes = reply.row_bytes
+        self.outputs.update(reply.outputs)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every part is here."""
+        return self._parts is not None and len(self.outputs) == self._parts
+
+    def slices(self) -> list[list[Any]]:
+        """The handles by slice, in the order of the parts."""
+        handles = [self.outputs[part] for part in sorted(self.outputs)]
+        return [list(of_slice) for of_slice in zip(*handles, strict=True)]
+
+    def window(self, look_out: Sequence[str]) -> WindowData:
+        """The whole window, whose handles are pieces by now."""
+        slices = [Pieces(chain.from_iterable(filter(None, of_slice))) for of_slice in self.slices()]
+        return WindowData(self.layout, slices, look_out, self.starts, self.damaged, self.row_bytes)

@@ -1,0 +1,186 @@
+"""One decoded block as bytes of a file: an Arrow IPC stream, then a seal that names it and verifies it."""
+
+from __future__ import annotations
+
+import io
+import stat
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.core.offsets import check_layout
+from windrow.pipeline.tasks.cache import system_calls
+from windrow.pipeline.tasks.cache.checksum import DIGEST_BYTES, Checksum
+
+__all__ = ["KEY_BYTES", "CorruptBlockError", "block_bytes", "decode_block", "read_block", "write_block"]
+
+KEY_BYTES = 32
+# magic, the key, bytes before the seal, their checksum
+_SEAL = struct.Struct(f"<8s{KEY_BYTES}sQ{DIGEST_BYTES}s")
+_MAGIC = b"windrow2"
+# Read at once, so that the checksum finds the bytes in the processor's cache.
+_READ_BYTES = 2**19
+
+
+class CorruptBlockError(Exception):
+    """Cached bytes are not those of the block that was written there."""
+
+
+def block_bytes(tables: Sequence[pa.Table]) -> int:
+    """Bytes that `write_block` writes for these tables."""
+    sink = pa.MockOutputStream()
+    _write_stream(sink, tables)
+    return int(sink.size()) + _SEAL.size
+
+
+def write_block(descriptor: int, offset: int, tables: Sequence[pa.Table], key: bytes) -> int:
+    """Write the tables of a block into an open file; returns the bytes written.
+
+    Parameters
+    ----------
+    offset
+        Where in the file the block begins.
+    key
+        32 bytes that name the data and the block.
+    """
+    sink = _Sink(descriptor, offset)
+    _write_stream(sink, tables)
+    size = sink.tell()
+    sink.write(_SEAL.pack(_MAGIC, key, size, sink.checksum.digest()))
+    return size + _SEAL.size
+
+
+def read_block(descriptor: int, key: bytes, *, verify: bool = True) -> list[pa.Table]:
+    """Read a file that holds one block into memory.
+
+    Unlike a mapping, what was read cannot change or be cut by other users of the file.
+
+    Parameters
+    ----------
+    verify
+        Compare the checksum and check the layout; False where that has been done for this file as it is.
+
+    Raises
+    ------
+    CorruptBlockError
+        If the file does not hold this block exactly as it was written.
+    """
+    status = system_calls.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise CorruptBlockError("it is not a plain file")
+    size = status.st_size
+    # before memory is taken for what somebody else may have made as long as they like
+    _check_seal(system_calls.pread(descriptor, _SEAL.size, max(0, size - _SEAL.size)), size, key)
+    content = pa.allocate_buffer(size)
+    checksum, body = Checksum(), size - _SEAL.size
+    view, done = memoryview(content), 0
+    while done < size:
+        count = system_calls.preadv(descriptor, [view[done : done + _READ_BYTES]], done)
+        if count == 0:
+            raise CorruptBlockError(f"the file ends after {done} of {size} bytes")
+        if verify and done < body:
+            checksum.update(view[done : min(done + count, body)])
+        done += count
+    return _decode(content, key, checksum.digest() if verify else None)
+
+
+def decode_block(content: pa.Buffer, key: bytes, *, verify: bool) -> list[pa.Table]:
+    """Decode the bytes of a block without copying them.
+
+    Parameters
+    ----------
+    content
+        Memory that nobody else can write to or cut.
+    verify
+        Compare the checksum and check the layout; False where that has been done for this memory.
+
+    Raises
+    ------
+    CorruptBlockError
+        If these are not the bytes of this block.
+    """
+    if not verify:
+        return _decode(content, key, None)
+    checksum = Checksum()
+    checksum.update(content.slice(0, max(0, content.size - _SEAL.size)))
+    return _decode(content, key, checksum.digest())
+
+
+def _decode(content: pa.Buffer, key: bytes, digest: bytes | None) -> list[pa.Table]:
+    """Decode a block; ``digest`` is that of the bytes before the seal, None where they are verified."""
+    size = max(0, content.size - _SEAL.size)
+    expected = _check_seal(content.slice(size), content.size, key)
+    if digest not in (None, expected):
+        raise CorruptBlockError("the checksum differs")
+    try:
+        with pa.ipc.open_stream(content.slice(0, size)) as reader:
+            tables = [pa.Table.from_batches([batch]) for batch in reader]
+        if digest is not None:
+            for table in tables:
+                check_layout(table)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptBlockError(str(error)) from error
+    return tables
+
+
+def _check_seal(seal: Any, size: int, key: bytes) -> bytes:
+    """The checksum in the seal of a file of ``size`` bytes.
+
+    Raises
+    ------
+    CorruptBlockError
+        If it is not the seal of this block, or the block has another size.
+    """
+    if size < _SEAL.size:
+        raise CorruptBlockError(f"{size} bytes are too few for a block")
+    if len(seal) < _SEAL.size:
+        raise CorruptBlockError("the file has been cut")
+    magic, block, body_bytes, expected = _SEAL.unpack(seal)
+    if (magic, block, body_bytes) != (_MAGIC, key, size - _SEAL.size):
+        raise CorruptBlockError("the file does not end as this block does")
+    return bytes(expected)
+
+
+def _write_stream(sink: Any, tables: Sequence[pa.Table]) -> None:
+    # a stream, since files cannot hold dictionaries that differ from batch to batch
+    with pa.ipc.new_stream(sink, tables[0].schema) as writer:
+        for batch in _batches(tables):
+            writer.write_batch(batch)
+
+
+def _batches(tables: Sequence[pa.Table]) -> Iterable[pa.RecordBatch]:
+    for table in tables:
+        yield from table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+
+
+class _Sink(io.RawIOBase):
+    """Writes from an offset of an open file on, and computes the checksum of what it writes."""
+
+    def __init__(self, descriptor: int, offset: int) -> None:
+        self._descriptor = descriptor
+        self._offset = offset
+        self._written = 0
+        self.checksum = Checksum()
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """Bytes written."""
+        return self._written
+
+    def write(self, data: Any) -> int:
+        """Write all of some bytes."""
+        view = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        for start in range(0, len(view), _READ_BYTES):
+            piece = view[start : start + _READ_BYTES]
+            # what was added to the checksum is in the processor's cache when it is written
+            self.checksum.update(piece)
+            while piece:
+                count = system_calls.pwrite(self._descriptor, piece, self._offset + self._written)
+                self._written += count
+                piece = piece[count:]
+        return len(view)

@@ -1,0 +1,162 @@
+"""The blocks of a run cache: in files without names, found by links in the run's folder."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from windrow.pipeline.tasks.cache import system_calls
+from windrow.pipeline.tasks.cache.block_file import CorruptBlockError, block_bytes, decode_block, write_block
+from windrow.pipeline.tasks.cache.shared_file import Arena, Place
+from windrow.pipeline.tasks.cache.shared_folder import UNFINISHED, SharedFolder, fits
+
+__all__ = ["RunStore"]
+
+_ARENA, _BLOCK = ".arena", ".block"
+
+
+class RunStore:
+    """Blocks that end with the run.
+
+    Each process writes into an arena of its own. A link in the folder says where each block lies, and
+    one where each arena is; what they say is checked. This process finds the blocks that it knows
+    without the folder too.
+
+    Parameters
+    ----------
+    folder
+        The run's.
+    make_key
+        The key of a block, given its number and the token of its arena.
+    """
+
+    def __init__(self, path: Path, make_key: Callable[[int, str], bytes]) -> None:
+        self.folder = SharedFolder(path)
+        self._make_key = make_key
+        self._lock = threading.Lock()
+        self._arena: Arena | None = None
+        self._places: dict[int, Place] = {}
+        self._verified: set[tuple[int, Place]] = set()
+
+    def has(self, block: int) -> bool:
+        """Whether a block is kept, as far as is known without looking at it."""
+        return block in self._places or os.path.lexists(self._link(block))
+
+    def find(self, block: int) -> list[pa.Table] | None:
+        """The tables of a block, mapped into memory; None where it is not kept.
+
+        Raises
+        ------
+        CorruptBlockError
+            If what is kept is not what was written.
+        """
+        place = self._places.get(block)
+        tables = None if place is None else self._load(block, place)
+        if tables is not None:
+            return tables
+        # not known here yet, or of a process that has ended
+        place = self._read_link(block)
+        tables = None if place is None else self._load(block, place)
+        if place is not None and tables is not None:
+            self._places[block] = place
+        return tables
+
+    def keep(self, block: int, tables: list[pa.Table], limit_bytes: int | None) -> int | None:
+        """Keep the tables of a block; returns the bytes written, or None where they do not fit."""
+        if self.find(block) is not None:
+            return 0
+        size = block_bytes(tables)
+        arena = self._open_arena()
+        with self.folder.room():
+            if not fits(size, self._used_bytes(arena), limit_bytes, self.folder.path):
+                return None
+            place = arena.reserve(size)
+        try:
+            key = self._make_key(block, place.token)
+            write_block(arena.descriptor, place.offset, tables, key)
+        except BaseException:
+            arena.give_back(place)
+            raise
+        self._places[block] = place
+        self._write_link(self._link(block), place)
+        return size
+
+    def forget(self, block: int) -> None:
+        """Keep a block no longer, since it is corrupt."""
+        self._places.pop(block, None)
+        with suppress(FileNotFoundError):
+            system_calls.unlink(self._link(block))
+
+    def _load(self, block: int, place: Place) -> list[pa.Table] | None:
+        """Map and decode a block; None where its arena is gone."""
+        arena = self._arena
+        if arena is not None and place.token == arena.place.token:
+            content = place.map(arena.descriptor)
+        else:
+            with place.open() as descriptor:
+                if descriptor is None:
+                    return None
+                content = place.map(descriptor)
+        if content is None:
+            raise CorruptBlockError("the file has been cut")
+        mapping = block, place
+        tables = decode_block(
+            content, self._make_key(block, place.token), verify=mapping not in self._verified
+        )
+        # nobody else can write to an arena, so what was verified once stays as it is
+        self._verified.add(mapping)
+        return tables
+
+    def _open_arena(self) -> Arena:
+        with self._lock:
+            if self._arena is None:
+                arena = Arena(self.folder.path)
+                self._write_link(self.folder.path / f"{arena.place.token}{_ARENA}", arena.place)
+                self._arena = arena
+            return self._arena
+
+    def _used_bytes(self, own: Arena) -> int:
+        """What the arenas of all processes take; links to those of ended processes are removed."""
+        used = 0
+        for name in system_calls.listdir(self.folder.path):
+            if not name.endswith(_ARENA):
+                continue
+            path = self.folder.path / name
+            place = Place.parse(system_calls.readlink(path))
+            if place is None or place.token == own.place.token:
+                continue
+            with place.open() as descriptor:
+                if descriptor is not None:
+                    used += system_calls.fstat(descriptor).st_size
+                    continue
+            system_calls.unlink(path)
+        return used + system_calls.fstat(own.descriptor).st_size
+
+    def _link(self, block: int) -> Path:
+        return self.folder.path / f"{block}{_BLOCK}"
+
+    def _read_link(self, block: int) -> Place | None:
+        try:
+            text = system_calls.readlink(self._link(block))
+        except FileNotFoundError:
+            return None
+        place = Place.parse(text)
+        if place is None:
+            raise CorruptBlockError("the link to it is damaged")
+        return place
+
+    def _write_link(self, path: Path, place: Place) -> None:
+        unfinished = path.with_name(f"{uuid.uuid4().hex}{UNFINISHED}")
+        system_calls.symlink(place.format(), unfinished)
+        try:
+            system_calls.rename(unfinished, path)
+        except BaseException:
+            with suppress(OSError):
+                system_calls.unlink(unfinished)
+            raise

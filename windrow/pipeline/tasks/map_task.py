@@ -1,0 +1,313 @@
+"""What a task does: read blocks, transform them, and group their rows by run.
+
+The same functions run on every executor. A task is a small picklable value; what all
+tasks of a job share travels once, as a `TaskContext`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.buffer_pool import BufferPool
+from windrow.core.errors import SourceError
+from windrow.core.source import BlockAddress, BlockPart, BlockReader
+from windrow.pipeline.coordinator.scheduling.events import Work
+from windrow.pipeline.tasks.cache.cache_report import CacheReport
+from windrow.pipeline.tasks.cache.cached_reader import CachingReader, Tables
+from windrow.pipeline.tasks.cache.disk_cache import DiskCache
+from windrow.pipeline.tasks.corrupt_blocks import Damage, find_damage, late_damage
+from windrow.pipeline.tasks.output_limit import Allowance, OutgrownError, Shortfall
+from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, check_schema
+from windrow.shuffle.kernels.destinations import Destinations
+from windrow.shuffle.kernels.group_rows import group_rows
+from windrow.shuffle.kernels.map_output import Piece
+from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.window_order import WindowOrder
+
+__all__ = ["MapOutput", "Ordering", "Task", "TaskContext", "TaskReport", "run_task"]
+
+# [destination][slice] -> pieces, one for each table that was read
+MapOutput = list[list[list[Piece]]]
+
+# of a block that counts as having no rows
+_NOTHING = pa.table({})
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """What all tasks of a job share.
+
+    Attributes
+    ----------
+    reader
+        Reads blocks.
+    before
+        Transforms before the shuffle.
+    disk
+        Where decoded blocks are kept on disk, or None.
+    skips_damaged
+        Whether a block that is damaged counts as having no rows, where its rows have no places yet.
+    """
+
+    reader: BlockReader
+    before: tuple[MapBatches, ...]
+    disk: DiskCache | None = None
+    skips_damaged: bool = False
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """Where rows go, for tasks that compute positions.
+
+    Attributes
+    ----------
+    order
+        The window's order.
+    offsets
+        The window's stored number of the first row of each block.
+    layouts
+        The window's runs, one layout for each destination.
+    """
+
+    order: WindowOrder
+    offsets: tuple[int, ...]
+    layouts: tuple[WindowRuns, ...]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task.
+
+    Attributes
+    ----------
+    work
+        What it is to the scheduler.
+    blocks
+        Their numbers in stored order.
+    addresses
+        The blocks to read, or whose tables the stage before has read.
+    rows
+        Rows that each block must have; None where that is not known.
+    reads
+        Whether it reads the blocks; otherwise their tables are its input.
+    ordering
+        Where rows go; None for a task that only reads.
+    found
+        The blocks whose tables are kept and come with the task, by their place in ``blocks``.
+    keeps
+        The blocks whose tables are to be kept, in the same way.
+    skips
+        The blocks that are known to be damaged and count as having no rows, in the same way.
+    most_bytes
+        What it may put out. A task that would put out more ends with nothing. None: no bound.
+    samples
+        Whether transforms are given a few rows of a block first, to tell what all would take.
+    """
+
+    work: Work
+    blocks: tuple[int, ...]
+    addresses: tuple[BlockAddress, ...]
+    rows: tuple[int | None, ...]
+    reads: bool
+    ordering: Ordering | None
+    found: tuple[int, ...] = ()
+    keeps: tuple[int, ...] = ()
+    skips: tuple[int, ...] = ()
+    most_bytes: int | None = None
+    samples: bool = False
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """What a finished task tells.
+
+    Attributes
+    ----------
+    rows
+        Rows of each block.
+    slice_bytes
+        Bytes of its output by slice, over all destinations.
+    schema
+        The schema of its rows, or None where it has none.
+    start_time, stop_time
+        Seconds since the epoch of Unix.
+    cache
+        What it found and kept of decoded blocks.
+    damaged
+        The blocks that it found damaged, and counted as having no rows.
+    unpacked_bytes
+        Its output if words were not packed; None: no less.
+    shortfall
+        Why it has put out nothing; None: it has put out all.
+    """
+
+    rows: tuple[int, ...]
+    slice_bytes: tuple[int, ...]
+    schema: pa.Schema | None
+    start_time: float
+    stop_time: float
+    cache: CacheReport = CacheReport()
+    damaged: tuple[Damage, ...] = ()
+    unpacked_bytes: int | None = None
+    shortfall: Shortfall | None = None
+
+
+def run_task(
+    context: TaskContext,
+    task: Task,
+    tables: Sequence[pa.Table] | None,
+    pool: BufferPool,
+    cached: Sequence[Tables] = (),
+    between: Callable[[], None] = lambda: None,
+) -> tuple[TaskReport, list[pa.Table] | MapOutput, list[Tables]]:
+    """Run one task.
+
+    Parameters
+    ----------
+    tables
+        What the stage before has read; None for a task that reads.
+    cached
+        The tables of the blocks that ``task.found`` names.
+    between
+        Called every few milliseconds, between the columns of what is moved.
+
+    Returns
+    -------
+    report, output, kept
+        What it tells; its tables or map output; the tables of the blocks that
+        ``task.keeps`` names.
+    """
+    found = dict(zip(task.found, cached, strict=True))
+    reader = CachingReader(
+        context.reader, context.disk, task.blocks, task.addresses, found=found, keeps=task.keeps
+    )
+    start_time = time.time()
+    ordering = task.ordering
+    seen = _Seen()
+    allowance = Allowance(task.most_bytes, task.rows, samples=task.samples)
+    kept: list[pa.Table] = []
+    layouts = ordering.layouts if ordering else ()
+    destinations = Destinations(layouts) if ordering else None
+    output = _nothing(layouts)
+    slice_bytes = np.zeros(layouts[0].slices if layouts else 1, np.int64)
+    try:
+        with late_damage() if context.skips_damaged else nullcontext():
+            for at in range(len(task.addresses)):
+                block_rows = 0
+                for part in _block(context, task, tables, reader, seen, allowance, at):
+                    seen.add(part, task.addresses[at].origin)
+                    if ordering is None or destinations is None:
+                        kept.append(part)
+                        slice_bytes += kept[-1].nbytes
+                    elif part.num_rows:
+                        first = ordering.offsets[at] + block_rows
+                        epoch_rows = ordering.order.epoch_rows(first, first + part.num_rows)
+                        slice_bytes += _group_part(part, epoch_rows, destinations, output, pool, between)
+                    block_rows += part.num_rows
+                    # free a block before the next one is made
+                    del part
+                _check_rows(task, at, block_rows)
+                seen.rows.append(block_rows)
+                allowance.add(at, block_rows, int(slice_bytes.sum()))
+    except OutgrownError as error:
+        report = TaskReport((), (), None, start_time, time.time(), shortfall=error.shortfall)
+        # as many outputs as were announced
+        return report, ([] if ordering is None else _nothing(layouts)), [[] for _ in task.keeps]
+    pieces = chain.from_iterable(chain.from_iterable(output))
+    unpacked = None if ordering is None else sum(piece.unpacked_bytes for piece in pieces)
+    told = (start_time, time.time(), reader.report(), tuple(seen.damaged), unpacked)
+    report = TaskReport(tuple(seen.rows), tuple(slice_bytes.tolist()), seen.schema, *told)
+    return report, (kept if ordering is None else output), reader.kept
+
+
+def _nothing(layouts: Sequence[WindowRuns]) -> MapOutput:
+    return [[[] for _ in range(layout.slices)] for layout in layouts]
+
+
+class _Seen:
+    """What a task has learnt of its rows."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.damaged: list[Damage] = []
+        self.schema: pa.Schema | None = None
+
+    def add(self, part: BlockPart, origin: str) -> None:
+        """Note the schema of rows, which must be that of the rows before."""
+        if part.num_rows:
+            if self.schema is not None:
+                check_schema(self.schema, part.schema, origin)
+            self.schema = part.schema
+
+
+def _block(
+    context: TaskContext,
+    task: Task,
+    tables: Sequence[pa.Table] | None,
+    reader: CachingReader,
+    seen: _Seen,
+    allowance: Allowance,
+    at: int,
+) -> Iterable[BlockPart]:
+    """The parts of a block; transforms need a whole block at once."""
+    origin = task.addresses[at].origin
+    if at in task.skips:
+        return [_NOTHING]
+    if tables is not None:
+        return [tables[at]]
+    if not context.before and task.ordering is not None:
+        return reader.parts(at)
+    table = _read(context, task, reader, at, seen)
+    if table is _NOTHING:
+        return [table]
+    allowance.look_at(at, table, context.before, origin)
+    return [apply_maps(table, context.before, origin)]
+
+
+def _read(context: TaskContext, task: Task, reader: CachingReader, at: int, seen: _Seen) -> pa.Table:
+    """Read a block; nothing where it is damaged and may count as having no rows."""
+    if not context.skips_damaged or task.rows[at] is not None:
+        return reader.read(at)
+    found = find_damage(partial(reader.read, at), task.blocks[at])
+    if not isinstance(found, Damage):
+        return found
+    seen.damaged.append(found)
+    return _NOTHING
+
+
+def _check_rows(task: Task, at: int, rows: int) -> None:
+    expected = task.rows[at]
+    if expected is not None and rows != expected:
+        raise SourceError(
+            f"{task.addresses[at].origin}: {rows} rows were read where {expected} were expected. "
+            "The file changed, or a transform is not a pure function of its rows: "
+            "read the dataset anew, or give preserves_rows=False"
+        )
+
+
+def _group_part(
+    part: BlockPart,
+    epoch_rows: NDArray[np.int64],
+    destinations: Destinations,
+    output: MapOutput,
+    pool: BufferPool,
+    between: Callable[[], None],
+) -> NDArray[np.int64]:
+    """Group rows into pieces; returns the bytes of each slice, over all destinations."""
+    sources, runs, places = destinations.assign(epoch_rows)
+    pieces = group_rows(part, sources, runs, places, destinations.slice_starts, pool, between)
+    sizes = []
+    for pieces_of_slice, piece in zip(chain.from_iterable(output), pieces, strict=True):
+        sizes.append(piece.nbytes if piece.num_rows else 0)
+        if piece.num_rows:
+            pieces_of_slice.append(piece)
+    return np.array(sizes, np.int64).reshape(len(output), -1).sum(axis=0)

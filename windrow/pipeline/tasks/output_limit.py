@@ -1,0 +1,119 @@
+"""How much a task may put out: what it has put out so far, and what a few rows of a block tell of all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import pyarrow as pa
+
+from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
+
+__all__ = ["Allowance", "OutgrownError", "Shortfall"]
+
+# Rows of a block, evenly spaced, that tell what all of them take; the second time they have to be sure.
+_FEW_ROWS, _MORE_ROWS = 16, 256
+# A sample must be a small part of the block, or the block might as well be read.
+_LEAST_SHARE = 4
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """Why a task has put out nothing: it would have been more than it may.
+
+    Attributes
+    ----------
+    share
+        The share of the task's rows that it had read.
+    rows, size_bytes
+        What it had put out for these by then.
+    least_bytes
+        What all of it takes at least: the blocks that were begun.
+    """
+
+    share: float
+    rows: int
+    size_bytes: int
+    least_bytes: int
+
+
+class OutgrownError(Exception):
+    """A task would put out more than it may."""
+
+    def __init__(self, shortfall: Shortfall) -> None:
+        super().__init__(shortfall)
+        self.shortfall = shortfall
+
+
+class Allowance:
+    """What a task may put out.
+
+    A task holds all its output until it ends, and nothing that it has put out can be taken back. So it
+    looks at what it has after each block, and before the first one at a few rows, if nobody has
+    measured what transforms make of a row.
+
+    Parameters
+    ----------
+    most_bytes
+        What it may put out; None: no bound.
+    rows
+        Rows of each block; None where that is not known.
+    samples
+        Whether to look at a few rows of each block.
+    """
+
+    def __init__(self, most_bytes: int | None, rows: Sequence[int | None], *, samples: bool) -> None:
+        self._most_bytes = most_bytes
+        # blocks of which nobody knows the rows count alike
+        self._weights = [1 if None in rows else max(1, count or 0) for count in rows]
+        self._samples = samples and most_bytes is not None
+        self._rows = self._bytes = 0
+
+    def add(self, at: int, rows: int, total_bytes: int) -> None:
+        """A block has been put out; ``total_bytes`` is the size of all that has been so far.
+
+        The last block is no exception: several tasks that exceed what they may put out by a block each
+        would exceed the memory of the run, for as long as their window is held. What a task has measured is
+        what it is given the next time, so that it is repeated once.
+
+        Raises
+        ------
+        OutgrownError
+            If that is more than it may be.
+        """
+        self._rows += rows
+        self._bytes = total_bytes
+        if self._most_bytes is not None and total_bytes > self._most_bytes:
+            share = sum(self._weights[: at + 1]) / sum(self._weights)
+            raise OutgrownError(Shortfall(share, self._rows, total_bytes, total_bytes))
+
+    def look_at(self, at: int, table: pa.Table, maps: Sequence[MapBatches], origin: str) -> None:
+        """Before a block is transformed, see whether what comes of it can be put out.
+
+        Raises
+        ------
+        OutgrownError
+            If it cannot.
+        """
+        if not self._samples or not maps:
+            return
+        most_rows = table.num_rows // _LEAST_SHARE
+        if most_rows < _FEW_ROWS:
+            return
+        for count in (_FEW_ROWS, min(_MORE_ROWS, most_rows)):
+            sample = apply_maps(_spread(table, count), maps, origin)
+            block_bytes = ceil(sample.nbytes * table.num_rows / count)
+            if self._bytes + block_bytes <= (self._most_bytes or 0):
+                return
+        before, all_blocks = sum(self._weights[:at]), sum(self._weights)
+        share = (before + self._weights[at] * count / table.num_rows) / all_blocks
+        size_bytes = self._bytes + sample.nbytes
+        rows = self._rows + sample.num_rows
+        raise OutgrownError(Shortfall(share, rows, size_bytes, self._bytes + block_bytes))
+
+
+def _spread(table: pa.Table, count: int) -> pa.Table:
+    """Rows from all over a table."""
+    # Arrow cannot take rows of every type
+    return pa.concat_tables([table.slice(at * table.num_rows // count, 1) for at in range(count)])

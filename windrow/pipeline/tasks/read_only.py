@@ -1,0 +1,39 @@
+"""Arrow columns whose memory nobody may write to.
+
+Batches are handed out writable where Arrow calls their memory mutable. What a user's
+function returned may be the user's own constant, so it is marked immutable: a copy is
+made where someone wants to write.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from windrow.pipeline.delivery.to_numpy import fixed_dtype
+
+__all__ = ["sealed"]
+
+
+def sealed(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Mark the fixed-width memory of a column immutable; nothing is copied."""
+    return pa.chunked_array([_sealed(chunk) for chunk in column.chunks], type=column.type)
+
+
+def _sealed(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _sealed(array.storage))
+    children = []
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        children = [_sealed(array.values)]
+    elif fixed_dtype(kind) is None:
+        return array  # always copied when it is converted
+    own = 1 if pa.types.is_fixed_size_list(kind) else 2
+    buffers = [_immutable(buffer) for buffer in array.buffers()[:own]]
+    return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, array.offset, children)
+
+
+def _immutable(buffer: pa.Buffer | None) -> pa.Buffer | None:
+    if buffer is None or not buffer.is_mutable:
+        return buffer
+    return pa.foreign_buffer(buffer.address, buffer.size, base=buffer)

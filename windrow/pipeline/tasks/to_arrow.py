@@ -1,0 +1,195 @@
+"""One column of user values as Arrow; the other way round than :mod:`windrow.pipeline.delivery.to_numpy`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.fixed_width_strings import whole_strings
+from windrow.pipeline.delivery.to_numpy import fixed_dtype, permutation_of
+
+__all__ = ["to_arrow"]
+
+_KINDS: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
+    ("integer", pa.types.is_integer),
+    ("floating", pa.types.is_floating),
+    ("boolean", pa.types.is_boolean),
+    ("null", pa.types.is_null),
+    ("text", lambda t: pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t)),
+    ("binary", lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t)),
+    ("binary", lambda t: pa.types.is_fixed_size_binary(t) or pa.types.is_binary_view(t)),
+    ("decimal", pa.types.is_decimal),
+    ("timestamp", pa.types.is_timestamp),
+    ("date", pa.types.is_date),
+    ("time", pa.types.is_time),
+    ("duration", pa.types.is_duration),
+    ("list", lambda t: pa.types.is_list(t) or pa.types.is_large_list(t) or pa.types.is_fixed_size_list(t)),
+    ("list", lambda t: pa.types.is_map(t) or pa.types.is_list_view(t) or pa.types.is_large_list_view(t)),
+    ("struct", pa.types.is_struct),
+)
+_TIMES = ("timestamp", "date", "time", "duration")
+
+
+def to_arrow(values: Any, kept: pa.DataType | None, *, nan_is_null: bool = False) -> pa.ChunkedArray:
+    """Convert a column.
+
+    Parameters
+    ----------
+    values
+        An array, a list or tuple, a pandas Series, or what NumPy can view (a tensor).
+    kept
+        The type to keep where the values are of its kind; None to infer.
+    nan_is_null
+        Whether NaN means null, as it does where pandas wrote it.
+    """
+    if isinstance(kept, pa.BaseExtensionType) and not isinstance(kept, pa.FixedShapeTensorType):
+        column = to_arrow(values, kept.storage_type, nan_is_null=nan_is_null)
+        return column.cast(kept) if column.type == kept.storage_type else column
+    array = _numpy_view(values)
+    if array is None or (array.ndim == 1 and array.dtype.kind in "OUST"):
+        column = _from_objects(values if array is None else array, kept, nan_is_null)
+    elif array.ndim == 1:
+        column = _from_plain(array, kept, nan_is_null)
+    else:
+        column = _from_tensors(array, kept)
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+
+
+def _numpy_view(values: Any) -> NDArray[Any] | None:
+    """View as NumPy what is an array; None for lists and for Series of objects or nulls."""
+    if isinstance(values, (list, tuple)):
+        return _stacked(values)
+    if not isinstance(values, np.ndarray):
+        dtype = getattr(values, "dtype", None)
+        if hasattr(values, "iloc") and not (isinstance(dtype, np.dtype) and dtype.kind in "biufmM"):
+            return _stacked(values)
+    array: NDArray[Any] = np.asanyarray(values)
+    if array.dtype.kind == "O" and array.ndim == 1:
+        stacked = _stacked(array)
+        return array if stacked is None else stacked
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _stacked(values: Any) -> NDArray[Any] | None:
+    """Join equal matrices, one a row; Arrow itself takes vectors only."""
+    shapes = {value.shape if isinstance(value, np.ndarray) else None for value in values}
+    shape = shapes.pop() if len(shapes) == 1 else None
+    return np.stack(list(values)) if shape is not None and len(shape) >= 2 else None
+
+
+def _from_plain(array: NDArray[Any], kept: pa.DataType | None, nan_is_null: bool) -> pa.Array:
+    if kept is not None and pa.types.is_time(kept) and array.dtype == fixed_dtype(kept):
+        return _from_times(array, kept)
+    plain = pa.array(array, from_pandas=nan_is_null)
+    if kept is None:
+        return plain
+    value_type = kept.value_type if pa.types.is_dictionary(kept) else kept
+    if array.dtype == fixed_dtype(value_type):
+        return _cast(plain, kept)
+    if pa.types.is_timestamp(plain.type) and pa.types.is_timestamp(kept):
+        return plain.cast(pa.timestamp(plain.type.unit, kept.tz))
+    return plain
+
+
+def _from_times(array: NDArray[Any], kept: pa.DataType) -> pa.Array:
+    integer = np.int32 if kept.bit_width == 32 else np.int64
+    missing = np.isnat(array)
+    numbers = np.where(missing, 0, array.view(np.int64)).astype(integer)
+    return pa.array(numbers, mask=missing).cast(kept)
+
+
+def _from_objects(values: Any, kept: pa.DataType | None, nan_is_null: bool) -> pa.Array:
+    if isinstance(kept, pa.FixedShapeTensorType):
+        return _from_some_tensors(values, kept, nan_is_null)
+    if isinstance(values, np.ndarray):
+        # Arrow does not know NumPy's own strings
+        values = values.astype(object) if values.dtype.kind == "T" else whole_strings(values)
+    try:
+        plain = pa.array(values, from_pandas=nan_is_null)
+    except (pa.ArrowException, TypeError, ValueError):
+        if kept is None:
+            raise
+        return pa.array(values, type=kept, from_pandas=nan_is_null)
+    if kept is None or _kind(plain.type) not in (_kind(kept), "null"):
+        return plain
+    if _kind(kept) == "floating" and _kind(plain.type) == "floating":
+        return plain  # a narrower float would round
+    if _kind(kept) in _TIMES:
+        return _cast(plain, kept)  # building from objects truncates in silence
+    try:
+        return pa.array(values, type=kept, from_pandas=nan_is_null)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return plain
+
+
+def _kind(arrow_type: pa.DataType) -> str:
+    value_type = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
+    return next((kind for kind, is_kind in _KINDS if is_kind(value_type)), str(value_type))
+
+
+def _cast(plain: pa.Array, kept: pa.DataType) -> pa.Array:
+    try:
+        return (plain.dictionary_encode() if pa.types.is_dictionary(kept) else plain).cast(kept)
+    except pa.ArrowException:
+        return plain
+
+
+def _from_tensors(array: NDArray[Any], kept: pa.DataType | None) -> pa.Array:
+    if isinstance(kept, pa.FixedShapeTensorType) and array.dtype == fixed_dtype(kept.value_type):
+        back = np.argsort(permutation_of(kept))
+        if array.ndim == 1 + len(back):
+            stored = array.transpose(0, *(1 + back))
+            if stored.shape[1:] == tuple(kept.shape):
+                return _tensor_column(stored, kept)
+    leaf_type, widths = kept, []
+    while leaf_type is not None and pa.types.is_fixed_size_list(leaf_type):
+        widths.append(leaf_type.list_size)
+        leaf_type = leaf_type.value_type
+    if widths and tuple(widths) == array.shape[1:]:
+        return _nested(_leaf(array, leaf_type), array.shape, kept)
+    if array.dtype.kind in "biuf" and all(array.shape[1:]):
+        value_type = pa.from_numpy_dtype(array.dtype)
+        return _tensor_column(array, pa.fixed_shape_tensor(value_type, array.shape[1:]))
+    return _nested(_leaf(array, None), array.shape, None)
+
+
+def _leaf(array: NDArray[Any], kept: pa.DataType | None) -> pa.Array:
+    column = to_arrow(np.ascontiguousarray(array).reshape(-1), kept)
+    # Arrow would copy a single chunk too: images would be held twice while their block is made
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _tensor_column(stored: NDArray[Any], kept: pa.FixedShapeTensorType) -> pa.Array:
+    shape = (len(stored), math.prod(stored.shape[1:]))
+    return pa.ExtensionArray.from_storage(
+        kept, _nested(_leaf(stored, kept.value_type), shape, kept.storage_type)
+    )
+
+
+def _from_some_tensors(values: Any, kept: pa.FixedShapeTensorType, nan_is_null: bool) -> pa.Array:
+    """Convert tensors of which some are None."""
+    shape = tuple(kept.shape[dimension] for dimension in permutation_of(kept))
+    arrays = [value for value in values if value is not None]
+    if not all(isinstance(value, np.ndarray) and value.shape == shape for value in arrays):
+        return _from_objects(values, None, nan_is_null)
+    back = np.argsort(permutation_of(kept))
+    flat = [None if value is None else value.transpose(back).reshape(-1) for value in values]
+    return pa.ExtensionArray.from_storage(kept, pa.array(flat, type=kept.storage_type))
+
+
+def _nested(leaf: pa.Array, shape: tuple[int, ...], kept: pa.DataType | None) -> pa.Array:
+    """Wrap values in fixed-size lists, the innermost first; widths may be 0."""
+    types = [kept]
+    for _ in shape[2:]:
+        types.append(None if types[-1] is None else types[-1].value_type)
+    for depth in range(len(shape) - 1, 0, -1):
+        list_type = types[depth - 1] or pa.list_(leaf.type, shape[depth])
+        if list_type.value_type != leaf.type:
+            list_type = pa.list_(leaf.type, shape[depth])
+        leaf = pa.Array.from_buffers(list_type, math.prod(shape[:depth]), [None], children=[leaf])
+    return leaf

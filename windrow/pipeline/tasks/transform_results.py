@@ -1,0 +1,142 @@
+"""What a map function returned, as an Arrow table.
+
+A column returned as the very object that was given is that column again, type and
+all. Any other value gets a type by its kind, never by its values, so that one block
+does not turn out otherwise than the next:
+
+- an array of the NumPy type that the column of this name was given in keeps the
+  column's Arrow type (so datetime64 keeps a time zone, text keeps large_string);
+- lists and objects keep the column's type where they are of its kind (text, decimals,
+  integers, ...) and convert without loss;
+- everything else has the type that Arrow infers, and arrays of two or more dimensions
+  become ``fixed_shape_tensor`` columns.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.errors import TransformError
+from windrow.pipeline.tasks.read_only import sealed
+from windrow.pipeline.tasks.to_arrow import to_arrow
+
+__all__ = ["from_user"]
+
+_ALLOWED = "a dict of arrays or lists, a pandas DataFrame, a pyarrow Table or RecordBatch"
+
+
+def from_user(
+    result: object, given: pa.RecordBatch, given_numpy: Mapping[str, NDArray[Any]] | None = None
+) -> pa.Table:
+    """Convert what a function returned for ``given``.
+
+    ``given_numpy`` holds the arrays that the function got, where it got arrays.
+
+    Raises
+    ------
+    TransformError
+        For another type, columns of unequal length, or a value no column can hold.
+    """
+    if isinstance(result, (pa.Table, pa.RecordBatch)):
+        items: Iterable[tuple[Any, Any]] = zip(result.schema.names, result.columns, strict=True)
+    elif _is_frame(result) or isinstance(result, Mapping):
+        items = result.items()  # type: ignore[attr-defined]
+    else:
+        raise TransformError(f"returned {_describe(result)}; return {_ALLOWED}")
+    unchanged = {id(array): name for name, array in (given_numpy or {}).items()}
+    columns: dict[str, pa.ChunkedArray] = {}
+    for name, values in items:
+        _check_name(name, columns)
+        same = unchanged.get(id(values))
+        columns[name] = _chunked(given.column(same)) if same is not None else _column(name, values, given)
+    _check_lengths(columns)
+    return _assemble(columns, given)
+
+
+def _is_frame(result: object) -> bool:
+    # Where nobody imported pandas there is no frame to be returned, nor while another thread imports it.
+    frame = getattr(sys.modules.get("pandas"), "DataFrame", None)
+    return frame is not None and isinstance(result, frame)
+
+
+def _check_name(name: object, columns: Mapping[str, pa.ChunkedArray]) -> None:
+    if not isinstance(name, str):
+        raise TransformError(f"returned a column named {name!r}; column names are strings")
+    if name in columns:
+        raise TransformError(f"returned two columns named {name!r}; give each its own name")
+
+
+def _chunked(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+
+
+def _column(name: str, values: Any, given: pa.RecordBatch) -> pa.ChunkedArray:
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return _chunked(values)
+    if isinstance(values, (str, bytes, Mapping)) or not (
+        isinstance(values, (list, tuple)) or getattr(values, "ndim", 0) > 0
+    ):
+        raise TransformError(
+            f"returned {_describe(values)} as column {name!r}; return an array or a list, one value a row"
+        )
+    before = given.column(name) if name in given.schema.names else None
+    try:
+        return to_arrow(
+            values, None if before is None else before.type, nan_is_null=_nan_is_null(values, before)
+        )
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:
+        raise TransformError(
+            f"returned {_describe(values)} as column {name!r}, which Arrow cannot hold "
+            f"({type(exc).__name__}: {exc}); return numbers, text, bytes, times, or lists of these, "
+            "all of one type"
+        ) from exc
+
+
+def _nan_is_null(values: Any, before: pa.Array | None) -> bool:
+    """Tell whether NaN in a pandas Series means null: not in floats that had no nulls."""
+    if not hasattr(values, "iloc"):
+        return False
+    is_float = isinstance(values.dtype, np.dtype) and values.dtype.kind == "f"
+    return not is_float or (before is not None and before.null_count > 0)
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype}, shape {value.shape}"
+    name = type(value).__qualname__
+    return "None" if value is None else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _check_lengths(columns: Mapping[str, pa.ChunkedArray]) -> None:
+    if not columns:
+        raise TransformError(f"returned no columns; return {_ALLOWED} with at least one column")
+    if len({len(column) for column in columns.values()}) > 1:
+        lengths = ", ".join(f"{name!r} has {len(column)}" for name, column in columns.items())
+        raise TransformError(f"returned columns of unequal length: {lengths}; return one value a row in each")
+
+
+def _assemble(columns: Mapping[str, pa.ChunkedArray], given: pa.RecordBatch) -> pa.Table:
+    known = {buffer.address for column in given.columns for buffer in column.buffers() if buffer}
+    fields = [_field(name, column, given.schema) for name, column in columns.items()]
+    arrays = [column if _lies_in(column, known) else sealed(column) for column in columns.values()]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=given.schema.metadata))
+
+
+def _lies_in(column: pa.ChunkedArray, known: set[int]) -> bool:
+    return all(
+        buffer is None or buffer.address in known for chunk in column.chunks for buffer in chunk.buffers()
+    )
+
+
+def _field(name: str, column: pa.ChunkedArray, schema: pa.Schema) -> pa.Field:
+    """Keep what else the schema says of a column of this name and type."""
+    if name in schema.names and schema.field(name).type == column.type:
+        field = schema.field(name)
+        return field if field.nullable or not column.null_count else field.with_nullable(True)
+    return pa.field(name, column.type)

@@ -1,0 +1,203 @@
+"""Map functions of users: what was asked for, and how it is applied to a block."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from windrow.core.empty_tables import empty_table
+from windrow.core.errors import PlanError, TransformError
+from windrow.core.integers import as_integer
+from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert
+from windrow.pipeline.tasks.transform_results import from_user
+
+__all__ = ["MapBatches", "apply_maps", "check_schema", "function_name", "raise_function_error"]
+
+
+@dataclass(frozen=True)
+class MapBatches:
+    """A function to call on batches.
+
+    Attributes
+    ----------
+    fn
+        Called as ``fn(batch, *fn_args, **fn_kwargs)``; pure, and safe to call from
+        several threads.
+    batch_format
+        What it gets: ``"numpy"`` (a dict of read-only arrays), ``"pandas"``, ``"pyarrow"``.
+    batch_size
+        Rows of a batch; the last of a block is short. None: the block in one batch.
+    fn_args, fn_kwargs
+        Further arguments.
+    preserves_rows
+        Whether row i out comes from row i in.
+
+    Raises
+    ------
+    PlanError
+        For anything else than the above.
+    """
+
+    fn: Callable[..., Any]
+    batch_format: BatchFormat = "numpy"
+    batch_size: int | None = None
+    fn_args: tuple[Any, ...] = field(default=(), hash=False)
+    fn_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    preserves_rows: bool = True
+
+    def __post_init__(self) -> None:
+        _check_function(self.fn)
+        check_format(self.batch_format)
+        size = as_integer(self.batch_size)
+        if self.batch_size is not None and (size is None or size < 1):
+            raise PlanError(
+                f"batch_size={self.batch_size!r} must be an integer of 1 or more, or None for whole blocks"
+            )
+        if not isinstance(self.preserves_rows, bool):
+            raise PlanError(f"preserves_rows={self.preserves_rows!r} must be True or False")
+        if isinstance(self.fn_args, str) or not isinstance(self.fn_args, Sequence):
+            raise PlanError(f"fn_args={self.fn_args!r} must be a tuple of arguments")
+        if not isinstance(self.fn_kwargs, Mapping) or not all(isinstance(k, str) for k in self.fn_kwargs):
+            raise PlanError(f"fn_kwargs={self.fn_kwargs!r} must be a dict of arguments by name")
+        # Copies, so that a caller who changes the originals changes nothing here.
+        object.__setattr__(self, "batch_size", size)
+        object.__setattr__(self, "fn_args", tuple(self.fn_args))
+        object.__setattr__(self, "fn_kwargs", dict(self.fn_kwargs))
+
+    @property
+    def name(self) -> str:
+        """The function as errors call it."""
+        return f"map_batches({function_name(self.fn)})"
+
+
+def function_name(fn: Callable[..., Any]) -> str:
+    """Return the name that a user knows a function by."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return str(getattr(fn, "__qualname__", type(fn).__qualname__))
+
+
+def _check_function(fn: object) -> None:
+    if isinstance(fn, type):
+        raise PlanError(f"map_batches got the class {fn.__qualname__}; give a function or an instance of it")
+    if not callable(fn):
+        raise PlanError(f"map_batches got {fn!r}, which cannot be called; give a function")
+    called = fn if inspect.isroutine(fn) else getattr(fn, "func", None) or type(fn).__call__
+    if any(is_other(called) for is_other in (inspect.isgeneratorfunction, inspect.iscoroutinefunction)):
+        raise PlanError(
+            f"map_batches got {function_name(fn)}, which yields or awaits; "
+            "give a function that returns a batch"
+        )
+
+
+def apply_maps(table: pa.Table, maps: Sequence[MapBatches], origin: str) -> pa.Table:
+    """Apply map functions in turn to a block.
+
+    A table without rows passes through: no function is called for it, so its schema
+    says nothing about what the functions return, and callers ignore it.
+
+    Raises
+    ------
+    TransformError
+        Naming the function and ``origin`` (the block in words): the function raised,
+        or returned what it must not. What it raised is the ``__cause__``.
+    """
+    for stage in maps:
+        if table.num_rows:
+            table = _apply(table, stage, f"{stage.name}, {origin}")
+    return table
+
+
+def _apply(table: pa.Table, stage: MapBatches, where: str) -> pa.Table:
+    size = stage.batch_size or table.num_rows
+    results: list[pa.Table] = []
+    for start in range(0, table.num_rows, size):
+        result = _call(stage, _as_batch(table.slice(start, size)), where)
+        if not result.num_rows:
+            continue  # an empty list has no type worth comparing
+        if results:
+            check_schema(results[0].schema, result.schema, where)
+        results.append(result)
+    return pa.concat_tables(results) if results else empty_table(result.schema)
+
+
+def _as_batch(table: pa.Table) -> pa.RecordBatch:
+    columns = [
+        column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in table.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+
+
+def _call(stage: MapBatches, batch: pa.RecordBatch, where: str) -> pa.Table:
+    given = convert(batch, stage.batch_format, writable=False)
+    # The function may put other arrays into its dict: remember which ones it got.
+    arrays = dict(given) if stage.batch_format == "numpy" else None
+    try:
+        result = stage.fn(given, *stage.fn_args, **stage.fn_kwargs)
+    except BaseException as exc:
+        raise_function_error(exc, where)
+    try:
+        table = from_user(result, batch, arrays)
+    except TransformError as exc:
+        raise TransformError(f"{where}: {exc}") from exc.__cause__
+    if stage.preserves_rows and table.num_rows != batch.num_rows:
+        raise TransformError(
+            f"{where}: returned {table.num_rows} rows for {batch.num_rows}; return one row for each, "
+            "or give preserves_rows=False before the shuffle"
+        )
+    return table
+
+
+def raise_function_error(exc: BaseException, where: str) -> NoReturn:
+    """Raise what a user's function raised as TransformError.
+
+    What the handlers of signals raise meanwhile stays what it is: a Ctrl-C, or the exit of a job that is
+    told to end.
+    """
+    if not isinstance(exc, Exception) and _can_be_interrupted():
+        raise exc
+    text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
+    raise TransformError(f"{where}: {text}{_advice(exc)}") from exc
+
+
+def _can_be_interrupted() -> bool:
+    """Whether signals are handled here: not in other threads, nor in Ray's tasks, which ignore SIGINT."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+
+
+def _advice(exc: BaseException) -> str:
+    if isinstance(exc, (SystemExit, KeyboardInterrupt)):
+        return ". A function cannot end the process: raise another exception, such as ValueError"
+    if isinstance(exc, ValueError) and "read-only" in str(exc):
+        return (
+            ". The arrays that a function gets are read-only: assign a new array, "
+            "as in batch['x'] = batch['x'] + 1"
+        )
+    return ""
+
+
+def check_schema(expected: pa.Schema, got: pa.Schema, origin: str) -> None:
+    """Raise TransformError where ``got`` has other columns, types, or another order of columns."""
+    if got.names == expected.names and got.types == expected.types:
+        return
+    changes = [
+        *(f"{name!r} is missing" for name in expected.names if name not in got.names),
+        *(f"{name!r} is new" for name in got.names if name not in expected.names),
+        *(
+            f"{name!r} is {got.field(name).type} and was {expected.field(name).type}"
+            for name in expected.names
+            if name in got.names and got.field(name).type != expected.field(name).type
+        ),
+    ] or [f"the order is {got.names} and was {expected.names}"]
+    raise TransformError(
+        f"{origin}: the columns differ from those of the rows before: {', '.join(changes)}. Return the same "
+        "columns and types for every batch: cast with astype, or return pa.array(values, type=...)"
+    )

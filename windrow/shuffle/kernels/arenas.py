@@ -1,0 +1,141 @@
+"""The memory of pieces that are being made: where each column of each of them lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.buffer_pool import ALIGNMENT_BYTES, BufferPool
+from windrow.core.frame_of_reference import Packing
+from windrow.core.native_libraries import address_of
+from windrow.shuffle.kernels.bit_packing import pack_words
+from windrow.shuffle.kernels.fixed_width import PlainRows, rows_view, word_bytes
+
+__all__ = ["Arenas", "PieceColumn"]
+
+_PLACE_BYTES, _WORD_BYTES = 4, 8
+
+
+@dataclass(frozen=True, eq=False)
+class PieceColumn:
+    """Where a column of all pieces goes.
+
+    Attributes
+    ----------
+    memories
+        The buffer of each piece.
+    starts, sizes
+        (pieces,) where it lies there, and its bytes.
+    addresses
+        (pieces,) the same as addresses.
+    width, packing
+        Bytes a row, and how they travel.
+    """
+
+    memories: Sequence[NDArray[np.uint8]]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    addresses: NDArray[np.int64]
+    width: int
+    packing: Packing
+
+    def see(self, at: int, kind: Any) -> NDArray[Any]:
+        """Those of a piece, as words of a type."""
+        start = int(self.starts[at])
+        return self.memories[at][start : start + int(self.sizes[at])].view(kind)
+
+    def put(self, at: int, rows: PlainRows) -> bool:
+        """Write those of a piece; returns whether they fit."""
+        memory = self.see(at, np.uint8)
+        if self.packing.bytes != self.width:
+            return pack_words(rows, self.packing, memory)
+        np.copyto(rows_view(memory, self.width), rows)
+        return True
+
+    def gather(self, at: int, values: PlainRows, part: NDArray[np.int64]) -> bool:
+        """Write those of a piece, picked one by one; returns whether they fit."""
+        if self.packing.bytes != self.width:
+            return self.put(at, values[part])
+        if len(part):
+            np.take(values, part, axis=0, out=rows_view(self.see(at, np.uint8), self.width), mode="clip")
+        return True
+
+
+class Arenas:
+    """The memory of pieces: one buffer each, so that a piece is freed as a whole.
+
+    Whether a column holds nulls is known when it has been decoded, so its flags come later.
+
+    Attributes
+    ----------
+    rows
+        (pieces,) of each piece.
+    places, columns
+        Where the places go, and the columns of words by number.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, packing: Mapping[int, Packing], piece_rows: Sequence[int], pool: BufferPool
+    ) -> None:
+        self.rows = np.array(piece_rows, np.int64)
+        self._pool = pool
+        # (columns, pieces)
+        sizes = np.outer([how.bytes for how in packing.values()], self.rows).astype(np.int64)
+        self._start = _aligned(self.rows * _PLACE_BYTES, ALIGNMENT_BYTES)
+        ends = self._start + np.cumsum(_aligned(sizes), axis=0)
+        starts = np.concatenate([self._start[None], ends])
+        self._stop = starts[-1]
+        self._memories = [pool.take(nbytes) for nbytes in self._stop.tolist()]
+        addresses = np.array([address_of(memory) for memory in self._memories], np.int64)
+        column_addresses = addresses + starts
+        self.places = PieceColumn(
+            self._memories,
+            np.zeros_like(self.rows),
+            self.rows * _PLACE_BYTES,
+            addresses,
+            _PLACE_BYTES,
+            Packing(_PLACE_BYTES, 0),
+        )
+        self.columns = {
+            number: PieceColumn(
+                self._memories,
+                starts[at],
+                sizes[at],
+                column_addresses[at],
+                word_bytes(schema.field(number).type),
+                how,
+            )
+            for at, (number, how) in enumerate(packing.items())
+        }
+        self._flags: dict[int, PieceColumn] = {}
+
+    def take_validity(self, number: int) -> PieceColumn:
+        """Memory for the flags of a column that holds nulls."""
+        memories = [self._pool.take(rows) for rows in self.rows.tolist()]
+        addresses = np.array([address_of(memory) for memory in memories], np.int64)
+        starts = np.zeros_like(self.rows)
+        self._flags[number] = PieceColumn(memories, starts, self.rows, addresses, 1, Packing(1, 0))
+        return self._flags[number]
+
+    def words(self, at: int) -> NDArray[np.uint8]:
+        """All columns of a piece."""
+        return self._memories[at][int(self._start[at]) : int(self._stop[at])]
+
+    def packing(self, at: int) -> NDArray[np.int64]:
+        """How they lie there, as `Piece.packing` has it."""
+        start = int(self._start[at])
+        told = [(int(each.starts[at]) - start, *each.packing) for each in self.columns.values()]
+        return np.array(told, np.int64).reshape(-1, 3)
+
+    def validity(self, at: int) -> dict[int, NDArray[np.uint8]]:
+        """The flags of a piece's columns."""
+        return {number: flags.see(at, np.uint8) for number, flags in self._flags.items()}
+
+
+def _aligned(sizes: NDArray[np.int64], alignment: int = _WORD_BYTES) -> NDArray[np.int64]:
+    return -(-sizes // alignment) * alignment

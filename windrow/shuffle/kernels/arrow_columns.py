@@ -1,0 +1,107 @@
+"""Columns that are not plain memory move with Arrow's kernels: text, lists, dictionaries, structs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.buffer_pool import BufferPool
+from windrow.core.errors import PlanError
+from windrow.shuffle.kernels.fixed_width import list_rows_of, row_bytes, rows_view, wrap_list_rows
+
+__all__ = ["join", "move_column"]
+
+
+def move_column(array: pa.Array, rows: NDArray[np.int64], name: str, pool: BufferPool) -> pa.Array:
+    """Take rows of any column, by row number; fixed-size lists without nulls into pool memory.
+
+    Raises
+    ------
+    PlanError
+        If Arrow cannot move this type, naming the column and the remedy.
+    """
+    values = list_rows_of(array)
+    if values is not None and len(rows):
+        memory = pool.take(row_bytes(values) * len(rows))
+        np.take(values, rows, axis=0, out=rows_view(memory, row_bytes(values)), mode="clip")
+        return wrap_list_rows(memory, array.type, len(rows))
+    try:
+        return _take(array, _index(rows))
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise _unmovable(name, array.type, error) from error
+
+
+def join(column: pa.Table) -> pa.Array:
+    """Make one array of a table's only column; dictionaries that differ are unified.
+
+    Raises
+    ------
+    PlanError
+        If the joined column would exceed what its type can address.
+    """
+    try:
+        # A table joins in one call, a chunked array makes a Python object for each chunk.
+        chunks = column.combine_chunks().column(0)
+        return chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise _unmovable(column.field(0).name, column.field(0).type, error) from error
+
+
+def _unmovable(name: str, kind: pa.DataType, error: Exception) -> PlanError:
+    """Say that Arrow cannot carry a column through the shuffle."""
+    return PlanError(
+        f"column {name!r} of type {kind} cannot be shuffled: {error}; "
+        "leave the column out (columns=) or cast it before the shuffle (map_batches)"
+    )
+
+
+def _index(rows: NDArray[np.int64]) -> pa.Array:
+    # pa.array() would import pandas where it is installed, at half a second a process.
+    return pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)], null_count=0)
+
+
+def _take(array: pa.Array, index: pa.Array) -> pa.Array:
+    stand_in = _without_views(array.type)
+    if stand_in is not None:
+        # Arrow has no take for string views, and a view would keep its whole parent alive.
+        return array.cast(stand_in).take(index).cast(array.type)
+    taken = array.take(index)
+    return _prune(taken) if pa.types.is_dictionary(array.type) else taken
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType | None:
+    """The type that stands in for one with string views somewhere; None if it has none."""
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_dictionary(kind) or not kind.num_fields:
+        return None
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    inner = [_without_views(field.type) for field in fields]
+    if all(each is None for each in inner):
+        return None
+    return _rebuild(kind, [f if t is None else f.with_type(t) for f, t in zip(fields, inner, strict=True)])
+
+
+def _rebuild(kind: pa.DataType, fields: list[pa.Field]) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct(fields)
+    if pa.types.is_map(kind):
+        key, item = fields[0].type.fields
+        return pa.map_(key, item, keys_sorted=kind.keys_sorted)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(fields[0], kind.list_size)
+    return pa.large_list(fields[0]) if pa.types.is_large_list(kind) else pa.list_(fields[0])
+
+
+def _prune(array: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Drop unused values of a dictionary that is longer than the column."""
+    if array.type.ordered or len(array.dictionary) <= len(array):
+        return array
+    import pyarrow.compute as pc
+
+    used = pc.unique(array.indices).drop_null()
+    indices = pc.index_in(array.indices, value_set=used).cast(array.type.index_type)
+    return pa.DictionaryArray.from_arrays(indices, array.dictionary.take(used))

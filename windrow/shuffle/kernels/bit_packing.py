@@ -1,0 +1,75 @@
+"""Packed words (`windrow.core.frame_of_reference`) to and from their own width, in NumPy where nothing was compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.frame_of_reference import Packing, join_ranges
+from windrow.shuffle.kernels import native
+from windrow.shuffle.kernels.fixed_width import PlainRows, rows_view, words_of
+
+__all__ = ["find_range", "find_ranges", "pack_words", "unpack_words"]
+
+
+def find_range(words: NDArray[Any]) -> tuple[int, int]:
+    """The least and the largest of at least one word of 2, 4 or 8 bytes, as signed numbers.
+
+    Examples
+    --------
+    >>> find_range(np.array([7, -3, 200]).view(np.uint64))
+    (-3, 200)
+    """
+    if native.LIBRARY is not None:
+        return native.find_range(words)
+    numbers = words.view(f"i{words.itemsize}")
+    return int(numbers.min()), int(numbers.max())
+
+
+def find_ranges(columns: Sequence[pa.ChunkedArray]) -> tuple[int, int] | None:
+    """The least and the largest word of columns that lie in memory; None where there are no rows.
+
+    Examples
+    --------
+    >>> find_ranges([pa.chunked_array([[5], [2, 9]])])
+    (2, 9)
+    """
+    chunks = (chunk for column in columns for chunk in column.chunks if len(chunk))
+    return join_ranges(find_range(words_of(chunk)) for chunk in chunks)
+
+
+def pack_words(words: NDArray[Any], packing: Packing, out: NDArray[np.uint8]) -> bool:
+    """Write words that do not have their own width there; returns whether they fit, or some may be wrong.
+
+    Examples
+    --------
+    >>> out = np.empty(2, np.uint8)
+    >>> pack_words(np.array([-3, 200]).view(np.uint64), Packing(1, -3), out), out.tolist()
+    (True, [0, 203])
+    >>> pack_words(np.array([-4, 200]).view(np.uint64), Packing(1, -3), out)
+    False
+    """
+    more = words - np.array(packing.base, np.int64).astype(words.dtype)
+    if packing.bytes:
+        np.copyto(rows_view(out, packing.bytes), more, casting="unsafe")
+    return int(more.max(initial=0)).bit_length() <= 8 * packing.bytes
+
+
+def unpack_words(memory: NDArray[np.uint8], rows: int, width: int, packing: Packing) -> PlainRows:
+    """See the bytes of so many words as rows; a copy, unless they have their own width.
+
+    Examples
+    --------
+    >>> unpack_words(np.array([0, 203], np.uint8), 2, 8, Packing(1, -3)).view(np.int64)
+    array([ -3, 200])
+    """
+    if packing.bytes == width:
+        return rows_view(memory, width)
+    base = np.array(packing.base, np.int64).astype(f"u{width}")
+    if not packing.bytes:
+        return np.full(rows, base)
+    return rows_view(memory, packing.bytes).astype(base.dtype) + base

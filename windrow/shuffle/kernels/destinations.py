@@ -1,0 +1,144 @@
+"""Where the rows of a window go, over all destinations at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.shuffle.kernels import native
+from windrow.shuffle.order.runs import WindowRuns
+
+__all__ = ["Destinations"]
+
+RunIds = NDArray[np.uint16 | np.uint32]
+
+_MOST = 2**32 - 1
+# added to any run's number, it leads to no id
+_NOWHERE = -(2**40)
+
+
+class Destinations:
+    """Finds the run of each row, whichever destination it is of.
+
+    What it takes does not grow with the number of destinations, except for what is made once.
+
+    Parameters
+    ----------
+    layouts
+        The runs of one window for each destination. Their ids follow each other.
+
+    Attributes
+    ----------
+    slice_starts
+        The first run id of every slice of every destination, with the end of the last.
+    """
+
+    def __init__(self, layouts: Sequence[WindowRuns]) -> None:
+        self._layouts = layouts
+        self._ends = np.cumsum([0, *(int(layout.slice_starts[-1]) for layout in layouts)]).tolist()
+        self._word = np.uint16 if self._ends[-1] < 2**16 else np.uint32
+        starts = (layout.slice_starts[1:] + end for layout, end in zip(layouts, self._ends, strict=False))
+        self.slice_starts: NDArray[np.int64] = np.concatenate([[0], *starts])
+
+    def assign(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, RunIds, NDArray[np.uint32]]:
+        """Find the run and the place within it of rows of the epoch's order.
+
+        Parameters
+        ----------
+        rows
+            (rows,) numbers in the epoch's order, all of this window.
+
+        Returns
+        -------
+        sources, runs, places
+            For each entry the source row (None: entry i is row i), the run id (past the
+            last one: left out), and the place in the run. Entries outnumber the rows
+            where rows are repeated.
+        """
+        find = self._find if native.LIBRARY is not None and self._is_short else self._find_plain
+        runs, places = find(rows)
+        sources, pads = self._find_padding(rows)
+        if not len(pads):
+            return None, runs, places
+        return (
+            np.concatenate([np.arange(len(rows)), sources]),
+            np.concatenate([runs, pads.astype(runs.dtype)]),
+            np.concatenate([places, np.zeros(len(pads), dtype=np.uint32)]),
+        )
+
+    @property
+    def _is_short(self) -> bool:
+        """Whether 32 bits tell every row of the epoch up to here."""
+        return self._layouts[0].stop_row <= _MOST
+
+    def _find(self, rows: NDArray[np.int64]) -> tuple[RunIds, NDArray[np.uint32]]:
+        """Let the kernel find them, but for those of a last step, which is dealt in another way."""
+        layout = self._layouts[0]
+        deal, total, stop = layout.deal, layout.total, _MOST
+        # a single shard has the rest as it has all others
+        if total is not None and deal.rest_rows(total) and (deal.shards > 1 or deal.drop_last):
+            stop = deal.start_row + deal.full_steps(total) * deal.step_rows
+        # a step larger than the words hold is larger than the epoch too: a larger divisor changes nothing
+        divisors = min(deal.step_rows, _MOST), min(deal.batch_rows, _MOST), min(layout.run_rows, _MOST)
+        ids, streams = self._tables
+        words = np.ascontiguousarray(rows, np.int64)
+        runs, places, rest = native.assign(
+            words, deal.start_row, stop, divisors, streams, ids, self._ends[-1]
+        )
+        if len(rest):
+            runs[rest], places[rest] = self._find_plain(rows[rest])
+        return runs, places
+
+    @cached_property
+    def _tables(self) -> tuple[RunIds, NDArray[np.int64]]:
+        """The ids of all runs, and of each shard what `kernels.assign` wants; and of no shard."""
+        streams = np.zeros((self._layouts[0].deal.shards + 1, 3), np.int64)
+        streams[:, 0] = _NOWHERE
+        ids, before = [], 0
+        for layout, end in zip(self._layouts, self._ends, strict=False):
+            streams[list(layout.shards)] = layout.streams
+            streams[list(layout.shards), 0] += before
+            ids.append(layout.ids.astype(self._word) + self._word(end))
+            before += len(ids[-1])
+        return np.concatenate(ids), streams
+
+    def _find_plain(self, rows: NDArray[np.int64]) -> tuple[RunIds, NDArray[np.uint32]]:
+        """What the kernel does, for all rows."""
+        layout = self._layouts[0]
+        # divisions are most of the work here, and on half words they cost half
+        words: NDArray[Any] = rows.astype(np.uint32) if self._is_short else rows
+        shards, places = layout.deal.deal_rows(words, layout.total)
+        run_rows = words.dtype.type(min(layout.run_rows, int(np.iinfo(words.dtype).max)))
+        of_stream = places // run_rows
+        within = places - of_stream * run_rows
+        ids, streams = self._tables
+        offsets, first_runs, skipped = streams.T
+        own = 0 if shards is None else shards
+        at = of_stream + offsets[own]
+        runs: RunIds = np.full(len(rows), self._ends[-1], self._word)
+        here = (at >= 0) & (at < len(ids))
+        runs[here] = ids[at[here]]
+        if skipped.any():
+            within = within - np.where(of_stream == first_runs[own], skipped[own], 0)
+        return runs, within.astype(np.uint32)
+
+    def _find_padding(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where repeated rows stand in ``rows``, and their run ids."""
+        repeated, ids = self._padding
+        (held,) = np.nonzero(np.isin(rows, repeated)) if len(repeated) else (repeated,)
+        if not len(held):
+            return held, held
+        order = held[np.argsort(rows[held], kind="stable")]
+        found = order[np.minimum(np.searchsorted(rows[order], repeated), len(order) - 1)]
+        (here,) = np.nonzero(rows[found] == repeated)
+        return found[here], ids[here]
+
+    @cached_property
+    def _padding(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The repeated rows of this window, and their run ids."""
+        ids = [layout.padding_ids + end for layout, end in zip(self._layouts, self._ends, strict=False)]
+        return np.concatenate([layout.padding[0] for layout in self._layouts]), np.concatenate(ids)

@@ -1,0 +1,228 @@
+"""The map side's kernel: group a block's rows by the run that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.buffer_pool import BufferPool
+from windrow.core.errors import WindrowError
+from windrow.core.frame_of_reference import Packing, packs
+from windrow.core.source import BlockPart, can_scatter, told_bounds
+from windrow.shuffle.kernels import native
+from windrow.shuffle.kernels.arenas import Arenas
+from windrow.shuffle.kernels.arrow_columns import join
+from windrow.shuffle.kernels.bit_packing import find_ranges
+from windrow.shuffle.kernels.fixed_width import validity_of, word_bytes, words_of
+from windrow.shuffle.kernels.map_output import Piece, other_columns, word_columns
+from windrow.shuffle.kernels.scatter import Grouping, RunIds, group_entries
+
+__all__ = ["DECODED_TOGETHER_BYTES", "group_rows"]
+
+# some milliseconds' work of C, or of Python
+_TOGETHER_BYTES, _TOGETHER_COPIES = 8 << 20, 128
+# no part decodes wider words to where rows go; so much of them, packed, lies there at a time, or one column
+_DECODED_BYTES = 8
+DECODED_TOGETHER_BYTES = 4 << 20
+
+
+def group_rows(
+    table: BlockPart,
+    rows: NDArray[np.int64] | None,
+    runs: RunIds,
+    places: NDArray[np.uint32],
+    slice_starts: NDArray[np.int64],
+    pool: BufferPool,
+    pause: Callable[[], None] = lambda: None,
+) -> list[Piece]:
+    """Group entries by run, in their given order within a run, into one piece a slice.
+
+    Parameters
+    ----------
+    table
+        Rows of a block; each column is asked for once, and used at once, unless what is told of one
+        is wrong (`windrow.core.source.BoundedPart`): then all are asked for again.
+    rows
+        (entries,) the row of ``table`` that each entry stands for; None for every
+        row once, in order.
+    runs
+        (entries,) the run of each entry; entries of runs outside the slices are left out.
+    places
+        (entries,) the place of each entry within its run.
+    slice_starts
+        (slices + 1,) run ids: slice k holds runs ``slice_starts[k]`` up to, not
+        including, ``slice_starts[k + 1]``.
+    pool
+        Where memory comes from: one buffer for a piece's columns of words and places,
+        and one for the null flags of each column that holds nulls.
+    pause
+        Called every few milliseconds, between columns.
+
+    Raises
+    ------
+    PlanError
+        If Arrow cannot move a column of this type, naming the column.
+    """
+    entries = table.num_rows if rows is None else len(rows)
+    if not entries == len(runs) == len(places):
+        raise WindrowError(f"{entries} entries have {len(runs)} runs and {len(places)} places")
+    grouping = group_entries(runs, slice_starts)
+    moving = grouping if rows is None else grouping.through(rows, table.num_rows)
+    try:
+        arenas, others = _move_columns(table, moving, pool, pause)
+    except _MisfitError:
+        arenas = None  # with what it holds the error is gone, too, before there is more
+    if arenas is None:
+        # what is told of one column is wrong, and of others may be: of a table it is seen
+        whole = table.select(list(range(len(table.schema))))
+        arenas, others = _move_columns(whole, moving, pool, pause)
+    grouping.move([places], [arenas.places], pool)
+    return [
+        Piece(
+            schema=table.schema,
+            run_starts=run_starts,
+            places=arenas.places.see(at, np.uint32),
+            words=arenas.words(at),
+            packing=arenas.packing(at),
+            validity=arenas.validity(at),
+            others=_batch_of(table.schema, moved),
+        )
+        for at, (run_starts, moved) in enumerate(zip(grouping.run_starts, others, strict=True))
+    ]
+
+
+def _move_columns(
+    part: BlockPart, moving: Grouping, pool: BufferPool, pause: Callable[[], None]
+) -> tuple[Arenas, list[dict[int, pa.Array]]]:
+    """Move all columns: those of words, and of each piece the others by number."""
+    arenas = Arenas(part.schema, _choose_packing(part), moving.piece_rows, pool)
+    others: list[dict[int, pa.Array]] = [{} for _ in moving.piece_rows]
+    words = _Words(part, moving, arenas, pool, pause)
+    for number, name in enumerate(part.schema.names):
+        if number in arenas.columns:
+            words.add(number)
+            continue
+        pause()
+        arrays = moving.decode_text(part, number, pool)
+        if arrays is None:
+            arrays = moving.move_other(join(part.select([number])), name, pool)
+        for moved, array in zip(others, arrays, strict=True):
+            moved[number] = array
+    words.finish()
+    return arenas, others
+
+
+def _choose_packing(part: BlockPart) -> dict[int, Packing]:
+    """How each column of words may travel: as is told of it, or seen of a table that lies in memory."""
+    chosen = {}
+    for number in word_columns(part.schema):
+        kind = part.schema.field(number).type
+        bounds = None
+        if packs(kind) and part.num_rows:
+            lies = isinstance(part, pa.Table)
+            bounds = find_ranges([part.select([number]).column(0)]) if lies else told_bounds(part, number)
+        width = word_bytes(kind)
+        chosen[number] = Packing(width, 0) if bounds is None else Packing.of(width, *bounds)
+    return chosen
+
+
+class _MisfitError(Exception):
+    """A column's words need more bytes than was told."""
+
+
+class _Words:
+    """Moves the columns of words.
+
+    What a part decodes is moved while it is in the cache, and what lies in memory together, as many
+    columns at a time as make it worth while to give up the interpreter's lock.
+    """
+
+    def __init__(
+        self,
+        part: BlockPart,
+        moving: Grouping,
+        arenas: Arenas,
+        pool: BufferPool,
+        pause: Callable[[], None],
+    ) -> None:
+        self._part, self._moving, self._arenas, self._pool, self._pause = part, moving, arenas, pool, pause
+        self._decodes = can_scatter(part)
+        # columns that the part is asked to decode
+        self._stored: list[int] = []
+        # what they take as they are, and packed
+        self._stored_bytes = self._packed_bytes = 0
+        self._waiting: dict[int, list[int]] = {}
+        self._widths = {number: column.width for number, column in arenas.columns.items()}
+
+    def add(self, number: int) -> None:
+        """Move a column, now or with others."""
+        width = self._widths[number]
+        size_bytes = width * self._part.num_rows
+        if self._decodes and self._moving.is_compiled and width <= _DECODED_BYTES:
+            packed_bytes = self._arenas.columns[number].packing.bytes * self._part.num_rows
+            fits = self._packed_bytes + packed_bytes <= DECODED_TOGETHER_BYTES
+            if not fits or self._stored_bytes + size_bytes > _TOGETHER_BYTES:
+                self._decode()
+            self._stored.append(number)
+            self._stored_bytes += size_bytes
+            self._packed_bytes += packed_bytes
+            return
+        waiting = self._waiting.setdefault(width, [])
+        waiting.append(number)
+        copies = len(waiting) * len(self._arenas.rows)
+        is_much = len(waiting) * size_bytes >= _TOGETHER_BYTES or copies >= _TOGETHER_COPIES
+        if self._decodes or is_much:
+            self._move(self._waiting.pop(width))
+
+    def _decode(self) -> None:
+        """Move the columns that the part may decode; those that it cannot are asked for."""
+        numbers, self._stored = self._stored, []
+        self._stored_bytes = self._packed_bytes = 0
+        if not numbers:
+            return
+        self._pause()
+        for number in self._decode_some(numbers):
+            self._move([number])
+
+    def _decode_some(self, numbers: Sequence[int]) -> list[int]:
+        """Move the columns that the part can decode; returns the others, of which some may not fit."""
+        outs = [self._arenas.columns[number] for number in numbers]
+        found = self._moving.decode(self._part, numbers, [out.packing for out in outs], self._pool)
+        told = [(words, out) for words, out in zip(found, outs, strict=True) if words is not None]
+        native.copy_out(
+            [words for words, _ in told],
+            [out.packing.bytes for _, out in told],
+            self._arenas.rows,
+            [out.addresses for _, out in told],
+        )
+        return [number for number, words in zip(numbers, found, strict=True) if words is None]
+
+    def finish(self) -> None:
+        """Move what has waited for others."""
+        self._decode()
+        for numbers in self._waiting.values():
+            self._move(numbers)
+
+    def _move(self, numbers: list[int]) -> None:
+        self._pause()
+        table = self._part.select(numbers)
+        columns = [
+            column.chunk(0) if column.num_chunks == 1 else join(table.select([at]))
+            for at, column in enumerate(table.columns)
+        ]
+        for number, column in zip(numbers, columns, strict=True):
+            valid = validity_of(column)
+            if valid is not None:
+                self._moving.move([valid], [self._arenas.take_validity(number)], self._pool)
+        outs = [self._arenas.columns[number] for number in numbers]
+        misfit = self._moving.move([words_of(column) for column in columns], outs, self._pool)
+        if misfit is not None:
+            raise _MisfitError(self._part.schema.field(numbers[misfit]).name)
+
+
+def _batch_of(schema: pa.Schema, columns: dict[int, pa.Array]) -> pa.RecordBatch:
+    fields = [schema.field(number) for number in other_columns(schema)]
+    return pa.RecordBatch.from_arrays([columns[i] for i in sorted(columns)], schema=pa.schema(fields))

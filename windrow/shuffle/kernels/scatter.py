@@ -1,0 +1,191 @@
+"""Where the rows of a block go, by the run that they belong to, and moving columns there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.buffer_pool import ALIGNMENT_BYTES, BufferPool
+from windrow.core.errors import WindrowError
+from windrow.core.frame_of_reference import Packing
+from windrow.core.source import BlockPart, can_scatter
+from windrow.shuffle.kernels import native
+from windrow.shuffle.kernels.arenas import PieceColumn
+from windrow.shuffle.kernels.arrow_columns import move_column
+from windrow.shuffle.kernels.fixed_width import PlainRows
+from windrow.shuffle.kernels.packed_rows import join_columns
+from windrow.shuffle.kernels.text_columns import can_move_text, move_text
+
+__all__ = ["Grouping", "RunIds", "group_entries"]
+
+# Scattering reads in order and writes one stream a run, which beats gathering for
+# words of this size and more; below it the 8-byte row numbers are most of the traffic.
+_SCATTER_WIDTHS = (8, 16)
+
+RunIds = NDArray[np.uint16 | np.uint32]
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """Where rows go; the same for every column.
+
+    Attributes
+    ----------
+    run_starts
+        For each piece where its runs begin, and the end of the last.
+    targets
+        The place of each source in all pieces laid end to end, sources that are left
+        out coming last; None where a source is used otherwise than about once.
+    given_parts
+        The source of each row of each piece, where that is known already.
+    """
+
+    run_starts: list[NDArray[np.int64]]
+    targets: NDArray[Any] | None
+    given_parts: list[NDArray[np.int64]] | None = None
+
+    @cached_property
+    def parts(self) -> list[NDArray[np.int64]]:
+        """The source of each row of each piece."""
+        if self.given_parts is not None or self.targets is None:
+            return self.given_parts or []
+        order = np.empty(len(self.targets), np.int64)
+        order[self.targets] = np.arange(len(order))
+        return [order[rows] for rows in self._piece_slices]
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the targets are numbered for the kernels; more rows than these count are NumPy's."""
+        return self.targets is not None and self.targets.dtype == np.uint32
+
+    @property
+    def piece_rows(self) -> list[int]:
+        """Rows of each piece."""
+        return [int(starts[-1]) for starts in self.run_starts]
+
+    def through(self, rows: NDArray[np.int64], stored_rows: int) -> Grouping:
+        """The same grouping where entry i stands for row ``rows[i]``."""
+        if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= stored_rows):
+            raise WindrowError(f"entries point outside of the block's {stored_rows} rows")
+        return Grouping(self.run_starts, None, [rows[part] for part in self.parts])
+
+    # Columns go by way of memory that stays in the cache, even where a piece could be hit
+    # directly: scattering there and copying in order writes each of the piece's pages once.
+
+    def decode(
+        self, part: BlockPart, numbers: Sequence[int], packings: Sequence[Packing], pool: BufferPool
+    ) -> list[NDArray[np.uint8] | None]:
+        """Decode columns to scratch, each row packed in its place; None for those that the part cannot."""
+        if self.targets is None or not can_scatter(part):
+            return [None] * len(numbers)
+        sizes = [packing.bytes * len(self.targets) for packing in packings]
+        # words must lie where the decoder can write whole ones
+        starts = np.cumsum([0, *(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes)]).tolist()
+        memory = pool.take(starts[-1])
+        scratch = [memory[start : start + size] for start, size in zip(starts, sizes, strict=False)]
+        done = part.scatter_words(numbers, packings, self.targets, scratch)
+        return [words if is_done else None for words, is_done in zip(scratch, done, strict=True)]
+
+    def move(self, columns: Sequence[PlainRows], outs: Sequence[PieceColumn], pool: BufferPool) -> int | None:
+        """Write columns of one width to the pieces, the faster way.
+
+        Returns
+        -------
+        int or None
+            Which of them needs more bytes than its packing has.
+        """
+        if self.targets is not None and self.is_compiled:
+            width, rows = outs[0].width, len(self.targets)
+            packing = tuple(out.packing for out in outs)
+            joint = join_columns(packing, width, rows)
+            scratch = pool.take(native.scratch_bytes(width, rows, joint))
+            return native.group_columns(
+                [np.ascontiguousarray(values) for values in columns],
+                width,
+                packing,
+                self.targets,
+                scratch,
+                np.array(self.piece_rows, np.int64),
+                np.stack([out.addresses for out in outs]),
+                joint,
+            )
+        for number, (values, out) in enumerate(zip(columns, outs, strict=True)):
+            if self.targets is None or not _scatters(values):
+                fits = all(out.gather(at, values, part) for at, part in enumerate(self.parts))
+            else:
+                scratch = pool.take(values.nbytes).view(values.dtype).reshape(values.shape)
+                scratch[self.targets] = values
+                fits = all(out.put(at, scratch[part]) for at, part in enumerate(self._piece_slices))
+            if not fits:
+                return number
+        return None
+
+    def decode_text(self, part: BlockPart, column: int, pool: BufferPool) -> list[pa.Array] | None:
+        """Decode a column of text straight to each piece; None where the part cannot."""
+        if self.targets is None or not self.is_compiled or not can_scatter(part):
+            return None
+        if not can_move_text(part.schema.field(column).type):
+            return None
+        return part.scatter_text(column, self.targets, self._piece_slices, pool)
+
+    def move_other(self, column: pa.Array, name: str, pool: BufferPool) -> list[pa.Array]:
+        """Make each piece's rows of a column that is no plain memory."""
+        arrays = []
+        for at, rows in enumerate(self._piece_slices):
+            moved = None
+            if self.targets is not None and self.is_compiled and can_move_text(column.type):
+                moved = move_text([column], [self.targets], rows, pool, name)
+            arrays.append(move_column(column, self.parts[at], name, pool) if moved is None else moved)
+        return arrays
+
+    @cached_property
+    def _piece_slices(self) -> list[slice]:
+        """The rows of each piece in all pieces laid end to end."""
+        return [slice(start, end) for start, end in pairwise(np.cumsum([0, *self.piece_rows]).tolist())]
+
+
+def _scatters(values: PlainRows) -> bool:
+    """Whether NumPy scatters a column faster than it gathers it."""
+    return values.ndim == 1 and values.itemsize in _SCATTER_WIDTHS
+
+
+def group_entries(runs: RunIds, slice_starts: NDArray[np.int64]) -> Grouping:
+    """Find out where entries go; parameters as of `windrow.shuffle.kernels.group_rows.group_rows`."""
+    first, last = int(slice_starts[0]), int(slice_starts[-1])
+    cuts = (slice_starts - first).tolist()
+    if native.LIBRARY is not None and len(runs) <= native.MOST_ROWS:
+        targets, starts = native.group(runs, first, last)
+        few_left_out = len(runs) - int(starts[-1]) <= len(runs) // 8
+        grouping = Grouping(_cut_starts(starts, cuts), targets)
+        # scattering rows that nobody gets would be most of the work
+        return grouping if few_left_out else Grouping(grouping.run_starts, None, grouping.parts)
+    order = _sort_stably(runs)
+    starts = np.searchsorted(runs[order], np.arange(first, last + 1))
+    run_starts = _cut_starts(starts, cuts)
+    parts = [order[starts[low] : starts[high]] for low, high in pairwise(cuts)]
+    left_out = len(order) - int(starts[-1] - starts[0])
+    if starts[0] or left_out > len(order) // 8:
+        return Grouping(run_starts, None, parts)
+    targets = np.empty(len(order), np.int64)
+    targets[order] = np.arange(len(order))
+    return Grouping(run_starts, targets, parts)
+
+
+def _cut_starts(starts: NDArray[np.int64], cuts: list[int]) -> list[NDArray[np.int64]]:
+    return [starts[low : high + 1] - starts[low] for low, high in pairwise(cuts)]
+
+
+def _sort_stably(runs: RunIds) -> NDArray[np.int64]:
+    """The stable order of entries by run."""
+    # NumPy sorts 16-bit keys by radix, five times as fast as wider ones by merging.
+    order = np.argsort(runs.astype(np.uint16, copy=False), kind="stable")
+    if runs.dtype.itemsize > 2 and len(runs) and int(runs.max()) > 0xFFFF:
+        order = order[np.argsort((runs >> 16).astype(np.uint16)[order], kind="stable")]
+    return order.astype(np.int64, copy=False)

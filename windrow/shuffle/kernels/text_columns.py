@@ -1,0 +1,122 @@
+"""Columns of text and bytes go to their rows in one copy, where the kernels were compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.buffer_pool import BufferPool
+from windrow.core.errors import SourceError
+from windrow.core.native_libraries import address_of
+from windrow.core.text_types import fits_offsets, offset_width
+from windrow.shuffle.kernels import native
+from windrow.shuffle.kernels.fixed_width import pack, validity_of
+
+__all__ = ["can_move_text", "move_text"]
+
+
+def can_move_text(kind: pa.DataType) -> bool:
+    """Whether `move_text` moves a column of this type here."""
+    return native.LIBRARY is not None and offset_width(kind) > 0
+
+
+def move_text(
+    arrays: Sequence[pa.Array],
+    targets: Sequence[NDArray[np.uint32]],
+    rows: slice,
+    pool: BufferPool,
+    name: str,
+) -> pa.Array | None:
+    """Make one column of several whose row i goes to row ``targets[i]``.
+
+    Parameters
+    ----------
+    arrays
+        Of one type; each with its targets.
+    rows
+        The targets that the column begins and ends with; others are left out. Every row
+        in between is the target of one row.
+    pool
+        Where the text goes.
+    name
+        Of the column, for errors.
+
+    Returns
+    -------
+    pyarrow.Array or None
+        None where the text is longer than the type's offsets can tell.
+
+    Raises
+    ------
+    SourceError
+        If offsets decrease, or lie outside of the text.
+    """
+    kind, count = arrays[0].type, rows.stop - rows.start
+    width = offset_width(kind)
+    if any(
+        len(array) != len(given) or given.dtype != np.uint32
+        for array, given in zip(arrays, targets, strict=True)
+    ):
+        raise ValueError("each row needs a target, of 4 bytes")
+    offsets, texts, sizes = zip(*(_addresses(array, width, name) for array in arrays), strict=True)
+    counts = _words([len(array) for array in arrays])
+    goes = _words([address_of(of_array) for of_array in targets])
+    out_offsets = pool.take(width * (count + 1))
+    starts, begins = _words(offsets), _words(texts)
+    where = [address_of(each) for each in (starts, begins, goes, counts, out_offsets)]
+    text_bytes = _words(sizes)
+    total = native.LIBRARY.windrow_checked_offsets(
+        width, len(arrays), where[0], address_of(text_bytes), *where[2:4], rows.start, count, where[4]
+    )
+    if total < 0:
+        raise _corrupt(name, "offsets decrease, or lie outside of the text")
+    if not fits_offsets(total, width):
+        return None
+    out = pool.take(total)
+    native.LIBRARY.windrow_text(width, len(arrays), *where[:4], rows.start, count, where[4], address_of(out))
+    valid = _move_validity(arrays, targets, rows)
+    nulls = 0 if valid is None else count - int(np.count_nonzero(valid))
+    mask = None if valid is None else pa.py_buffer(pack(valid))
+    return pa.Array.from_buffers(
+        kind, count, [mask, pa.py_buffer(out_offsets), pa.py_buffer(out)], null_count=nulls
+    )
+
+
+def _words(values: Sequence[int]) -> NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+def _addresses(array: pa.Array, width: int, name: str) -> tuple[int, int, int]:
+    """Where the offsets of an array's rows begin, the text that they count from, and its bytes."""
+    _, offsets, text = array.buffers()
+    if offsets is None or not len(array):
+        return 0, 0, 0
+    if offsets.size < width * (array.offset + len(array) + 1):
+        raise _corrupt(name, f"{offsets.size} bytes of offsets are too few")
+    start = offsets.address + width * array.offset
+    return (start, 0, 0) if text is None else (start, text.address, text.size)
+
+
+def _corrupt(name: str, what: str) -> SourceError:
+    return SourceError(
+        f"the text of column {name!r} is corrupt: {what}. Where it was read or mapped from a file, write the file "
+        "again; where map_batches made it, pyarrow's validate(full=True) there tells more"
+    )
+
+
+def _move_validity(
+    arrays: Sequence[pa.Array], targets: Sequence[NDArray[np.uint32]], rows: slice
+) -> NDArray[np.uint8] | None:
+    """(rows,) 1 where a value is and 0 where it is null; None where there are no nulls."""
+    masks = [validity_of(array) for array in arrays]
+    if all(mask is None for mask in masks):
+        return None
+    valid = np.ones(rows.stop - rows.start, np.uint8)
+    for mask, goes in zip(masks, targets, strict=True):
+        if mask is not None:
+            here = (goes >= rows.start) & (goes < rows.stop)
+            valid[goes[here] - np.uint32(rows.start)] = mask[here]
+    return valid

@@ -1,0 +1,110 @@
+"""The plan of an epoch: the order of its blocks and where it is cut into windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.core.byte_sizes import format_bytes
+from windrow.core.errors import PlanError
+from windrow.core.source import BlockTable
+from windrow.shuffle.order.keys import derive_key
+from windrow.shuffle.order.permutation import block_order
+
+__all__ = ["MAX_WINDOWS", "EpochPlan", "WindowCut", "plan_epoch"]
+
+# Far more than any data needs whose windows mix rows; a slip such as a missing unit asks for more.
+MAX_WINDOWS = 2**22
+
+
+@dataclass(frozen=True)
+class WindowCut:
+    """How an epoch's blocks are cut into windows; neither field: one window.
+
+    Attributes
+    ----------
+    blocks_per_window
+        Exact number of blocks; the last window may be short.
+    bytes_per_window
+        Decoded bytes of the selected columns, as the footers tell them.
+    """
+
+    blocks_per_window: int | None = None
+    bytes_per_window: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class EpochPlan:
+    """The blocks of each window of one epoch.
+
+    Attributes
+    ----------
+    epoch
+        The epoch's absolute number.
+    blocks
+        (blocks,) stored block numbers, window after window.
+    starts
+        (windows + 1,) where each window begins in ``blocks``.
+    """
+
+    epoch: int
+    blocks: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+    @property
+    def windows(self) -> int:
+        """The number of windows, those without blocks included."""
+        return len(self.starts) - 1
+
+    def window_blocks(self, window: int) -> NDArray[np.int64]:
+        """The blocks of a window, in the order in which its rows are numbered."""
+        return self.blocks[self.starts[window] : self.starts[window + 1]]
+
+
+def plan_epoch(blocks: BlockTable, *, cut: WindowCut, seed: int | None, epoch: int) -> EpochPlan:
+    """Cut one epoch into windows: a pure function of its arguments.
+
+    With a seed, the blocks are permuted anew each epoch before they are cut, so that
+    a window mixes rows from all over the dataset. Within a window blocks stand in
+    stored order, since the rows are permuted anyway and files are read best forwards.
+
+    Raises
+    ------
+    PlanError
+        For more than `MAX_WINDOWS` windows.
+    """
+    count = len(blocks.rows)
+    if seed is None:
+        order = np.arange(count, dtype=np.int64)
+    else:
+        order = block_order(derive_key(seed, "blocks", epoch, 0), count)
+    starts = _cut_windows(blocks.decoded_bytes[order], cut)
+    if seed is not None:
+        window_of_block = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        order = order[np.lexsort((order, window_of_block))]
+    return EpochPlan(epoch=epoch, blocks=order, starts=starts)
+
+
+def _cut_windows(sizes: NDArray[np.int64], cut: WindowCut) -> NDArray[np.int64]:
+    count = len(sizes)
+    if count == 0:
+        return np.zeros(1, dtype=np.int64)
+    if cut.blocks_per_window is not None:
+        return np.append(np.arange(0, count, cut.blocks_per_window, dtype=np.int64), count)
+    total = int(sizes.sum())
+    if cut.bytes_per_window is None or total == 0:
+        return np.array([0, count], dtype=np.int64)
+    windows = -(-total // cut.bytes_per_window)
+    if windows > MAX_WINDOWS:
+        raise PlanError(
+            f"bytes_per_window={cut.bytes_per_window} cuts {format_bytes(total)} into {windows:,} windows; "
+            f"{MAX_WINDOWS:,} is the most: ask for {-(-total // MAX_WINDOWS)} bytes or more"
+        )
+    before = np.cumsum(sizes) - sizes
+    # block i lies in window ⌊before_i · windows / total⌋; the borders are found in
+    # Python integers because the product can pass 64 bits
+    borders = [-(-window * total // windows) for window in range(windows)]
+    starts = np.searchsorted(before, np.array(borders, dtype=np.int64), side="left")
+    return np.append(starts, count).astype(np.int64)

@@ -1,0 +1,193 @@
+"""A keyed bijection of [0, N): the position of every row, computed and never stored.
+
+Every process that holds the key can compute the position of any row by itself, so no
+process has to tell another about the order. Two constructions, by size:
+
+**Up to 2^16 rows: exact.** Row x gets the rank of the x-th raw 64-bit output of Philox,
+so every order is equally likely (ties, of probability below 2^-32, go to the earlier
+row). NumPy promises that a bit generator's raw stream never changes; it promises no such
+thing of ``Generator.permutation``, which is why that is not used.
+
+**Above: six rounds** (:mod:`windrow.shuffle.order.feistel_rounds`) that permute [0, 2^b), where b is the
+least for which 2^b >= N, and cycle walking: a value that lands at or above N goes through
+the rounds again until it lands below. That makes a bijection of [0, 2^b) one of [0, N).
+Fewer than half of all values lie outside, so a row takes less than two passes on average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.shuffle.kernels import native
+from windrow.shuffle.order.feistel_rounds import Rounds
+from windrow.shuffle.order.keys import KEY_BYTES
+
+__all__ = ["EXACT_ROWS", "MAX_ROWS", "Permutation", "block_order"]
+
+EXACT_ROWS = 1 << 16
+MAX_ROWS = 1 << 62
+
+# Rows that pass through all rounds before the next rows do, so that they stay in the L2 cache.
+_PIECE_ROWS = 1 << 15
+
+
+@dataclass(frozen=True)
+class Permutation:
+    """The permutation of ``range(size)`` that a key selects.
+
+    Parameters
+    ----------
+    key
+        32 bytes from :func:`windrow.shuffle.order.keys.derive_key`.
+    size
+        The number of rows, at most 2^62.
+
+    Raises
+    ------
+    ValueError
+        The key has another length, or the size lies outside [0, 2^62].
+
+    Examples
+    --------
+    >>> Permutation(bytes(32), 5).positions(0, 5).tolist()
+    [0, 2, 1, 4, 3]
+    """
+
+    key: bytes
+    size: int
+
+    def __post_init__(self) -> None:
+        if len(self.key) != KEY_BYTES:
+            raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(self.key)}")
+        if not 0 <= self.size <= MAX_ROWS:
+            raise ValueError(f"a permutation has 0 to 2^62 rows, not {self.size}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Key and size say everything, so the cached ranks never travel.
+        return type(self), (self.key, self.size)
+
+    def positions(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Compute the positions of the rows ``start <= x < stop``.
+
+        Returns
+        -------
+        numpy.ndarray
+            (stop - start,) int64, each in [0, size); fresh memory that is the caller's.
+
+        Raises
+        ------
+        ValueError
+            Unless ``0 <= start <= stop <= size``.
+        """
+        if not 0 <= start <= stop <= self.size:
+            raise ValueError(f"rows [{start}, {stop}) do not lie in [0, {self.size})")
+        if self.size <= EXACT_ROWS:
+            return self._ranks[start:stop].astype(np.int64)
+        if native.LIBRARY is not None:
+            rounds = self._rounds
+            return native.walk(rounds.bits, rounds.keys, rounds.multipliers, self.size, start, stop)
+        return self._walk(start, stop)
+
+    def rows_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Compute the rows that have some positions: `positions` undone.
+
+        Returns
+        -------
+        numpy.ndarray
+            (positions,) int64.
+
+        Raises
+        ------
+        ValueError
+            Unless every position lies in [0, size).
+
+        Examples
+        --------
+        >>> permutation = Permutation(bytes(32), 100_000)
+        >>> permutation.rows_at(permutation.positions(7, 10)).tolist()
+        [7, 8, 9]
+        """
+        if positions.size and not 0 <= positions.min() <= positions.max() < self.size:
+            raise ValueError(f"positions do not lie in [0, {self.size})")
+        if self.size <= EXACT_ROWS:
+            return np.argsort(self._ranks).take(positions)
+        rounds = self._rounds
+        rows = rounds.unmix(positions.astype(np.uint32 if rounds.bits <= 32 else np.uint64))
+        outside = self._find_outside(rows)
+        while outside.size:
+            rows[outside] = rounds.unmix(rows[outside])
+            outside = outside[self._find_outside(rows[outside])]
+        return rows.astype(np.int64)
+
+    @cached_property
+    def _ranks(self) -> NDArray[np.uint16]:
+        generator = np.random.Philox(key=int.from_bytes(self.key[:16], "little"))
+        order = np.argsort(generator.random_raw(self.size), kind="stable")
+        ranks = np.empty(self.size, np.uint16)
+        ranks[order] = np.arange(self.size, dtype=np.uint16)
+        return ranks
+
+    @cached_property
+    def _rounds(self) -> Rounds:
+        return Rounds.from_key(self.key, (self.size - 1).bit_length())
+
+    def _walk(self, start: int, stop: int) -> NDArray[np.int64]:
+        out = np.empty(stop - start, np.int64)
+        rounds = self._rounds
+        outside = []
+        for first, last in _pieces(out.size):
+            values = rounds.mix_range(start + first, start + last)
+            out[first:last] = values
+            again = self._find_outside(values)
+            outside.append((again + first, values.take(again)))
+        rows, values = _join(outside)
+        # All pieces walk on together, since a few stragglers cost as much as thousands.
+        while rows.size:
+            outside = []
+            for first, last in _pieces(rows.size):
+                piece, mixed = rows[first:last], rounds.mix(values[first:last])
+                out[piece] = mixed
+                again = self._find_outside(mixed)
+                outside.append((piece.take(again), mixed.take(again)))
+            rows, values = _join(outside)
+        return out
+
+    def _find_outside(self, values: NDArray[Any]) -> NDArray[np.intp]:
+        # Against the last position rather than the size, which a 32-bit word may not hold.
+        return np.flatnonzero(values > values.dtype.type(self.size - 1))
+
+
+def _pieces(count: int) -> Iterator[tuple[int, int]]:
+    for first in range(0, count, _PIECE_ROWS):
+        yield first, min(first + _PIECE_ROWS, count)
+
+
+def _join(pairs: list[tuple[NDArray[np.intp], NDArray[Any]]]) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    if not pairs:
+        return np.empty(0, np.intp), np.empty(0, np.uint32)
+    rows, values = zip(*pairs, strict=True)
+    return np.concatenate(rows), np.concatenate(values)
+
+
+def block_order(key: bytes, n: int) -> NDArray[np.int64]:
+    """Order ``n`` blocks: element i is the stored number of the block that comes i-th.
+
+    Returns
+    -------
+    numpy.ndarray
+        (n,) int64, a permutation of ``range(n)``.
+
+    Examples
+    --------
+    >>> block_order(bytes(32), 5).tolist()
+    [0, 2, 1, 4, 3]
+    """
+    order = np.empty(n, np.int64)
+    order[Permutation(key, n).positions(0, n)] = np.arange(n, dtype=np.int64)
+    return order

@@ -1,0 +1,171 @@
+"""The runs of a window: consecutive rows of one shard's stream that are produced together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.shuffle.order.shard_assignment import Deal
+
+__all__ = ["Run", "WindowRuns"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, as its reducer sees it.
+
+    Attributes
+    ----------
+    slice, index
+        Which slice of the map outputs holds it, and its number within the slice.
+    place
+        The place of its first row in the shard's stream.
+    rows
+        Its number of rows.
+    skip
+        How many of them, the first ones, are not wanted.
+    """
+
+    slice: int
+    index: int
+    place: int
+    rows: int
+    skip: int = 0
+
+
+@dataclass(frozen=True)
+class WindowRuns:
+    """The runs of one window for the shards of one destination.
+
+    Runs begin at multiples of ``run_rows`` of a shard's stream, whole batches each, so
+    only the first and the last run of a window can be short. Ids count slice by slice,
+    then shard by shard, so that a slice is a range of ids.
+
+    Attributes
+    ----------
+    deal
+        How the epoch is dealt.
+    first_row, stop_row
+        The window's rows of the epoch's order.
+    total
+        Rows of the epoch, or None while unknown; then every row of this window lies in
+        a full step.
+    shards
+        The shards of this destination.
+    run_rows
+        Rows of a full run: a multiple of ``deal.batch_rows``.
+    slices
+        Into how many slices the runs are cut.
+    """
+
+    deal: Deal
+    first_row: int
+    stop_row: int
+    total: int | None
+    shards: tuple[int, ...]
+    run_rows: int
+    slices: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # the cached arrays are cheaper to compute again than to send; a task carries one of these
+        # for each node, so the fields are named here and not looked up
+        rows = self.deal, self.first_row, self.stop_row, self.total
+        return WindowRuns, (*rows, self.shards, self.run_rows, self.slices)
+
+    @cached_property
+    def _borders(self) -> NDArray[np.int64]:
+        """(shards, 2) first and stop place of each shard in this window."""
+        rows = [
+            [self.deal.rows_before(row, shard, self.total) for row in (self.first_row, self.stop_row)]
+            for shard in self.shards
+        ]
+        return np.array(rows, dtype=np.int64).reshape(-1, 2)
+
+    @cached_property
+    def _run_counts(self) -> NDArray[np.int64]:
+        first, stop = self._borders.T
+        return np.where(stop > first, -(-stop // self.run_rows) - first // self.run_rows, 0)
+
+    @cached_property
+    def ids(self) -> NDArray[Any]:
+        """Ids of all runs, shard by shard; 16 bits where they fit, which sorts fastest."""
+        shard = np.repeat(np.arange(len(self.shards)), self._run_counts)
+        local = np.concatenate([np.arange(count) for count in self._run_counts] or [np.zeros(0)])
+        slice_of_run = local.astype(np.int64) * self.slices // np.maximum(self._run_counts[shard], 1)
+        ids = np.empty(len(shard), dtype=np.uint16 if len(shard) < 2**15 else np.uint32)
+        ids[np.lexsort((local, shard, slice_of_run))] = np.arange(len(shard))
+        return ids
+
+    @cached_property
+    def _offsets(self) -> NDArray[np.int64]:
+        """Where each shard's runs begin in ``ids``."""
+        return np.cumsum(self._run_counts) - self._run_counts
+
+    @cached_property
+    def streams(self) -> NDArray[np.int64]:
+        """(shards, 3) what leads from a run's number in its stream to its place among ``ids``.
+
+        And the number of the first run here, and how many rows of that lie in earlier windows.
+        """
+        first_runs, skipped = np.divmod(self._borders[:, 0], self.run_rows)
+        return np.stack([self._offsets - first_runs, first_runs, skipped], axis=1)
+
+    @property
+    def padding_ids(self) -> NDArray[np.int64]:
+        """The run id of each repeated row of ``padding``: the last ones."""
+        return int(self.slice_starts[-1]) - self._padding_runs + np.arange(self._padding_runs)
+
+    @cached_property
+    def slice_starts(self) -> NDArray[np.int64]:
+        """(slices + 1,) the first run id of each slice; padding has one more id in the last."""
+        counts = np.zeros(self.slices, dtype=np.int64)
+        for runs in self._run_counts:
+            counts += np.bincount(np.arange(runs) * self.slices // max(runs, 1), minlength=self.slices)
+        counts[-1] += self._padding_runs
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+    @cached_property
+    def padding(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """(rows, shards, places) of repeated rows that this window holds for these shards."""
+        if self.total is None:
+            none = np.zeros(0, dtype=np.int64)
+            return none, none, none
+        rows, shards, places = self.deal.padding(self.total)
+        here = (rows >= self.first_row) & (rows < self.stop_row) & np.isin(shards, self.shards)
+        return rows[here], shards[here], places[here]
+
+    @property
+    def _padding_runs(self) -> int:
+        return len(self.padding[0])
+
+    def runs_from(self, row: int, shard: int) -> list[Run]:
+        """The runs of a shard that hold rows of the epoch from a step's first row on."""
+        begin = self.deal.rows_before(row, shard, self.total)
+        runs = [run for run in self.runs(shard) if run.place + run.rows > begin]
+        return [replace(run, skip=max(0, begin - run.place)) for run in runs[:1]] + runs[1:]
+
+    def runs(self, shard: int) -> list[Run]:
+        """The runs of a shard in this window, in the order of its stream."""
+        at = self.shards.index(shard)
+        first, stop = (int(place) for place in self._borders[at])
+        ids = self.ids[self._offsets[at] : self._offsets[at] + self._run_counts[at]]
+        borders = [(first // self.run_rows + i) * self.run_rows for i in range(1, len(ids))]
+        starts, stops = [first, *borders], [*borders, stop]
+        return [
+            self._run(int(run_id), start, end - start)
+            for run_id, start, end in zip(ids, starts, stops, strict=False)
+        ]
+
+    def padding_runs(self, shard: int) -> list[Run]:
+        """The repeated rows of a shard that this window holds: one run each."""
+        _, shards, places = self.padding
+        first_id = int(self.slice_starts[-1]) - self._padding_runs
+        return [self._run(first_id + i, int(places[i]), 1) for i in range(len(places)) if shards[i] == shard]
+
+    def _run(self, run_id: int, place: int, rows: int) -> Run:
+        piece = int(np.searchsorted(self.slice_starts, run_id, side="right")) - 1
+        return Run(slice=piece, index=run_id - int(self.slice_starts[piece]), place=place, rows=rows)

@@ -1,0 +1,53 @@
+"""The order of one window: the row of the epoch that each stored row becomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.shuffle.order.keys import derive_key
+from windrow.shuffle.order.permutation import Permutation
+
+__all__ = ["WindowOrder", "order_window"]
+
+
+@dataclass(frozen=True)
+class WindowOrder:
+    """The order of a window's rows.
+
+    Attributes
+    ----------
+    rows
+        Rows of the window, numbered by (block, row in block).
+    first_row
+        The epoch row at which the window begins.
+    permutation
+        The bijection from stored number to position; None keeps the stored order.
+    """
+
+    rows: int
+    first_row: int
+    permutation: Permutation | None
+
+    def epoch_rows(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Epoch rows of the window's stored rows [start, stop)."""
+        if self.permutation is None:
+            return np.arange(self.first_row + start, self.first_row + stop, dtype=np.int64)
+        rows = self.permutation.positions(start, stop)
+        rows += self.first_row
+        return rows
+
+    def stored_rows(self, epoch_rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(rows,) the stored numbers of rows of the epoch: `epoch_rows` undone."""
+        positions = epoch_rows - self.first_row
+        return positions if self.permutation is None else self.permutation.rows_at(positions)
+
+
+def order_window(*, seed: int | None, epoch: int, window: int, rows: int, first_row: int) -> WindowOrder:
+    """Return the order of one window: a pure function of its arguments."""
+    if seed is None:
+        return WindowOrder(rows=rows, first_row=first_row, permutation=None)
+    key = derive_key(seed, "rows", epoch, window)
+    return WindowOrder(rows=rows, first_row=first_row, permutation=Permutation(key, rows))
