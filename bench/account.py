@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.promise import Promise
+from bench.estimate import MemoryEstimate
 from bench.spans import Span
 from bench.store import StoreUse
 
@@ -17,5 +17,5 @@ class Account:
     """Spans for the timeline, the promise where one was given, and Ray's store where there is one."""
 
     spans: Sequence[Span] = ()
-    promise: Promise | None = None
+    estimate: MemoryEstimate | None = None
     store: StoreUse | None = None

@@ -61,7 +61,7 @@ def _measure(request: Request, sums: dict[str, Any], events: _Events, result: Sy
         result.epochs = merge_trainers(request, expected, trainers, PEERS[request.system].delivers)
         account = peer.account()
         result.spans = [*(span for trainer in trainers for span in trainer.spans), *account.spans]
-        result.promise, result.store = account.promise, account.store
+        result.estimate, result.store = account.estimate, account.store
     finally:
         peer.close()
 

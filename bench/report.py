@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.asked import Asked
+from bench.estimate import TOLERANCE_BYTES
 from bench.facts import Facts
 from bench.figures import Figures, describe_title, judge_rows
 from bench.peers import PEERS
-from bench.promise import TOLERANCE_BYTES
 from bench.results import SystemResult
 from bench.store import describe_spilled
 from bench.table import align_table, write_cell
@@ -100,7 +100,7 @@ def _breaches(result: SystemResult, facts: Facts) -> list[str]:
         found.append(f"exactly once? {rows}")
     if result.broken_promise and result.peak_bytes is not None:
         found.append(
-            f"PEAK of {result.peak_bytes / 2**20:,.0f} MiB is above the promise of {result.promise} "
+            f"PEAK of {result.peak_bytes / 2**20:,.0f} MiB is above the promise of {result.estimate} "
             f"by more than {TOLERANCE_BYTES // 2**20} MiB"
         )
     if PEERS[result.system].streams and result.store is not None and result.store.spilled_bytes:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from bench.estimate import MemoryEstimate
 from bench.exactly_once import Sums, Verdict, check_keys, check_sums
 from bench.order import Randomness, measure_randomness
-from bench.promise import Promise
 from bench.request import Request
 from bench.spans import Span
 from bench.store import StoreUse
@@ -58,16 +58,16 @@ class SystemResult:
     error: str | None = None
     idle_bytes: int | None = None
     peak_bytes: int | None = None
-    promise: Promise | None = None
+    estimate: MemoryEstimate | None = None
     store: StoreUse | None = None
     cache: str | None = None
 
     @property
     def broken_promise(self) -> bool:
         """Whether the peak passed what was promised by more than the tolerance."""
-        if self.promise is None or self.peak_bytes is None:
+        if self.estimate is None or self.peak_bytes is None:
             return False
-        return self.promise.is_broken_by(self.peak_bytes)
+        return self.estimate.is_broken_by(self.peak_bytes)
 
     @property
     def steady(self) -> list[EpochResult]:
@@ -88,11 +88,11 @@ class SystemResult:
         """Read what ``to_dict`` wrote."""
         epochs = [_read_epoch(epoch) for epoch in fields["epochs"]]
         spans = [Span(**{**span, "window": tuple(span["window"])}) for span in fields["spans"]]
-        promise, store = fields["promise"], fields["store"]
+        estimate, store = fields["estimate"], fields["store"]
         read = {
             "epochs": epochs,
             "spans": spans,
-            "promise": Promise(**promise) if promise else None,
+            "estimate": MemoryEstimate(**estimate) if estimate else None,
             "store": StoreUse(**store) if store else None,
         }
         return SystemResult(**{**fields, **read})

@@ -54,7 +54,7 @@ def _join(one: SystemResult, other: SystemResult) -> SystemResult:
         None,
         one.idle_bytes,
         max(peaks, default=None),
-        one.promise,
+        one.estimate,
         other.store,
     )
 

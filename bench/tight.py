@@ -63,17 +63,17 @@ def _draw_table(results: Sequence[SystemResult], facts: Facts) -> str:
 
 
 def _write_line(result: SystemResult, facts: Facts) -> tuple[str, ...]:
-    store, promise = result.store, result.promise
-    limit = store.size_bytes if store is not None else promise.limit_bytes if promise is not None else None
+    store, estimate = result.store, result.estimate
+    limit = store.size_bytes if store is not None else estimate.limit_bytes if estimate is not None else None
     return (
         describe_title(result),
         _write_mib(limit),
         write_cell(facts.decoded_bytes / limit if limit else None, "{:.1f}"),
-        write_cell(promise.windows if promise is not None else None, "{}"),
+        write_cell(estimate.windows if estimate is not None else None, "{}"),
         _write_mib(store.peak_bytes if store is not None else None),
         describe_spilled(store.spilled_bytes) if store is not None else "-",
         _write_mib(result.peak_bytes),
-        _write_mib(promise.total_bytes if promise is not None else None),
+        _write_mib(estimate.total_bytes if estimate is not None else None),
         f"{result.median_seconds():.2f}",
         judge_rows(result, facts),
     )

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 import windrow
-from bench.promise import Promise, read_promise
+from bench.estimate import MemoryEstimate, read_promise
 from bench.request import Request
 from bench.spans import Span
 
@@ -74,7 +74,7 @@ def import_all() -> None:
         import_module(name)
 
 
-def promise_memory(chain: Any, request: Request) -> Promise:
+def promise_memory(chain: Any, request: Request) -> MemoryEstimate:
     """What ``explain`` promises for the split and the batches that are measured."""
     return read_promise(chain.explain(request.trainers, equal=request.equal, batch_size=request.batch_size))
 

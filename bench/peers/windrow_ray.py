@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.account import Account
+from bench.estimate import MemoryEstimate
 from bench.peers.windrow_chain import ShardEpochs, build_chain, import_all, promise_memory
-from bench.promise import Promise
 from bench.ray_session import start_ray, start_trainers, train_all
 from bench.request import Request
 from bench.store import StoreWatch
@@ -26,7 +26,7 @@ class WindrowRay:
         self._progress = progress
         self._actors: list[Any] = []
         self._store: StoreWatch | None = None
-        self._promise: Promise | None = None
+        self._estimate: MemoryEstimate | None = None
 
     def prepare(self) -> None:
         """Start Ray and the trainers, and import what reading needs."""
@@ -37,14 +37,14 @@ class WindrowRay:
     def run(self) -> Sequence[TrainerResult]:
         """Plan, split, and let every actor consume its shard."""
         chain = build_chain(self._request, "ray")
-        self._promise = promise_memory(chain, self._request)
+        self._estimate = promise_memory(chain, self._request)
         shards = chain.split(self._request.trainers, equal=self._request.equal, locality_hints=self._actors)
         sources = [ShardEpochs(shard, self._request, tells_run=shard is shards[0]) for shard in shards]
         return train_all(self._actors, sources, self._progress)
 
     def account(self) -> Account:
         """The promise and the store; the actors' results bring the spans along."""
-        return Account(promise=self._promise, store=self._store.end() if self._store else None)
+        return Account(estimate=self._estimate, store=self._store.end() if self._store else None)
 
     def close(self) -> None:
         """Stop Ray."""

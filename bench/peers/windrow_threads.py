@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from bench.account import Account
+from bench.estimate import MemoryEstimate
 from bench.peers.windrow_chain import ShardEpochs, build_chain, import_all, promise_memory
-from bench.promise import Promise
 from bench.request import Request
 from bench.spans import Span
 from bench.trainer import Progress, Trainer, TrainerResult
@@ -24,7 +24,7 @@ class WindrowThreads:
         self._progress = progress
         self._trainers = [self._make_trainer(number) for number in range(request.trainers)]
         self._spans: list[Span] = []
-        self._promise: Promise | None = None
+        self._estimate: MemoryEstimate | None = None
 
     def _make_trainer(self, number: int) -> Trainer:
         def note(epoch: int, rows: int) -> None:
@@ -45,7 +45,7 @@ class WindrowThreads:
     def run(self) -> Sequence[TrainerResult]:
         """Plan, split, and consume every shard in its own thread."""
         chain = build_chain(self._request, "threads")
-        self._promise = promise_memory(chain, self._request)
+        self._estimate = promise_memory(chain, self._request)
         shards = chain.split(self._request.trainers, equal=self._request.equal)
         sources = [ShardEpochs(shard, self._request, tells_run=shard is shards[0]) for shard in shards]
         try:
@@ -60,7 +60,7 @@ class WindrowThreads:
 
     def account(self) -> Account:
         """The promise, and reading and placing as the shards tell it."""
-        return Account(self._spans, self._promise)
+        return Account(self._spans, self._estimate)
 
     def close(self) -> None:
         """Nothing to stop."""

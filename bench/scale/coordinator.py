@@ -98,13 +98,13 @@ class Coordinator:
         work = partial(self.driver.open_epoch, shard, cursor, batch_rows, drop_last=False)
         self._call(work, done, shard=shard, wakes=True)
 
-    def reached(self, shard: int, place: Place) -> None:
+    def acknowledge(self, shard: int, place: Place) -> None:
         """A shard needs nothing before a place."""
-        self._call(lambda: self.driver.reached(shard, place), lambda _: None, shard=shard, wakes=True)
+        self._call(lambda: self.driver.acknowledge(shard, place), lambda _: None, shard=shard, wakes=True)
 
-    def sign(self, shard: int) -> None:
+    def heartbeat(self, shard: int) -> None:
         """A shard's consumer is alive."""
-        self._call(lambda: self.driver.sign(shard), lambda _: None, shard=shard)
+        self._call(lambda: self.driver.heartbeat(shard), lambda _: None, shard=shard)
 
     def poll(
         self,
@@ -130,7 +130,7 @@ class Coordinator:
     def _look(self, poll: _Poll, done: Callable[[WindowReply], None]) -> None:
         def look() -> WindowReply:
             if not poll.round:
-                self.driver.reached(poll.shard, poll.place)
+                self.driver.acknowledge(poll.shard, poll.place)
             reply = self.driver.poll(poll.shard, *poll.key, ())
             outputs = {part: refs for part, refs in reply.outputs.items() if part not in poll.have}
             return WindowReply(reply.attempt, reply.parts, reply.layout, outputs)

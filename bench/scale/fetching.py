@@ -65,12 +65,12 @@ class Fetcher:
         self._go_on()
         return data
 
-    def reached(self, place: Place) -> None:
+    def acknowledge(self, place: Place) -> None:
         """Nothing before a place is needed any more."""
-        self._ahead.reached(place)
+        self._ahead.acknowledge(place)
         news = self._ahead.take_news()
         if news is not None:
-            self._coordinator.reached(self._shard, news)
+            self._coordinator.acknowledge(self._shard, news)
         self._go_on()
 
     def _go_on(self) -> None:

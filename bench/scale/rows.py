@@ -35,8 +35,8 @@ def make_plan(paths: Sequence[str], shards: int, batch_rows: int) -> Plan:
     """Plan one epoch as a driver does."""
     program = Program(Job(open_parquet(list(paths)), WindowCut(), 1, 7), shards, False, tuple(range(shards)))
     counts = EpochCounts(program.shape(0, program.stored_rows))
-    deal = program.deal(batch_rows, drop_last=False)
-    layouts = program.layouts(counts, 0, deal=deal, destinations=(program.members,), slices=1)
+    assignment = program.assignment(batch_rows, drop_last=False)
+    layouts = program.layouts(counts, 0, assignment=assignment, destinations=(program.members,), slices=1)
     stage = counts.shape.stages[0]
     parts = range(len(counts.shape.windows[0]))
     tasks = [program.task(Work(0, 0, part, 0, 0), stage, program.stored_rows, layouts) for part in parts]

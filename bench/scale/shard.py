@@ -16,12 +16,12 @@ from bench.scale.slots import Slots
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import EpochFacts, WindowData
-from windrow.shuffle.kernels.place_rows import Pieces
+from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run
 
 __all__ = ["Shard", "Times"]
 
-_SIGN_SECONDS = 1.0
+_HEARTBEAT_SECONDS = 1.0
 _RUNS_AHEAD = 2
 _URGENCY = 0
 
@@ -88,7 +88,7 @@ class Shard:
         self._left_of_window = 0
         self._waited = 0.0
         self._open(0)
-        clock.after(_SIGN_SECONDS, self._sign)
+        clock.after(_HEARTBEAT_SECONDS, self._sign)
 
     @property
     def waiting(self) -> float:
@@ -123,15 +123,15 @@ class Shard:
                 shard=self._shard,
                 node=self._node,
                 epochs=self._epochs,
-                arrived=self._walk,
+                arrived=self._prefetch_loop,
             )
         else:
             self._fetcher.open(facts.epoch)
         # what was fetched ahead is there already
-        self._walk()
+        self._prefetch_loop()
 
     def _end(self) -> None:
-        self._reached(Place(self._epoch + 1, 0))
+        self._acknowledged(Place(self._epoch + 1, 0))
         if self._epoch + 1 < self._epochs:
             self._open(self._epoch + 1)
         else:
@@ -139,12 +139,12 @@ class Shard:
 
     def _sign(self) -> None:
         if not self.done:
-            self._coordinator.sign(self._shard)
-            self._clock.after(_SIGN_SECONDS, self._sign)
+            self._coordinator.heartbeat(self._shard)
+            self._clock.after(_HEARTBEAT_SECONDS, self._sign)
 
     # --- the walk over windows
 
-    def _walk(self) -> None:
+    def _prefetch_loop(self) -> None:
         """Take the next window once all runs of the one before have been handed out."""
         while self._fetcher is not None and not self._ahead and self._window < self._facts.windows:
             fetched = self._fetcher.take((self._facts.epoch, self._window))
@@ -152,7 +152,7 @@ class Shard:
                 return
             window, self._window = self._window, self._window + 1
             if fetched.layout is None:
-                self._reached(Place(self._epoch, self._window))
+                self._acknowledged(Place(self._epoch, self._window))
                 continue
             groups = list(self._group(window, fetched.layout.runs(self._shard)))
             self._held[window], self._free[window] = fetched, 0
@@ -163,9 +163,9 @@ class Shard:
             self._ahead.extend(groups)
             self._hand_out()
 
-    def _reached(self, place: Place) -> None:
+    def _acknowledged(self, place: Place) -> None:
         assert self._fetcher is not None, "an epoch has been opened"
-        self._fetcher.reached(place)
+        self._fetcher.acknowledge(place)
 
     def _group(self, window: int, runs: list[Run]) -> Iterator[_Group]:
         for number, some in groupby(runs, lambda run: run.slice):
@@ -183,7 +183,7 @@ class Shard:
             self._handed.append(group)
             self._pool.submit(lambda free, group=group: self._place(group, free), _URGENCY)  # type: ignore[misc]
         if not self._ahead:
-            self._walk()
+            self._prefetch_loop()
 
     def _place(self, group: _Group, free: Callable[[], None]) -> None:
         size = group.rows * self._row_bytes
@@ -206,7 +206,7 @@ class Shard:
         left[group.slice] -= 1
         before = self._free[window]
         while self._free[window] < len(left) and left[self._free[window]] == 0:
-            self._held[window].slices[self._free[window]] = Pieces()
+            self._held[window].slices[self._free[window]] = MapOutputs()
             self._free[window] += 1
         if self._free[window] == before:
             return
@@ -214,7 +214,7 @@ class Shard:
         place = Place(self._epoch, window + 1) if ended else Place(self._epoch, window, self._free[window])
         if ended:
             del self._held[window], self._left[window], self._free[window]
-        self._reached(place)
+        self._acknowledged(place)
 
     # --- the trainer
 

@@ -70,7 +70,7 @@ class Outcome:
     node_peak_bytes: float
     store_peak_bytes: float
     store_bytes: float
-    promised_bytes: float
+    estimated_bytes: float
     windows: int
     slices: int
     tasks_per_window: float
@@ -264,7 +264,7 @@ def _sum_up(program: Program, budget: Budget, watch: _Watch, epochs: int) -> Out
         node_peak_bytes=max(nodes.ledger.peak),
         store_peak_bytes=max(nodes.ledger.peak_store),
         store_bytes=cluster.store_bytes,
-        promised_bytes=budget.total_bytes / cluster.nodes,
+        estimated_bytes=budget.total_bytes / cluster.nodes,
         windows=windows,
         slices=slices,
         tasks_per_window=float(np.mean(tasks)),

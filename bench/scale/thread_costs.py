@@ -21,8 +21,8 @@ from bench.scale.rows import Plan, make_plan
 from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.plan import program
 from windrow.pipeline.tasks.map_task import run_task
-from windrow.shuffle.kernels.map_output import Piece
-from windrow.shuffle.kernels.place_rows import Pieces, place_rows
+from windrow.shuffle.kernels.map_output import MapOutput
+from windrow.shuffle.kernels.place_rows import MapOutputs, place_rows
 
 __all__ = ["measure_threads", "time_handing"]
 
@@ -61,7 +61,7 @@ def measure_threads(paths: list[str]) -> dict[str, float]:
 def _time_mapping(plan: Plan) -> tuple[float, float]:
     """Seconds of all tasks by the clock: their decoding alone, and in the mixture of a run."""
     pool = BufferPool(2**33)
-    pieces = Pieces(piece for task in plan.tasks for piece in _map(plan, task, pool))
+    map_outputs = MapOutputs(map_output for task in plan.tasks for map_output in _map(plan, task, pool))
     work = _mix(plan.tasks, plan.layout.runs(0))
 
     def do(item: tuple[Any, Any]) -> None:
@@ -69,7 +69,7 @@ def _time_mapping(plan: Plan) -> tuple[float, float]:
         if task is not None:
             _map(plan, task, pool)
         else:
-            _place(pieces, run, pool)
+            _place(map_outputs, run, pool)
 
     with ThreadPoolExecutor(count_cores()) as threads:
         decode = sum(_typical(lambda: _time_all(threads, lambda task: _decode(plan, task), plan.tasks)))
@@ -140,13 +140,13 @@ def _decode(plan: Plan, task: Any) -> None:
                 part.select([column])
 
 
-def _map(plan: Plan, task: Any, pool: BufferPool) -> list[Piece]:
+def _map(plan: Plan, task: Any, pool: BufferPool) -> list[MapOutput]:
     output: Any = run_task(plan.program.context, task, None, pool)[1]
     return list(chain.from_iterable(chain.from_iterable(output)))
 
 
-def _place(pieces: Pieces, run: Any, pool: BufferPool) -> Any:
-    return place_rows(pieces, run.index, run.rows, pieces[0].schema, pool)
+def _place(map_outputs: MapOutputs, run: Any, pool: BufferPool) -> Any:
+    return place_rows(map_outputs, run.index, run.rows, map_outputs[0].schema, pool)
 
 
 def _convert(rows: Any) -> Any:
@@ -174,8 +174,10 @@ def _time_tiny_runs(path: str, pool: BufferPool) -> float:
         tiny = str(Path(folder) / "tiny.parquet")
         pq.write_table(pq.ParquetFile(path).read_row_group(0).slice(0, _TINY_ROWS), tiny)
         plan = make_plan([tiny], 1, _TINY_BATCH_ROWS)
-        pieces = Pieces(piece for task in plan.tasks for piece in _map(plan, task, pool))
-        one = [_time_all_here(lambda run: _convert(_place(pieces, run, pool)), plan) for _ in range(_ROUNDS)]
+        map_outputs = MapOutputs(map_output for task in plan.tasks for map_output in _map(plan, task, pool))
+        one = [
+            _time_all_here(lambda run: _convert(_place(map_outputs, run, pool)), plan) for _ in range(_ROUNDS)
+        ]
         pipe = windrow.read_parquet(tiny).repeat(_ROUNDS + 2).random_shuffle_each_window(seed=7)
         spent = []
         with pipe.options(executor="threads", progress=False).iterator() as shard:

@@ -154,12 +154,12 @@ class _Reader:
         """Place all runs of a shard, one after the other; returns the core seconds of each."""
         import ray
 
-        from windrow.shuffle.kernels.place_rows import Pieces, place_rows
+        from windrow.shuffle.kernels.place_rows import MapOutputs, place_rows
 
-        pieces, seconds = Pieces(chain.from_iterable(ray.get(refs))), []
+        map_outputs, seconds = MapOutputs(chain.from_iterable(ray.get(refs))), []
         for run in layout.runs(shard):
             began = time.thread_time()
-            place_rows(pieces, run.index, run.rows, pieces[0].schema, self._pool)
+            place_rows(map_outputs, run.index, run.rows, map_outputs[0].schema, self._pool)
             seconds.append(time.thread_time() - began)
         return seconds
 

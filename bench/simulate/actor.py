@@ -11,7 +11,7 @@ from bench.simulate.machines import Job, Machines
 from bench.simulate.scenario import Scenario
 from bench.simulate.work import Handle
 from bench.simulate.world import Violation, World
-from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, Coordination
+from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, CoordinatorCore
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.plan.program import Program
@@ -53,7 +53,7 @@ class Actor:
         program: Program,
         machines: Machines,
         nodes: dict[int, str],
-        coordination: type[Coordination],
+        coordination: type[CoordinatorCore],
     ) -> None:
         self._world, self._scenario = world, scenario
         self._program, self._machines, self._nodes = program, machines, nodes
@@ -215,7 +215,7 @@ class Actor:
         """Whether it has died before."""
         return self._restarted
 
-    def look_out(self) -> tuple[str, ...]:
+    def user_warnings(self) -> tuple[str, ...]:
         """Nothing."""
         return ()
 

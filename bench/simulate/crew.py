@@ -56,7 +56,7 @@ class Crew:
         """Where this run begins an epoch."""
         if epoch == self.start.epoch:
             return self.start
-        return Cursor(epoch, damaged=self.law.damaged(self.start, epoch, -1))
+        return Cursor(epoch, corrupt=self.law.corrupt(self.start, epoch, -1))
 
     def cursor(self, epoch: int, steps: int) -> Cursor:
         """The place after some steps of an epoch in this run."""
@@ -73,8 +73,8 @@ class Crew:
         # what all trainers have met: the windows up to that in which the last step begins; and whoever
         # knows at which row a window begins has met all before it
         begun = max(self.law.cursor(epoch, row - step_rows + 1).window, at.window - 1)
-        damaged = self.law.damaged(self.start, epoch, begun)
-        return replace(at, dealt=(split.shards, split.batch_rows), damaged=damaged)
+        corrupt = self.law.corrupt(self.start, epoch, begun)
+        return replace(at, assigned=(split.shards, split.batch_rows), corrupt=corrupt)
 
     def batches(self, epoch: int, shard: int) -> list[list[int]]:
         """What a shard must get of an epoch in this run."""

@@ -27,12 +27,12 @@ class Law:
         """[shard][step] -> the rows of a batch, dealt anew from a row of the epoch."""
         order, n, B = self.order(epoch)[start_row:], split.shards, split.batch_rows
         full = len(order) // (n * B)
-        dealt = [[order[(s * n + t) * B : (s * n + t + 1) * B] for s in range(full)] for t in range(n)]
+        assigned = [[order[(s * n + t) * B : (s * n + t + 1) * B] for s in range(full)] for t in range(n)]
         rest = [] if split.drop_last else order[full * n * B :]
         for t, share in enumerate(_share(rest, split)):
             if share:
-                dealt[t].append(share)
-        return dealt
+                assigned[t].append(share)
+        return assigned
 
     def cursor(self, epoch: int, row: int) -> Cursor:
         """The place of a row.
@@ -45,14 +45,14 @@ class Law:
         window = max(w for w, first in enumerate(firsts) if first < row + self._job.rows_known)
         return Cursor(epoch, row, window, firsts[window])
 
-    def damaged(self, start: Cursor, epoch: int, window: int) -> tuple[int, ...]:
-        """The damaged blocks that a stream begun at ``start`` has met by the end of a window."""
+    def corrupt(self, start: Cursor, epoch: int, window: int) -> tuple[int, ...]:
+        """The corrupt blocks that a stream begun at ``start`` has met by the end of a window."""
         self._epoch(epoch)
         first, now = self._windows[start.epoch], self._windows[epoch]
         return tuple(
             block
-            for block in sorted(self._dataset.damaged)
-            if block in start.damaged
+            for block in sorted(self._dataset.corrupt)
+            if block in start.corrupt
             or (epoch == start.epoch and start.window <= now[block] <= window)
             or (epoch > start.epoch and (first[block] >= start.window or now[block] <= window))
             or epoch > start.epoch + 1

@@ -14,14 +14,14 @@ from windrow.core.errors import SourceError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.cache.cache_report import CacheReport
-from windrow.pipeline.tasks.corrupt_blocks import Damage
+from windrow.pipeline.tasks.corrupt_blocks import Corruption
 from windrow.pipeline.tasks.map_task import Task, TaskReport
 from windrow.pipeline.tasks.output_limit import Allowance, OutgrownError
 
 __all__ = ["FAILED", "Job", "Machines", "Vanished"]
 
 FAILED = "a block that cannot be read"
-DAMAGED = "a block that cannot be decoded"
+CORRUPT = "a block that cannot be decoded"
 
 # Ray runs a task nine times at most; so often here, and the last time it ends well
 _TRIES = 8
@@ -157,7 +157,7 @@ class Machines:
         if task.reads and self._program.job.cache == "disk":
             told = self._use_disk(task, stands[0])
         rows = tuple(dataset.kept[block] for block in task.blocks)
-        damaged = self._find_damaged(task) if task.reads else ()
+        corrupt = self._find_corrupt(task) if task.reads else ()
         for expected, found in zip(task.rows, rows, strict=True):
             assert expected in (None, found), "a task is told how many rows a block has"
         try:
@@ -167,15 +167,17 @@ class Machines:
             return TaskReport((), (), None, 0.0, 0.0, shortfall=error.shortfall), None, []
         if task.ordering is None:
             output: Any = Handle(self._world, {}, size, job.owner, stands)
-            return TaskReport(rows, (size,), None, 0.0, 0.0, told, damaged), output, kept
-        pieces = map_rows(dataset, task)
-        parts = [len(pieces) * len(pieces[0])] * len(pieces)
+            return TaskReport(rows, (size,), None, 0.0, 0.0, told, corrupt), output, kept
+        map_outputs = map_rows(dataset, task)
+        parts = [len(map_outputs) * len(map_outputs[0])] * len(map_outputs)
         output = [
             [
-                Handle(self._world, piece, size * (at + 1) // count - size * at // count, job.owner, stands)
-                for at, piece in enumerate(slices, number * len(slices))
+                Handle(
+                    self._world, map_output, size * (at + 1) // count - size * at // count, job.owner, stands
+                )
+                for at, map_output in enumerate(slices, number * len(slices))
             ]
-            for number, (slices, count) in enumerate(zip(pieces, parts, strict=True))
+            for number, (slices, count) in enumerate(zip(map_outputs, parts, strict=True))
         ]
         sizes = tuple(sum(handle.size_bytes for handle in of_slice) for of_slice in zip(*output, strict=True))
         return TaskReport(rows, sizes, None, 0.0, 0.0, told), output, kept
@@ -214,15 +216,15 @@ class Machines:
             allowance.add(at, self._scenario.dataset.kept[block], total)
         return total
 
-    def _find_damaged(self, task: Task) -> tuple[Damage, ...]:
-        """The damaged blocks that a task reads, which may be those alone that are not known as such."""
+    def _find_corrupt(self, task: Task) -> tuple[Corruption, ...]:
+        """The corrupt blocks that a task reads, which may be those alone that are not known as such."""
         read = [block for at, block in enumerate(task.blocks) if at not in (*task.skips, *task.found)]
-        damaged = [block for block in read if block in self._scenario.dataset.damaged]
-        if damaged and task.ordering is not None:
-            raise Violation(f"damaged blocks {damaged} are read to be placed")
-        for block in damaged:
-            self._world.fault("damaged block", block)
-        return tuple(Damage(block, DAMAGED) for block in damaged)
+        corrupt = [block for block in read if block in self._scenario.dataset.corrupt]
+        if corrupt and task.ordering is not None:
+            raise Violation(f"corrupt blocks {corrupt} are read to be placed")
+        for block in corrupt:
+            self._world.fault("corrupt block", block)
+        return tuple(Corruption(block, CORRUPT) for block in corrupt)
 
     def expected_bytes(self, blocks: Sequence[int]) -> int:
         """What a task is expected to put out."""

@@ -16,7 +16,7 @@ from bench.simulate.scenario import Scenario, Split, draw_scenario, draw_split
 from bench.simulate.trainer import Trainer
 from bench.simulate.world import Violation, World
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.core import Coordination
+from windrow.pipeline.coordinator.core import CoordinatorCore
 
 __all__ = ["Outcome", "simulate"]
 
@@ -50,7 +50,7 @@ class Outcome:
 
 
 def simulate(
-    seed: int, *, keep_trace: bool = False, coordination: type[Coordination] = Coordination
+    seed: int, *, keep_trace: bool = False, coordination: type[CoordinatorCore] = CoordinatorCore
 ) -> Outcome:
     """Run one seed.
 
@@ -83,7 +83,9 @@ def simulate(
     return outcome
 
 
-def _run_stream(world: World, scenario: Scenario, coordination: type[Coordination], outcome: Outcome) -> None:
+def _run_stream(
+    world: World, scenario: Scenario, coordination: type[CoordinatorCore], outcome: Outcome
+) -> None:
     law = Law(scenario.job, scenario.dataset)
     cursor: Cursor | None = Cursor()
     while cursor is not None:
@@ -103,7 +105,7 @@ class _Run:
         split: Split,
         law: Law,
         start: Cursor,
-        coordination: type[Coordination],
+        coordination: type[CoordinatorCore],
     ) -> None:
         self._world, self._split, self._law, self._start = world, split, law, start
         world.note("RUN", split, start)

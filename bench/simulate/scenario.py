@@ -24,8 +24,8 @@ from windrow.shuffle.order.shard_assignment import Equal
 __all__ = ["Dataset", "Faults", "Scenario", "Split", "draw_scenario", "draw_split"]
 
 MiB = 2**20
-# the share of scenarios with damaged blocks, and of those whose rows are far larger than was estimated
-_DAMAGED = 0.2
+# the share of scenarios with corrupt blocks, and of those whose rows are far larger than was estimated
+_CORRUPT = 0.2
 _GROWING = 0.15
 
 
@@ -41,7 +41,7 @@ class Dataset:
         Rows that it really delivers: fewer behind a filter.
     row_bytes
         What a row is said to take.
-    damaged
+    corrupt
         The blocks that cannot be read, and so deliver nothing.
     growths
         How many times what was estimated the rows of each block take; None: as was estimated.
@@ -52,7 +52,7 @@ class Dataset:
     row_bytes: int
     known: bool
     exact: bool
-    damaged: frozenset[int] = frozenset()
+    corrupt: frozenset[int] = frozenset()
     growths: tuple[float, ...] | None = None
 
     @cached_property
@@ -200,12 +200,12 @@ def draw_scenario(chance: random.Random) -> Scenario:
     kept = stored if known else tuple(chance.choice([0, rows, chance.randint(0, rows)]) for rows in stored)
     row_bytes = chance.choice([1024, MiB, 2 * MiB, 2 * MiB, 4 * MiB, 4 * MiB])
     growth = chance.choice([1.0, 1.0, 1.0, 0.8, 1.2])
-    damaged = _draw_damaged(stored, row_bytes)
+    corrupt = _draw_corrupt(stored, row_bytes)
     growths = _draw_growths(stored, row_bytes)
     if growths is not None:
         growth = max(growths)
-    kept = tuple(0 if block in damaged else rows for block, rows in enumerate(kept))
-    dataset = Dataset(stored, kept, row_bytes, known, growth == 1, damaged, growths)
+    kept = tuple(0 if block in corrupt else rows for block, rows in enumerate(kept))
+    dataset = Dataset(stored, kept, row_bytes, known, growth == 1, corrupt, growths)
     total = max(1, sum(stored)) * row_bytes
     cut = chance.choice(
         [
@@ -223,7 +223,7 @@ def draw_scenario(chance: random.Random) -> Scenario:
         options=Options(
             prefetch_windows=chance.choice([0, 1, 1, 2]),
             cache=chance.choice([None, "disk", "memory"]),
-            on_error="skip" if damaged else "raise",
+            on_error="skip" if corrupt else "raise",
         ),
         on_demand=chance.random() < 0.1,
     )
@@ -240,10 +240,10 @@ def draw_scenario(chance: random.Random) -> Scenario:
     )
 
 
-def _draw_damaged(stored: tuple[int, ...], row_bytes: int) -> frozenset[int]:
+def _draw_corrupt(stored: tuple[int, ...], row_bytes: int) -> frozenset[int]:
     """Draw blocks that cannot be read, by a chance of their own: what else is drawn stays the same."""
     chance = random.Random(f"{stored} {row_bytes}")
-    if chance.random() >= _DAMAGED:
+    if chance.random() >= _CORRUPT:
         return frozenset()
     blocks = range(len(stored))
     return frozenset(chance.sample(blocks, min(len(blocks), chance.choice([1, 1, 2, 3, MOST_BLOCKS]))))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bench.simulate.crew import Crew
-from bench.simulate.feed import Feed
 from bench.simulate.machines import FAILED
-from bench.simulate.walk import Walk
+from bench.simulate.prefetch_loop import PrefetchLoop
+from bench.simulate.shard_client import CoordinatorClient
 from bench.simulate.world import Violation, World
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.scheduling.events import Place
@@ -13,7 +13,7 @@ from windrow.pipeline.executors.base import EpochFacts
 
 __all__ = ["Trainer"]
 
-_SIGN_SECONDS = 1.0
+_HEARTBEAT_SECONDS = 1.0
 _RUNS_AHEAD = 2
 _LONGEST_ABSENCE_SECONDS = 10.0
 # with every fault there is, nobody waits nearly as long for a batch
@@ -36,8 +36,8 @@ class Trainer:
         self.at = (crew.start.epoch, 0)
         self.closed = False
         self._lives = 0
-        self._feed: Feed | None = None
-        self._walk: Walk | None = None
+        self._client: CoordinatorClient | None = None
+        self._prefetch_loop: PrefetchLoop | None = None
         self._zombies: list[_Zombie] = []
         self._waits_since: float | None = None
         self._pausing, self._unheard = True, False
@@ -49,29 +49,29 @@ class Trainer:
         if self.closed:
             return
         self._lives += 1
-        self._feed = self._connect(f"{self._shard}.{self._lives}")
+        self._client = self._connect(f"{self._shard}.{self._lives}")
         self._world.note("trainer begins", self._shard, self._lives)
         self._signed = self._world.now
         self._open()
-        self._keep_signing(self._feed)
+        self._keep_signing(self._client)
 
-    def _connect(self, token: str) -> Feed:
+    def _connect(self, token: str) -> CoordinatorClient:
         crew = self._crew
         node = f"node {self._world.chance.randrange(4)}"
 
         def failed(failure: Failure) -> None:
-            if feed is not self._feed:
+            if shard_client is not self._client:
                 self._world.note("a replaced reader is refused", self._shard)
-                feed.die()
+                shard_client.die()
             elif failure.message == FAILED:
-                feed.close()
+                shard_client.close()
                 self._come_back(self._world.between(0.0, 2.0))
             else:
                 raise Violation(
                     f"shard {self._shard} gets an error: {failure.message}\n{failure.traceback_text}"
                 )
 
-        feed = Feed(
+        shard_client = CoordinatorClient(
             self._world,
             crew.actor,
             crew.machines,
@@ -82,12 +82,12 @@ class Trainer:
             failed=failed,
             leads_on=crew.job.leads_on,
         )
-        return feed
+        return shard_client
 
     def die(self, *, back_seconds: float | None) -> None:
         """Its process ends; another one comes back, if at all, to where it was."""
-        if self._feed is not None:
-            self._feed.die()
+        if self._client is not None:
+            self._client.die()
         if back_seconds is None:
             self._stop()
             self.closed = True
@@ -107,10 +107,10 @@ class Trainer:
 
     def _replace(self) -> None:
         """It is taken for dead, and another one reads its shard."""
-        assert self._feed is not None
-        assert self._walk is not None
-        self._zombies.append(_Zombie(self._world, self._feed, self._walk))
-        self._feed = None
+        assert self._client is not None
+        assert self._prefetch_loop is not None
+        self._zombies.append(_Zombie(self._world, self._client, self._prefetch_loop))
+        self._client = None
         self._stop(ends=False)
         self._go_back()
         self._world.after(self._world.between(0.1, 5.0), self._begin)
@@ -118,46 +118,46 @@ class Trainer:
     def kill_zombies(self) -> None:
         """Those that were taken for dead end."""
         for zombie in self._zombies:
-            zombie.feed.die()
+            zombie.shard_client.die()
         self._zombies.clear()
 
     def _stop(self, *, ends: bool = True) -> None:
-        if self._walk is not None and ends:
-            self._walk.stop()
-        self._feed = self._walk = None
+        if self._prefetch_loop is not None and ends:
+            self._prefetch_loop.stop()
+        self._client = self._prefetch_loop = None
         self._waits_since = None
         self._pausing = True
 
     def _close(self) -> None:
-        assert self._feed is not None
+        assert self._client is not None
         self._world.note("trainer closes", self._shard)
         self.closed = True
-        self._feed.close()
+        self._client.close()
         self._stop()
         self._crew.stepped()
 
     def _leave(self) -> None:
         """It leaves the epoch early, as a loop that breaks does."""
-        assert self._feed is not None
-        assert self._walk is not None
-        feed, (epoch, _) = self._feed, self.at
-        feed.reached(Place(epoch + 1, 0))
+        assert self._client is not None
+        assert self._prefetch_loop is not None
+        shard_client, (epoch, _) = self._client, self.at
+        shard_client.acknowledge(Place(epoch + 1, 0))
         if self._world.happens(0.5):
             self._world.fault("early stop, resumed", self._shard)
-            feed.close()
+            shard_client.close()
             self._stop()
             self._world.after(self._world.between(0.0, 1.0), self._begin)
             return
         self._world.fault("early stop, next epoch", self._shard)
-        self._walk.stop()
-        self._walk = None
+        self._prefetch_loop.stop()
+        self._prefetch_loop = None
         self.at = (epoch + 1, 0)
         self._crew.stepped()
-        self._world.after(self._world.between(0.0, 1.0), self._open_if, feed)
+        self._world.after(self._world.between(0.0, 1.0), self._open_if, shard_client)
 
-    def _open_if(self, feed: Feed) -> None:
+    def _open_if(self, shard_client: CoordinatorClient) -> None:
         """Open the epoch that it is at, unless it was replaced or ended meanwhile."""
-        if feed is self._feed:
+        if shard_client is self._client:
             self._open()
 
     # --- epochs
@@ -170,18 +170,18 @@ class Trainer:
         if cursor.epoch >= self._crew.epochs:
             self._close()
             return
-        assert self._feed is not None
+        assert self._client is not None
         self._waits_since = self._world.now
-        if self._walk is not None and self._walk.next is not None:
-            facts = self._walk.next
+        if self._prefetch_loop is not None and self._prefetch_loop.next is not None:
+            facts = self._prefetch_loop.next
             self._unheard = True
-            self._feed.open_next(cursor, split.batch_rows, drop_last=split.drop_last, done=self._heard)
-            self._walk.begin_next()
+            self._client.open_next(cursor, split.batch_rows, drop_last=split.drop_last, done=self._heard)
+            self._prefetch_loop.begin_next()
             self._begin_epoch(facts)
             return
-        self._walk = None
+        self._prefetch_loop = None
         self._pausing = True
-        self._feed.open_epoch(cursor, split.batch_rows, drop_last=split.drop_last, done=self._opened)
+        self._client.open_epoch(cursor, split.batch_rows, drop_last=split.drop_last, done=self._opened)
 
     def _heard(self) -> None:
         """The coordinator has answered to an opening that was not waited for."""
@@ -189,12 +189,12 @@ class Trainer:
         self.go_on()
 
     def _opened(self, facts: EpochFacts) -> None:
-        assert self._feed is not None
+        assert self._client is not None
         depth = max(_RUNS_AHEAD, -(-self._crew.split.batch_rows // facts.run_rows) + 1)
         self._pausing, self._unheard = True, False
-        self._walk = Walk(
+        self._prefetch_loop = PrefetchLoop(
             self._world,
-            self._feed,
+            self._client,
             facts,
             self._shard,
             depth=depth,
@@ -211,14 +211,14 @@ class Trainer:
         self.go_on()
 
     def _end_epoch(self) -> None:
-        assert self._feed is not None
-        assert self._walk is not None
+        assert self._client is not None
+        assert self._prefetch_loop is not None
         epoch, steps = self.at
         if steps != len(self._expected):
             raise Violation(
                 f"shard {self._shard}, epoch {epoch}: {steps} batches where {len(self._expected)} are due"
             )
-        self._feed.reached(Place(epoch + 1, 0))
+        self._client.acknowledge(Place(epoch + 1, 0))
         self._pausing = True
         self.at = (epoch + 1, 0)
         self._world.note("epoch ends", self._shard, epoch)
@@ -229,14 +229,14 @@ class Trainer:
 
     def go_on(self) -> None:
         """Take the next batch, if it is there and the trainer is ready for it."""
-        if self._pausing or self._walk is None:
+        if self._pausing or self._prefetch_loop is None:
             return
         if not self._crew.may_step(self):
             self._waits_since = None
             return
         B = self._crew.split.batch_rows
         while len(self._rows) < B:
-            if self._walk.empty:
+            if self._prefetch_loop.empty:
                 if self._rows:
                     break
                 if self._unheard:
@@ -244,7 +244,7 @@ class Trainer:
                 else:
                     self._end_epoch()
                 return
-            rows = self._walk.take()
+            rows = self._prefetch_loop.take()
             if rows is None:
                 if self._waits_since is None:
                     self._waits_since = self._world.now
@@ -271,7 +271,7 @@ class Trainer:
             if self._world.happens(self._world.faults.stall):
                 self._world.fault("trainer stalled", self._shard)
                 seconds += self._world.between(0.5, self._world.faults.stall_seconds)
-            self._world.after(seconds, self._ready, self._walk)
+            self._world.after(seconds, self._ready, self._prefetch_loop)
         self._crew.stepped()
 
     def _ends(self) -> bool:
@@ -292,21 +292,21 @@ class Trainer:
             return False
         return True
 
-    def _ready(self, walk: Walk) -> None:
-        if walk is self._walk:
+    def _ready(self, prefetch_loop: PrefetchLoop) -> None:
+        if prefetch_loop is self._prefetch_loop:
             self._pausing = False
             self.go_on()
 
     # --- signs of life
 
     def _sign(self) -> None:
-        if self._feed is not None and self._world.now - self._signed >= _SIGN_SECONDS:
+        if self._client is not None and self._world.now - self._signed >= _HEARTBEAT_SECONDS:
             self._signed = self._world.now
-            self._feed.sign()
+            self._client.heartbeat()
 
-    def _keep_signing(self, feed: Feed) -> None:
+    def _keep_signing(self, shard_client: CoordinatorClient) -> None:
         """Give signs while it waits for rows; see that it does not wait for ever."""
-        if feed is not self._feed:
+        if shard_client is not self._client:
             return
         since = self._waits_since
         if since is not None:
@@ -314,17 +314,17 @@ class Trainer:
             if self._world.now - since > PATIENCE_SECONDS:
                 reason = self._crew.actor.coordination.diagnose(self._shard)[0]
                 raise Violation(f"shard {self._shard} waits for ever at {self.at}: {reason}")
-        self._world.after(_SIGN_SECONDS, self._keep_signing, feed)
+        self._world.after(_HEARTBEAT_SECONDS, self._keep_signing, shard_client)
 
 
 class _Zombie:
     """A trainer that was replaced and does not know: after a while it goes on, until it is refused."""
 
-    def __init__(self, world: World, feed: Feed, walk: Walk) -> None:
-        self._world, self.feed, self._walk = world, feed, walk
+    def __init__(self, world: World, shard_client: CoordinatorClient, prefetch_loop: PrefetchLoop) -> None:
+        self._world, self.shard_client, self._prefetch_loop = world, shard_client, prefetch_loop
         world.after(world.between(0.0, _LONGEST_ABSENCE_SECONDS), self._go_on)
 
     def _go_on(self) -> None:
-        if self.feed.alive:
-            self._walk.take()
+        if self.shard_client.alive:
+            self._prefetch_loop.take()
             self._world.after(0.2, self._go_on)

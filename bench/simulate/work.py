@@ -14,10 +14,10 @@ from windrow.shuffle.order.runs import Run
 if TYPE_CHECKING:
     from bench.simulate.world import World
 
-__all__ = ["Handle", "Piece", "map_rows", "place_rows"]
+__all__ = ["Handle", "MapOutput", "map_rows", "place_rows"]
 
 # a run's number within the slice -> (place, row) each
-Piece = dict[int, list[tuple[int, int]]]
+MapOutput = dict[int, list[tuple[int, int]]]
 
 
 class Handle:
@@ -35,13 +35,13 @@ class Handle:
         From when on it is there, where it has to be made again.
     """
 
-    __slots__ = ("_world", "owner", "piece", "proven", "ready_at", "size_bytes", "stands")
+    __slots__ = ("_world", "map_output", "owner", "proven", "ready_at", "size_bytes", "stands")
 
     def __init__(
-        self, world: World, piece: Piece, size_bytes: int, owner: int, stands: tuple[int, int]
+        self, world: World, map_output: MapOutput, size_bytes: int, owner: int, stands: tuple[int, int]
     ) -> None:
         self._world = world
-        self.piece = piece
+        self.map_output = map_output
         self.size_bytes = size_bytes
         self.owner = owner
         self.stands = stands
@@ -53,7 +53,7 @@ class Handle:
         self._world.live_handles[self.owner] -= 1
 
 
-def map_rows(dataset: Dataset, task: Task) -> list[list[Piece]]:
+def map_rows(dataset: Dataset, task: Task) -> list[list[MapOutput]]:
     """[destination][slice] -> the rows of a task that computes positions."""
     ordering = task.ordering
     assert ordering is not None, "rows are placed by tasks that compute positions"
@@ -63,17 +63,17 @@ def map_rows(dataset: Dataset, task: Task) -> list[list[Piece]]:
     destinations = Destinations(ordering.layouts)
     sources, runs, places = destinations.assign(epoch_rows)
     starts = destinations.slice_starts.tolist()
-    pieces: list[Piece] = [{} for _ in pairwise(starts)]
+    map_outputs: list[MapOutput] = [{} for _ in pairwise(starts)]
     entries = range(len(rows)) if sources is None else sources.tolist()
     for source, run, place in zip(entries, runs.tolist(), places.tolist(), strict=True):
         if run < starts[-1]:
             at = bisect_right(starts, run) - 1
-            pieces[at].setdefault(run - starts[at], []).append((place, rows[source]))
+            map_outputs[at].setdefault(run - starts[at], []).append((place, rows[source]))
     slices = ordering.layouts[0].slices
-    return [pieces[i : i + slices] for i in range(0, len(pieces), slices)]
+    return [map_outputs[i : i + slices] for i in range(0, len(map_outputs), slices)]
 
 
-def place_rows(pieces: list[Piece], run: Run) -> list[int]:
+def place_rows(map_outputs: list[MapOutput], run: Run) -> list[int]:
     """The rows of a run in their order.
 
     Raises
@@ -82,8 +82,8 @@ def place_rows(pieces: list[Piece], run: Run) -> list[int]:
         If a place has two rows, or none.
     """
     rows: list[int | None] = [None] * run.rows
-    for piece in pieces:
-        for place, row in piece.get(run.index, ()):
+    for map_output in map_outputs:
+        for place, row in map_output.get(run.index, ()):
             if place >= run.rows or rows[place] is not None:
                 raise ValueError(f"two rows at place {place} of a run of {run.rows} rows")
             rows[place] = row

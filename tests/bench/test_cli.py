@@ -78,4 +78,4 @@ def test_memory_is_measured_on_ray_and_a_refusal_is_a_breach(
     measured = json.loads((tmp_path / "out.json").read_text())["systems"][0]
     assert measured["store"]["spilled_bytes"] == 0
     assert 0 < measured["store"]["peak_bytes"] < 80e6
-    assert measured["promise"]["total_bytes"] > 0
+    assert measured["estimate"]["total_bytes"] > 0

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from bench.estimate import TOLERANCE_BYTES, MemoryEstimate
 from bench.exactly_once import Verdict
 from bench.facts import Facts
 from bench.figures import sum_up
-from bench.promise import TOLERANCE_BYTES, Promise
 from bench.report import describe_breaches, draw_table
 from bench.request import Request
 from bench.results import SystemResult, merge_trainers
@@ -39,7 +39,7 @@ REQUEST = Request(
     object_store_bytes=1,
     cores=2,
 )
-PROMISE = Promise(60 * 2**20, 30 * 2**20, 20 * 2**20, 10 * 2**20, 2**30, 2, 4.0)
+PROMISE = MemoryEstimate(60 * 2**20, 30 * 2**20, 20 * 2**20, 10 * 2**20, 2**30, 2, 4.0)
 FACTS = Facts(4, 32_000_000, 1, pa.schema([("key", pa.int64())]), "key", {"key": (4, 6, 14)}, ())
 
 
@@ -65,7 +65,7 @@ def test_epochs_last_until_the_last_trainer() -> None:
 def test_results_survive_json() -> None:
     result = merge_results()
     result.spans = [Span("map", (0, 1), 1.0, 2.0, "a")]
-    result.promise, result.store = PROMISE, StoreUse(100, 50, 0)
+    result.estimate, result.store = PROMISE, StoreUse(100, 50, 0)
     assert SystemResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
     assert Request.from_json(REQUEST.to_json()) == REQUEST
 
@@ -89,7 +89,7 @@ def test_figures_leave_the_first_epoch_out_but_not_its_verdict() -> None:
 
 def test_table_is_aligned_and_holds_the_promise() -> None:
     result = merge_results()
-    result.promise, result.peak_bytes = PROMISE, 50 * 2**20
+    result.estimate, result.peak_bytes = PROMISE, 50 * 2**20
     figures = sum_up(result, FACTS, None)
     lines = draw_table([figures, replace(figures, title="x" * 40)]).splitlines()
     ends = [line.index("yes (key)") for line in lines[2:4]]
@@ -100,7 +100,7 @@ def test_table_is_aligned_and_holds_the_promise() -> None:
 
 def test_breaches_are_named_and_good_results_are_none() -> None:
     good = merge_results()
-    good.promise, good.peak_bytes = PROMISE, PROMISE.total_bytes + TOLERANCE_BYTES
+    good.estimate, good.peak_bytes = PROMISE, PROMISE.total_bytes + TOLERANCE_BYTES
     good.store = StoreUse(100, 50, 0)
     assert describe_breaches([good], FACTS) == []
     bad = replace(good, peak_bytes=PROMISE.total_bytes + TOLERANCE_BYTES + 1, store=StoreUse(100, 100, 1))

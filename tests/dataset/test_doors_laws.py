@@ -77,7 +77,7 @@ def test_blocks_are_cut_and_rows_are_traced(door: str, tmp_path: Path) -> None:
     numbered = pipe.options(row_id="id", executor="threads", progress=False)
     first = next(iter(numbered.iter_rows()))
     assert first["id"] == first["x"]
-    (origin,) = numbered.rows_at(0, 0, 1)
+    (origin,) = numbered.epoch_lineage(0, 0, 1)
     before = int(np.cumsum([0, *dataset._chain.source.count_blocks()])[origin.row_group])  # type: ignore[attr-defined]
     assert before + origin.row == first["x"]
 

@@ -38,7 +38,7 @@ def write_numbers(path: Path, rows: int, *, row_group_size: int = 100, start: in
 
 
 def flip_byte_in_page(path: Path) -> None:
-    """Damage a data page of the third row group, and leave the footer as it is."""
+    """Corruption a data page of the third row group, and leave the footer as it is."""
     column = pq.ParquetFile(path).metadata.row_group(2).column(0)
     content = bytearray(path.read_bytes())
     start = column.dictionary_page_offset or column.data_page_offset

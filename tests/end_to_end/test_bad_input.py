@@ -170,7 +170,7 @@ def test_a_corrupt_page(numbers: Path, executor: str) -> None:
         compression="none",
     )
     flip_byte_in_page(numbers / "1.parquet")
-    _fails(_shuffled(numbers, executor), windrow.SourceError, r"1\.parquet, row group 2\b.*damaged")
+    _fails(_shuffled(numbers, executor), windrow.SourceError, r"1\.parquet, row group 2\b.*corrupt")
 
 
 def test_a_file_that_is_gone(numbers: Path, executor: str) -> None:

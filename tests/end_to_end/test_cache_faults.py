@@ -160,14 +160,14 @@ def cut(path: Path) -> None:
 def test_kept_files_that_change_under_the_run(
     executor: str, data: Path, expected: Rows, tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
-    def damage() -> None:
+    def corruption() -> None:
         files = list(tmp_path.glob("windrow-kept-*/*.arrows"))
         assert len(files) > BLOCKS // 2
         for path in files:
             harm(path)
 
     pipe = make(data, executor, cache="disk", cache_dir=tmp_path, keep_cache=True)
-    rows, run, warned = read(pipe, damage)
+    rows, run, warned = read(pipe, corruption)
     assert rows == expected
     if harm is Path.unlink:
         assert (run.cache_corrupt_blocks, warned) == (0, [])
@@ -184,7 +184,7 @@ def test_kept_files_that_change_under_the_run(
 def test_nobody_can_reach_the_blocks_of_a_run(
     executor: str, data: Path, expected: Rows, tmp_path: Path
 ) -> None:
-    def damage() -> None:
+    def corruption() -> None:
         paths = list(tmp_path.glob("windrow-run-*/*"))
         assert sum(path.lstat().st_size for path in paths) < 20_000
         links = [path for path in paths if path.is_symlink()]
@@ -196,7 +196,7 @@ def test_nobody_can_reach_the_blocks_of_a_run(
             if number % 3 < 2:
                 path.symlink_to("nowhere" if number % 3 else targets[number - 1])
 
-    rows, run, warned = read(make(data, executor, cache="disk", cache_dir=tmp_path), damage)
+    rows, run, warned = read(make(data, executor, cache="disk", cache_dir=tmp_path), corruption)
     assert rows == expected
     assert len(warned) == min(1, run.cache_corrupt_blocks)
     assert run.cache_hits > 0

@@ -73,7 +73,7 @@ def test_images_are_read_by_path(executor: str, paths: list[str], cut: dict[str,
     if order == "map, shuffle":
         held = IMAGE_BYTES * (IMAGES if not cut else IMAGES // 6)
         assert held <= run.peak_held_bytes <= 2.3 * held
-        assert run.peak_held_bytes < run.promised_bytes
+        assert run.peak_held_bytes < run.estimated_bytes
 
 
 def test_a_default_block_of_paths_is_one_window(executor: str, paths: list[str]) -> None:
@@ -178,7 +178,7 @@ def test_rows_that_shrink_are_not_refused(executor: str) -> None:
     ds = windrow.from_numpy({"x": np.arange(40_000), "y": np.zeros((40_000, 300))}, target_block_bytes="4MB")
     ds = ds.map_batches(lambda batch: {"x": batch["x"]})
     pipe = ds.repeat(1).random_shuffle_each_window(seed=1).options(executor=executor, memory_limit=90_000_000)
-    assert any("measured" in line for line in pipe.explain().look_out)
+    assert any("measured" in line for line in pipe.explain().user_warnings)
     rows, run = read_rows(pipe)
     assert sorted(rows) == list(range(40_000))
     assert run.peak_held_bytes <= run.memory_bytes

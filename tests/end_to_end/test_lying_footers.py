@@ -71,4 +71,4 @@ def test_what_transforms_add_counts_however_well_it_packs(tmp_path: Path) -> Non
     assert np.array_equal(np.sort(seen), np.arange(rows))
     assert run is not None
     # not packed, and 31 columns where one was expected: a block in each task, and four portions of a batch
-    assert run.promised_bytes > (beside.tasks * 250_000 + 4 * 50_000) * 31 * 8
+    assert run.estimated_bytes > (beside.tasks * 250_000 + 4 * 50_000) * 31 * 8

@@ -127,10 +127,10 @@ def test_what_transforms_add_is_told_and_counts_under_the_limit(executor: str, w
     assert np.array_equal(np.sort(keys), np.arange(ROWS))
     assert len(caught) == 1
     # two windows of 132 MB as held
-    assert run.promised_bytes > 1.2 * announced
-    assert format_bytes(run.promised_bytes) in str(caught[0].message)
+    assert run.estimated_bytes > 1.2 * announced
+    assert format_bytes(run.estimated_bytes) in str(caught[0].message)
     if executor == "threads":
-        assert run.promised_bytes <= limit
+        assert run.estimated_bytes <= limit
         # runs and what tasks decode are as large as ever, however many times rows have grown
         assert limit - 100_000_000 < run.memory_bytes < limit - 35_000_000
     assert 128_000_000 < run.peak_held_bytes <= run.memory_bytes

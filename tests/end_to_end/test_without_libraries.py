@@ -48,6 +48,6 @@ def test_the_slow_path_is_said_to_run(tmp_path: Path) -> None:
     assert missing == [["windrow.io.parquet._decode", "windrow.shuffle.kernels._kernels"], []]
     (line,) = warned[0]
     assert "windrow.io.parquet._decode and windrow.shuffle.kernels._kernels cannot be loaded" in line
-    assert f"look out {line}" in explained[0].splitlines()
+    assert f"warning  {line}" in explained[0].splitlines()
     assert warned[1] == []
     assert "cannot be loaded" not in explained[1]

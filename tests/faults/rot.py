@@ -40,13 +40,13 @@ def rot(folder: Path, *blocks: int) -> None:
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
-def expected_order(pipe: DatasetPipeline, epoch: int, damaged: Collection[int]) -> list[int]:
+def expected_order(pipe: DatasetPipeline, epoch: int, corrupt: Collection[int]) -> list[int]:
     """The rows of an epoch in their order, where each row group is a block."""
     chain: Chain = pipe._chain
     blocks, cut = chain.source.blocks, chain.cut
     assert cut is not None
     values = [
-        [] if block in damaged else list(range(block * ROWS, (block + 1) * ROWS))
+        [] if block in corrupt else list(range(block * ROWS, (block + 1) * ROWS))
         for block in range(len(blocks.rows))
     ]
     return order_epoch(blocks, values, cut=cut, seed=chain.seed, epoch=epoch)

@@ -1,4 +1,4 @@
-"""Damages Parquet files by seed, reads them, and judges what comes: ``python -m tests.io.fuzzing FIRST COUNT``.
+"""Corrupts Parquet files by seed, reads them, and judges what comes: ``python -m tests.io.fuzzing FIRST COUNT``.
 
 Says which case begins before it begins, so that whoever started this knows which one ended it.
 """
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 import windrow
 from tests.end_to_end.reading import read_pass
-from tests.io.damage import DAMAGE, KINDS, ROWS, Damage, flip_in_checked_page, whole
+from tests.io.corruption import CORRUPTION, KINDS, ROWS, Corruption, flip_in_checked_page, whole
 from windrow.io.parquet import chunk_decoder
 
 __all__ = ["Case", "judge"]
@@ -38,10 +38,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Case:
-    """One damaged file, on disk or in a store. With ``listed``, it was listed before it was damaged."""
+    """One corrupt file, on disk or in a store. With ``listed``, it was listed before it was corrupt."""
 
     kind: str
-    damage: Damage
+    corruption: Corruption
     listed: bool
     stored: bool
     content: bytes
@@ -51,20 +51,20 @@ class Case:
         """The case of a seed."""
         rng = np.random.Generator(np.random.PCG64(seed))
         kind = list(KINDS)[rng.integers(len(KINDS))]
-        damage = DAMAGE[rng.integers(len(DAMAGE))]
+        corruption = CORRUPTION[rng.integers(len(CORRUPTION))]
         listed = bool(rng.integers(3) == 0)
         file = whole(kind)
-        content = damage(bytearray(file.content), file, rng)
-        return cls(kind, damage, listed, bool(rng.integers(5) == 0), content)
+        content = corruption(bytearray(file.content), file, rng)
+        return cls(kind, corruption, listed, bool(rng.integers(5) == 0), content)
 
     @property
     def checked(self) -> bool:
-        """Whether a checksum covers all that is damaged."""
-        return self.damage is flip_in_checked_page and self.kind.startswith("checksums")
+        """Whether a checksum covers all that is corrupt."""
+        return self.corruption is flip_in_checked_page and self.kind.startswith("checksums")
 
 
 def judge(case: Case, directory: Path) -> str:
-    """Read a damaged file by both decoders: what became of it, in a word.
+    """Read a corrupt file by both decoders: what became of it, in a word.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def judge(case: Case, directory: Path) -> str:
         If rows are wrong that can be known to be wrong.
     """
     file = whole(case.kind)
-    path = f"memory:/{directory}/damaged.parquet" if case.stored else str(directory / "damaged.parquet")
+    path = f"memory:/{directory}/corrupt.parquet" if case.stored else str(directory / "corrupt.parquet")
     options: dict[str, Any] = {"target_block_bytes": 1}
     try:
         if case.listed:
@@ -93,7 +93,7 @@ def judge(case: Case, directory: Path) -> str:
         assert _same(*tables), "the two decoders differ"
     if case.checked:
         in_order = ds.options(executor="threads").iter_batches(ROWS, batch_format="pyarrow")
-        assert not tables or _same(pa.concat_tables(in_order), file.table), "damage under a checksum"
+        assert not tables or _same(pa.concat_tables(in_order), file.table), "corruption under a checksum"
     return {0: "error", 1: f"only {'C' if tables and outcomes[0] is tables[0] else 'Arrow'}", 2: "rows"}[
         len(tables)
     ]
@@ -122,7 +122,7 @@ def _read(ds: windrow.Dataset, library: Any) -> pa.Table | windrow.WindrowError:
 
 
 def _named(error: Exception, outcome: T) -> T:
-    assert "damaged.parquet" in str(error), error
+    assert "corrupt.parquet" in str(error), error
     return outcome
 
 
@@ -152,7 +152,10 @@ def main(first: int, count: int) -> None:
     begin = time.monotonic()
     for seed in range(first, first + count):
         case = Case.draw(seed)
-        print(f"case {seed}: {case.kind}, {case.damage.__name__}, {case.listed=}, {case.stored=}", flush=True)
+        print(
+            f"case {seed}: {case.kind}, {case.corruption.__name__}, {case.listed=}, {case.stored=}",
+            flush=True,
+        )
         faulthandler.dump_traceback_later(_CASE_SECONDS, exit=True)
         try:
             with tempfile.TemporaryDirectory() as directory:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.laws.reference import Dealt, deal_list, order_epoch
-from windrow.core.source import BlockAddress, BlockTable, DamagedBlockError, SourceIdentity
+from windrow.core.source import BlockAddress, BlockTable, CorruptBlockError, SourceIdentity
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.executors.workers import WorkerPool
@@ -39,11 +39,11 @@ class BlocksReader:
     """Makes a block of its address: the numbers of its rows, and more columns made of them."""
 
     keeps: Callable[[int], bool] | None
-    damaged: frozenset[str] = frozenset()
+    corrupt: frozenset[str] = frozenset()
 
     def read(self, address: BlockAddress) -> pa.Table:
-        if address.origin in self.damaged:
-            raise DamagedBlockError(f"{address.origin} is damaged")
+        if address.origin in self.corrupt:
+            raise CorruptBlockError(f"{address.origin} is corrupt")
         numbers = [x for x in range(*address.locator) if self.keeps is None or self.keeps(x)]
         return make_table(numbers)
 
@@ -58,11 +58,11 @@ def make_table(numbers: Sequence[int]) -> pa.Table:
 
 @dataclass(frozen=True)
 class BlocksSource:
-    """Blocks of so many stored rows, of which a filter may keep only some, and some may be damaged."""
+    """Blocks of so many stored rows, of which a filter may keep only some, and some may be corrupt."""
 
     sizes: tuple[int, ...]
     keeps: Callable[[int], bool] | None = None
-    damaged: frozenset[int] = frozenset()
+    corrupt: frozenset[int] = frozenset()
 
     @property
     def schema(self) -> pa.Schema:
@@ -75,7 +75,7 @@ class BlocksSource:
 
     @property
     def reader(self) -> BlocksReader:
-        return BlocksReader(self.keeps, frozenset(f"block {block}" for block in self.damaged))
+        return BlocksReader(self.keeps, frozenset(f"block {block}" for block in self.corrupt))
 
     @property
     def fingerprint(self) -> str:
@@ -140,8 +140,8 @@ class Case:
         Give the least memory that the plan accepts.
     cache, cache_limit
         Where decoded blocks are kept, and how many bytes of them.
-    damaged
-        The blocks that are damaged and left out; None: damage is an error.
+    corrupt
+        The blocks that are corrupt and left out; None: corruption is an error.
     """
 
     sizes: tuple[int, ...]
@@ -157,16 +157,16 @@ class Case:
     prefetch_windows: int = 1
     cache: Literal["memory", "disk"] | None = None
     cache_limit: int | None = None
-    damaged: frozenset[int] | None = None
+    corrupt: frozenset[int] | None = None
 
     @property
     def source(self) -> BlocksSource:
         keeps = keep_some if self.change == "filtered" else None
-        return BlocksSource(self.sizes, keeps, self.damaged or frozenset())
+        return BlocksSource(self.sizes, keeps, self.corrupt or frozenset())
 
     @property
     def rows_known(self) -> bool:
-        return self.change in ("none", "negated") and self.damaged is None
+        return self.change in ("none", "negated") and self.corrupt is None
 
     def job(self, executor: str | Executor) -> Job:
         functions = {"negated": negate, "dropped": drop_some, "doubled": double}
@@ -187,7 +187,7 @@ class Case:
                 progress=False,
                 cache=self.cache,
                 cache_limit=self.cache_limit if self.cache else None,
-                on_error="raise" if self.damaged is None else "skip",
+                on_error="raise" if self.corrupt is None else "skip",
             ),
         )
         if not self.tight or isinstance(executor, str):
@@ -210,20 +210,20 @@ class Case:
             "dropped": lambda rows: [x for x in rows if keep_some(x)],
             "doubled": lambda rows: [x for x in rows for _ in range(2)],
         }[self.change]
-        damaged = self.damaged or frozenset()
-        return [[] if block in damaged else change(rows) for block, rows in enumerate(blocks)]
+        corrupt = self.corrupt or frozenset()
+        return [[] if block in corrupt else change(rows) for block, rows in enumerate(blocks)]
 
     def order(self, epoch: int) -> Rows:
         """The values of an epoch in their order."""
         return order_epoch(self.source.blocks, self.values(), cut=self.cut, seed=self.seed, epoch=epoch)
 
-    def dealt(self, epoch: int, batch_rows: int | None = None) -> Dealt:
+    def assigned(self, epoch: int, batch_rows: int | None = None) -> Dealt:
         """The values that each shard gets, batch by batch."""
         order = self.order(epoch)
         B = self.batch_rows if batch_rows is None else batch_rows
-        dealt = deal_list(len(order), self.shards, B, self.equal, drop_last=self.drop_last)
-        batches = [[[order[row] for row in batch] for batch in shard] for shard in dealt.batches]
-        return Dealt(batches, dealt.padded, dealt.left_out)
+        assigned = deal_list(len(order), self.shards, B, self.equal, drop_last=self.drop_last)
+        batches = [[[order[row] for row in batch] for batch in shard] for shard in assigned.batches]
+        return Dealt(batches, assigned.padded, assigned.left_out)
 
 
 CUTS = st.one_of(
@@ -247,7 +247,7 @@ CASES = st.builds(
     # blocks of 25 rows take 325 bytes decoded, and some thousands in a file
     cache_limit=st.none() | st.sampled_from([1, 300, 800, 20_000]),
     # few enough to be left out
-    damaged=st.sampled_from([False, False, True]).flatmap(
+    corrupt=st.sampled_from([False, False, True]).flatmap(
         lambda any_: st.frozensets(st.integers(0, 8), max_size=4) if any_ else st.none()
     ),
 )
@@ -389,12 +389,12 @@ def _read_alternately(readings: list[Reading], turns: random.Random) -> None:
 def assert_delivers(case: Case, readings: Sequence[Reading], how: How = "batches") -> None:
     """What was read is what the laws say, batch by batch; and what was said of it is true."""
     for epoch in range(case.epochs):
-        dealt = case.dealt(epoch, 1 if how == "rows" else None)
+        assigned = case.assigned(epoch, 1 if how == "rows" else None)
         got = [reading.epochs[epoch] for reading in readings]
-        assert got == dealt.batches
+        assert got == assigned.batches
         for reading in readings:
             length = reading.lengths[epoch]
             assert length == len(reading.epochs[epoch]) or (length is None and not case.rows_known)
             if case.rows_known:
-                assert reading.padded[epoch] == dealt.padded
+                assert reading.padded[epoch] == assigned.padded
     assert all(len(reading.epochs) == case.epochs for reading in readings)

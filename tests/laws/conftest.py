@@ -25,7 +25,7 @@ def few_rows_and_little_patience() -> Iterator[None]:
             patch.setattr(module, "RUN_BYTES", 100)
             patch.setattr(module, "TASK_BYTES", 150)
         patch.setattr(driver, "PATIENCE_SECONDS", 0.3)
-        patch.setattr(run_reader, "_SIGN_SECONDS", 0.05)
+        patch.setattr(run_reader, "_HEARTBEAT_SECONDS", 0.05)
         patch.setattr(run_reader, "_LOOK_SECONDS", 0.05)
         patch.setattr(threads, "_LOOK_SECONDS", 0.05)
         yield
@@ -39,9 +39,9 @@ def small_and_impatient() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def damage_is_expected() -> None:
-    """Cases know which of their blocks are damaged."""
-    warnings.filterwarnings("ignore", message="a damaged block is left out")
+def corruption_is_expected() -> None:
+    """Cases know which of their blocks are corrupt."""
+    warnings.filterwarnings("ignore", message="a corrupt block is left out")
 
 
 @pytest.fixture

@@ -63,8 +63,8 @@ CASES = {
     "known": Case((9, 14, 3, 8), _CUT, epochs=2, shards=2, batch_rows=4, equal="pad", change="negated"),
     "counted": Case((9, 14, 30, 8), _CUT, epochs=2, shards=2, batch_rows=3, change="dropped", cache="memory"),
     "mapped": _MappedCase((9, 14, 3, 8), _CUT, epochs=2, shards=2, batch_rows=4),
-    "damaged": Case(
-        (9, 14, 3, 8), _CUT, epochs=2, shards=2, batch_rows=4, damaged=frozenset({1}), cache="disk"
+    "corrupt": Case(
+        (9, 14, 3, 8), _CUT, epochs=2, shards=2, batch_rows=4, corrupt=frozenset({1}), cache="disk"
     ),
 }
 
@@ -133,14 +133,14 @@ def find_problems(name: str, executor: str) -> list[str]:
         # files are the business of tasks, which run elsewhere there
         case = replace(case, cache="memory" if case.cache else None)
     expected = [
-        [batch for epoch in range(case.epochs) for batch in case.dealt(epoch).batches[shard]]
+        [batch for epoch in range(case.epochs) for batch in case.assigned(epoch).batches[shard]]
         for shard in range(case.shards)
     ]
     with recording(callers, INSIDE) as seen:
         _read(case, executor)
     sites = dict(seen)
     problems: list[str] = [] if len(sites) > 80 else [f"only {len(sites)} calls were seen"]
-    reached = {True: 0, False: 0}
+    acknowledge = {True: 0, False: 0}
     for site, calls in sorted(sites.items()):
         if site[-1] in ENDS_A_THREAD:
             continue
@@ -154,10 +154,10 @@ def find_problems(name: str, executor: str) -> list[str]:
                     problems.append(f"{told}: rows were lost or repeated, errors {consumer.errors}")
                 if len(consumer.errors) > 1 or not all(map(names_injected, consumer.errors)):
                     problems.append(f"{told}: {consumer.errors}")
-            reached[tracer.fired] += 1
-    if reached[False] * 4 > reached[True]:
+            acknowledge[tracer.fired] += 1
+    if acknowledge[False] * 4 > acknowledge[True]:
         problems.append(
-            f"{reached[False]} calls were not made again, which another order of threads explains for few"
+            f"{acknowledge[False]} calls were not made again, which another order of threads explains for few"
         )
     if left := _threads_left():
         problems.append(f"left behind: {left}")

@@ -224,7 +224,7 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
             patch.setattr(coordinator, "others_hold_cpus", lambda cpus: False)
             patch.setattr(coordinator, "list_nodes", lambda: [Node(_NODE, _WORKERS, _WORKERS)])
             patch.setattr(ray_task, "beating", lambda beat: nullcontext())
-            patch.setattr(ray_task, "giving_way", nullcontext)
+            patch.setattr(ray_task, "yielding_cpu", nullcontext)
             patch.setattr(ray_task, "_store_pages", lambda: SimpleNamespace(map_ahead=lambda: None))
             yield DoubledRayExecutor(double)
     finally:

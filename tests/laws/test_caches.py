@@ -218,14 +218,14 @@ def test_values_that_changed_under_the_same_footer_are_read_anew(tmp_path: Path)
     assert sums == [251.0, 751.0]
 
 
-@pytest.mark.parametrize("damage", ["flipped", "truncated", "foreign", "empty"])
-def test_damaged_files_are_read_anew_and_written_again(data: Path, tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("corruption", ["flipped", "truncated", "foreign", "empty"])
+def test_corrupt_files_are_read_anew_and_written_again(data: Path, tmp_path: Path, corruption: str) -> None:
     expected, _ = read(keep(data, tmp_path))
     for path in tmp_path.glob("*/*.arrows"):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         changed = {"flipped": bytes(content), "truncated": bytes(content[:-9]), "foreign": b"x" * 500}
-        path.write_bytes(changed.get(damage, b""))
+        path.write_bytes(changed.get(corruption, b""))
     with pytest.warns(RuntimeWarning, match="is corrupt") as told:
         got, run = read(keep(data, tmp_path))
     assert got == expected

@@ -42,8 +42,8 @@ CASES = {
     ),
     "kept on disk": Case((20, 3, 17, 40, 1, 0, 25), BLOCKS, shards=2, batch_rows=7, epochs=4, cache="disk"),
     "negated, kept on disk": Case((20,) * 4, BLOCKS, batch_rows=6, change="negated", epochs=3, cache="disk"),
-    "damaged": Case((20,) * 8, BLOCKS, shards=3, batch_rows=6, epochs=2, damaged=frozenset({0, 5})),
-    "filtered, damaged, kept in memory": Case(
+    "corrupt": Case((20,) * 8, BLOCKS, shards=3, batch_rows=6, epochs=2, corrupt=frozenset({0, 5})),
+    "filtered, corrupt, kept in memory": Case(
         (20,) * 8,
         BLOCKS,
         shards=2,
@@ -52,7 +52,7 @@ CASES = {
         change="filtered",
         epochs=3,
         cache="memory",
-        damaged=frozenset({1, 2, 7}),
+        corrupt=frozenset({1, 2, 7}),
     ),
     "nothing prepared ahead": Case(
         (9, 1, 0, 13, 8), BLOCKS, shards=2, batch_rows=3, prefetch_windows=0, epochs=2
@@ -101,7 +101,7 @@ def test_an_epoch_left_early_and_another_batch_size_in_the_next(ray_local: Any) 
     case = Case((9, 1, 0, 13, 8), BLOCKS, epochs=2, batch_rows=2)
     (shard,) = open_shards(case.job("ray"), 1)
     with shard:
-        first, second = case.dealt(0), case.dealt(1, 5)
+        first, second = case.assigned(0), case.assigned(1, 5)
         epochs = shard.iter_epochs()
         batches = next(epochs).iter_batches(2)
         assert [next(batches)["x"].tolist() for _ in range(3)] == first.batches[0][:3]
@@ -116,4 +116,4 @@ def test_two_batch_sizes_in_one_epoch(ray_local: Any) -> None:
         with pytest.raises(PlanError, match=r"batch_size=2, .* shard 1 asks for batch_size=3"):
             second.iter_batches(3)
         got = [[batch["x"].tolist() for batch in iterator] for iterator in (one, second.iter_batches(2))]
-    assert got == case.dealt(0).batches
+    assert got == case.assigned(0).batches

@@ -75,9 +75,11 @@ class Trainer:
 
 
 def _crew(case: Case) -> list[Trainer]:
-    dealt = [case.dealt(epoch).batches for epoch in range(case.epochs)]
+    assigned = [case.assigned(epoch).batches for epoch in range(case.epochs)]
     shards = open_shards(case.job(ThreadsExecutor(2)), case.shards, equal=case.equal)
-    return [Trainer(shard, case, [epoch[number] for epoch in dealt]) for number, shard in enumerate(shards)]
+    return [
+        Trainer(shard, case, [epoch[number] for epoch in assigned]) for number, shard in enumerate(shards)
+    ]
 
 
 @given(case=CASES, seed=st.integers(0, 2**16), lead=st.integers(1, 12))

@@ -40,7 +40,7 @@ class Stream(RuleBasedStateMachine):
         self.job = self.case.job(ThreadsExecutor(2))
         self.orders = [self.case.order(epoch) for epoch in range(case.epochs)]
         self.enter(0)
-        self.dealt: Dealt | None = None
+        self.assigned: Dealt | None = None
         self.batch_rows: int | None = None
         self.saved: list[tuple[dict[str, Any], int, int]] = []
         self.split(case.shards)
@@ -58,24 +58,26 @@ class Stream(RuleBasedStateMachine):
     def is_done(self) -> bool:
         return self.epoch == len(self.orders)
 
-    def deal(self, batch_rows: int, row: int) -> Dealt:
+    def assignment(self, batch_rows: int, row: int) -> Dealt:
         case = self.case
         return deal_list(
             len(self.order), case.shards, batch_rows, case.equal, drop_last=case.drop_last, start=row
         )
 
     def enter(self, epoch: int, row: int = 0) -> None:
-        self.epoch, self.row, self.steps, self.dealt = epoch, row, 0, None
+        self.epoch, self.row, self.steps, self.assigned = epoch, row, 0, None
         self.left = self.is_skipped = self.are_apart = False
 
     @property
     def have_found_the_end(self) -> bool:
         """Whether some shards have found the end of the open epoch, and others may not have."""
-        return self.dealt is not None and any(len(batches) < self.steps for batches in self.dealt.batches)
+        return self.assigned is not None and any(
+            len(batches) < self.steps for batches in self.assigned.batches
+        )
 
     # --- what a trainer does
 
-    @precondition(lambda self: self.dealt is None and not self.is_done)
+    @precondition(lambda self: self.assigned is None and not self.is_done)
     @rule(batch_rows=BATCH_ROWS)
     def open(self, batch_rows: int) -> None:
         if self.left and self.epoch + 1 == len(self.orders):
@@ -86,14 +88,14 @@ class Stream(RuleBasedStateMachine):
         if self.left:
             self.enter(self.epoch + 1)
         self.batch_rows = batch_rows
-        self.dealt = self.deal(batch_rows, self.row)
+        self.assigned = self.assignment(batch_rows, self.row)
         drop_last = self.case.drop_last
         self.iterators = [shard.iter_batches(batch_rows, drop_last=drop_last) for shard in self.shards]
 
-    @precondition(lambda self: self.dealt is not None)
+    @precondition(lambda self: self.assigned is not None)
     @rule(steps=st.integers(1, 6), turns=st.randoms(use_true_random=False))
     def read(self, steps: int, turns: Any) -> None:
-        assert self.dealt is not None
+        assert self.assigned is not None
         for _ in range(steps):
             numbers = list(range(len(self.shards)))
             turns.shuffle(numbers)
@@ -105,8 +107,8 @@ class Stream(RuleBasedStateMachine):
 
     def step(self, number: int) -> bool:
         """Read one batch of a shard; returns whether it had none any more."""
-        assert self.dealt is not None
-        expected = self.dealt.batches[number]
+        assert self.assigned is not None
+        expected = self.assigned.batches[number]
         batch = next(self.iterators[number], None)
         if batch is None:
             assert self.steps >= len(expected)
@@ -114,13 +116,13 @@ class Stream(RuleBasedStateMachine):
         assert take_rows(batch) == [self.order[row] for row in expected[self.steps]]
         return False
 
-    @precondition(lambda self: self.dealt is not None)
+    @precondition(lambda self: self.assigned is not None)
     @rule(how=st.sampled_from(["close", "drop"]))
     def leave(self, how: str) -> None:
         """Stop amid the epoch: it is consumed only as far as batches were handed out."""
-        assert self.dealt is not None
+        assert self.assigned is not None
         assert self.batch_rows is not None
-        whole = self.steps == max(map(len, self.dealt.batches))
+        whole = self.steps == max(map(len, self.assigned.batches))
         apart = self.have_found_the_end
         if how == "close":
             for iterator in self.iterators:
@@ -150,12 +152,12 @@ class Stream(RuleBasedStateMachine):
     def save(self) -> None:
         epoch, row = self.epoch, self.row
         states = [shard.state_dict() for shard in self.shards]
-        if self.dealt is not None and self.batch_rows is not None:
-            lasting = [len(batches) >= self.steps for batches in self.dealt.batches]
+        if self.assigned is not None and self.batch_rows is not None:
+            lasting = [len(batches) >= self.steps for batches in self.assigned.batches]
             # a shard that has found its end is in the next epoch, and others may still read
             states = [state for state, lasts in zip(states, lasting, strict=True) if lasts]
             row += self.steps * len(self.shards) * self.batch_rows
-            if self.steps and self.steps == max(map(len, self.dealt.batches)):
+            if self.steps and self.steps == max(map(len, self.assigned.batches)):
                 epoch, row = epoch + 1, 0
         assert all(state == states[0] for state in states), states
         text = json.dumps(states[0])
@@ -185,14 +187,14 @@ class Stream(RuleBasedStateMachine):
     @rule(data=st.data())
     def load(self, data: Any) -> None:
         state, epoch, row = data.draw(st.sampled_from(self.saved))
-        if self.dealt is not None:
+        if self.assigned is not None:
             for iterator in self.iterators:
                 iterator.close()
         for shard in self.shards:
             shard.load_state_dict(state)
         self.enter(epoch, row)
 
-    @precondition(lambda self: self.dealt is None and not self.is_done and self.case.rows_known)
+    @precondition(lambda self: self.assigned is None and not self.is_done and self.case.rows_known)
     @rule(count=st.integers(0, 12), batch_rows=BATCH_ROWS)
     def skip(self, count: int, batch_rows: int) -> None:
         drop_last = self.case.drop_last
@@ -200,7 +202,7 @@ class Stream(RuleBasedStateMachine):
             shard.skip_batches(count, batch_size=batch_rows, drop_last=drop_last)
         self.left = self.is_skipped = False
         while count and not self.is_done:
-            left = max(map(len, self.deal(batch_rows, self.row).batches))
+            left = max(map(len, self.assignment(batch_rows, self.row).batches))
             if count < left:
                 self.row += count * len(self.shards) * batch_rows
                 return

@@ -103,15 +103,15 @@ def test_the_same_global_batches_for_any_number_of_shards(case: Case, shards: in
 
 @examples(100)
 @given(CASES, st.frozensets(st.integers(0, 8), min_size=1, max_size=8), WORKERS, st.integers(0, 2**16))
-def test_damaged_blocks(case: Case, damaged: frozenset[int], workers: int, scramble: int) -> None:
-    case = replace(case, damaged=damaged)
+def test_corrupt_blocks(case: Case, corrupt: frozenset[int], workers: int, scramble: int) -> None:
+    case = replace(case, corrupt=corrupt)
     readings = read_shards(case, ScrambledThreads(workers, scramble))
     assert_delivers(case, readings)
-    found = [f"block {block}" for block in sorted(damaged) if block < len(case.sizes)]
+    found = [f"block {block}" for block in sorted(corrupt) if block < len(case.sizes)]
     for reading in readings:
         state = reading.shard.state_dict()
-        assert [f"block {block}" for block in state["damaged"]] == found
-    assert readings[0].shard.stats().run.damaged_blocks == tuple(found)
+        assert [f"block {block}" for block in state["corrupt"]] == found
+    assert readings[0].shard.stats().run.corrupt_blocks == tuple(found)
 
 
 @examples(30)
@@ -135,7 +135,7 @@ def test_rows_are_dealt_one_by_one(case: Case) -> None:
 def test_an_epoch_left_early_and_another_batch_size_in_the_next(case: Case, other: int, taken: int) -> None:
     case = replace(case, epochs=3)
     shards = open_shards(case.job(ThreadsExecutor(2)), case.shards, equal=case.equal)
-    expected = [case.dealt(0), case.dealt(1, other), case.dealt(2, other)]
+    expected = [case.assigned(0), case.assigned(1, other), case.assigned(2, other)]
     for t, shard in enumerate(shards):
         epochs = shard.iter_epochs()
         batches = iter(next(epochs).iter_batches(case.batch_rows, drop_last=case.drop_last))
@@ -196,8 +196,8 @@ def test_parquet(
         shard.close()
     for number, got in enumerate(epochs):
         order = order_epoch(source.blocks, values, cut=WindowCut(**cut), seed=seed, epoch=number)
-        dealt = deal_list(len(order), shards, batch_rows, equal)
-        assert got == [[[order[row] for row in batch] for batch in shard] for shard in dealt.batches]
+        assigned = deal_list(len(order), shards, batch_rows, equal)
+        assert got == [[[order[row] for row in batch] for batch in shard] for shard in assigned.batches]
 
 
 def _write(folder: Path, files: list[list[int]]) -> None:
@@ -253,8 +253,10 @@ def test_two_batch_sizes_in_one_epoch() -> None:
         # nothing is lost: with the same size it is read
         got = [[batch["x"].tolist() for batch in epoch.iter_batches(2)]]
         got.insert(0, [batch["x"].tolist() for batch in one])
-        assert got == CASE.dealt(0).batches
-        assert [batch["x"].tolist() for batch in next(epochs).iter_batches(3)] == CASE.dealt(1, 3).batches[1]
+        assert got == CASE.assigned(0).batches
+        assert [batch["x"].tolist() for batch in next(epochs).iter_batches(3)] == CASE.assigned(1, 3).batches[
+            1
+        ]
 
 
 def test_a_shard_is_read_once_at_a_time() -> None:
@@ -290,7 +292,7 @@ def test_a_closed_shard_gives_nothing_and_the_others_go_on() -> None:
         with pytest.raises(PlanError, match="closed"):
             first.iter_batches(2)
         got = [batch["x"].tolist() for batch in second.iter_batches(2)]
-    assert got == CASE.dealt(0).batches[1]
+    assert got == CASE.assigned(0).batches[1]
 
 
 def test_all_epochs_read() -> None:

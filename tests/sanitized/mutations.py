@@ -1,4 +1,4 @@
-"""Gives the C functions damaged input, by seed: ``python -m tests.sanitized.mutations FIRST COUNT``.
+"""Gives the C functions corrupt input, by seed: ``python -m tests.sanitized.mutations FIRST COUNT``.
 
 Says which hundred seeds begin before they begin, so that whoever started this knows where it ended.
 """
@@ -93,7 +93,7 @@ def make_base(
     return Base(kind, pages, chunk, footer, (metadata.num_row_groups, metadata.num_columns))
 
 
-def damage(content: bytes, chance: random.Random, others: Sequence[bytes]) -> bytes:
+def corruption(content: bytes, chance: random.Random, others: Sequence[bytes]) -> bytes:
     """Change bytes, cut, repeat, or put in what comes from elsewhere."""
     changed = bytearray(content)
     for _ in range(chance.choice([1, 1, 2, 4])):
@@ -130,7 +130,7 @@ def draw_targets(rows: int, chance: random.Random) -> NDArray[np.uint32]:
 
 def decode_pages(base: Base, bases: Sequence[Base], chance: random.Random) -> None:
     """Pages that are not what was written, and footers that say other things of them."""
-    pages = damage(base.pages, chance, [other.pages for other in bases])
+    pages = corruption(base.pages, chance, [other.pages for other in bases])
     facts = dict(vars(base.chunk), start=0, size_bytes=len(pages))
     facts["rows"] += chance.choice([0, 0, 0, 1, -1, 50])
     facts["snappy"] ^= chance.random() < 0.1
@@ -155,7 +155,7 @@ def decode_pages(base: Base, bases: Sequence[Base], chance: random.Random) -> No
 
 def check_footer(base: Base, bases: Sequence[Base], chance: random.Random) -> None:
     """Footers that are none."""
-    raw = damage(base.footer, chance, [other.footer for other in bases])
+    raw = corruption(base.footer, chance, [other.footer for other in bases])
     # what is sound but for its length is read to its end
     footer_validation.check_footer(raw, np.full(base.leaves, -1, np.int64))
 

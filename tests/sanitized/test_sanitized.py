@@ -1,4 +1,4 @@
-"""The C libraries under the address and undefined-behaviour sanitizers: tests, and damaged input."""
+"""The C libraries under the address and undefined-behaviour sanitizers: tests, and corrupt input."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def try_seeds(libraries: Path, first: int, count: int, seconds: float) -> None:
     assert done.stdout.endswith(f"all {count}\n")
 
 
-def test_ten_thousand_damaged_inputs(libraries: Path) -> None:
+def test_ten_thousand_corrupt_inputs(libraries: Path) -> None:
     try_seeds(libraries, 0, 10_000, 170)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("part", range(10))
-def test_a_million_damaged_inputs(libraries: Path, part: int) -> None:
+def test_a_million_corrupt_inputs(libraries: Path, part: int) -> None:
     try_seeds(libraries, 10_000 + part * 100_000, 100_000, 3_500)
 
 

@@ -35,7 +35,7 @@ class PlanError(WindrowError, ValueError):
 
 
 class SourceError(WindrowError, OSError):
-    """Data is missing, unreadable, damaged, or differs in schema between files."""
+    """Data is missing, unreadable, corrupt, or differs in schema between files."""
 
 
 class StateError(WindrowError, ValueError):

@@ -23,7 +23,7 @@ __all__ = [
     "BlockPart",
     "BlockReader",
     "BlockTable",
-    "DamagedBlockError",
+    "CorruptBlockError",
     "DistantReader",
     "RowOrigin",
     "ScatteringPart",
@@ -31,13 +31,13 @@ __all__ = [
     "SourceIdentity",
     "TracingSource",
     "can_scatter",
+    "column_bounds",
     "decodes_columns",
     "maps_files",
-    "told_bounds",
 ]
 
 
-class DamagedBlockError(SourceError):
+class CorruptBlockError(SourceError):
     """What is stored of a block is there, and is what was listed, but cannot be decoded.
 
     A reader raises it where reading again or elsewhere would not help: not for a file that is
@@ -139,7 +139,7 @@ class RowOrigin(NamedTuple):
     --------
     >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
     >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet", row_group_size=4)
-    >>> ((path, row_group, row),) = windrow.read_parquet("numbers.parquet").row_origins([5])
+    >>> ((path, row_group, row),) = windrow.read_parquet("numbers.parquet").row_lineage([5])
     >>> row_group, row
     (1, 1)
     """
@@ -216,7 +216,7 @@ class BoundedPart(BlockPart, Protocol):
         ...
 
 
-def told_bounds(part: BlockPart, column: int) -> tuple[int, int] | None:
+def column_bounds(part: BlockPart, column: int) -> tuple[int, int] | None:
     """What a part tells of a column (`BoundedPart`); None where it tells nothing."""
     bounds = getattr(part, "bounds", None)
     return None if bounds is None else bounds(column)
@@ -248,7 +248,7 @@ class BlockReader(Protocol):
 
         Raises
         ------
-        DamagedBlockError
+        CorruptBlockError
             If what is stored cannot be decoded; any other `SourceError` if it cannot be had.
         """
         ...
@@ -337,7 +337,7 @@ class TracingSource(Source, Protocol):
         """(rows,) the numbers of rows that a block delivers; reads it where a filter may drop some."""
         ...
 
-    def row_origins(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
+    def row_lineage(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
         """Where the rows of some numbers are stored."""
         ...
 

@@ -16,7 +16,7 @@ from windrow.dataset.export.export_methods import Convertible
 from windrow.dataset.head import find_schema
 from windrow.dataset.logical_plan import Chain
 from windrow.dataset.write.write_methods import Writable
-from windrow.pipeline.checkpoint.lineage import Provenance
+from windrow.pipeline.checkpoint.lineage import Lineage
 from windrow.pipeline.delivery.iteration_methods import Batches, Deliverable, Delivery
 from windrow.pipeline.plan.job import Job
 
@@ -73,7 +73,7 @@ class Readable(Deliverable, Writable, Convertible):
         """
         return count_rows(self._chain)
 
-    def row_origins(self, row_ids: Iterable[int]) -> list[RowOrigin]:
+    def row_lineage(self, row_ids: Iterable[int]) -> list[RowOrigin]:
         """Tell where rows are stored, given by the numbers of ``options(row_id=...)``.
 
         Returns
@@ -94,10 +94,10 @@ class Readable(Deliverable, Writable, Convertible):
         >>> row = ds.take()[5]
         >>> row
         {'x': 5, 'id': 5}
-        >>> [origin[1:] for origin in ds.row_origins([row["id"]])]
+        >>> [origin[1:] for origin in ds.row_lineage([row["id"]])]
         [(1, 1)]
         """
-        return Provenance(self._job()).origins(row_ids)
+        return Lineage(self._job()).origins(row_ids)
 
     def options(
         self: Self,
@@ -133,12 +133,12 @@ class Readable(Deliverable, Writable, Convertible):
             192 MiB, two more where their sizes and rows are known before they are read. 0: none.
         on_error
             ``"raise"`` (the default): the first error ends the run. ``"skip"``: a block (one
-            or more row groups of a file) that is damaged, and so cannot be decoded, is left
+            or more row groups of a file) that is corrupt, and so cannot be decoded, is left
             out: it counts as having no rows, from before any row of its window is delivered.
-            A warning names it, ``stats().run.damaged_blocks`` tells all, and saved states name
+            A warning names it, ``stats().run.corrupt_blocks`` tells all, and saved states name
             them by number; more than 8 are an error. All other errors end the run: a file
             that is gone or was changed, a store that does not answer, and a block that was
-            read before and is damaged now. Rows are counted by reading, as with a filter.
+            read before and is corrupt now. Rows are counted by reading, as with a filter.
         progress
             Whether to show a progress line; ``"auto"`` (the default): where standard
             error is a terminal.
@@ -160,7 +160,7 @@ class Readable(Deliverable, Writable, Convertible):
             over the same files, columns and filter. You remove them.
         row_id
             The name of a column to add, int64: each row's number as stored, its rank among all
-            rows of all files. `row_origins` tells path, row group and row. None (the default):
+            rows of all files. `row_lineage` tells path, row group and row. None (the default):
             none is added.
 
         Raises

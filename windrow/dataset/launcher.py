@@ -19,7 +19,7 @@ _LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 _STEP_SIZES = "SLURM_STEP_TASKS_PER_NODE"
 _STEP_NODE = "SLURM_NODEID"
 _STEP_COUNT = re.compile(r"([1-9][0-9]*)(?:\(x([1-9][0-9]{0,6})\))?")
-_REMEDY = "call shard(rank=..., world_size=...), start the process with torchrun, or set RANK and WORLD_SIZE"
+_FIX = "call shard(rank=..., world_size=...), start the process with torchrun, or set RANK and WORLD_SIZE"
 
 
 def find_place(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -97,11 +97,11 @@ def _launcher_place() -> tuple[int, int]:
     if missing:
         raise PlanError(
             "shard() does not know which shard this process reads: torch.distributed is not initialised and "
-            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set. To mend it, {_REMEDY}"
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set. To mend it, {_FIX}"
         )
     try:
         rank, world_size = (int(text or "") for text in texts)
     except ValueError:
         shown = ", ".join(f"{name}={text!r}" for name, text in zip(names, texts, strict=True))
-        raise PlanError(f"shard(): {shown} are no integers. To mend it, {_REMEDY}") from None
+        raise PlanError(f"shard(): {shown} are no integers. To mend it, {_FIX}") from None
     return rank, world_size

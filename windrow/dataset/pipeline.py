@@ -16,7 +16,7 @@ from windrow.dataset.write.write_epochs import write_epochs
 from windrow.dataset.write.write_job import WriteRequest
 from windrow.io.sinks.written_manifest import WriteResult
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.checkpoint.lineage import Provenance
+from windrow.pipeline.checkpoint.lineage import Lineage
 from windrow.pipeline.checkpoint.state import resume
 from windrow.pipeline.delivery.batch_formats import BatchFormat
 from windrow.pipeline.plan.explain import Explanation, explain_job
@@ -184,7 +184,7 @@ class DatasetPipeline(Readable):
             For a wrong argument, or a window that cannot fit into memory; it names the
             largest that can.
         StateError
-            If the state is damaged, or not of this stream; says what differs.
+            If the state is corrupt, or not of this stream; says what differs.
 
         Examples
         --------
@@ -209,7 +209,7 @@ class DatasetPipeline(Readable):
         Raises
         ------
         StateError
-            If the state is damaged, or not of this stream; says what differs.
+            If the state is corrupt, or not of this stream; says what differs.
         """
         return self.split(1, state_dict=state_dict, admit_appended=admit_appended)[0]
 
@@ -245,7 +245,7 @@ class DatasetPipeline(Readable):
             If rank and world size are unknown or do not fit, or the world has several
             processes and the seed was drawn, since each would have drawn its own.
         StateError
-            If the state is damaged, or not of this stream; says what differs.
+            If the state is corrupt, or not of this stream; says what differs.
 
         Examples
         --------
@@ -266,12 +266,12 @@ class DatasetPipeline(Readable):
         job = replace(job, launch=find_launch(size))
         return open_shard(job, rank=own_rank, world_size=size, equal=check_equal(equal), start=start)
 
-    def rows_at(self, epoch: int, start: int, stop: int) -> list[RowOrigin]:
+    def epoch_lineage(self, epoch: int, start: int, stop: int) -> list[RowOrigin]:
         """Tell where rows [start, stop) of an epoch's order are stored, from the plan.
 
         Nothing is read where the manifest tells how many rows there are; with a filter, the
         columns that it needs are. Blocks that ``on_error="skip"`` leaves out are not known here:
-        ``shard.provenance`` goes by them.
+        ``shard.step_lineage`` goes by them.
 
         Returns
         -------
@@ -289,11 +289,11 @@ class DatasetPipeline(Readable):
         >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet", row_group_size=2)
         >>> pipe = windrow.read_parquet("numbers.parquet").repeat(1).random_shuffle_each_window(seed=7)
         >>> row = next(iter(pipe.iter_rows()))
-        >>> origin = pipe.rows_at(0, 0, 1)[0]
+        >>> origin = pipe.epoch_lineage(0, 0, 1)[0]
         >>> 2 * origin.row_group + origin.row == row["x"]
         True
         """
-        return Provenance(self._job()).rows_at(epoch, start, stop)
+        return Lineage(self._job()).epoch_lineage(epoch, start, stop)
 
     def iter_epochs(self, max_epoch: int = -1) -> Iterator[Epoch]:
         """Iterate over the epochs, each one pass over all rows, as one shard.

@@ -10,42 +10,42 @@ import pytest
 
 from bench.simulate.actor import Actor
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.buffered_window import HeldWindow
-from windrow.pipeline.coordinator.core import Coordination
+from windrow.pipeline.coordinator.buffered_window import BufferedWindow
+from windrow.pipeline.coordinator.core import CoordinatorCore
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Drop, Place
 from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
-from windrow.pipeline.coordinator.scheduling.shard_tracker import Readers
-from windrow.pipeline.coordinator.skipped_blocks import DamagedBlocks
+from windrow.pipeline.coordinator.scheduling.shard_tracker import ShardTracker
+from windrow.pipeline.coordinator.skipped_blocks import SkippedBlocks
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.shard.window_collector import WindowCollector
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["PLANTED"]
 
 
 def lose_a_wake_up(patch: pytest.MonkeyPatch) -> None:
     """A shard that was silent for long is not heard when it waits for rows again."""
-    sign = Readers.sign
+    heartbeat = ShardTracker.heartbeat
 
-    def hear(self: Readers, shard: int, now: float) -> None:
+    def hear(self: ShardTracker, shard: int, now: float) -> None:
         if not self.is_silent(shard, now):
-            sign(self, shard, now)
+            heartbeat(self, shard, now)
 
-    patch.setattr(Readers, "sign", hear)
+    patch.setattr(ShardTracker, "heartbeat", hear)
 
 
 def serve_two_readers(patch: pytest.MonkeyPatch) -> None:
     """A reader that has been replaced gets the same rows as its successor."""
 
-    def is_current(self: Coordination, request: OpenRequest) -> bool:
+    def is_current(self: CoordinatorCore, request: OpenRequest) -> bool:
         opened = self._opened.get(request.shard)
         return opened is None or opened.cursor.epoch == request.cursor.epoch
 
-    patch.setattr(Coordination, "_is_current", is_current)
+    patch.setattr(CoordinatorCore, "_is_current", is_current)
 
 
 def take_late_results(patch: pytest.MonkeyPatch) -> None:
@@ -64,11 +64,11 @@ def take_late_results(patch: pytest.MonkeyPatch) -> None:
 def leak_a_reference(patch: pytest.MonkeyPatch) -> None:
     """A part that comes after its slice was passed is held to the window's end."""
 
-    def take(self: HeldWindow, part: int, output: Any, *, ordered: bool) -> None:
+    def take(self: BufferedWindow, part: int, output: Any, *, ordered: bool) -> None:
         self.tables.pop(part, None)
         (self.outputs if ordered else self.tables)[part] = output
 
-    patch.setattr(HeldWindow, "take", take)
+    patch.setattr(BufferedWindow, "take", take)
 
 
 def leak_a_window(patch: pytest.MonkeyPatch) -> None:
@@ -94,48 +94,48 @@ def keep_a_stale_location(patch: pytest.MonkeyPatch) -> None:
 
 def name_no_incarnation(patch: pytest.MonkeyPatch) -> None:
     """A try of a restarted coordinator has the name of one of its predecessor."""
-    drive = Coordination._drive
+    drive = CoordinatorCore._drive
 
-    def drive_unnamed(self: Coordination, batch_rows: int) -> Driver:
+    def drive_unnamed(self: CoordinatorCore, batch_rows: int) -> Driver:
         driver = drive(self, batch_rows)
         self._incarnation = ""
         return driver
 
-    patch.setattr(Coordination, "_drive", drive_unnamed)
+    patch.setattr(CoordinatorCore, "_drive", drive_unnamed)
 
 
 def restart_at_a_wrong_row(patch: pytest.MonkeyPatch) -> None:
     """A restarted coordinator deals a resumed epoch from its first row."""
-    open_request = Coordination._open
+    open_request = CoordinatorCore._open
 
-    def open_at_start(self: Coordination, request: OpenRequest) -> Any:
+    def open_at_start(self: CoordinatorCore, request: OpenRequest) -> Any:
         if self._host.is_restarted():
             request = replace(request, cursor=Cursor(request.cursor.epoch))
         return open_request(self, request)
 
-    patch.setattr(Coordination, "_open", open_at_start)
+    patch.setattr(CoordinatorCore, "_open", open_at_start)
 
 
 def restart_a_slice_too_far(patch: pytest.MonkeyPatch) -> None:
     """A restarted coordinator takes it that a shard has passed one slice more."""
-    tell = Coordination._tell
+    tell = CoordinatorCore._tell
 
-    def tell_more(self: Coordination, driver: Driver, shard: int, place: Place) -> None:
+    def tell_more(self: CoordinatorCore, driver: Driver, shard: int, place: Place) -> None:
         more = self._host.is_restarted() and place.slice > 0
         tell(self, driver, shard, replace(place, slice=place.slice + 1) if more else place)
 
-    patch.setattr(Coordination, "_tell", tell_more)
+    patch.setattr(CoordinatorCore, "_tell", tell_more)
 
 
 def forget_what_polls_say(patch: pytest.MonkeyPatch) -> None:
     """A place in a request counts only where the shard is not known: found by this simulation."""
-    look = Coordination._look
+    look = CoordinatorCore._look
 
-    def look_without(self: Coordination, request: Any, place: Place, *rest: Any) -> Any:
+    def look_without(self: CoordinatorCore, request: Any, place: Place, *rest: Any) -> Any:
         known = request.shard in self._served
         return look(self, request, Place(request.cursor.epoch, 0) if known else place, *rest)
 
-    patch.setattr(Coordination, "_look", look_without)
+    patch.setattr(CoordinatorCore, "_look", look_without)
 
 
 def serve_incomplete_windows(patch: pytest.MonkeyPatch) -> None:
@@ -167,15 +167,15 @@ def keep_what_failed(patch: pytest.MonkeyPatch) -> None:
 def deal_before_counting(patch: pytest.MonkeyPatch) -> None:
     """Rows are dealt before those behind the window are counted."""
 
-    def is_ordered(self: EpochCounts, window: int, deal: Deal) -> bool:
+    def is_ordered(self: EpochCounts, window: int, assignment: ShardAssignment) -> bool:
         return self.first_row(window + 1) is not None
 
     patch.setattr(EpochCounts, "is_ordered", is_ordered)
 
 
-def forget_damage(patch: pytest.MonkeyPatch) -> None:
-    """A block that was left out as damaged is read again, when its rows have places."""
-    patch.setattr(DamagedBlocks, "places", lambda self, blocks: ())
+def forget_corruption(patch: pytest.MonkeyPatch) -> None:
+    """A block that was left out as corrupt is read again, when its rows have places."""
+    patch.setattr(SkippedBlocks, "places", lambda self, blocks: ())
 
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
@@ -196,6 +196,6 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         forget_what_polls_say,
         serve_incomplete_windows,
         deal_before_counting,
-        forget_damage,
+        forget_corruption,
     )
 }

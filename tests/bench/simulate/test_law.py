@@ -27,10 +27,10 @@ def test_the_expected_batches_are_those_of_the_laws(seed: int) -> None:
     assert law.order(1) == order
     assert sorted(order) == list(range(dataset.firsts[-1]))
     for start in (0, len(order) // 2):
-        dealt = deal_list(
+        assigned = deal_list(
             len(order), split.shards, split.batch_rows, split.equal, drop_last=split.drop_last, start=start
         )
-        expected = [[[order[row] for row in batch] for batch in shard] for shard in dealt.batches]
+        expected = [[[order[row] for row in batch] for batch in shard] for shard in assigned.batches]
         assert law.batches(1, split, start) == expected
 
 
@@ -41,7 +41,7 @@ def test_a_cursor_names_a_window_and_where_it_begins() -> None:
     cut = replace(scenario.job.cut, blocks_per_window=1, bytes_per_window=None)
     job = replace(scenario.job, cut=cut, options=options)
     for known, windows in ((True, [0, 2, 2]), (False, [0, 0, 2])):
-        stored: Any = replace(dataset, known=known, damaged=frozenset())
+        stored: Any = replace(dataset, known=known, corrupt=frozenset())
         law = Law(replace(job, source=stored, seed=None), stored)
         assert law.cursor(2, 0) == Cursor(2)
         assert [law.cursor(2, row).window for row in (1, 3, 4)] == windows

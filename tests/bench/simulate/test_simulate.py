@@ -22,7 +22,7 @@ KINDS = {
     "cache disk full",
     "call made again",
     "coordinator restarted",
-    "damaged block",
+    "corrupt block",
     "early stop, next epoch",
     "early stop, resumed",
     "kept block lost",

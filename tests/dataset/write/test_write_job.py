@@ -32,7 +32,7 @@ from tests.dataset.example_sources import TableReader, TableSource, make_source
 from tests.io.files import write
 from tests.laws.examples import examples
 from windrow.core.errors import PlanError, SourceError, TransformError
-from windrow.core.source import BlockAddress, BlockTable, DamagedBlockError
+from windrow.core.source import BlockAddress, BlockTable, CorruptBlockError
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import Chain
 from windrow.dataset.write.write_blocks import cut_parts
@@ -336,21 +336,21 @@ def test_a_full_disk_is_one_error_with_the_path(numbers: Path, tmp_path: Path) -
 
 
 @dataclass
-class DamagedReader(TableReader):
+class CorruptReader(TableReader):
     """Cannot decode its second block."""
 
     def read(self, address: BlockAddress) -> pa.Table:
         if address.locator == 1:
-            raise DamagedBlockError(f"{address.origin} is damaged")
+            raise CorruptBlockError(f"{address.origin} is corrupt")
         return super().read(address)
 
 
-def test_damaged_blocks_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_corrupt_blocks_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
     tables = make_source(5, 5, 5).reader.tables
-    data = Dataset(Chain(TableSource(DamagedReader(tables)))).options(executor="threads")
-    with pytest.raises(SourceError, match="table 1 is damaged"):
+    data = Dataset(Chain(TableSource(CorruptReader(tables)))).options(executor="threads")
+    with pytest.raises(SourceError, match="table 1 is corrupt"):
         data.write_parquet(tmp_path / "out")
-    with pytest.warns(RuntimeWarning, match="left out of what is written: table 1 is damaged"):
+    with pytest.warns(RuntimeWarning, match="left out of what is written: table 1 is corrupt"):
         data.options(on_error="skip").write_parquet(tmp_path / "out")
     assert rows_of(tmp_path / "out") == [*range(5), *range(10, 15)]
 

@@ -81,23 +81,23 @@ def test_a_manifest_is_plain_data(tmp_path: Path) -> None:
         assert not any(stored[name].dtype.hasobject for name in stored.files)
 
 
-@pytest.mark.parametrize("damage", ["truncate", "flip", "text", "empty", "foreign", "newer", "pickle"])
-def test_what_is_no_manifest(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("corruption", ["truncate", "flip", "text", "empty", "foreign", "newer", "pickle"])
+def test_what_is_no_manifest(tmp_path: Path, corruption: str) -> None:
     path = tmp_path / "m.npz"
     save_manifest(synthetic(50, 20), path)
     content = bytearray(path.read_bytes())
-    if damage == "truncate":
+    if corruption == "truncate":
         path.write_bytes(content[: len(content) // 2])
-    elif damage == "flip":
+    elif corruption == "flip":
         content[len(content) // 2] ^= 0xFF
         path.write_bytes(content)
-    elif damage == "text":
+    elif corruption == "text":
         path.write_text("hello")
-    elif damage == "empty":
+    elif corruption == "empty":
         path.write_bytes(b"")
-    elif damage == "foreign":
+    elif corruption == "foreign":
         np.savez(path, x=np.arange(3))
-    elif damage == "pickle":
+    elif corruption == "pickle":
         np.savez(path, allow_pickle=True, digest=np.array([None]))
     else:
         _rewrite_head(path, version=99)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.shuffle.kernels.test_bit_packing import ToldPart
 from windrow.core.frame_of_reference import Packing
-from windrow.io.catalog.row_id_column import _NumberedPart
+from windrow.io.catalog.row_id_column import _RowIdPart
 
 
 @pytest.mark.parametrize("columns", [[0, 1, 2], [2, 0, 1], [1, 2, 0], [2], [1, 0]])
@@ -16,7 +16,7 @@ def test_the_number_is_the_one_column_that_is_not_decoded(columns: list[int]) ->
     rows = 50
     table = pa.table({"a": np.arange(rows), "b": np.arange(rows) * 7})
     schema = table.schema.append(pa.field("number", pa.int64()))
-    part = _NumberedPart(ToldPart(table, scatters=(0, 1)), schema, 5)
+    part = _RowIdPart(ToldPart(table, scatters=(0, 1)), schema, 5)
     targets = np.random.default_rng(2).permutation(rows).astype(np.uint32)
     packings = [(Packing(1, 0), Packing(2, 0), Packing(8, 0))[column] for column in columns]
     outs = [np.zeros(packing.bytes * rows, np.uint8) for packing in packings]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.io.formats.stored import CountingStore, read_blocks, same_order_as_parquet, source_of
 from tests.laws.examples import examples
-from windrow.core.source import DamagedBlockError
+from windrow.core.source import CorruptBlockError
 
 _INTS, _TEXTS = st.integers(-100, 100), st.text("aé漢", max_size=30)
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -203,7 +203,7 @@ def test_rows_are_numbered(tmp_path: Path) -> None:
     path = write(tmp_path / "x", pa.table({"x": range(10)}), chunk=4)
     ds = windrow.read_arrow(path).options(row_id="id")
     assert [row["id"] for row in ds.take()] == list(range(10))
-    assert [tuple(origin) for origin in ds.row_origins([3, 9])] == [(str(path), 0, 3), (str(path), 2, 1)]
+    assert [tuple(origin) for origin in ds.row_lineage([3, 9])] == [(str(path), 0, 3), (str(path), 2, 1)]
 
 
 def test_a_manifest(tmp_path: Path) -> None:
@@ -260,13 +260,13 @@ def test_what_is_no_arrow_is_refused(tmp_path: Path) -> None:
     st.sampled_from([None, "lz4"]),
     st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=4),
 )
-def test_damage_is_an_error_or_harmless(
+def test_corruption_is_an_error_or_harmless(
     tmp_path_factory: pytest.TempPathFactory,
     stream: bool,
     compression: str | None,
     flips: list[tuple[float, int]],
 ) -> None:
-    path = tmp_path_factory.mktemp("damage") / "x"
+    path = tmp_path_factory.mktemp("corruption") / "x"
     content = bytearray(write(path, SMALL, stream=stream, compression=compression).read_bytes())
     for place, value in flips:
         content[int(place * (len(content) - 1))] = value
@@ -307,12 +307,12 @@ def is_error_or_harmless(path: Path) -> str:
     return str(raised or "")
 
 
-def test_a_damaged_body_names_the_block(tmp_path: Path) -> None:
+def test_a_corrupt_body_names_the_block(tmp_path: Path) -> None:
     path = write(tmp_path / "x", pa.table({"s": ["some text"] * 100}), compression="zstd")
     content = path.read_bytes()
     middle = content.index(b"\x28\xb5\x2f\xfd")  # where zstd begins
     path.write_bytes(content[:middle] + b"\xff" * 8 + content[middle + 8 :])
-    with pytest.raises(DamagedBlockError, match=f"{path}, row group 0.*damaged"):
+    with pytest.raises(CorruptBlockError, match=f"{path}, row group 0.*corrupt"):
         windrow.read_arrow(path).take()
 
 

@@ -79,11 +79,13 @@ def test_a_row_is_numbered_as_its_file(tmp_path: Path) -> None:
     rows = write_files(tmp_path, 9)
     ds = windrow.read_binary_files(tmp_path, target_block_bytes=12).options(row_id="id")
     assert ds.num_blocks() == 5
-    origins = ds.row_origins([row["id"] for row in ds.take()])
+    origins = ds.row_lineage([row["id"] for row in ds.take()])
     assert [tuple(origin) for origin in origins] == [(row["path"], 0, 0) for row in rows]
     pipe = ds.window(blocks_per_window=2).random_shuffle_each_window(seed=3)
     read = list(pipe.iter_rows())
-    assert [origin.path for origin in pipe.rows_at(0, 0, 9)] == [rows[row["id"]]["path"] for row in read]
+    assert [origin.path for origin in pipe.epoch_lineage(0, 0, 9)] == [
+        rows[row["id"]]["path"] for row in read
+    ]
     assert [rows[row["id"]]["bytes"] for row in read] == [row["bytes"] for row in read]
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.io.formats.lines_of import COMPRESS, all_rows, write_files
 from tests.laws.examples import examples
-from windrow.core.source import DamagedBlockError
+from windrow.core.source import CorruptBlockError
 from windrow.io.formats import csv_format as csv_format
 from windrow.io.formats import line_ranges
 
@@ -119,7 +119,7 @@ def test_a_later_value_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.Mon
     ds = windrow.read_csv(tmp_path, target_block_bytes=1)
     assert ds.take(3) == [{"x": 1, "price": 2}] * 3
     message = r"a\.csv, lines from byte 128 to 144: column 'price': .*'n/a\?'.*dtypes=\{'price': \.\.\.\}"
-    with pytest.raises(DamagedBlockError, match=message):
+    with pytest.raises(CorruptBlockError, match=message):
         all_rows(ds)
     assert windrow.read_csv(tmp_path, columns=["x"]).count() == 61
     assert windrow.read_csv(tmp_path, dtypes={"price": pa.string()}).count() == 61
@@ -287,7 +287,7 @@ def test_columns_differ(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-def test_damaged_archives(tmp_path: Path, suffix: str) -> None:
+def test_corrupt_archives(tmp_path: Path, suffix: str) -> None:
     rows = [{"n": at, "s": f"text {at % 7}"} for at in range(200)]
     sink = io.BytesIO()
     csv.write_csv(pa.Table.from_pylist(rows), sink)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import windrow
 from tests.io.formats.stored import CountingStore, read_blocks, same_order_as_parquet, source_of
 from tests.laws.examples import examples
-from windrow.core.source import DamagedBlockError
+from windrow.core.source import CorruptBlockError
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'windrow[images]'")
 
@@ -170,15 +170,15 @@ def test_the_order_is_that_of_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"no image", png(40, 40, 1)[:900], png(9, 9, 0).replace(b"IDAT", b"IDXX")]
 )
-def test_a_damaged_image_is_named(tmp_path: Path, content: bytes, size: tuple[int, int] | None) -> None:
+def test_a_corrupt_image_is_named(tmp_path: Path, content: bytes, size: tuple[int, int] | None) -> None:
     for number in range(40):
         write_image(tmp_path / f"{number:02}.png", pixels("RGB", 3, 3))
     # one that is not among those that are looked at
     (tmp_path / "01.png").write_bytes(content)
     ds = windrow.read_images(tmp_path, size=size)
-    with pytest.raises(DamagedBlockError, match=rf"{tmp_path}/01\.png"):
+    with pytest.raises(CorruptBlockError, match=rf"{tmp_path}/01\.png"):
         ds.take(100)
-    with pytest.raises(windrow.SourceError, match=rf"{tmp_path}/01\.png.*(no image|damaged)"):
+    with pytest.raises(windrow.SourceError, match=rf"{tmp_path}/01\.png.*(no image|corrupt)"):
         windrow.read_images(tmp_path / "01.png", size=size).take()
 
 
@@ -186,7 +186,7 @@ def test_deep_images_are_not_cut(tmp_path: Path) -> None:
     saved = np.array([[0, 300], [40_000, 65_535]], np.uint16)
     Image.frombytes("I;16", (2, 2), saved.tobytes()).save(tmp_path / "deep.png")
     with pytest.raises(
-        DamagedBlockError, match=r"deep\.png is of mode 'I;16', which is not made 'RGB', since eight"
+        CorruptBlockError, match=r"deep\.png is of mode 'I;16', which is not made 'RGB', since eight"
     ):
         windrow.read_images(tmp_path, size=(2, 2)).take()
     deep = windrow.read_images(tmp_path, size=(2, 2), mode="I;16").take_batch()["image"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.io.formats.lines_of import COMPRESS, all_rows, write_files
 from tests.laws.examples import examples
-from windrow.core.source import DamagedBlockError
+from windrow.core.source import CorruptBlockError
 from windrow.io.formats import line_ranges
 
 TEXTS = st.text(st.sampled_from('ab,"\\é漢\n{}[]'), max_size=6)
@@ -145,7 +145,7 @@ def test_a_later_row_that_does_not_fit(late: Path, row: dict[str, Any], message:
     write_files(late, {"a.jsonl": _lines([{"x": 1, "y": 2}] * 20 + [row] + [{"x": 1, "y": 2}] * 20)})
     ds = windrow.read_json(late, target_block_bytes=1)
     assert ds.take(2) == [{"x": 1, "y": 2}] * 2
-    with pytest.raises(DamagedBlockError, match=rf"a\.jsonl, lines from byte 320 to 384: .*{message}"):
+    with pytest.raises(CorruptBlockError, match=rf"a\.jsonl, lines from byte 320 to 384: .*{message}"):
         all_rows(ds)
     assert windrow.read_json(late, columns=["x"]).count() == 41
     given = {"y": pa.float64(), "new": pa.int64()}
@@ -211,5 +211,5 @@ def test_no_utf8(tmp_path: Path, content: bytes) -> None:
         windrow.read_json(tmp_path)
     write_files(tmp_path, {"a.jsonl": b'{"x": "a"}\n' * 30_000 + content})
     dataset = windrow.read_json(tmp_path)
-    with pytest.raises(DamagedBlockError, match=r"a\.jsonl, lines .* 0xff in position .* encoding= is right"):
+    with pytest.raises(CorruptBlockError, match=r"a\.jsonl, lines .* 0xff in position .* encoding= is right"):
         all_rows(dataset)

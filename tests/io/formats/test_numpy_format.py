@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import windrow
 from tests.io.formats.stored import CountingStore, equal, read_blocks, same_order_as_parquet, source_of
 from tests.laws.examples import examples
-from windrow.core.source import DamagedBlockError
+from windrow.core.source import CorruptBlockError
 from windrow.io.formats import numpy_format as numpy_format
 
 DTYPES = st.sampled_from(
@@ -191,23 +191,23 @@ def test_what_is_no_numpy_is_refused(tmp_path: Path) -> None:
             windrow.read_numpy(tmp_path / "bad")
 
 
-def test_a_damaged_archive_names_its_file(tmp_path: Path) -> None:
+def test_a_corrupt_archive_names_its_file(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     np.savez_compressed(path, x=np.arange(5000))
     ds = windrow.read_numpy(path)
     content = path.read_bytes()
     path.write_bytes(content[:3000] + bytes(40) + content[3040:])
     ds = windrow.read_numpy(path)
-    with pytest.raises(DamagedBlockError, match=f"{path}, row group 0.*damaged"):
+    with pytest.raises(CorruptBlockError, match=f"{path}, row group 0.*corrupt"):
         ds.take()
 
 
 @examples(80)
 @given(st.booleans(), st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=4))
-def test_damage_is_an_error_or_harmless(
+def test_corruption_is_an_error_or_harmless(
     tmp_path_factory: pytest.TempPathFactory, archive: bool, flips: list[tuple[float, int]]
 ) -> None:
-    path = tmp_path_factory.mktemp("damage") / "x"
+    path = tmp_path_factory.mktemp("corruption") / "x"
     file = io.BytesIO()
     np.savez_compressed(file, x=np.arange(9), y=np.arange(9)) if archive else np.save(file, np.arange(9))
     content = bytearray(file.getvalue())
@@ -264,7 +264,7 @@ def test_origins_and_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         np.save(tmp_path / f"k={part}" / "x.npy", np.arange(6))
     ds = windrow.read_numpy(tmp_path, include_paths=True)
     numbered = ds.options(row_id="id")
-    origins = numbered.row_origins([row["id"] for row in numbered.take()])
+    origins = numbered.row_lineage([row["id"] for row in numbered.take()])
     assert [tuple(origin) for origin in origins[4:8]] == [
         (f"{tmp_path}/k=a/x.npy", 1, 0),
         (f"{tmp_path}/k=a/x.npy", 1, 1),

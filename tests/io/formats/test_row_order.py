@@ -109,11 +109,11 @@ def test_order_is_that_of_parquet(
         assert ds.count() == start
         pipe = ds.window(blocks_per_window=blocks_per_window).repeat(2).options(progress=False)
         pipe = pipe if seed is None else pipe.random_shuffle_each_window(seed=seed)
-        dealt = []
+        assigned = []
         for shard in pipe.split(shards, equal=equal):
             with shard:
                 for epoch in shard.iter_epochs():
                     batches = epoch.iter_batches(batch_size=batch_rows)
-                    dealt.append([[int(value) for value in batch[key]] for batch in batches])
-        orders.append(dealt)
+                    assigned.append([[int(value) for value in batch[key]] for batch in batches])
+        orders.append(assigned)
     assert orders[0] == orders[1]

@@ -104,7 +104,7 @@ def test_joined_streams(
     assert [row["text"] for row in all_rows(windrow.read_text(tmp_path))] == values
     middle = len(second) // 2
     broken = {
-        "damaged": second[:middle] + bytes([second[middle] ^ 255]) + second[middle + 1 :],
+        "corrupt": second[:middle] + bytes([second[middle] ^ 255]) + second[middle + 1 :],
         "cut": second[:-1],
         "barely-begun": second[:1],
         "garbage": b"garbage garbage garbage",

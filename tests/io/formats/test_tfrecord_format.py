@@ -162,19 +162,19 @@ def test_a_later_example_that_does_not_fit(tmp_path: Path, late: dict[str, Any],
 
 @examples(150)
 @given(st.floats(0, 1, exclude_max=True), st.integers(0, 255), st.booleans())
-def test_damage(tmp_path_factory: pytest.TempPathFactory, where: float, flip: int, cut: bool) -> None:
+def test_corruption(tmp_path_factory: pytest.TempPathFactory, where: float, flip: int, cut: bool) -> None:
     """All rows, or an error that names the file: every byte is covered by a checksum."""
     rows = [{"n": at, "s": b"text"} for at in range(8)]
     whole = _frames([_record({"n": ([row["n"]], "int"), "s": ([row["s"]], "byte")}) for row in rows])
     place = int(where * len(whole))
-    damaged = whole[:place] if cut else whole[:place] + bytes([whole[place] ^ flip]) + whole[place + 1 :]
-    path = tmp_path_factory.mktemp("damage") / "a.tfrecord"
-    path.write_bytes(damaged)
+    corrupt = whole[:place] if cut else whole[:place] + bytes([whole[place] ^ flip]) + whole[place + 1 :]
+    path = tmp_path_factory.mktemp("corruption") / "a.tfrecord"
+    path.write_bytes(corrupt)
     try:
         found = all_rows(windrow.read_tfrecords(path, features={"n": pa.int64(), "s": pa.binary()}))
     except windrow.WindrowError as error:
         assert "a.tfrecord" in str(error)  # noqa: PT017
-        assert damaged != whole
+        assert corrupt != whole
     else:
         frame = len(whole) // len(rows)
         assert found == (rows[: place // frame] if cut and place % frame == 0 else rows)

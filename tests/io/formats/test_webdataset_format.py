@@ -197,8 +197,8 @@ def test_sparse_members(tmp_path: Path) -> None:
         all_rows(windrow.read_webdataset(tmp_path))
 
 
-@pytest.mark.parametrize("damage", ["cut", "cut at a member", "header", "two", "compressed", "empty"])
-def test_damaged_archives(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("corruption", ["cut", "cut at a member", "header", "two", "compressed", "empty"])
+def test_corrupt_archives(tmp_path: Path, corruption: str) -> None:
     whole = _tar([(f"{at:03}.txt", b"x" * 600) for at in range(300)])
     header = 200 * 1536 + 20
     content = {
@@ -208,8 +208,8 @@ def test_damaged_archives(tmp_path: Path, damage: str) -> None:
         "two": whole + whole,
         "compressed": gzip.compress(whole)[:-30],
         "empty": b"",
-    }[damage]
-    name = "a.tar.gz" if damage == "compressed" else "a.tar"
+    }[corruption]
+    name = "a.tar.gz" if corruption == "compressed" else "a.tar"
     write_files(tmp_path, {name: content})
     with pytest.raises(windrow.SourceError, match=r"a\.tar"):
         all_rows(windrow.read_webdataset(tmp_path))

@@ -209,7 +209,7 @@ def test_flipped_bytes_in_a_page(path: Path) -> None:
         good, bad = source.addresses([3, 0])
         assert source.reader.read(good).num_rows == 5_000
         with pytest.raises(
-            SourceError, match=r"data.parquet, row group 0: cannot be read.*it is damaged: restore the file"
+            SourceError, match=r"data.parquet, row group 0: cannot be read.*it is corrupt: restore the file"
         ):
             source.reader.read(bad)
 

@@ -187,14 +187,14 @@ def test_a_column_that_is_to_be_cast_is_left_to_arrow(tmp_path: Path) -> None:
 @needs_library
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_damaged_pages_end_nothing_but_the_attempt(tmp_path: Path, data: st.DataObject) -> None:
+def test_corrupt_pages_end_nothing_but_the_attempt(tmp_path: Path, data: st.DataObject) -> None:
     """Whatever the bytes are, nothing outside of ``out`` is written."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     rows, kind = data.draw(st.integers(1, 500)), data.draw(st.sampled_from([pa.int64(), pa.int32()]))
     width = kind.bit_width // 8
     packings = [Packing(width, 0), Packing(4, 0), Packing(2, -5), Packing(1, 3), Packing(0, 1)]
     packing = data.draw(st.sampled_from(packings))
-    # they fit, so that it is the damage that counts
+    # they fit, so that it is the corruption that counts
     some = draw_words(pa.int64(), rows, data.draw(st.sampled_from([1, 50, 1_000])), rng).to_numpy()
     path = tmp_path / "x.parquet"
     metadata = write(
@@ -238,7 +238,7 @@ def test_a_dot_in_a_name_is_no_path(tmp_path: Path) -> None:
 
 @needs_library
 def test_a_column_that_is_declined_does_not_touch_the_others(tmp_path: Path) -> None:
-    """Columns of two row groups each, decoded at one call; one has no chunks, one is damaged, one cut off."""
+    """Columns of two row groups each, decoded at one call; one has no chunks, one is corrupt, one cut off."""
     rows, rng = 1_000, np.random.default_rng(5)
     kinds = {"a": pa.int64(), "b": pa.int32(), "c": pa.int64(), "d": pa.float32(), "e": pa.float64()}
     table = pa.table({name: draw_words(kind, rows, 200, rng) for name, kind in kinds.items()})
@@ -250,8 +250,8 @@ def test_a_column_that_is_declined_does_not_touch_the_others(tmp_path: Path) -> 
         found = [footer.chunk(group, name, kind) for group in range(2)]
         chunks[name] = [chunk for chunk in found if chunk is not None]
         assert len(chunks[name]) == 2
-    damaged, cut = chunks["c"][1], chunks["d"][0]
-    stored[damaged.start : damaged.start + 8] = b"\xff" * 8
+    corrupt, cut = chunks["c"][1], chunks["d"][0]
+    stored[corrupt.start : corrupt.start + 8] = b"\xff" * 8
     chunks["d"][0] = replace(cut, start=len(stored) - 4)
     chunks["b"] = []
     targets = rng.permutation(rows).astype(np.uint32)

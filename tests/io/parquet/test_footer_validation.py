@@ -60,7 +60,7 @@ def find(raw: bytes, shape: tuple[int, int], *, compiled: bool) -> tuple[str, li
         return check_footer(raw, texts), texts.reshape(-1).tolist()
 
 
-def damage(raw: bytes, chance: random.Random) -> bytes:
+def corruption(raw: bytes, chance: random.Random) -> bytes:
     changed = bytearray(raw)
     for _ in range(chance.choice([1, 1, 2, 3])):
         at = chance.randrange(len(changed) + 1)
@@ -93,14 +93,14 @@ def test_sound_footers(compiled: bool) -> None:
 
 @needs_library
 @pytest.mark.parametrize("part", range(4))
-def test_damaged_footers(part: int) -> None:
+def test_corrupt_footers(part: int) -> None:
     found = Counter[str]()
     for seed in range(part * 2_500, (part + 1) * 2_500):
         chance = random.Random(seed)
         raw, shape = chance.choice(FOOTERS)
-        damaged = damage(raw, chance)
-        expected = find(damaged, shape, compiled=True)
-        assert find(damaged, shape, compiled=False) == expected, seed
+        corrupt = corruption(raw, chance)
+        expected = find(corrupt, shape, compiled=True)
+        assert find(corrupt, shape, compiled=False) == expected, seed
         found[expected[0]] += 1
     # whatever may be wrong is among them, and what is not
     assert len(found) == 7
@@ -148,6 +148,6 @@ def test_without_the_library_a_footer_that_would_end_the_process_is_refused(
     changed = footer[:at] + b"\x7e" + footer[at + 1 :]
     path.write_bytes(content[: -8 - size] + changed + content[-8:])
     with pytest.raises(
-        windrow.SourceError, match=r"x\.parquet has a damaged Parquet footer: .* unknown codec"
+        windrow.SourceError, match=r"x\.parquet has a corrupt Parquet footer: .* unknown codec"
     ):
         windrow.read_parquet(path).count()

@@ -1,11 +1,11 @@
-"""Damaged files give the right rows or a WindrowError: no crash, no hang, no other error.
+"""Corrupt files give the right rows or a WindrowError: no crash, no hang, no other error.
 
 What "the right rows" can mean depends on what protects them:
 
 - A page with a checksum gives the rows that were written, or an error.
 - A footer has no checksum of its own. A manifest that was saved before knows its digest: then
   every file gives rows of the number and the types that were listed, or an error. A file that
-  was damaged before it was listed is what its footer says it is.
+  was corrupt before it was listed is what its footer says it is.
 - What no checksum covers (pages written without, and headers of pages) may be read as other
   values, as by every reader. Then both decoders must read the same values, the number of rows
   must be what the footer states, and memory must hold together. Text may be no UTF-8, and a
@@ -29,9 +29,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
-from tests.io.damage import DAMAGE, GROUP_ROWS, KINDS, ROWS, flip_in_checked_page, move_chunk, whole
+from tests.io.corruption import CORRUPTION, GROUP_ROWS, KINDS, ROWS, flip_in_checked_page, move_chunk, whole
 from tests.io.fuzzing import Case, judge
-from windrow.core.source import DamagedBlockError
+from windrow.core.source import CorruptBlockError
 
 
 def run_cases(first: int, count: int, seconds: int) -> None:
@@ -48,22 +48,22 @@ def run_cases(first: int, count: int, seconds: int) -> None:
     assert int(peak[1]) < 1_024
 
 
-def test_damaged_files_give_the_right_rows_or_an_error() -> None:
+def test_corrupt_files_give_the_right_rows_or_an_error() -> None:
     run_cases(0, 400, 170)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3_600)
-def test_many_damaged_files() -> None:
+def test_many_corrupt_files() -> None:
     first = int.from_bytes(os.urandom(4), "little")
     for start in range(first, first + 20_000, 1_000):
         run_cases(start, 1_000, 600)
 
 
-def test_every_kind_of_file_and_of_damage_is_drawn() -> None:
+def test_every_kind_of_file_and_of_corruption_is_drawn() -> None:
     cases = [Case.draw(seed) for seed in range(400)]
     assert {case.kind for case in cases} == set(KINDS)
-    assert {case.damage for case in cases} == set(DAMAGE)
+    assert {case.corruption for case in cases} == set(CORRUPTION)
     assert sum(case.checked for case in cases) > 3
     assert {case.listed for case in cases} == {False, True}
 
@@ -71,7 +71,7 @@ def test_every_kind_of_file_and_of_damage_is_drawn() -> None:
 @pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize("offset", [-(2**40), -1, 0])
 @pytest.mark.parametrize("kind", ["plain", "dictionary"])
-def test_a_chunk_that_cannot_begin_there_is_damage_at_once(
+def test_a_chunk_that_cannot_begin_there_is_corruption_at_once(
     kind: str, offset: int, stored: bool, tmp_path: Path
 ) -> None:
     """Not asked of a store, which would count from the file's end, and be asked again for minutes."""
@@ -79,10 +79,10 @@ def test_a_chunk_that_cannot_begin_there_is_damage_at_once(
     with fsspec.open(path, "wb") as file:
         file.write(move_chunk(whole(kind), 2, 1, offset))
     ds = windrow.read_parquet(path, target_block_bytes=1, columns=["few"])
-    with pytest.raises(DamagedBlockError, match="row group 2"):
+    with pytest.raises(CorruptBlockError, match="row group 2"):
         list(ds.iter_batches())
     kept = ds.repeat(1).options(on_error="skip", executor="threads", progress=False)
-    with pytest.warns(RuntimeWarning, match="a damaged block is left out"):
+    with pytest.warns(RuntimeWarning, match="a corrupt block is left out"):
         assert sum(len(batch["few"]) for batch in kept.iter_batches()) == ROWS - GROUP_ROWS
 
 
@@ -99,5 +99,5 @@ def test_values_changed_under_a_checksum_would_be_noticed(
     file = whole("checksums plain")
     content = bytearray(file.content)
     content[file.chunks[0][1] - 1] ^= 1
-    with pytest.raises(AssertionError, match="damage under a checksum"):
+    with pytest.raises(AssertionError, match="corruption under a checksum"):
         judge(Case("checksums plain", flip_in_checked_page, False, False, bytes(content)), tmp_path)

@@ -158,7 +158,7 @@ def test_more_text_than_offsets_can_tell_is_left_to_arrow(tmp_path: Path) -> Non
 @needs_library
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_damaged_pages_end_nothing_but_the_attempt(tmp_path: Path, data: st.DataObject) -> None:
+def test_corrupt_pages_end_nothing_but_the_attempt(tmp_path: Path, data: st.DataObject) -> None:
     """Whatever the bytes are, nothing is written but what was lent."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     rows = data.draw(st.integers(1, 300))
@@ -342,8 +342,8 @@ def test_a_part_of_several_row_groups_is_grouped_as_a_table_is(tmp_path: Path) -
 
     def group(rows: Any) -> list[pa.RecordBatch]:
         # the first run and the last are left out
-        pieces = group_rows(rows, None, runs, places, np.array([1, 10, 10, 19]), BufferPool(1 << 20))
-        return [piece.rows for piece in pieces]
+        map_outputs = group_rows(rows, None, runs, places, np.array([1, 10, 10, 19]), BufferPool(1 << 20))
+        return [map_output.rows for map_output in map_outputs]
 
     assert group(NoSelect(part)) == group(table)
 

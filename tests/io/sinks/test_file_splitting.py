@@ -63,11 +63,11 @@ def test_many_rows_of_mixed_directories_stay_in_order(by: tuple[str, ...]) -> No
 def check_files(given: list[pa.Table], by: tuple[str, ...], target: int | None) -> None:
     files = cut(Layout(by, target), given)
     seen: dict[str, list[int]] = {}
-    pieces: dict[str, list[int]] = {}
-    for directory, piece, rows in files:
+    map_outputs: dict[str, list[int]] = {}
+    for directory, map_output, rows in files:
         assert all(table.schema.names == [n for n in ("row", "k", "n") if n not in by] for table in rows)
         seen.setdefault(directory, []).extend(row for table in rows for row in table["row"].to_pylist())
-        pieces.setdefault(directory, []).append(piece)
+        map_outputs.setdefault(directory, []).append(map_output)
     expected: dict[tuple[Any, ...], list[int]] = {}
     for table in given:
         for row in table.to_pylist():
@@ -76,7 +76,7 @@ def check_files(given: list[pa.Table], by: tuple[str, ...], target: int | None) 
         tuple(None if value is None else str(value) for value in key): rows for key, rows in expected.items()
     }
     if target is not None:
-        assert all(found == list(range(len(found))) for found in pieces.values())
+        assert all(found == list(range(len(found))) for found in map_outputs.values())
 
 
 def _values(directory: str, by: tuple[str, ...]) -> tuple[Any, ...]:

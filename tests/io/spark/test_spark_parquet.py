@@ -37,7 +37,7 @@ def test_types_become_what_spark_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "remedy"),
+    ("kind", "fix"),
     [
         (pa.time32("s"), "no time of day"),
         (pa.duration("us"), "cast it to int64"),
@@ -49,8 +49,8 @@ def test_types_become_what_spark_has() -> None:
         (pa.struct([]), "column 'x'"),
     ],
 )
-def test_what_spark_has_no_type_for(kind: pa.DataType, remedy: str) -> None:
-    with pytest.raises(PlanError, match=remedy):
+def test_what_spark_has_no_type_for(kind: pa.DataType, fix: str) -> None:
+    with pytest.raises(PlanError, match=fix):
         SparkSink().check(pa.schema([("x", kind)]))
 
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from tests.io.files import write
 from windrow.core.buffer_pool import BufferPool
-from windrow.core.source import told_bounds
+from windrow.core.source import column_bounds
 from windrow.io.catalog.file_source import FileSource, open_parquet
 from windrow.io.catalog.manifest import load_manifest, save_manifest
-from windrow.io.catalog.row_id_column import NumberedSource
+from windrow.io.catalog.row_id_column import RowIdSource
 from windrow.shuffle.kernels.group_rows import group_rows
-from windrow.shuffle.kernels.place_rows import Pieces, place_rows
+from windrow.shuffle.kernels.place_rows import MapOutputs, place_rows
 
 DAY = dt.date(2024, 2, 29)
 TABLE = pa.table(
@@ -41,7 +41,7 @@ TABLE = pa.table(
 HOUR = 3_600_000_000
 
 
-def saved_bytes(source: FileSource | NumberedSource) -> list[int]:
+def saved_bytes(source: FileSource | RowIdSource) -> list[int]:
     packed = source.blocks.packed_bytes
     assert packed is not None
     return (source.blocks.memory_bytes - packed).tolist()
@@ -95,7 +95,7 @@ def test_row_numbers_are_not_counted_as_packed_and_are(tmp_path: Path) -> None:
     )
     assert saved_bytes(source) == [600 * 6]
     (part,) = source.reader.parts(source.addresses([0])[0])
-    assert [told_bounds(part, column) for column in range(2)] == [(100, 699), (0, 599)]
+    assert [column_bounds(part, column) for column in range(2)] == [(100, 699), (0, 599)]
 
 
 def test_a_manifest_keeps_what_files_told_and_may_be_of_before(
@@ -170,13 +170,15 @@ def test_no_more_comes_out_than_was_promised_and_the_same_rows(
     packed, pool, start = source.blocks.packed_bytes, BufferPool(0), 0
     assert packed is not None
     for block, address in enumerate(source.addresses(range(len(packed)))):
-        pieces, begun = [], start
+        map_outputs, begun = [], start
         for part in source.reader.parts(address):
             places = np.arange(start - begun, start - begun + part.num_rows, dtype=np.uint32)
-            pieces += group_rows(part, None, np.zeros(len(places), np.uint16), places, np.array([0, 1]), pool)
+            map_outputs += group_rows(
+                part, None, np.zeros(len(places), np.uint16), places, np.array([0, 1]), pool
+            )
             start += part.num_rows
-        padding = 8 * len(kinds) * len(pieces)
-        assert sum(piece.words.nbytes for piece in pieces) <= packed[block] + padding
-        placed = place_rows(Pieces(pieces), 0, start - begun, source.schema, pool)
+        padding = 8 * len(kinds) * len(map_outputs)
+        assert sum(map_output.words.nbytes for map_output in map_outputs) <= packed[block] + padding
+        placed = place_rows(MapOutputs(map_outputs), 0, start - begun, source.schema, pool)
         assert pa.Table.from_batches([placed]).equals(table.slice(begun, start - begun).cast(source.schema))
     assert start == rows

@@ -78,7 +78,7 @@ FOR_GOOD = [
     OSError("Couldn't deserialize thrift: TProtocolException: Invalid data"),
     client_error(403, "AccessDenied"),
     client_error(400, "InvalidRequest"),
-    SourceError("damaged"),
+    SourceError("corrupt"),
     MemoryError(),
     from_library("botocore.exceptions", "NoCredentialsError"),
     from_library("aiohttp", "ClientConnectorCertificateError"),

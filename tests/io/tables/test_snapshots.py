@@ -158,7 +158,7 @@ def test_rows_have_numbers(kind: Kind) -> None:
     by_number = dict(stored)
     for row in shuffled(kind.read()).options(row_id="id").iter_rows():
         assert by_number[row["id"]] == row["x"]
-    assert len({origin[:2] for origin in dataset.row_origins([0, 18])}) == 2
+    assert len({origin[:2] for origin in dataset.row_lineage([0, 18])}) == 2
 
 
 def test_what_a_reader_ships_is_small(kind: Kind) -> None:

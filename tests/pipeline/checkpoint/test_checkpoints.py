@@ -23,22 +23,22 @@ from tests.faults.rot import rot, write_files
 from windrow import DatasetPipeline, Shard, StateError
 
 BATCH_ROWS = 7
-DAMAGED = (2, 4)
+CORRUPT = (2, 4)
 EPOCHS = 2
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:a damaged block is left out:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:a corrupt block is left out:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:torch.distributed is disabled"),
 ]
 
 
-@pytest.fixture(params=["whole", "damaged"])
+@pytest.fixture(params=["whole", "corrupt"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     path = tmp_path / "data"
     path.mkdir()
     write_files(path)
-    if request.param == "damaged":
-        rot(path, *DAMAGED)
+    if request.param == "corrupt":
+        rot(path, *CORRUPT)
     return path
 
 
@@ -123,7 +123,7 @@ def test_the_keys_are_always_the_same(folder: Path) -> None:
         rest(shard)
         states.append(shard.state_dict())
     assert len({tuple(state) for state in states}) == 1
-    assert [type(state["damaged"]) for state in states] == [list] * 3
+    assert [type(state["corrupt"]) for state in states] == [list] * 3
 
 
 def test_distributed_checkpoints_of_a_dict(folder: Path, tmp_path: Path) -> None:
@@ -154,12 +154,12 @@ def test_distributed_checkpoints_of_a_shard(folder: Path, tmp_path: Path) -> Non
 def test_states_of_versions_that_left_out_an_empty_list_are_read(folder: Path) -> None:
     with pipeline(folder).iterator() as shard:
         state = shard.state_dict()
-    del state["damaged"]
+    del state["corrupt"]
     counted = {name: value for name, value in state.items() if name != "check"}
     text = json.dumps(counted, sort_keys=True, separators=(",", ":"))
     assert state["check"] == hashlib.sha256(text.encode()).hexdigest()[:16]
     with pipeline(folder).iterator(state_dict=state) as shard:
-        assert shard.state_dict() == {**state, "damaged": []}
+        assert shard.state_dict() == {**state, "corrupt": []}
 
 
 @pytest.mark.parametrize(
@@ -174,17 +174,17 @@ def test_states_of_versions_that_left_out_an_empty_list_are_read(folder: Path) -
         {"row": torch.tensor([1, 2])},
         {"row": "49"},
         {"seed": 2.0**60},
-        {"damaged": "2"},
-        {"damaged": {2: 4}},
-        {"damaged": 2},
-        {"damaged": None},
-        {"damaged": [1.5]},
-        {"damaged": [-1]},
-        {"damaged": [[2]]},
+        {"corrupt": "2"},
+        {"corrupt": {2: 4}},
+        {"corrupt": 2},
+        {"corrupt": None},
+        {"corrupt": [1.5]},
+        {"corrupt": [-1]},
+        {"corrupt": [[2]]},
     ],
     ids=repr,
 )
 def test_what_is_ambiguous_is_refused(folder: Path, change: dict[str, Any]) -> None:
     (name,) = change
-    with pytest.raises(StateError, match=f"the state is damaged: {name}="):
+    with pytest.raises(StateError, match=f"the state is corrupt: {name}="):
         pipeline(folder).iterator(state_dict={**saved_state(folder), **change})

@@ -79,9 +79,11 @@ def test_the_plan_tells_what_is_delivered(folder: Path, what: str, seed: int | N
     for epoch in pipe.iter_epochs():
         rows = list(epoch.iter_rows())
         assert len(rows) > 60
-        assert_origins(folder, pipe.rows_at(epoch.number, 0, len(rows)), rows)
-        assert pipe.rows_at(epoch.number, 17, 41) == pipe.rows_at(epoch.number, 0, len(rows))[17:41]
-        assert pipe.rows_at(epoch.number, 5, 5) == []
+        assert_origins(folder, pipe.epoch_lineage(epoch.number, 0, len(rows)), rows)
+        assert (
+            pipe.epoch_lineage(epoch.number, 17, 41) == pipe.epoch_lineage(epoch.number, 0, len(rows))[17:41]
+        )
+        assert pipe.epoch_lineage(epoch.number, 5, 5) == []
 
 
 @pytest.mark.parametrize(
@@ -101,17 +103,17 @@ def test_shards_tell_of_their_steps(folder: Path, what: str, equal: Any, drop_la
         for shard, reading in zip(shards, readings, strict=True):
             steps = list(reading)
             for step, batch in enumerate(steps):
-                assert_origins(folder, shard.provenance(start + step), batch.to_pylist())
+                assert_origins(folder, shard.step_lineage(start + step), batch.to_pylist())
             with pytest.raises(PlanError, match="has no step"):
-                shard.provenance(start + len(steps))
+                shard.step_lineage(start + len(steps))
             with pytest.raises(PlanError, match="has no step"):
-                shard.provenance(start - 1)
+                shard.step_lineage(start - 1)
             shard.close()
 
 
 def test_a_shard_that_has_read_nothing_tells_nothing(folder: Path) -> None:
     with chain(folder).iterator() as shard, pytest.raises(PlanError, match="read one first"):
-        shard.provenance(0)
+        shard.step_lineage(0)
 
 
 @pytest.mark.parametrize("what", FILTERS)
@@ -124,7 +126,7 @@ def test_rows_carry_their_numbers(folder: Path, what: str, cache: Any) -> None:
         assert [row["id"] for row in rows] == [row["x"] for row in rows]
         assert [row["x"] for row in rows] == [row["x"] for row in other.iter_rows()]
         assert list(rows[0])[-1] == "id"
-        assert_origins(folder, pipe.row_origins(row["id"] for row in rows), rows)
+        assert_origins(folder, pipe.row_lineage(row["id"] for row in rows), rows)
 
 
 def test_numbers_change_no_window_that_is_given_in_bytes(folder: Path) -> None:
@@ -159,13 +161,13 @@ def test_a_quick_look_has_numbers_too(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda pipe: pipe.rows_at(0, 0, 240), r"rows \[0, 240\) do not lie in an epoch of 239 rows"),
-        (lambda pipe: pipe.rows_at(0, 5, 4), r"rows \[5, 4\) do not lie"),
-        (lambda pipe: pipe.rows_at(2, 0, 1), "the chain has 2 epochs"),
-        (lambda pipe: pipe.rows_at(-1, 0, 1), "epoch=-1 must be an integer of 0 or more"),
-        (lambda pipe: pipe.rows_at(0, 0.5, 1), "start=0.5 must be"),
-        (lambda pipe: pipe.row_origins([3, 239]), "there is no row 239: 239 rows are stored"),
-        (lambda pipe: pipe.row_origins([-3]), "row id=-3 must be"),
+        (lambda pipe: pipe.epoch_lineage(0, 0, 240), r"rows \[0, 240\) do not lie in an epoch of 239 rows"),
+        (lambda pipe: pipe.epoch_lineage(0, 5, 4), r"rows \[5, 4\) do not lie"),
+        (lambda pipe: pipe.epoch_lineage(2, 0, 1), "the chain has 2 epochs"),
+        (lambda pipe: pipe.epoch_lineage(-1, 0, 1), "epoch=-1 must be an integer of 0 or more"),
+        (lambda pipe: pipe.epoch_lineage(0, 0.5, 1), "start=0.5 must be"),
+        (lambda pipe: pipe.row_lineage([3, 239]), "there is no row 239: 239 rows are stored"),
+        (lambda pipe: pipe.row_lineage([-3]), "row id=-3 must be"),
         (lambda pipe: pipe.options(row_id="x").iter_rows(), "row_id='x' is a column of the data"),
         (lambda pipe: pipe.options(row_id=7).iter_rows(), "row_id=7 must be the name"),
     ],
@@ -179,6 +181,6 @@ def test_rows_that_transforms_make_are_stored_nowhere(folder: Path) -> None:
     ds = windrow.read_parquet(str(folder)).map_batches(_without_text, preserves_rows=False)
     pipe = ds.repeat(1).random_shuffle_each_window(seed=1).options(executor="threads")
     with pytest.raises(PlanError, match=r"_without_text\) with preserves_rows=False .* options\(row_id="):
-        pipe.rows_at(0, 0, 1)
+        pipe.epoch_lineage(0, 0, 1)
     kept = [row["id"] for row in pipe.options(row_id="id").iter_rows()]
-    assert [origin.row for origin in pipe.row_origins(sorted(kept))][:3] == [0, 1, 2]
+    assert [origin.row for origin in pipe.row_lineage(sorted(kept))][:3] == [0, 1, 2]

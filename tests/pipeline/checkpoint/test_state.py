@@ -347,7 +347,7 @@ def test_appended_data_is_admitted_on_purpose_only(folder: Path) -> None:
         (lambda state: {**state, "filter": None}, "filter=None is not a text"),
     ],
 )
-def test_damaged_states_are_refused(folder: Path, change: Any, told: str) -> None:
+def test_corrupt_states_are_refused(folder: Path, change: Any, told: str) -> None:
     with pytest.raises(StateError, match=told):
         chain(folder).iterator(state_dict=change(save(chain(folder))))
 

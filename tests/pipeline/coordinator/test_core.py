@@ -14,7 +14,7 @@ from tests.laws.cases import Case
 from windrow.core.errors import PlanError, SourceError
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.buffered_window import WindowReply
-from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, Coordination, group_by_node
+from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, CoordinatorCore, group_by_node
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import OpenRequest
@@ -52,7 +52,7 @@ class Host:
     def is_restarted(self) -> bool:
         return self.restarted
 
-    def look_out(self) -> tuple[str, ...]:
+    def user_warnings(self) -> tuple[str, ...]:
         return ("mind the gap",)
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
@@ -70,18 +70,18 @@ class Host:
             driver.task_done(task, TaskReport((10,) * len(task.blocks), sizes, None, 0.0, 0.0), output, "")
 
 
-def make(host: Host, case: Case = CASE) -> Coordination:
+def make(host: Host, case: Case = CASE) -> CoordinatorCore:
     # a task for each block
     program = Program(case.job("threads"), case.shards, case.equal, tuple(range(case.shards)), part_bytes=1)
     resources = Resources("simulated", 4, 2**30, limit_covers_all=False)
-    return Coordination(program, resources, dict.fromkeys(range(case.shards), "here"), host)
+    return CoordinatorCore(program, resources, dict.fromkeys(range(case.shards), "here"), host)
 
 
 def request(shard: int, token: str = "first", epoch: int = 0, *, goes_on: bool = False) -> OpenRequest:
     return OpenRequest(shard, "here", token, epoch, Cursor(epoch), 5, False, goes_on, CASE.seed)
 
 
-def ask(coordination: Coordination, *question: Any) -> Answer:
+def ask(coordination: CoordinatorCore, *question: Any) -> Answer:
     """The answer to a poll that needs no waiting."""
     with pytest.raises(StopIteration) as end:
         next(coordination.poll(*question))
@@ -103,7 +103,7 @@ def test_an_open_epoch_is_prepared_and_answered_when_it_is_whole() -> None:
     coordination = make(host)
     facts = coordination.open_epoch(request(0))
     assert isinstance(facts, EpochFacts)
-    assert facts.look_out == ("mind the gap",)
+    assert facts.user_warnings == ("mind the gap",)
     polling = coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE)
     assert waits(polling)
     assert polling.send(True) == TICK_SECONDS, "nothing is ready"
@@ -159,9 +159,9 @@ def test_the_latest_reader_of_a_shard_has_it() -> None:
     assert isinstance(refused, Failure)
     with pytest.raises(PlanError, match="shard 0 is being iterated elsewhere"):
         refused.rethrow()
-    assert not coordination.reached(0, "first", Place(0, 2))
+    assert not coordination.acknowledge(0, "first", Place(0, 2))
     assert not coordination.close_shard(0, "first")
-    assert coordination.reached(0, "second", Place(0, 2))
+    assert coordination.acknowledge(0, "second", Place(0, 2))
 
 
 def test_a_reader_that_was_replaced_is_not_served_once_its_successor_has_closed() -> None:
@@ -228,7 +228,7 @@ def test_a_window_of_the_next_epoch_is_given_before_that_is_opened() -> None:
     for window in (1, 2, 3):
         host.finish()
         for shard in (0, 1):
-            coordination.reached(shard, "first", Place(0, window))
+            coordination.acknowledge(shard, "first", Place(0, window))
     host.finish()
     ahead = ask(coordination, request(0), Place(0, 3), (1, 0), "", NONE)
     assert parts(ahead) == {0, 1}
@@ -253,7 +253,7 @@ def test_calls_that_overtake_the_opening_of_the_next_epoch_bring_none_of_it_back
     coordination = make(host, ONE_WINDOW)
     coordination.open_epoch(request(0))
     host.finish()
-    coordination.reached(0, "first", Place(0, 1))
+    coordination.acknowledge(0, "first", Place(0, 1))
     host.finish()
     assert coordination.run_stats(spans=False).windows_ready == {(1, 0): 1.0}
     opening = request(0, epoch=1, goes_on=True)
@@ -261,7 +261,7 @@ def test_calls_that_overtake_the_opening_of_the_next_epoch_bring_none_of_it_back
         if call == "asked":
             assert parts(ask(coordination, opening, Place(0, 1), (1, 0), "", NONE)) == set(range(6))
         else:
-            coordination.reached(0, "first", Place(1, 1) if call == "far" else Place(1, 0))
+            coordination.acknowledge(0, "first", Place(1, 1) if call == "far" else Place(1, 0))
     facts = coordination.open_epoch(opening)
     assert isinstance(facts, EpochFacts)
     assert (facts.epoch, facts.total) == (1, 60)
@@ -276,7 +276,7 @@ def test_an_epoch_that_was_left_before_its_opening_was_heard_is_not_prepared() -
     coordination = make(host, ONE_WINDOW)
     coordination.open_epoch(request(0))
     host.finish()
-    coordination.reached(0, "first", Place(2, 0))
+    coordination.acknowledge(0, "first", Place(2, 0))
     coordination.open_epoch(request(0, epoch=1, goes_on=True))
     host.finish()
     assert coordination.run_stats(spans=False).windows_ready == {(2, 0): 1.0}
@@ -288,7 +288,7 @@ def test_an_epoch_that_is_left_early_is_let_go_at_once() -> None:
     coordination.open_epoch(request(0))
     host.finish()
     assert coordination.run_stats(spans=False).windows_ready == {(0, 0): 1.0, (0, 1): 1.0}
-    assert coordination.reached(0, "first", Place(1, 0))
+    assert coordination.acknowledge(0, "first", Place(1, 0))
     host.finish()
     assert coordination.run_stats(spans=False).windows_ready == {(1, 0): 1.0}
 
@@ -297,7 +297,7 @@ def test_what_overtakes_the_opening_of_another_reader_is_not_taken_for_its_own()
     host = Host()
     coordination = make(host, replace(CASE, epochs=2, shards=1, cut=WindowCut(), prefetch_windows=1))
     coordination.open_epoch(request(0))
-    coordination.reached(0, "first", Place(1, 1))
+    coordination.acknowledge(0, "first", Place(1, 1))
     assert isinstance(coordination.open_epoch(request(0, "second", epoch=1)), EpochFacts)
     host.finish()
     assert parts(ask(coordination, request(0, "second", epoch=1), Place(1, 0), (1, 0), "", NONE))
@@ -370,7 +370,7 @@ def test_a_failed_run_begins_anew_with_the_next_epoch_that_is_opened() -> None:
     host.finish()
     assert parts(ask(coordination, request(0, "second"), Place(0, 0), (0, 0), "", NONE)) == {0, 1}
     # nothing is held for the one that had closed before
-    assert coordination.reached(0, "second", Place(0, 1))
+    assert coordination.acknowledge(0, "second", Place(0, 1))
     host.finish()
     assert coordination.run_stats(spans=False).windows_ready == {(0, 1): 1.0}
 
@@ -442,7 +442,7 @@ def test_a_poll_is_no_sign_of_life() -> None:
     host.seconds = 100.0
     assert waits(coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE))
     assert coordination._driver is not None
-    assert coordination._driver._scheduler.signs(host.seconds)[0][2] == "100 s ago"
+    assert coordination._driver._scheduler.heartbeats(host.seconds)[0][2] == "100 s ago"
 
 
 def test_nothing_is_held_for_those_who_closed_before_a_restart() -> None:

@@ -111,7 +111,7 @@ def test_late_results_of_an_epoch_that_was_left_change_nothing() -> None:
     (at,) = [i for i, (task, *_) in enumerate(runner.queue) if task.work.stage == 1][-1:]
     late, tables, _ = runner.queue[at]
     del runner.queue[at]
-    driver.reached(0, Place(1, 0))
+    driver.acknowledge(0, Place(1, 0))
     driver.open_epoch(0, Cursor(epoch=1), 2, drop_last=False)
     report, output, _ = run_task(runner.program.context, late, tables, BufferPool(2**20))
     driver.task_done(late, report, output, "test")
@@ -127,19 +127,19 @@ def test_slices_that_all_have_passed_are_not_kept_again(monkeypatch: pytest.Monk
     for shard in range(2):
         driver.open_epoch(shard, Cursor(), 2, drop_last=False)
     runner.finish_all()
-    driver.reached(0, Place(0, 1))
-    driver.reached(1, Place(0, 0, 2))
+    driver.acknowledge(0, Place(0, 1))
+    driver.acknowledge(1, Place(0, 0, 2))
     for _ in range(20):
         clock[0] += 2
-        driver.sign(0)
+        driver.heartbeat(0)
         runner.finish_all()
         if driver.run_stats(spans=False).dropped_windows:
             break
         window = 1 + int(is_complete(driver, 0, 0, 1))
-        driver.reached(0, Place(0, window))
+        driver.acknowledge(0, Place(0, window))
     assert driver.run_stats(spans=False).dropped_windows
-    driver.reached(0, Place(1, 0))
-    driver.sign(1)
+    driver.acknowledge(0, Place(1, 0))
+    driver.heartbeat(1)
     runner.finish_all()
     reply = driver.poll(1, 0, 0, ())
     (slices,) = reply.outputs.values()
@@ -160,7 +160,7 @@ def test_tasks_may_end_in_any_order(seed: int, change: Any) -> None:
             runner.finish_all(chance)
             assert is_complete(driver, 0, 0, window)
             for shard in range(2):
-                driver.reached(shard, Place(0, window + 1))
+                driver.acknowledge(shard, Place(0, window + 1))
         assert driver.run_stats(spans=False).held_bytes == 0
 
 

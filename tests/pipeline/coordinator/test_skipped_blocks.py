@@ -1,4 +1,4 @@
-"""Which damaged blocks a run leaves out, and when that contradicts what it has told."""
+"""Which corrupt blocks a run leaves out, and when that contradicts what it has told."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import pytest
 from tests.laws.cases import Case
 from windrow.core.errors import SourceError
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.skipped_blocks import MOST_BLOCKS, DamagedBlocks, blocks_passed
+from windrow.pipeline.coordinator.skipped_blocks import MOST_BLOCKS, SkippedBlocks, blocks_passed
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.tasks.corrupt_blocks import Damage
+from windrow.pipeline.tasks.corrupt_blocks import Corruption
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 # in stored order, so that block b is in window b // 2
-CASE = Case((10,) * 20, WindowCut(blocks_per_window=2), seed=None, damaged=frozenset())
+CASE = Case((10,) * 20, WindowCut(blocks_per_window=2), seed=None, corrupt=frozenset())
 
 
 @pytest.fixture
@@ -23,55 +23,57 @@ def program() -> Program:
 
 
 @pytest.fixture
-def left_out(program: Program) -> DamagedBlocks:
-    return DamagedBlocks(program)
+def left_out(program: Program) -> SkippedBlocks:
+    return SkippedBlocks(program)
 
 
-def damage(block: int) -> Damage:
-    return Damage(block, f"block {block} is torn")
+def corruption(block: int) -> Corruption:
+    return Corruption(block, f"block {block} is torn")
 
 
-def test_what_is_found_is_told_named_and_counted(left_out: DamagedBlocks) -> None:
+def test_what_is_found_is_told_named_and_counted(left_out: SkippedBlocks) -> None:
     assert left_out.places(0, [3, 4]) == ()
-    assert left_out.add(0, 3, damage(7)) == "a damaged block is left out, 10 rows as stored: block 7 is torn"
-    left_out.add(0, 1, damage(2))
+    assert (
+        left_out.add(0, 3, corruption(7)) == "a corrupt block is left out, 10 rows as stored: block 7 is torn"
+    )
+    left_out.add(0, 1, corruption(2))
     assert left_out.blocks == (2, 7)
     assert left_out.names == ("block 2", "block 7")
     assert left_out.rows == 20
     assert left_out.places(0, [6, 7, 2, 3]) == (1, 2)
 
 
-def test_one_too_many(left_out: DamagedBlocks) -> None:
+def test_one_too_many(left_out: SkippedBlocks) -> None:
     for block in range(MOST_BLOCKS):
-        left_out.add(0, block // 2, damage(block))
-    with pytest.raises(SourceError, match=r"9 blocks are damaged.*8 at most: block 0; .*; block 19\..*torn"):
-        left_out.add(0, 9, damage(19))
+        left_out.add(0, block // 2, corruption(block))
+    with pytest.raises(SourceError, match=r"9 blocks are corrupt.*8 at most: block 0; .*; block 19\..*torn"):
+        left_out.add(0, 9, corruption(19))
 
 
-def test_a_window_that_a_shard_has_passed_must_not_change(left_out: DamagedBlocks) -> None:
+def test_a_window_that_a_shard_has_passed_must_not_change(left_out: SkippedBlocks) -> None:
     left_out.admit(0, 3, [2], counted=[])
     assert left_out.blocks == (2,)
     with pytest.raises(SourceError, match=r"block 7 is torn\. It cannot be left out any more"):
-        left_out.add(0, 3, damage(7))
-    left_out.add(0, 4, damage(8))
+        left_out.add(0, 3, corruption(7))
+    left_out.add(0, 4, corruption(8))
     # an older place takes nothing back, and another epoch is its own
     left_out.admit(0, 1, [2], counted=[])
     with pytest.raises(SourceError, match="any more"):
-        left_out.add(0, 2, damage(5))
-    left_out.add(1, 2, damage(5))
+        left_out.add(0, 2, corruption(5))
+    left_out.add(1, 2, corruption(5))
 
 
-def test_a_shard_that_has_passed_a_window_knows_of_its_damage(left_out: DamagedBlocks) -> None:
-    left_out.add(0, 3, damage(7))
+def test_a_shard_that_has_passed_a_window_knows_of_its_corruption(left_out: SkippedBlocks) -> None:
+    left_out.add(0, 3, corruption(7))
     left_out.admit(0, 2, [], counted=[])
     with pytest.raises(SourceError, match=r"block 7 is torn\. It cannot be left out any more"):
         left_out.admit(0, 3, [], counted=[])
     left_out.admit(0, 3, [7], counted=[])
 
 
-def test_a_shard_of_an_earlier_epoch_need_not_know_what_was_found_since(left_out: DamagedBlocks) -> None:
+def test_a_shard_of_an_earlier_epoch_need_not_know_what_was_found_since(left_out: SkippedBlocks) -> None:
     """It may have begun behind that block; only if its epoch needs it, that epoch had its rows."""
-    left_out.add(1, 3, damage(7))
+    left_out.add(1, 3, corruption(7))
     left_out.admit(0, 4, [], counted=[])
     assert left_out.places(1, [6, 7]) == (1,)
     assert left_out.places(0, [8, 9]) == ()
@@ -81,8 +83,8 @@ def test_a_shard_of_an_earlier_epoch_need_not_know_what_was_found_since(left_out
         left_out.admit(1, 3, [], counted=[])
 
 
-def test_what_was_left_out_for_a_shard_must_not_have_been_counted(left_out: DamagedBlocks) -> None:
-    with pytest.raises(SourceError, match=r"block 4: .*was left out as damaged, and can be read now"):
+def test_what_was_left_out_for_a_shard_must_not_have_been_counted(left_out: SkippedBlocks) -> None:
+    with pytest.raises(SourceError, match=r"block 4: .*was left out as corrupt, and can be read now"):
         left_out.admit(0, 3, [4, 5], counted=[4])
     assert left_out.blocks == ()
 
@@ -93,12 +95,12 @@ def test_blocks_passed(program: Program) -> None:
     assert passed == {-1: [], 0: [0], 1: [0], 2: [0, 5], 9: [0, 5, 19], 10: [0, 5, 19], 11: [0, 5, 19]}
 
 
-def test_a_cursor_names_all_damage_of_its_window_where_its_last_step_lies_in_it() -> None:
+def test_a_cursor_names_all_corruption_of_its_window_where_its_last_step_lies_in_it() -> None:
     assert Cursor().passed == -1
     assert Cursor(0, 30, 2, 20, (2, 5)).passed == 2
     assert Cursor(0, 30, 2, 21, (2, 5)).passed == -1
     # what was not read by steps, or by whom is not known, tells nothing
     assert Cursor(0, 30, 2, 20).passed == -1
     cursor = Cursor(0, 30, 2, 20, (2, 5), (7,)).leaving_out([3, 7])
-    assert (cursor.damaged, cursor.passed, cursor) == ((3, 7), 2, Cursor(0, 30, 2, 20))
-    assert cursor.next_epoch().damaged == (3, 7)
+    assert (cursor.corrupt, cursor.passed, cursor) == ((3, 7), 2, Cursor(0, 30, 2, 20))
+    assert cursor.next_epoch().corrupt == (3, 7)

@@ -17,7 +17,7 @@ from windrow.pipeline.executors.base import EpochFacts
 from windrow.pipeline.executors.ray import fetch_thread as module
 from windrow.pipeline.executors.ray.coordinator_calls import Questions
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 WAIT_SECONDS = 10.0
 WINDOWS = 6
@@ -32,7 +32,7 @@ class Coordinator:
         self.broken = threading.Event()
         self.told: list[Place] = []
         self.asked: list[tuple[int, Place]] = []
-        self.poll, self.reached = _Method(self._poll), _Method(self._reached)
+        self.poll, self.acknowledge = _Method(self._poll), _Method(self._acknowledged)
 
     def answer(self, ref: Any, who: str, stopped: threading.Event) -> Any:
         """What `ask_until` waits for."""
@@ -45,7 +45,7 @@ class Coordinator:
         self.asked.append((key[1], place))
         return None if key[1] >= self.lacks else ("a-0", WindowReply(0, 0, None, {}))
 
-    def _reached(self, shard: int, token: str, place: Place) -> None:
+    def _acknowledged(self, shard: int, token: str, place: Place) -> None:
         self.told.append(place)
 
 
@@ -59,7 +59,7 @@ def begin(monkeypatch: pytest.MonkeyPatch, *, spare: int, lacks: int) -> tuple[F
     monkeypatch.setattr(module, "ask_until", coordinator.answer)
     monkeypatch.setattr(module, "tell", lambda method, *args: method.remote(*args))
     request = OpenRequest(0, "node", "token", 0, Cursor(), 4, False, False, 7)
-    facts = EpochFacts(0, 0, WINDOWS, Deal(1, 4, False, False), 4, None, spare_windows=spare)
+    facts = EpochFacts(0, 0, WINDOWS, ShardAssignment(1, 4, False, False), 4, None, spare_windows=spare)
     return Fetcher(coordinator, request, facts, Questions(), leads_on=False), coordinator
 
 
@@ -74,7 +74,7 @@ def test_the_next_question_tells_of_a_window_where_some_are_spare(monkeypatch: p
     fetcher, coordinator = begin(monkeypatch, spare=2, lacks=WINDOWS)
     assert fetcher.take((0, 0), NEVER) is not None
     wait_until(lambda: coordinator.asked[-1][0] == 2)
-    fetcher.reached(Place(0, 1))
+    fetcher.acknowledge(Place(0, 1))
     wait_until(lambda: coordinator.asked[-1] == (3, Place(0, 1)))
     assert coordinator.told == []
     fetcher.stop()
@@ -84,7 +84,7 @@ def test_a_call_tells_of_each_window_where_none_is_spare(monkeypatch: pytest.Mon
     fetcher, coordinator = begin(monkeypatch, spare=0, lacks=WINDOWS)
     for window in range(WINDOWS):
         assert fetcher.take((0, window), NEVER) is not None
-        fetcher.reached(Place(0, window + 1))
+        fetcher.acknowledge(Place(0, window + 1))
     assert coordinator.told == [Place(0, window + 1) for window in range(WINDOWS)]
     fetcher.stop()
 
@@ -96,7 +96,7 @@ def test_what_no_question_tells_is_told_by_who_waits_lets_go_or_fails(
     fetcher, coordinator = begin(monkeypatch, spare=2, lacks=1)
     assert fetcher.take((0, 0), NEVER) is not None
     wait_until(lambda: coordinator.asked[-1][0] == 1)
-    fetcher.reached(Place(0, 1))
+    fetcher.acknowledge(Place(0, 1))
     assert coordinator.told == [], "a question is under way, and another will follow"
     if end == "waits":
         stop = threading.Event()
@@ -113,6 +113,6 @@ def test_what_no_question_tells_is_told_by_who_waits_lets_go_or_fails(
     else:
         coordinator.broken.set()
         wait_until(lambda: coordinator.told == [Place(0, 1)])
-        fetcher.reached(Place(0, 2))
+        fetcher.acknowledge(Place(0, 2))
         assert coordinator.told == [Place(0, 1), Place(0, 2)]
     fetcher.stop()

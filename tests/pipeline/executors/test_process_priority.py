@@ -17,7 +17,7 @@ import ray
 
 import windrow
 from windrow.pipeline.executors.ray import process_priority
-from windrow.pipeline.executors.ray.process_priority import giving_way
+from windrow.pipeline.executors.ray.process_priority import yielding_cpu
 from windrow.pipeline.shard import prefetch_loop
 
 
@@ -65,7 +65,7 @@ def test_a_thread_is_nicer_meanwhile_and_no_other(
 ) -> None:
     table = Table(first)
     _use(monkeypatch, table)
-    with giving_way():
+    with yielding_cpu():
         assert table.own == expected
     assert table.threads == {threading.get_native_id(): first}
 
@@ -75,7 +75,7 @@ def test_an_error_takes_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
     _use(monkeypatch, table)
 
     def fail() -> None:
-        with giving_way():
+        with yielding_cpu():
             raise KeyError(table.own)
 
     with pytest.raises(KeyError) as error:
@@ -90,7 +90,7 @@ def test_nothing_is_given_that_cannot_be_taken_back(
     table = Table(15, may_take_back=False)
     table.error = error
     _use(monkeypatch, table)
-    with giving_way():
+    with yielding_cpu():
         assert table.own == 15
     assert table.own == 15
 
@@ -128,13 +128,13 @@ def test_on_ray_a_consumer_keeps_its_core_when_it_wakes_the_walk(
     """On threads the walk would not get one, since workers have them all."""
     pq.write_table(pa.table({"x": np.arange(300)}), tmp_path / "x.parquet", row_group_size=100)
     walking: list[tuple[str, int]] = []
-    submit = prefetch_loop.Walk._submit
+    submit = prefetch_loop.PrefetchLoop._submit
 
     def note(*given: Any, **options: Any) -> Any:
         walking.append((threading.current_thread().name, os.sched_getscheduler(0)))
         return submit(*given, **options)
 
-    monkeypatch.setattr(prefetch_loop.Walk, "_submit", note)
+    monkeypatch.setattr(prefetch_loop.PrefetchLoop, "_submit", note)
     pipe = windrow.read_parquet(str(tmp_path)).window().options(executor=executor)
     with pipe.iterator() as shard:
         assert sum(len(batch["x"]) for batch in shard.iter_batches(100)) == 300

@@ -33,7 +33,7 @@ from windrow.core.source import BlockAddress
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.scheduling.events import Place, Work
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.executors.base import Feed, WindowData
+from windrow.pipeline.executors.base import CoordinatorClient, WindowData
 from windrow.pipeline.executors.ray import client, coordinator_calls
 from windrow.pipeline.executors.ray import fetch_thread as fetcher_module
 from windrow.pipeline.executors.ray.coordinator import Coordinator
@@ -79,72 +79,74 @@ def read(iterator: Iterator[Any]) -> list[list[int]]:
 
 
 @pytest.fixture
-def feed(ray_local: Any) -> Iterator[Feed]:
+def shard_client(ray_local: Any) -> Iterator[CoordinatorClient]:
     case = Case((10,) * 6, ONE_BLOCK)
     program = Program(case.job("ray"), 1, False, (0,))
-    feed = RayExecutor().session(program, None).feed(0, 5, program.job.seed)
-    yield feed
-    feed.close()
+    shard_client = RayExecutor().session(program, None).shard_client(0, 5, program.job.seed)
+    yield shard_client
+    shard_client.close()
 
 
 def contents(data: WindowData | None) -> list[Any]:
     assert data is not None
-    return [[piece.rows.to_pydict() for piece in pieces] for pieces in data.slices]
+    return [[map_output.rows.to_pydict() for map_output in map_outputs] for map_outputs in data.slices]
 
 
-def fetcher_of(feed: Feed) -> Fetcher:
-    return cast("Fetcher", cast("Any", feed)._fetcher)
+def fetcher_of(shard_client: CoordinatorClient) -> Fetcher:
+    return cast("Fetcher", cast("Any", shard_client)._fetcher)
 
 
-def test_what_was_let_go_comes_again_and_nothing_is_fetched_meanwhile(feed: Feed) -> None:
+def test_what_was_let_go_comes_again_and_nothing_is_fetched_meanwhile(
+    shard_client: CoordinatorClient,
+) -> None:
     stop = threading.Event()
-    feed.open_epoch(Cursor(), 5, drop_last=False)
-    first = contents(feed.window(0, 0, stop))
-    fetcher = fetcher_of(feed)
+    shard_client.open_epoch(Cursor(), 5, drop_last=False)
+    first = contents(shard_client.window(0, 0, stop))
+    fetcher = fetcher_of(shard_client)
     with fetcher._changed:
         assert fetcher._changed.wait_for(lambda: fetcher._ahead.next() is None, WAIT_SECONDS)
         under_way = fetcher._ahead.fetched[0, 1]
     assert (0, 0) not in fetcher._ahead.fetched, "what is being consumed is not fetched again"
     stopped = threading.Event()
     stopped.set()
-    feed.let_go(stopped)
+    shard_client.let_go(stopped)
     assert fetcher._ahead.fetched, "a walk that has been stopped lets go of nothing that another one fetches"
-    feed.let_go(stop)
+    shard_client.let_go(stop)
     fetcher._keep((0, 1), under_way)
     assert fetcher._ahead.fetched == {}
     assert fetcher._ahead.next() is None
-    assert contents(feed.window(0, 0, stop)) == first
-    feed.reached(Place(0, 1))
-    assert contents(feed.window(0, 1, stop)) != first
+    assert contents(shard_client.window(0, 0, stop)) == first
+    shard_client.acknowledge(Place(0, 1))
+    assert contents(shard_client.window(0, 1, stop)) != first
 
 
-def test_who_has_been_stopped_takes_nothing(feed: Feed) -> None:
-    feed.open_epoch(Cursor(), 5, drop_last=False)
+def test_who_has_been_stopped_takes_nothing(shard_client: CoordinatorClient) -> None:
+    shard_client.open_epoch(Cursor(), 5, drop_last=False)
     stopped = threading.Event()
     stopped.set()
-    assert feed.window(0, 1, stopped) is None
-    assert fetcher_of(feed)._ahead._wanted is None
+    assert shard_client.window(0, 1, stopped) is None
+    assert fetcher_of(shard_client)._ahead._wanted is None
 
 
 def test_a_feed_that_is_closed_while_it_opens_an_epoch_fetches_nothing(
-    feed: Feed, monkeypatch: pytest.MonkeyPatch
+    shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def close_meanwhile(ref: Any, who: str) -> Any:
         answer = coordinator_calls.ask(ref, who)
-        feed.close()
+        shard_client.close()
         return answer
 
     monkeypatch.setattr(client, "ask", close_meanwhile)
     with pytest.raises(StallError, match="shard 0 was closed while epoch 0 was being opened"):
-        feed.open_epoch(Cursor(), 5, drop_last=False)
-    assert fetcher_of(feed) is None
+        shard_client.open_epoch(Cursor(), 5, drop_last=False)
+    assert fetcher_of(shard_client) is None
 
 
 def test_what_was_placed_ahead_for_another_deal_is_refused_after_one_batch(ray_local: Any) -> None:
     case = Case((10,) * 6, ONE_BLOCK, shards=2, batch_rows=5, epochs=2)
     first, second = open_shards(case.job("ray"), 2)
     with first, second:
-        for shard, rows in zip((first, second), case.dealt(0).batches, strict=True):
+        for shard, rows in zip((first, second), case.assigned(0).batches, strict=True):
             assert read(shard.iter_batches(5)) == rows
         assert eventually(lambda: any(span.epoch == 1 for span in second.stats().spans))
         theirs = first.iter_batches(4)
@@ -152,7 +154,7 @@ def test_what_was_placed_ahead_for_another_deal_is_refused_after_one_batch(ray_l
         def read_two() -> None:
             # refused at once where its walk has asked for one more window since, and been told
             batches = second.iter_batches(5)
-            assert next(batches)["x"].tolist() == case.dealt(1).batches[1][0]
+            assert next(batches)["x"].tolist() == case.assigned(1).batches[1][0]
             next(batches)
 
         with pytest.raises(PlanError, match="epoch 1 is being read with batch_size=4"):
@@ -160,18 +162,18 @@ def test_what_was_placed_ahead_for_another_deal_is_refused_after_one_batch(ray_l
         # nothing of it was consumed
         state = second.state_dict()
         assert (state["epoch"], state["row"]) == (1, 0)
-        assert read(second.iter_batches(4)) == case.dealt(1, 4).batches[1]
-        assert read(theirs) == case.dealt(1, 4).batches[0]
+        assert read(second.iter_batches(4)) == case.assigned(1, 4).batches[1]
+        assert read(theirs) == case.assigned(1, 4).batches[0]
 
 
 def test_a_shard_whose_copy_has_read_an_epoch_may_read_it_too(ray_local: Any) -> None:
     case = Case((10,) * 6, ONE_BLOCK, batch_rows=5, epochs=2)
     (shard,) = open_shards(case.job("ray"), 1)
     with shard:
-        assert read(shard.iter_batches(5)) == case.dealt(0).batches[0]
+        assert read(shard.iter_batches(5)) == case.assigned(0).batches[0]
         with pickle.loads(pickle.dumps(shard)) as copy:
-            assert read(copy.iter_batches(5)) == case.dealt(1).batches[0]
-        assert read(shard.iter_batches(5)) == case.dealt(1).batches[0]
+            assert read(copy.iter_batches(5)) == case.assigned(1).batches[0]
+        assert read(shard.iter_batches(5)) == case.assigned(1).batches[0]
 
 
 @pytest.mark.parametrize("size", [5, 4])
@@ -179,33 +181,35 @@ def test_the_next_epoch_is_read_as_it_was_expected_or_refused(ray_local: Any, si
     case = Case((10,) * 6, ONE_BLOCK, shards=2, batch_rows=5, epochs=2)
     first, second = open_shards(case.job("ray"), 2)
     with first, second:
-        for shard, rows in zip((first, second), case.dealt(0).batches, strict=True):
+        for shard, rows in zip((first, second), case.assigned(0).batches, strict=True):
             assert read(shard.iter_batches(5)) == rows
-        assert read(first.iter_batches(5)) == case.dealt(1).batches[0]
+        assert read(first.iter_batches(5)) == case.assigned(1).batches[0]
         if size == 5:
-            assert read(second.iter_batches(size)) == case.dealt(1).batches[1]
+            assert read(second.iter_batches(size)) == case.assigned(1).batches[1]
         else:
             with pytest.raises(PlanError, match="epoch 1 is being read with batch_size=5"):
                 read(second.iter_batches(size))
-            assert read(second.iter_batches(5)) == case.dealt(1).batches[1]
+            assert read(second.iter_batches(5)) == case.assigned(1).batches[1]
 
 
-def test_the_place_of_a_fetcher_never_goes_back(feed: Feed) -> None:
-    feed.open_epoch(Cursor(), 5, drop_last=False)
+def test_the_place_of_a_fetcher_never_goes_back(shard_client: CoordinatorClient) -> None:
+    shard_client.open_epoch(Cursor(), 5, drop_last=False)
     for window in (3, 1):
-        feed.reached(Place(0, window))
-    assert fetcher_of(feed)._ahead.place == Place(0, 3)
+        shard_client.acknowledge(Place(0, window))
+    assert fetcher_of(shard_client)._ahead.place == Place(0, 3)
 
 
-def test_objects_that_stay_lost_end_in_an_error(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_that_stay_lost_end_in_an_error(
+    shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def lose(self: Fetcher, reply: Any, patience_seconds: float) -> Any:
         raise ObjectLostError("ab" * 28, "", "")
 
     monkeypatch.setattr(Fetcher, "_load", lose)
     monkeypatch.setattr(window_fetch, "_LONGEST_PAUSE_SECONDS", 0.001)
-    feed.open_epoch(Cursor(), 5, drop_last=False)
+    shard_client.open_epoch(Cursor(), 5, drop_last=False)
     with pytest.raises(StallError, match=r"shard 0: map outputs of epoch 0, window 0 were lost 30 times"):
-        feed.window(0, 0, threading.Event())
+        shard_client.window(0, 0, threading.Event())
 
 
 def test_a_failed_shard_can_be_read_again(ray_local: Any, tmp_path: Path) -> None:
@@ -219,7 +223,7 @@ def test_a_failed_shard_can_be_read_again(ray_local: Any, tmp_path: Path) -> Non
                 read(shard.iter_batches(5))
         flag.unlink()
         iterators = [shard.iter_batches(5) for shard in shards]
-        assert [read(iterator) for iterator in iterators] == case.dealt(0).batches
+        assert [read(iterator) for iterator in iterators] == case.assigned(0).batches
     finally:
         for shard in shards:
             shard.close()
@@ -232,7 +236,7 @@ def test_epochs_whose_last_windows_hold_nothing_of_any_step_follow_each_other(ra
         for epoch in range(6):
             batches = shard.iter_batches(64, drop_last=True)
             # and not the end behind it
-            assert next(batches)["x"].tolist() == case.dealt(epoch).batches[0][0]
+            assert next(batches)["x"].tolist() == case.assigned(epoch).batches[0][0]
             del batches
 
 
@@ -249,7 +253,7 @@ def test_of_two_readers_of_a_shard_the_later_one_has_it(ray_local: Any) -> None:
             read(earlier)
         # neither its progress nor its end touches what the other reads
         shard.close()
-        assert got + read(later) == case.dealt(0).batches[0]
+        assert got + read(later) == case.assigned(0).batches[0]
 
 
 def test_a_restarted_coordinator_changes_nothing(ray_local: Any) -> None:
@@ -259,10 +263,10 @@ def test_a_restarted_coordinator_changes_nothing(ray_local: Any) -> None:
         iterators = [shard.iter_batches(5) for shard in shards]
         got = [[next(iterator)["x"].tolist() for _ in range(4)] for iterator in iterators]
         ray.kill(cast("Any", shards[0]._session)._coordinator, no_restart=False)
-        for _ in range(len(case.dealt(0).batches[0]) - 4):
+        for _ in range(len(case.assigned(0).batches[0]) - 4):
             for batches, iterator in zip(got, iterators, strict=True):
                 batches.append(next(iterator)["x"].tolist())
-        assert got == case.dealt(0).batches
+        assert got == case.assigned(0).batches
     finally:
         for shard in shards:
             shard.close()
@@ -377,7 +381,7 @@ def test_the_last_shard_takes_the_files_of_the_run_with_it(ray_local: Any, tmp_p
     job = replace(job, options=replace(job.options, cache="disk", cache_dir=tmp_path))
     first, second = open_shards(job, 2)
     iterators = [first.iter_batches(5), second.iter_batches(5)]
-    assert [read(iterator) for iterator in iterators] == case.dealt(0).batches
+    assert [read(iterator) for iterator in iterators] == case.assigned(0).batches
     (folder,) = tmp_path.iterdir()
     blocks = {f"{block}.block" for block in range(6)}
     assert blocks <= set(os.listdir(folder))
@@ -415,7 +419,7 @@ def used_bytes() -> int:
 
 @pytest.mark.parametrize("call", ["wait", "get"])
 def test_objects_that_are_not_heard_of_are_asked_for_anew(
-    feed: Feed, monkeypatch: pytest.MonkeyPatch, call: str
+    shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """Ray can forget to tell one of two threads of a process that an object is here."""
     deaf = threading.Event()
@@ -458,15 +462,17 @@ def test_objects_that_are_not_heard_of_are_asked_for_anew(
     monkeypatch.setattr(Fetcher, "_load", note_load)
     monkeypatch.setattr(ray, call, forget)
     deaf.set()
-    feed.open_epoch(Cursor(), 5, drop_last=False)
-    data = feed.window(0, 0, threading.Event())
+    shard_client.open_epoch(Cursor(), 5, drop_last=False)
+    data = shard_client.window(0, 0, threading.Event())
     assert data is not None
     assert asked[:4] == [""] * 4
     assert patience[:4] == [0.2, 0.4, 0.5, 0.5]
 
 
-def test_objects_that_arrive_one_by_one_are_waited_for(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
-    feed.open_epoch(Cursor(), 5, drop_last=False)
+def test_objects_that_arrive_one_by_one_are_waited_for(
+    shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard_client.open_epoch(Cursor(), 5, drop_last=False)
     me, waits, clock = threading.current_thread(), count(), count()
     wait = ray.wait
 
@@ -479,4 +485,4 @@ def test_objects_that_arrive_one_by_one_are_waited_for(feed: Feed, monkeypatch: 
     monkeypatch.setattr(ray, "wait", dawdle)
     monkeypatch.setattr(fetcher_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     refs = [ray.put(number) for number in range(9)]
-    assert fetcher_of(feed)._get(refs, 4.0) == dict(zip(refs, range(9), strict=True))
+    assert fetcher_of(shard_client)._get(refs, 4.0) == dict(zip(refs, range(9), strict=True))

@@ -12,12 +12,12 @@ import pytest
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.executors.base import EpochFacts, Feed
+from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts
 from windrow.pipeline.executors.ray import client, coordinator_calls, fetch_thread
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 WAIT_SECONDS = 10.0
-FACTS = EpochFacts(0, 0, 3, Deal(1, 4, False, False), 4, None)
+FACTS = EpochFacts(0, 0, 3, ShardAssignment(1, 4, False, False), 4, None)
 
 
 class Coordinator:
@@ -30,7 +30,7 @@ class Coordinator:
         self.polled = threading.Event()
         self.open_epoch = SimpleNamespace(remote=lambda *_: self._ask("open"))
         self.poll = SimpleNamespace(remote=lambda *_: self._ask("poll"))
-        self.reached = SimpleNamespace(remote=lambda *_: None)
+        self.acknowledge = SimpleNamespace(remote=lambda *_: None)
         self.close_shard = SimpleNamespace(remote=self._close)
 
     def _close(self, shard: int, token: str) -> str:
@@ -54,7 +54,7 @@ class Coordinator:
         ]
 
 
-def connect(monkeypatch: pytest.MonkeyPatch) -> tuple[Feed, Coordinator]:
+def connect(monkeypatch: pytest.MonkeyPatch) -> tuple[CoordinatorClient, Coordinator]:
     """A shard that has opened its epoch and waits for the answer to its first question."""
     coordinator = Coordinator()
     ray = SimpleNamespace(is_initialized=lambda: True, wait=coordinator.wait)
@@ -66,10 +66,12 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> tuple[Feed, Coordinator]:
         fetch_thread, "ask_until", lambda ref, who, stopped: stopped.wait(WAIT_SECONDS) and None
     )
     pool = BufferPool(0)
-    feed = client._RayFeed(coordinator, 0, pool, 1, seed=7, has_files=False, leads_on=lambda _: False)
-    feed.open_epoch(Cursor(), 4, drop_last=False)
+    shard_client = client._RayClient(
+        coordinator, 0, pool, 1, seed=7, has_files=False, leads_on=lambda _: False
+    )
+    shard_client.open_epoch(Cursor(), 4, drop_last=False)
     assert coordinator.polled.wait(WAIT_SECONDS)
-    return feed, coordinator
+    return shard_client, coordinator
 
 
 def wait_until(found: Callable[[], bool]) -> None:
@@ -84,9 +86,9 @@ def test_it_closes_again_once_all_that_it_asked_is_answered(
     monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
     """A coordinator that is restarted hears unanswered questions again, but not that the shard was closed."""
-    feed, coordinator = connect(monkeypatch)
-    feed.open_next(Cursor(epoch=1), 4, drop_last=False)
-    feed.close()
+    shard_client, coordinator = connect(monkeypatch)
+    shard_client.open_next(Cursor(epoch=1), 4, drop_last=False)
+    shard_client.close()
     assert len(coordinator.closed) == 1
     for question in sorted(["poll 1", "open 2"], key=last.__eq__):
         time.sleep(0.05)
@@ -97,9 +99,9 @@ def test_it_closes_again_once_all_that_it_asked_is_answered(
 
 
 def test_it_closes_once_where_no_question_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    feed, coordinator = connect(monkeypatch)
+    shard_client, coordinator = connect(monkeypatch)
     coordinator.answered.add("poll 1")
     threads = set(threading.enumerate())
-    feed.close()
+    shard_client.close()
     assert len(coordinator.closed) == 1
     assert set(threading.enumerate()) <= threads

@@ -28,13 +28,13 @@ def play(script: Callable[[Coordinator], Coroutine[Any, Any, None]]) -> None:
 @pytest.mark.parametrize(
     ("inside", "name", "arguments"),
     [
-        ("_coordination", "note_delivered", (8.0,)),
-        ("_coordination", "reached", (0, "token", None)),
-        ("_coordination", "sign", (0,)),
-        ("_coordination", "close_shard", (0, "token")),
+        ("_core", "note_delivered", (8.0,)),
+        ("_core", "acknowledge", (0, "token", None)),
+        ("_core", "heartbeat", (0,)),
+        ("_core", "close_shard", (0, "token")),
         ("_dispatcher", "heard", (0, 0)),
         ("_dispatcher", "tick", ()),
-        ("_coordination", "tick", ()),
+        ("_core", "tick", ()),
     ],
 )
 def test_what_fails_where_nobody_waits_for_an_answer_ends_the_run(
@@ -50,7 +50,7 @@ def test_what_fails_where_nobody_waits_for_an_answer_ends_the_run(
             calls.append(name)
             raise ArithmeticError(f"of {name}")
 
-        monkeypatch.setattr(coordinator._coordination, "fail", failures.append)
+        monkeypatch.setattr(coordinator._core, "fail", failures.append)
         monkeypatch.setattr(getattr(coordinator, inside), name, fail)
         if name == "tick":
             coordinator._begin_ticking()

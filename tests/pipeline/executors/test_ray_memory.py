@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
-from windrow.io.in_memory.in_memory_blocks import Held
+from windrow.io.in_memory.in_memory_blocks import InMemoryBlocks
 
 ROWS = 200_000
 
@@ -38,13 +38,13 @@ def test_blocks_are_put_once_and_shards_carry_none(
     ray_local: Any, held: windrow.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed = []
-    pack = Held.pack
+    pack = InMemoryBlocks.pack
 
-    def count(held: Held) -> Any:
+    def count(held: InMemoryBlocks) -> Any:
         packed.append(held)
         return pack(held)
 
-    monkeypatch.setattr(Held, "pack", count)
+    monkeypatch.setattr(InMemoryBlocks, "pack", count)
     serialization = ray_local._private.worker.global_worker.get_serialization_context()
 
     class Trainer:

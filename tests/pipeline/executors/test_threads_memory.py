@@ -37,31 +37,37 @@ def test_memory_of_blocks_that_turn_out_larger_is_kept(
     monkeypatch.setattr(memory_budget, "_WORK_BYTES", 0)
     case = Case((ROWS,) * BLOCKS, WindowCut(), epochs=1)
     job = replace(case.job("threads"), before=(MapBatches(lengthen),))
-    feed: Any = ThreadsExecutor(1).session(Program(job, 1, False, (0,)), None).feed(0, 5, job.seed)
+    shard_client: Any = (
+        ThreadsExecutor(1).session(Program(job, 1, False, (0,)), None).shard_client(0, 5, job.seed)
+    )
     try:
-        facts = feed.open_epoch(Cursor(), 5, drop_last=False)
-        data = feed.window(0, 0, threading.Event())
-        text_bytes = sum(piece.others.nbytes for pieces in data.slices for piece in pieces)
+        facts = shard_client.open_epoch(Cursor(), 5, drop_last=False)
+        data = shard_client.window(0, 0, threading.Event())
+        text_bytes = sum(
+            map_output.others.nbytes for map_outputs in data.slices for map_output in map_outputs
+        )
         assert text_bytes > ROWS * BLOCKS * TEXT_BYTES > 10 * _DECODED_BYTES
-        promised = feed.run_stats(spans=False).promised_bytes
+        promised = shard_client.run_stats(spans=False).estimated_bytes
         del data
-        feed.reached(Place(0, facts.windows))
+        shard_client.acknowledge(Place(0, facts.windows))
         gc.collect()
-        assert text_bytes / 2 < feed.pool.idle_bytes < promised
+        assert text_bytes / 2 < shard_client.pool.idle_bytes < promised
     finally:
-        feed.close()
+        shard_client.close()
 
 
 def test_no_more_memory_is_kept_than_the_run_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Driver, "promised_bytes", 2**60)
+    monkeypatch.setattr(Driver, "estimated_bytes", 2**60)
     limit_bytes = 2**30
     case = Case((ROWS,) * BLOCKS, WindowCut(), epochs=1)
     job = case.job("threads")
     job = replace(job, options=replace(job.options, memory_limit=limit_bytes))
-    feed: Any = ThreadsExecutor(1).session(Program(job, 1, False, (0,)), None).feed(0, 5, job.seed)
+    shard_client: Any = (
+        ThreadsExecutor(1).session(Program(job, 1, False, (0,)), None).shard_client(0, 5, job.seed)
+    )
     try:
-        feed.open_epoch(Cursor(), 5, drop_last=False)
-        assert feed.window(0, 0, threading.Event()) is not None
-        assert limit_bytes // 2 < feed.pool._limit_bytes <= limit_bytes
+        shard_client.open_epoch(Cursor(), 5, drop_last=False)
+        assert shard_client.window(0, 0, threading.Event()) is not None
+        assert limit_bytes // 2 < shard_client.pool._limit_bytes <= limit_bytes
     finally:
-        feed.close()
+        shard_client.close()

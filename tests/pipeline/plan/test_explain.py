@@ -49,7 +49,7 @@ def test_text() -> None:
     ]
     assert lines[6].startswith("memory   about ")
     assert lines[6].endswith("; limit 1.0 GiB")
-    assert lines[7].startswith("look out windows hold about 5 of 10 blocks, too few to mix well: ")
+    assert lines[7].startswith("warning  windows hold about 5 of 10 blocks, too few to mix well: ")
     assert len(lines) == 8
 
 
@@ -93,7 +93,7 @@ def test_unknown_rows() -> None:
     text = str(told)
     assert "rows     at most 10 an epoch, to be counted" in text
     assert "batch_size 2: steps not known before the rows are" in text
-    assert "look out rows are counted as they are read" in text
+    assert "warning  rows are counted as they are read" in text
 
 
 def test_stored_order_for_ever() -> None:
@@ -105,7 +105,7 @@ def test_stored_order_for_ever() -> None:
 def test_small_windows_are_pointed_out(blocks: int, warned: bool) -> None:
     source = make_source(*[10] * 16)
     told = _explain(Job(source, WindowCut(blocks_per_window=blocks), seed=1))
-    assert any("too few to mix" in line for line in told.look_out) == warned
+    assert any("too few to mix" in line for line in told.user_warnings) == warned
 
 
 def test_blocks_larger_than_windows_are_pointed_out() -> None:
@@ -116,16 +116,16 @@ def test_blocks_larger_than_windows_are_pointed_out() -> None:
 
 
 def test_small_windows_do_not_matter_without_a_shuffle() -> None:
-    assert _explain(Job(TEN_BLOCKS, WindowCut(blocks_per_window=1))).look_out == ()
+    assert _explain(Job(TEN_BLOCKS, WindowCut(blocks_per_window=1))).user_warnings == ()
 
 
 def test_few_blocks_in_one_window_are_mixed_completely() -> None:
-    assert _explain(Job(TEN_BLOCKS, seed=1)).look_out == ()
+    assert _explain(Job(TEN_BLOCKS, seed=1)).user_warnings == ()
 
 
 def test_what_the_executor_points_out() -> None:
-    resources = replace(RESOURCES, look_out=("trainers hold all CPUs",))
-    assert str(_explain(Job(TEN_BLOCKS), resources=resources)).endswith("\nlook out trainers hold all CPUs")
+    resources = replace(RESOURCES, user_warnings=("trainers hold all CPUs",))
+    assert str(_explain(Job(TEN_BLOCKS), resources=resources)).endswith("\nwarning  trainers hold all CPUs")
 
 
 def test_a_window_that_cannot_fit_is_refused() -> None:

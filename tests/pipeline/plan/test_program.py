@@ -113,8 +113,10 @@ def make_task(program: Program, work: Work, stage: Stage, rows: Rows) -> Task:
     layouts = None
     if stage.needs_order:
         counts = EpochCounts(program.shape(work.epoch, rows))
-        deal = program.deal(10, drop_last=False)
-        layouts = program.layouts(counts, work.window, deal=deal, destinations=((0,), (1,)), slices=1)
+        assignment = program.assignment(10, drop_last=False)
+        layouts = program.layouts(
+            counts, work.window, assignment=assignment, destinations=((0,), (1,)), slices=1
+        )
     return program.task(work, stage, rows, layouts)
 
 

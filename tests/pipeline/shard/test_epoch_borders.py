@@ -18,7 +18,7 @@ from tests.laws.cases import BlocksSource, Case
 from windrow.core.errors import PlanError, StallError, TransformError
 from windrow.pipeline.executors import threads
 from windrow.pipeline.executors.base import EpochFacts, WindowData
-from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsFeed
+from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsClient
 from windrow.pipeline.plan import memory_budget, program
 from windrow.pipeline.shard import prefetch_loop
 from windrow.pipeline.shard.consumer_pace import Pace
@@ -60,7 +60,7 @@ def test_the_next_epoch_is_placed_before_it_is_asked_for_and_no_more(case: Case)
     (shard,) = _open(case)
     with shard:
         for epoch in range(4):
-            assert _read(shard.iter_batches(4)) == case.dealt(epoch).batches[0]
+            assert _read(shard.iter_batches(4)) == case.assigned(epoch).batches[0]
             if epoch == 3:
                 break
             assert eventually(lambda epoch=epoch: _placed(shard, epoch + 1) > 0)  # type: ignore[misc]
@@ -93,7 +93,7 @@ def test_epochs_whose_last_windows_hold_nothing_of_any_step_follow_each_other(ba
     with shard:
         for epoch in range(4):
             batches = shard.iter_batches(batch_rows, drop_last=True)
-            whole = case.dealt(epoch).batches[0][: 100 // batch_rows]
+            whole = case.assigned(epoch).batches[0][: 100 // batch_rows]
             # and not the end behind them
             assert [next(batches)["x"].tolist() for _ in whole] == whole
             del batches
@@ -145,12 +145,12 @@ def test_whatever_was_done_with_an_epoch_the_next_one_is_whole(way: str, waits: 
             assert eventually(lambda: _placed(shard, 1) > 0)
         do(shard)
         epoch = 1 if way == "loaded" else 2
-        kept = shard._line.walk
+        kept = shard._line.prefetch_loop
         if waits and goes_on:
             assert eventually(lambda: _placed(shard, 2) > 0)
-        assert _read(shard.iter_batches(4)) == CASE.dealt(epoch).batches[0]
-        assert (shard._line.walk is kept) == goes_on
-        assert _read(shard.iter_batches(4)) == CASE.dealt(epoch + 1).batches[0]
+        assert _read(shard.iter_batches(4)) == CASE.assigned(epoch).batches[0]
+        assert (shard._line.prefetch_loop is kept) == goes_on
+        assert _read(shard.iter_batches(4)) == CASE.assigned(epoch + 1).batches[0]
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["placed ahead", "at once"])
@@ -159,7 +159,7 @@ def test_shards_begin_the_next_epoch_alike_or_are_refused(size: int, waits: bool
     case = replace(CASE, shards=2, equal="pad", sizes=(40, 39))
     first, second = _open(case)
     with first, second:
-        for shard, rows in zip((first, second), case.dealt(0).batches, strict=True):
+        for shard, rows in zip((first, second), case.assigned(0).batches, strict=True):
             assert _read(shard.iter_batches(4)) == rows
         if waits:
             assert eventually(lambda: _placed(second, 1) > 0)
@@ -167,9 +167,9 @@ def test_shards_begin_the_next_epoch_alike_or_are_refused(size: int, waits: bool
         if size != 4:
             with pytest.raises(PlanError, match=r"epoch 1 is being read with batch_size=8"):
                 second.iter_batches(4)
-        assert _read(second.iter_batches(size)) == case.dealt(1, size).batches[1]
-        assert _read(theirs) == case.dealt(1, size).batches[0]
-        for shard, rows in zip((first, second), case.dealt(2).batches, strict=True):
+        assert _read(second.iter_batches(size)) == case.assigned(1, size).batches[1]
+        assert _read(theirs) == case.assigned(1, size).batches[0]
+        for shard, rows in zip((first, second), case.assigned(2).batches, strict=True):
             assert _read(shard.iter_batches(4)) == rows
 
 
@@ -189,12 +189,12 @@ def test_an_error_of_the_next_epoch_is_told_there(monkeypatch: pytest.MonkeyPatc
     one_window = replace(CASE, cut=WindowCut())
     (shard,) = _open(one_window)
     with shard:
-        assert _read(shard.iter_batches(4)) == one_window.dealt(0).batches[0]
+        assert _read(shard.iter_batches(4)) == one_window.assigned(0).batches[0]
         was_read.set()
         with pytest.raises(TransformError, match="once is enough"):
             list(shard.iter_batches(4))
         mended.set()
-        assert _read(shard.iter_batches(4)) == one_window.dealt(1).batches[0]
+        assert _read(shard.iter_batches(4)) == one_window.assigned(1).batches[0]
 
 
 def test_a_consumer_that_pauses_between_epochs_holds_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,14 +202,14 @@ def test_a_consumer_that_pauses_between_epochs_holds_no_window(monkeypatch: pyte
     (shard,) = _open()
     with shard:
         for epoch in range(3):
-            assert _read(shard.iter_batches(4)) == CASE.dealt(epoch).batches[0]
+            assert _read(shard.iter_batches(4)) == CASE.assigned(epoch).batches[0]
             assert eventually(lambda epoch=epoch: _placed(shard, epoch + 1) > 0)  # type: ignore[misc]
             assert eventually(lambda: not _held_pieces())
 
 
 def _held_pieces() -> list[Any]:
     windows = [thing for thing in gc.get_objects() if type(thing) is WindowData]
-    return [piece for window in windows for pieces in window.slices for piece in pieces]
+    return [map_output for window in windows for map_outputs in window.slices for map_output in map_outputs]
 
 
 def test_a_shard_that_is_forgotten_between_epochs_ends_its_walk() -> None:
@@ -283,7 +283,7 @@ def test_the_end_of_an_epoch_is_known_however_many_repeated_rows_end_it() -> Non
     shards = _open(case, source=BlocksSource((41,), keeps=lambda _: True))
     iterators = [shard.iter_batches(8) for shard in shards]
     for step in range(2):
-        for shard, batches, rows in zip(shards, iterators, case.dealt(0).batches, strict=True):
+        for shard, batches, rows in zip(shards, iterators, case.assigned(0).batches, strict=True):
             assert next(batches)["x"].tolist() == rows[step]
             assert (shard.state_dict()["epoch"], shard.state_dict()["row"]) == [(0, 32), (1, 0)][step]
     for shard in shards:
@@ -291,14 +291,14 @@ def test_the_end_of_an_epoch_is_known_however_many_repeated_rows_end_it() -> Non
 
 
 def test_a_shard_that_is_closed_while_it_opens_an_epoch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    open_epoch = _ThreadsFeed.open_epoch
+    open_epoch = _ThreadsClient.open_epoch
 
-    def close_meanwhile(self: _ThreadsFeed, *args: Any, **named: Any) -> EpochFacts:
+    def close_meanwhile(self: _ThreadsClient, *args: Any, **named: Any) -> EpochFacts:
         facts = open_epoch(self, *args, **named)
         shard.close()
         return facts
 
-    monkeypatch.setattr(_ThreadsFeed, "open_epoch", close_meanwhile)
+    monkeypatch.setattr(_ThreadsClient, "open_epoch", close_meanwhile)
     (shard,) = _open()
     with pytest.raises(StallError, match="was closed while epoch 0 was being read"):
         list(shard.iter_batches(4))

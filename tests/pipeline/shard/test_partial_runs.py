@@ -100,7 +100,7 @@ def _is_longer(items: list[int], length: int) -> bool:
 
 def test_a_window_that_was_let_go_goes_on_within_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
     let_go: list[int] = []
-    drop = prefetch_loop.Walk._let_go
+    drop = prefetch_loop.PrefetchLoop._let_go
 
     def note(self: Any, data: Any) -> None:
         let_go.append(1)
@@ -108,7 +108,7 @@ def test_a_window_that_was_let_go_goes_on_within_its_run(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(partial_runs, "RUN_BYTES", 1)
     monkeypatch.setattr(prefetch_loop, "_LET_GO_SECONDS", 0.02)
-    monkeypatch.setattr(prefetch_loop.Walk, "_let_go", note)
+    monkeypatch.setattr(prefetch_loop.PrefetchLoop, "_let_go", note)
     pipe = windrow.from_items([{"x": x} for x in range(60)]).map_batches(lengthen).repeat(1)
     pipe = pipe.random_shuffle_each_window(seed=3).options(executor="threads")
     expected = [batch["x"].tolist() for batch in pipe.iter_batches(4)]

@@ -7,11 +7,11 @@ import pytest
 from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.executors.base import EpochFacts
 from windrow.pipeline.shard import progress
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 
 def facts(total: int | None) -> EpochFacts:
-    return EpochFacts(2, 0, 180, Deal(4, 100), 1000, total)
+    return EpochFacts(2, 0, 180, ShardAssignment(4, 100), 1000, total)
 
 
 def test_the_line_tells_where_the_run_is() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import windrow
 from windrow.pipeline.delivery.batch_spans import align_runs
-from windrow.pipeline.executors.threads import _ThreadsFeed
+from windrow.pipeline.executors.threads import _ThreadsClient
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.shard import prefetch_loop
 from windrow.pipeline.shard.consumer_pace import CoreTime, Pace
@@ -49,16 +49,16 @@ def test_runs_of_the_first_window_go_before_what_is_prepared(
     pq.write_table(pa.table({"x": np.arange(300)}), tmp_path / "x.parquet", row_group_size=100)
     ds = windrow.read_parquet(str(tmp_path), target_block_bytes=1).window(blocks_per_window=1)
     served: list[bool] = []
-    submit = _ThreadsFeed.submit
+    submit = _ThreadsClient.submit
 
-    def note_served(feed: _ThreadsFeed, place: Callable[[], Any], pace: Pace) -> Any:
+    def note_served(shard_client: _ThreadsClient, place: Callable[[], Any], pace: Pace) -> Any:
         # who only waits is not served first for its own sake
         for _ in range(10):
             note(pace, worked=0.1, waited=1.0)
         served.append(pace.works)
-        return submit(feed, place, pace)
+        return submit(shard_client, place, pace)
 
-    monkeypatch.setattr(_ThreadsFeed, "submit", note_served)
+    monkeypatch.setattr(_ThreadsClient, "submit", note_served)
     with ds.repeat(2).options(executor="threads").iterator() as shard:
         for _ in range(2):
             assert sum(len(batch["x"]) for batch in shard.iter_batches(100)) == 300
@@ -146,7 +146,7 @@ def test_placing_makes_way_for_a_consumer_that_computes_and_for_no_other(
         for epoch in shard.iter_epochs():
             for _ in epoch.iter_batches(batch_size=1000):
                 pass
-    assert (prefetch_loop._MAKE_WAY_SECONDS in slept) == makes_way
+    assert (prefetch_loop._YIELD_GIL_SECONDS in slept) == makes_way
 
 
 def test_a_run_of_whole_batches_is_handed_on_itself() -> None:

@@ -18,7 +18,7 @@ from tests.laws.cases import Case
 from windrow.core.errors import PlanError, StallError, TransformError
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.executors.base import WindowData
-from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsFeed
+from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsClient
 from windrow.pipeline.plan import memory_budget, program
 from windrow.pipeline.shard import position, prefetch_loop, run_reader
 from windrow.pipeline.shard.epoch_reader import Reading
@@ -48,8 +48,8 @@ def _x(batches: Any) -> list[int]:
 
 def _run_of(shard: Shard) -> Any:
     """What runs behind an open shard."""
-    feed: Any = shard._line.open(4, None)
-    return feed._run
+    shard_client: Any = shard._line.open(4, None)
+    return shard_client._run
 
 
 def _count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[int]:
@@ -230,7 +230,7 @@ def test_another_thread_closes_while_a_batch_is_awaited(batch_format: Any) -> No
 
 def test_a_consumer_that_pauses_holds_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefetch_loop, "_LET_GO_SECONDS", 0.05)
-    calls = _count_calls(monkeypatch, _ThreadsFeed, "let_go")
+    calls = _count_calls(monkeypatch, _ThreadsClient, "let_go")
     (shard,) = _open(before=())
     with shard:
         batches = shard.iter_batches(4)
@@ -239,7 +239,12 @@ def test_a_consumer_that_pauses_holds_no_window(monkeypatch: pytest.MonkeyPatch)
             seen = len(calls)
             assert eventually(lambda seen=seen: len(calls) > seen)  # type: ignore[misc]
             windows = [thing for thing in gc.get_objects() if type(thing) is WindowData]
-            assert not any(piece for window in windows for pieces in window.slices for piece in pieces)
+            assert not any(
+                map_output
+                for window in windows
+                for map_outputs in window.slices
+                for map_output in map_outputs
+            )
             got += [next(batches) for _ in range(6)]
         assert _x([*got, *batches]) == ROWS
         assert _x(shard.iter_batches(4)) == ROWS
@@ -247,16 +252,16 @@ def test_a_consumer_that_pauses_holds_no_window(monkeypatch: pytest.MonkeyPatch)
 
 def test_every_batch_is_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "RUN_BYTES", 10_000)
-    monkeypatch.setattr(run_reader, "_SIGN_SECONDS", 0.0)
-    signs = _count_calls(monkeypatch, _ThreadsFeed, "sign")
+    monkeypatch.setattr(run_reader, "_HEARTBEAT_SECONDS", 0.0)
+    heartbeats = _count_calls(monkeypatch, _ThreadsClient, "heartbeat")
     (shard,) = _open()
     with shard:
         batches = shard.iter_batches(4)
         next(batches)
-        seen = len(signs)
+        seen = len(heartbeats)
         for _ in range(5):
             next(batches)
-        assert len(signs) >= seen + 5
+        assert len(heartbeats) >= seen + 5
 
 
 @pytest.mark.parametrize("batch_size", [2.5, -3, 0, "10", None, True, 2**62])

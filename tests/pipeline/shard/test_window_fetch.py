@@ -18,7 +18,7 @@ DATA = WindowData(None, [])
 
 def reply(*parts: int, of: int = 2, slices: int = 1) -> WindowReply:
     outputs = {part: [[f"part {part}, slice {i}"] for i in range(slices)] for part in parts}
-    return WindowReply(0, of, cast("Any", "layout"), cast("Any", outputs), look_out=(f"{parts}",))
+    return WindowReply(0, of, cast("Any", "layout"), cast("Any", outputs), user_warnings=(f"{parts}",))
 
 
 def test_the_window_being_consumed_and_the_next_are_fetched() -> None:
@@ -30,10 +30,10 @@ def test_the_window_being_consumed_and_the_next_are_fetched() -> None:
     assert ahead.next() == (3, 3), "what is being consumed is not fetched again"
     ahead.fetched[3, 3] = DATA
     assert ahead.next() is None
-    assert ahead.reached(Place(3, 3))
-    assert not ahead.reached(Place(3, 2)), "places never go back"
+    assert ahead.acknowledge(Place(3, 3))
+    assert not ahead.acknowledge(Place(3, 2)), "places never go back"
     assert ahead.next() == (3, 4)
-    assert ahead.reached(Place(4, 0))
+    assert ahead.acknowledge(Place(4, 0))
     assert ahead.next() is None, "the epoch is over"
 
 
@@ -44,17 +44,17 @@ def test_the_windows_of_the_next_epoch_follow_those_of_this_one() -> None:
         ahead.keep(key, DATA)
     assert ahead.next() is None
     assert ahead.take((3, 1)) is DATA
-    assert ahead.reached(Place(3, 2))
+    assert ahead.acknowledge(Place(3, 2))
     assert ahead.next() == (4, 1), "the end of an epoch is the beginning of the next"
     ahead.keep((4, 1), DATA)
     assert ahead.take((4, 0)) is DATA
-    assert ahead.reached(Place(4, 1))
+    assert ahead.acknowledge(Place(4, 1))
     assert ahead.next() is None, "nothing of the one after that, before the next is open"
     ahead.open(Cursor(4), leads_on=True)
     assert ahead.next() == (5, 0)
     assert ahead.take((4, 1)) is DATA, "what was fetched ahead is still good"
     ahead.open(Cursor(5), leads_on=False)
-    ahead.reached(Place(5, 2))
+    ahead.acknowledge(Place(5, 2))
     assert ahead.next() is None
 
 
@@ -65,7 +65,7 @@ def consume(ahead: Ahead, number: int, windows: int = 5) -> bool:
         assert ahead.ask(key) == ahead.place
         ahead.keep(key, DATA)
     assert ahead.take((epoch, window)) is DATA
-    assert ahead.reached(Place(epoch, window + 1))
+    assert ahead.acknowledge(Place(epoch, window + 1))
     return ahead.take_news() is not None
 
 
@@ -73,7 +73,7 @@ def test_each_window_and_slice_is_told_of_where_the_run_holds_no_more_than_is_ne
     ahead = Ahead(Cursor(), 5, leads_on=True)
     assert [consume(ahead, number) for number in range(5)] == [True] * 5
     assert ahead.take_news() is None, "nothing is told twice"
-    ahead.reached(Place(1, 0, 2))
+    ahead.acknowledge(Place(1, 0, 2))
     assert ahead.take_news() == Place(1, 0, 2)
 
 
@@ -90,7 +90,7 @@ def test_windows_of_which_no_question_tells_are_told_of_after_two() -> None:
     ahead.ask((0, 0))
     places = []
     for window in range(1, 7):
-        ahead.reached(Place(0, window) if window < 6 else Place(1, 1))
+        ahead.acknowledge(Place(0, window) if window < 6 else Place(1, 1))
         places.append(ahead.take_news() is not None)
     assert places == [False, False, True, False, False, True]
 
@@ -108,10 +108,10 @@ def test_who_fetches_nothing_has_told_how_far_it_has_come() -> None:
     assert not consume(ahead, 0)
     ahead.let_go()
     assert ahead.take_news() is not None
-    ahead.reached(Place(0, 2))
+    ahead.acknowledge(Place(0, 2))
     assert ahead.take_news() is not None
     ahead.want((0, 2))
-    ahead.reached(Place(0, 3))
+    ahead.acknowledge(Place(0, 3))
     assert ahead.take_news() is None
 
 
@@ -119,7 +119,7 @@ def test_who_leaves_an_epoch_that_leads_to_none_has_told_it_though_its_last_ques
     ahead = Ahead(Cursor(), 4, leads_on=False, spare=4)
     ahead.ask((0, 0))
     ahead.ask((0, 1))
-    ahead.reached(Place(1, 0))
+    ahead.acknowledge(Place(1, 0))
     assert ahead.take_news() == Place(1, 0)
 
 
@@ -136,7 +136,7 @@ def test_windows_that_have_been_passed_are_not_held() -> None:
     ahead.keep((0, 1), DATA)
     ahead.want((0, 2))
     assert ahead.next() == (0, 2)
-    ahead.reached(Place(1, 0))
+    ahead.acknowledge(Place(1, 0))
     assert ahead.fetched == {}
     assert ahead.next() == (1, 0), "nor is what somebody wanted before"
     ahead.keep((0, 2), DATA)
@@ -167,7 +167,7 @@ def test_parts_are_gathered_until_all_are_here() -> None:
         fetching.send(reply(0, slices=2))
     data: Any = end.value.value
     assert data.slices == [("part 0, slice 0", "part 1, slice 0"), ("part 0, slice 1", "part 1, slice 1")]
-    assert data.look_out == ["(1,)", "(0,)"]
+    assert data.user_warnings == ["(1,)", "(0,)"]
 
 
 def test_parts_of_another_attempt_are_void() -> None:

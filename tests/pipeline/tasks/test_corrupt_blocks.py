@@ -1,12 +1,12 @@
-"""A block is read twice before it is taken for damaged."""
+"""A block is read twice before it is taken for corrupt."""
 
 from __future__ import annotations
 
 import pytest
 
 from windrow.core.errors import SourceError
-from windrow.core.source import DamagedBlockError
-from windrow.pipeline.tasks.corrupt_blocks import Damage, find_damage, late_damage
+from windrow.core.source import CorruptBlockError
+from windrow.pipeline.tasks.corrupt_blocks import Corruption, find_corruption, late_corruption
 
 
 class Reads:
@@ -22,31 +22,31 @@ class Reads:
         return "rows"
 
 
-TORN = DamagedBlockError("part-3.parquet, row group 1: torn")
+TORN = CorruptBlockError("part-3.parquet, row group 1: torn")
 
 
 @pytest.mark.parametrize(
     ("failures", "found", "reads"),
-    [(0, "rows", 1), (1, "rows", 2), (2, Damage(7, str(TORN)), 2)],
+    [(0, "rows", 1), (1, "rows", 2), (2, Corruption(7, str(TORN)), 2)],
 )
-def test_what_was_damaged_once_may_come_whole(failures: int, found: object, reads: int) -> None:
+def test_what_was_corrupt_once_may_come_whole(failures: int, found: object, reads: int) -> None:
     read = Reads(failures, TORN)
-    assert find_damage(read, 7) == found
+    assert find_corruption(read, 7) == found
     assert read.count == reads
 
 
-def test_other_errors_are_no_damage() -> None:
+def test_other_errors_are_no_corruption() -> None:
     read = Reads(1, SourceError("gone"))
     with pytest.raises(SourceError, match="gone"):
-        find_damage(read, 7)
-    with pytest.raises(SourceError, match=r"^gone$"), late_damage():
+        find_corruption(read, 7)
+    with pytest.raises(SourceError, match=r"^gone$"), late_corruption():
         raise SourceError("gone")
 
 
-def test_damage_that_is_found_late_says_so() -> None:
+def test_corruption_that_is_found_late_says_so() -> None:
     with (
         pytest.raises(SourceError, match=r"row group 1: torn\. It cannot be left out any more") as raised,
-        late_damage(),
+        late_corruption(),
     ):
         raise TORN
     assert type(raised.value) is SourceError

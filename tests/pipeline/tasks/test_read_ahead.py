@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from windrow.core.source import BlockAddress, BlockPart, DamagedBlockError
+from windrow.core.source import BlockAddress, BlockPart, CorruptBlockError
 from windrow.pipeline.tasks.read_ahead import BlocksAhead
 
 
 class SlowReader:
     """Asks for a block when its first part is asked for; blocks hold their number."""
 
-    def __init__(self, *, distant: bool = True, damaged: int = -1) -> None:
-        self.distant, self.damaged = distant, damaged
+    def __init__(self, *, distant: bool = True, corrupt: int = -1) -> None:
+        self.distant, self.corrupt = distant, corrupt
         self.asked: list[int] = []
         self.changed = threading.Condition()
 
@@ -30,8 +30,8 @@ class SlowReader:
             self.changed.notify_all()
         for row in range(2):
             yield pa.table({"block": [address.locator], "row": [row]})
-        if address.locator == self.damaged:
-            raise DamagedBlockError("damaged")
+        if address.locator == self.corrupt:
+            raise CorruptBlockError("corrupt")
 
     def wait_for(self, *blocks: int) -> bool:
         with self.changed:
@@ -64,12 +64,12 @@ def test_the_next_blocks_are_asked_for_while_one_is_used() -> None:
     assert near.asked == [0]
 
 
-def test_what_is_damaged_is_told_where_it_is_read_and_read_anew_when_asked_again() -> None:
-    ahead = make(reader := SlowReader(damaged=2), 4)
+def test_what_is_corrupt_is_told_where_it_is_read_and_read_anew_when_asked_again() -> None:
+    ahead = make(reader := SlowReader(corrupt=2), 4)
     assert [ahead.read(at).num_rows for at in range(2)] == [2, 2]
-    with pytest.raises(DamagedBlockError, match="damaged"):
+    with pytest.raises(CorruptBlockError, match="corrupt"):
         ahead.read(2)
-    reader.damaged = -1
+    reader.corrupt = -1
     assert ahead.read(2).num_rows == 2
     assert reader.asked.count(2) == 2
     assert next(iter(ahead.parts(3))).num_rows == 1

@@ -23,9 +23,9 @@ from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.bit_packing import pack_words
 from windrow.shuffle.kernels.fixed_width import word_bytes
 from windrow.shuffle.kernels.group_rows import DECODED_TOGETHER_BYTES, group_rows
-from windrow.shuffle.kernels.map_output import Piece
+from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.packed_rows import join_columns
-from windrow.shuffle.kernels.place_rows import Pieces, place_rows
+from windrow.shuffle.kernels.place_rows import MapOutputs, place_rows
 
 TYPES = [
     pa.int16(),
@@ -54,7 +54,7 @@ def words(kind: pa.DataType, low: int, span: int, rows: int, rng: np.random.Gene
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(moved)], null_count=0)
 
 
-def group(part: BlockPart, places: NDArray[np.uint32], pool: BufferPool, runs: int = 1) -> list[Piece]:
+def group(part: BlockPart, places: NDArray[np.uint32], pool: BufferPool, runs: int = 1) -> list[MapOutput]:
     of_run = np.zeros(len(places), np.uint16)
     return group_rows(part, None, of_run, places, np.arange(runs + 1), pool)
 
@@ -81,19 +81,19 @@ def test_words_come_back_as_they_were(kind: pa.DataType, span: int, grouped: boo
         patch.setattr(native, "LIBRARY", library if grouped else None)
         made = [group(table, half, pool)[0] for table, half in zip(tables, halves, strict=True)]
         # what was found out here does not hold where they go
-        assert all(piece.sources.size and piece.places_address for piece in made)
-        pieces = [pickle.loads(pickle.dumps(piece)) for piece in made]
+        assert all(map_output.sources.size and map_output.places_address for map_output in made)
+        map_outputs = [pickle.loads(pickle.dumps(map_output)) for map_output in made]
         patch.setattr(native, "LIBRARY", library if placed else None)
-        batch = place_rows(Pieces(pieces), 0, 2 * rows, tables[0].schema, pool)
+        batch = place_rows(MapOutputs(map_outputs), 0, 2 * rows, tables[0].schema, pool)
     pool.assert_guarded()
     order = pa.Array.from_buffers(
         pa.int64(), 2 * rows, [None, pa.py_buffer(np.argsort(places).astype(np.int64))]
     )
     assert batch.equals(pa.concat_tables(tables).take(order).combine_chunks().to_batches()[0])
-    for piece, table, half in zip(pieces, tables, halves, strict=True):
+    for map_output, table, half in zip(map_outputs, tables, halves, strict=True):
         # of one run the rows come in the order in which they were given
-        assert piece.rows.equals(table.combine_chunks().to_batches()[0])
-        assert np.array_equal(piece.places, half)
+        assert map_output.rows.equals(table.combine_chunks().to_batches()[0])
+        assert np.array_equal(map_output.places, half)
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**64 - 1), st.sampled_from([2, 4, 8]))
@@ -123,9 +123,9 @@ def test_words_that_need_few_bytes_take_few() -> None:
             "price": np.linspace(0.0, 1.0, rows),
         }
     )
-    (piece,) = group(table, np.arange(rows, dtype=np.uint32), BufferPool(0))
-    assert piece.packing[:, 1].tolist() == [2, 1, 0, 8, 8]
-    assert piece.words.nbytes == rows * (2 + 1 + 0 + 8 + 8)
+    (map_output,) = group(table, np.arange(rows, dtype=np.uint32), BufferPool(0))
+    assert map_output.packing[:, 1].tolist() == [2, 1, 0, 8, 8]
+    assert map_output.words.nbytes == rows * (2 + 1 + 0 + 8 + 8)
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -135,15 +135,15 @@ def test_columns_that_are_no_whole_numbers_stay_as_they_are(
     if not compiled:
         monkeypatch.setattr(native, "LIBRARY", None)
     table = pa.table({"f": np.zeros(100), "b": np.ones(100, np.int8), "t": [True] * 100})
-    (piece,) = group(table, np.arange(100, dtype=np.uint32), BufferPool(0))
+    (map_output,) = group(table, np.arange(100, dtype=np.uint32), BufferPool(0))
     assert not any(map(packs, table.schema.types))
-    assert piece.packing[:, 1].tolist() == [8, 1, 1]
+    assert map_output.packing[:, 1].tolist() == [8, 1, 1]
 
 
 def test_rows_without_a_place_do_not_count_as_words() -> None:
     # a block's rows may all belong to others: there is nothing to look at
     table = pa.table({"x": np.arange(10)})
-    pieces = group_rows(
+    map_outputs = group_rows(
         table.slice(0, 0),
         None,
         np.zeros(0, np.uint16),
@@ -151,11 +151,11 @@ def test_rows_without_a_place_do_not_count_as_words() -> None:
         np.array([0, 1]),
         BufferPool(0),
     )
-    assert [piece.num_rows for piece in pieces] == [0]
-    (piece,) = group_rows(
+    assert [map_output.num_rows for map_output in map_outputs] == [0]
+    (map_output,) = group_rows(
         table, None, np.full(10, 7, np.uint16), np.zeros(10, np.uint32), np.array([0, 1]), BufferPool(0)
     )
-    assert piece.num_rows == 0
+    assert map_output.num_rows == 0
 
 
 @dataclass
@@ -220,21 +220,21 @@ def test_what_is_told_wrongly_costs_time_and_no_word(
     places = np.random.default_rng(3).permutation(rows).astype(np.uint32)
     chosen = np.arange(rows) if rows_given else None
     pool = GuardedPool()
-    (piece,) = group_rows(part, chosen, np.zeros(rows, np.uint16), places, np.array([0, 1]), pool)
-    batch = place_rows(Pieces([piece]), 0, rows, table.schema, pool)
+    (map_output,) = group_rows(part, chosen, np.zeros(rows, np.uint16), places, np.array([0, 1]), pool)
+    batch = place_rows(MapOutputs([map_output]), 0, rows, table.schema, pool)
     pool.assert_guarded()
-    assert piece.schema.equals(table.schema, check_metadata=True)
+    assert map_output.schema.equals(table.schema, check_metadata=True)
     order = np.argsort(places)
     assert all(np.array_equal(batch.column(i), table.column(i).to_numpy()[order]) for i in range(5))
-    assert piece.packing[:, 1].tolist() == [2] * 5
-    assert piece.unpacked_bytes - piece.nbytes == 5 * rows * (8 - 2)
+    assert map_output.packing[:, 1].tolist() == [2] * 5
+    assert map_output.unpacked_bytes - map_output.nbytes == 5 * rows * (8 - 2)
     assert len(part.looked_at) == 5, "the second time nothing that is told is believed"
 
 
 def test_of_a_part_that_tells_nothing_nothing_is_decoded_to_see() -> None:
     part = ToldPart(pa.table({"x": np.arange(50)}))
-    (piece,) = group(part, np.arange(50, dtype=np.uint32), BufferPool(0))
-    assert (part.looked_at, piece.packing[:, 1].tolist()) == ([0], [8])
+    (map_output,) = group(part, np.arange(50, dtype=np.uint32), BufferPool(0))
+    assert (part.looked_at, map_output.packing[:, 1].tolist()) == ([0], [8])
 
 
 @needs_library
@@ -291,8 +291,8 @@ def test_columns_decoded_together_lie_where_words_can_be_written() -> None:
     kinds = [pa.int32(), pa.int64(), pa.int16(), pa.int64()]
     table = pa.table({f"c{i}": pa.array(range(rows), kind) for i, kind in enumerate(kinds)})
     part = WatchedPart(table, scatters=range(4), pool=pool)
-    (piece,) = group(part, np.arange(rows, dtype=np.uint32), pool)
-    assert piece.rows.equals(table.to_batches()[0])
+    (map_output,) = group(part, np.arange(rows, dtype=np.uint32), pool)
+    assert map_output.rows.equals(table.to_batches()[0])
     assert len(part.places) == 4
     assert not any(place % 8 for place in part.places)
 
@@ -314,8 +314,8 @@ def test_so_many_columns_are_decoded_together(rows: int, top: int | None, togeth
     table = pa.table({f"c{i}": np.arange(rows) % 200 for i in range(9)})
     told = {} if top is None else dict.fromkeys(range(9), (0, top))
     part = WatchedPart(table, told=told, scatters=range(9), pool=pool)
-    (piece,) = group(part, np.arange(rows, dtype=np.uint32), pool)
-    assert piece.rows.equals(table.to_batches()[0])
+    (map_output,) = group(part, np.arange(rows, dtype=np.uint32), pool)
+    assert map_output.rows.equals(table.to_batches()[0])
     assert part.together == together
 
 
@@ -326,11 +326,11 @@ def test_each_piece_gets_its_rows_of_what_was_decoded() -> None:
     part = ToldPart(table, told={0: (0, 199), 2: (7, 7)}, scatters=range(3))
     runs, places = rng.integers(0, 6, rows).astype(np.uint16), np.arange(rows, dtype=np.uint32)
     given_to = (None, runs, places, np.array([0, 2, 5, 6]), BufferPool(0))
-    pieces, expected = group_rows(part, *given_to), group_rows(table, *given_to)
-    assert len(pieces) == 3
-    for piece, other in zip(pieces, expected, strict=True):
-        assert piece.packing[:, 1].tolist() == [1, 8, 0]
-        assert piece.rows.equals(other.rows)
+    map_outputs, expected = group_rows(part, *given_to), group_rows(table, *given_to)
+    assert len(map_outputs) == 3
+    for map_output, other in zip(map_outputs, expected, strict=True):
+        assert map_output.packing[:, 1].tolist() == [1, 8, 0]
+        assert map_output.rows.equals(other.rows)
 
 
 @needs_library
@@ -338,8 +338,8 @@ def test_what_was_decoded_is_let_go_before_other_columns_are_asked_for() -> None
     rows, pool = 50_000, BufferPool(0)
     table = pa.table({f"c{i}": np.arange(rows) for i in range(5)})
     part = WatchedPart(table, scatters=range(4), pool=pool)
-    pieces = group(part, np.arange(rows, dtype=np.uint32), pool)
-    assert pieces[0].rows.equals(table.to_batches()[0])
+    map_outputs = group(part, np.arange(rows, dtype=np.uint32), pool)
+    assert map_outputs[0].rows.equals(table.to_batches()[0])
     # of the last column alone; its pieces are lent, and no scratch
     assert part.lent == [pool.in_use_bytes]
 
@@ -353,16 +353,16 @@ def test_the_column_that_does_not_fit_is_told(bad: int | None) -> None:
         columns[bad][rows - 1] = 6
     packing = tuple((1, 7) for _ in columns)
     outs = [np.zeros(rows, np.uint8) for _ in columns]
-    joint = join_columns(packing, 8, rows)
-    assert joint is not None
-    misfit = native.group_columns(
+    packed_rows = join_columns(packing, 8, rows)
+    assert packed_rows is not None
+    overflow = native.group_columns(
         columns,
         8,
         packing,
         rng.permutation(rows).astype(np.uint32),
-        np.empty(native.scratch_bytes(8, rows, joint), np.uint8),
+        np.empty(native.scratch_bytes(8, rows, packed_rows), np.uint8),
         np.array([rows]),
         np.array([[address_of(out)] for out in outs]),
-        joint,
+        packed_rows,
     )
-    assert misfit == bad
+    assert overflow == bad

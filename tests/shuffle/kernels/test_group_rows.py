@@ -16,12 +16,14 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError, WindrowError
 from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.group_rows import group_rows
-from windrow.shuffle.kernels.map_output import Piece
+from windrow.shuffle.kernels.map_output import MapOutput
 
 PER_COLUMN_BYTES = 1000
 
 
-def group(table: pa.Table, runs: list[int], slices: list[int], rows: list[int] | None = None) -> list[Piece]:
+def group(
+    table: pa.Table, runs: list[int], slices: list[int], rows: list[int] | None = None
+) -> list[MapOutput]:
     return group_rows(
         table,
         None if rows is None else np.array(rows, np.int64),
@@ -34,10 +36,10 @@ def group(table: pa.Table, runs: list[int], slices: list[int], rows: list[int] |
 
 def test_entries_keep_their_order_within_a_run() -> None:
     table = pa.table({"a": [10, 11, 12, 13, 14, 15]})
-    (piece,) = group(table, [1, 0, 1, 2, 0, 1], [0, 3])
-    assert piece.rows.column(0).to_pylist() == [11, 14, 10, 12, 15, 13]
-    assert piece.run_starts.tolist() == [0, 2, 5, 6]
-    assert piece.places.tolist() == [1, 4, 0, 2, 5, 3]
+    (map_output,) = group(table, [1, 0, 1, 2, 0, 1], [0, 3])
+    assert map_output.rows.column(0).to_pylist() == [11, 14, 10, 12, 15, 13]
+    assert map_output.run_starts.tolist() == [0, 2, 5, 6]
+    assert map_output.places.tolist() == [1, 4, 0, 2, 5, 3]
 
 
 def test_each_slice_is_a_piece_and_runs_outside_are_left_out() -> None:
@@ -51,21 +53,21 @@ def test_each_slice_is_a_piece_and_runs_outside_are_left_out() -> None:
 
 
 def test_slices_need_not_begin_at_run_zero() -> None:
-    (piece,) = group(pa.table({"a": [10, 11, 12]}), [5, 0, 4], [4, 6])
-    assert piece.rows.column(0).to_pylist() == [12, 10]
+    (map_output,) = group(pa.table({"a": [10, 11, 12]}), [5, 0, 4], [4, 6])
+    assert map_output.rows.column(0).to_pylist() == [12, 10]
 
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_few_entries_of_earlier_runs_are_left_out(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
     if not compiled:
         monkeypatch.setattr(native, "LIBRARY", None)
-    (piece,) = group(pa.table({"a": range(16)}), [1] * 7 + [0] + [1] * 8, [1, 2])
-    assert piece.rows.column(0).to_pylist() == [entry for entry in range(16) if entry != 7]
+    (map_output,) = group(pa.table({"a": range(16)}), [1] * 7 + [0] + [1] * 8, [1, 2])
+    assert map_output.rows.column(0).to_pylist() == [entry for entry in range(16) if entry != 7]
 
 
 def test_entries_may_name_their_rows() -> None:
-    (piece,) = group(pa.table({"a": [10, 11, 12]}), [1, 0, 0], [0, 2], rows=[2, 2, 0])
-    assert piece.rows.column(0).to_pylist() == [12, 10, 12]
+    (map_output,) = group(pa.table({"a": [10, 11, 12]}), [1, 0, 0], [0, 2], rows=[2, 2, 0])
+    assert map_output.rows.column(0).to_pylist() == [12, 10, 12]
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -76,17 +78,17 @@ def test_run_ids_beyond_16_bits_sort_too(monkeypatch: pytest.MonkeyPatch, compil
     runs = rng.integers(0, 200_000, 3000).astype(np.uint32)
     table = pa.table({"run": runs, "entry": np.arange(3000)})
     places = np.zeros(3000, np.uint32)
-    (piece,) = group_rows(table, None, runs, places, np.array([0, 200_000]), BufferPool(0))
+    (map_output,) = group_rows(table, None, runs, places, np.array([0, 200_000]), BufferPool(0))
     order = np.argsort(runs, kind="stable")
-    assert piece.rows.column("entry").to_pylist() == order.tolist()
-    assert np.array_equal(np.diff(piece.run_starts), np.bincount(runs, minlength=200_000))
+    assert map_output.rows.column("entry").to_pylist() == order.tolist()
+    assert np.array_equal(np.diff(map_output.run_starts), np.bincount(runs, minlength=200_000))
 
 
 def test_rows_survive_without_columns() -> None:
     table = pa.table({"a": [1, 2, 3]}).select([])
-    (piece,) = group(table, [0, 1, 0], [0, 2])
-    assert piece.run_starts.tolist() == [0, 2, 3]
-    assert piece.places.tolist() == [0, 2, 1]
+    (map_output,) = group(table, [0, 1, 0], [0, 2])
+    assert map_output.run_starts.tolist() == [0, 2, 3]
+    assert map_output.places.tolist() == [0, 2, 1]
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -96,11 +98,11 @@ def test_a_pickled_piece_is_no_larger_than_its_rows(kind: str, nulls: bool) -> N
     runs = np.zeros(20_000, np.uint16)
     runs[:20] = 1
     places = np.zeros(20_000, np.uint32)
-    piece = group_rows(table, None, runs, places, np.array([0, 1, 2]), BufferPool(0))[1]
+    map_output = group_rows(table, None, runs, places, np.array([0, 1, 2]), BufferPool(0))[1]
     buffers: list[pickle.PickleBuffer] = []
-    head = pickle.dumps(piece, protocol=5, buffer_callback=buffers.append)
+    head = pickle.dumps(map_output, protocol=5, buffer_callback=buffers.append)
     shipped = sum(buffer.raw().nbytes for buffer in buffers)
-    assert shipped <= piece.nbytes + PER_COLUMN_BYTES
+    assert shipped <= map_output.nbytes + PER_COLUMN_BYTES
     assert len(head) + shipped < 20 * 100 + 2 * PER_COLUMN_BYTES
 
 
@@ -123,9 +125,9 @@ def test_the_order_of_an_ordered_dictionary_is_kept() -> None:
 def test_pieces_are_freed_one_by_one() -> None:
     pool, runs = BufferPool(1 << 20), np.repeat(np.arange(4, dtype=np.uint16), 1000)
     table = pa.table({"a": np.arange(4000), "b": np.arange(4000.0)})
-    pieces = group_rows(table, None, runs, np.zeros(4000, np.uint32), np.arange(5), pool)
+    map_outputs = group_rows(table, None, runs, np.zeros(4000, np.uint32), np.arange(5), pool)
     before = pool.in_use_bytes
-    del pieces[0]
+    del map_outputs[0]
     gc.collect()
     assert pool.in_use_bytes == before * 3 // 4
 

@@ -22,8 +22,8 @@ from windrow.core.native_libraries import address_of
 from windrow.core.text_types import offset_width
 from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.group_rows import group_rows
-from windrow.shuffle.kernels.map_output import Piece
-from windrow.shuffle.kernels.place_rows import Pieces, place_rows
+from windrow.shuffle.kernels.map_output import MapOutput
+from windrow.shuffle.kernels.place_rows import MapOutputs, place_rows
 from windrow.shuffle.kernels.text_columns import move_text
 from windrow.shuffle.order.permutation import Permutation
 
@@ -83,9 +83,9 @@ def test_positions(key: bytes, size: int, data: st.DataObject) -> None:
     assert np.array_equal(compiled, plain)
 
 
-def _describe(piece: Piece) -> tuple[object, ...]:
-    masks = {number: mask.tolist() for number, mask in piece.validity.items()}
-    return piece.run_starts.tolist(), piece.places.tolist(), piece.rows.to_pylist(), masks
+def _describe(map_output: MapOutput) -> tuple[object, ...]:
+    masks = {number: mask.tolist() for number, mask in map_output.validity.items()}
+    return map_output.run_starts.tolist(), map_output.places.tolist(), map_output.rows.to_pylist(), masks
 
 
 @needs_library
@@ -108,20 +108,22 @@ def test_grouping_and_placing(data: st.DataObject) -> None:
     slice_starts = np.array(sorted({0, run_count // 2, run_count}))
     pool = GuardedPool()
 
-    def both() -> tuple[list[Piece], list[object]]:
-        pieces = group_rows(table, None, runs, places, slice_starts, pool)
+    def both() -> tuple[list[MapOutput], list[object]]:
+        map_outputs = group_rows(table, None, runs, places, slice_starts, pool)
         placed: list[object] = []
-        for piece, first in zip(pieces, slice_starts, strict=False):
-            of_slice = Pieces([piece])
-            for run in range(len(piece.run_starts) - 1):
+        for map_output, first in zip(map_outputs, slice_starts, strict=False):
+            of_slice = MapOutputs([map_output])
+            for run in range(len(map_output.run_starts) - 1):
                 count = int((runs == first + run).sum())
                 placed.append(place_rows(of_slice, run, count, table.schema, pool).to_pylist())
-        return pieces, placed
+        return map_outputs, placed
 
     compiled, compiled_rows = both()
     with without_library():
         plain, plain_rows = both()
-    assert [_describe(piece) for piece in compiled] == [_describe(piece) for piece in plain]
+    assert [_describe(map_output) for map_output in compiled] == [
+        _describe(map_output) for map_output in plain
+    ]
     assert compiled_rows == plain_rows
     pool.assert_guarded()
 
@@ -143,12 +145,12 @@ def test_places_that_are_not_each_once_are_refused(compiled: bool, places: list[
         pytest.skip("built without a C compiler")
     table = make_table(["int64"], 3, np.random.default_rng(1), [False])
     slices = np.array([0, 1])
-    (piece,) = group_rows(table, None, np.zeros(3, np.uint16), np.array(places, np.uint32), slices, POOL)
+    (map_output,) = group_rows(table, None, np.zeros(3, np.uint16), np.array(places, np.uint32), slices, POOL)
     with pytest.MonkeyPatch.context() as patch:
         if not compiled:
             patch.setattr(native, "LIBRARY", None)
         with pytest.raises(WindrowError, match="each once"):
-            place_rows(Pieces([piece]), 0, 3, table.schema, POOL)
+            place_rows(MapOutputs([map_output]), 0, 3, table.schema, POOL)
 
 
 TEXTS = [
@@ -278,8 +280,8 @@ def grouped(targets: Any, scratch_bytes: int, rows: int) -> object:
     return native.group_columns(COLUMN, 8, [(8, 0)], targets, scratch, np.array([rows]), outs, None)
 
 
-def copied(rows: int, pieces: int) -> None:
-    native.copy_out([BYTES], [8], np.array([rows]), [words(pieces)])
+def copied(rows: int, map_outputs: int) -> None:
+    native.copy_out([BYTES], [8], np.array([rows]), [words(map_outputs)])
 
 
 def assigned(shards: int, run_rows: int) -> object:

@@ -14,7 +14,7 @@ from windrow.core.frame_of_reference import Packing
 from windrow.shuffle.kernels import packed_rows
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.packed_rows import join_columns, join_packings
-from windrow.shuffle.kernels.place_rows import Pieces, place_rows
+from windrow.shuffle.kernels.place_rows import MapOutputs, place_rows
 
 WIDTHS = st.sampled_from([1, 2, 4, 8])
 KINDS = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
@@ -110,7 +110,7 @@ def test_joined_columns_are_moved_as_single_ones_are(data: st.DataObject) -> Non
             group_rows(table, None, runs[cut], places[cut], np.array([0, 1, 3]), pool)
             for table, cut in zip(tables, cuts, strict=True)
         ]
-        slices = [Pieces(pieces) for pieces in zip(*grouped, strict=True)]
+        slices = [MapOutputs(map_outputs) for map_outputs in zip(*grouped, strict=True)]
         counts = np.bincount(runs, minlength=3)
         wanted = [(slices[0], 0, 0), (slices[1], 0, 1), (slices[1], 1, 2)]
         return [place_rows(of, run, int(counts[k]), tables[0].schema, pool) for of, run, k in wanted]

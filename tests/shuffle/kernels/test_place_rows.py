@@ -19,18 +19,18 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError, WindrowError
 from windrow.shuffle.kernels.fixed_width import word_bytes
 from windrow.shuffle.kernels.group_rows import group_rows
-from windrow.shuffle.kernels.map_output import Piece
-from windrow.shuffle.kernels.place_rows import Pieces, place_portion, place_rows
+from windrow.shuffle.kernels.map_output import MapOutput
+from windrow.shuffle.kernels.place_rows import MapOutputs, place_portion, place_rows
 
 
-def ship(piece: Piece) -> Piece:
+def ship(map_output: MapOutput) -> MapOutput:
     """Send a piece through read-only memory, as an object store does."""
     buffers: list[pickle.PickleBuffer] = []
-    data = pickle.dumps(piece, protocol=5, buffer_callback=buffers.append)
+    data = pickle.dumps(map_output, protocol=5, buffer_callback=buffers.append)
     return pickle.loads(data, buffers=[bytes(buffer) for buffer in buffers])
 
 
-def whole_run(table: pa.Table, positions: NDArray[np.int64], pool: BufferPool) -> list[Piece]:
+def whole_run(table: pa.Table, positions: NDArray[np.int64], pool: BufferPool) -> list[MapOutput]:
     """Group a table for one run in which row i takes place ``positions[i]``."""
     runs, places = np.zeros(len(positions), np.uint16), positions.astype(np.uint32)
     return group_rows(table, None, runs, places, np.array([0, 1]), pool)
@@ -61,22 +61,22 @@ def test_rows_arrive_where_their_positions_say(data: st.DataObject) -> None:
     run_ids = runs.astype(np.uint32 if wide else np.uint16)
 
     pool = BufferPool(1 << 20)
-    pieces: list[list[Piece]] = []
+    map_outputs: list[list[MapOutput]] = []
     cells_at: dict[int, list[Any]] = {}
     ends = np.cumsum([0, *counts])
     for b, table in enumerate(tables):
         mine = slice(ends[b], ends[b + 1])
-        pieces.append(group_rows(table, entries[b], run_ids[mine], places[mine], slice_starts, pool))
+        map_outputs.append(group_rows(table, entries[b], run_ids[mine], places[mine], slice_starts, pool))
         columns = [column.to_pylist() for column in table.columns]
         named = entries[b]
         rows = range(sizes[b]) if named is None else named.tolist()
         cells_at.update(zip(positions[mine].tolist(), [[c[r] for c in columns] for r in rows], strict=True))
     if data.draw(st.booleans()):
-        pieces = [[ship(piece) for piece in of_block] for of_block in pieces]
+        map_outputs = [[ship(map_output) for map_output in of_block] for of_block in map_outputs]
 
     schema = tables[0].schema
     for k in range(slice_count):
-        of_slice = Pieces(of_block[k] for of_block in pieces)
+        of_slice = MapOutputs(of_block[k] for of_block in map_outputs)
         for run in range(slice_starts[k], slice_starts[k + 1]):
             expected = [cells_at[p] for p in range(run_starts[run], run_starts[run + 1])]
             batch = place_rows(of_slice, run - slice_starts[k], len(expected), schema, pool)
@@ -116,24 +116,26 @@ def test_every_type_passes(kind: str, nulls: tuple[bool, bool]) -> None:
     rng = np.random.default_rng(3)
     tables = [make_table([kind], 50, rng, [with_nulls]) for with_nulls in nulls]
     positions, pool = rng.permutation(100), BufferPool(1 << 20)
-    pieces = [ship(whole_run(t, p, pool)[0]) for t, p in zip(tables, positions.reshape(2, 50), strict=True)]
-    batch = place_rows(Pieces(pieces), 0, 100, tables[0].schema, pool)
+    map_outputs = [
+        ship(whole_run(t, p, pool)[0]) for t, p in zip(tables, positions.reshape(2, 50), strict=True)
+    ]
+    batch = place_rows(MapOutputs(map_outputs), 0, 100, tables[0].schema, pool)
     cells = [cell for table in tables for cell in table.column(0).to_pylist()]
     assert batch.column(0).to_pylist() == [cells[i] for i in np.argsort(positions)]
 
 
 def test_a_portion_of_a_run_that_lacks_a_place_is_refused() -> None:
     table, pool = pa.table({"x": [1, 2, 3, 4]}), BufferPool(0)
-    pieces = Pieces(whole_run(table, np.array([0, 1, 2, 2]), pool))
+    map_outputs = MapOutputs(whole_run(table, np.array([0, 1, 2, 2]), pool))
     with pytest.raises(WindrowError, match="run 0 needs 4 places, each once; its pieces hold 4 others"):
-        place_portion(pieces, 0, 4, slice(0, 1), table.schema, pool)
+        place_portion(map_outputs, 0, 4, slice(0, 1), table.schema, pool)
 
 
 def test_a_portion_holds_no_more_than_its_rows() -> None:
     table, pool = pa.table({"x": np.arange(1000.0), "y": ["text" * 100] * 1000}), BufferPool(0)
-    pieces = Pieces(whole_run(table, np.random.default_rng(0).permutation(1000), pool))
+    map_outputs = MapOutputs(whole_run(table, np.random.default_rng(0).permutation(1000), pool))
     before = pool.in_use_bytes
-    portion = place_portion(pieces, 0, 1000, slice(100, 110), table.schema, pool)
+    portion = place_portion(map_outputs, 0, 1000, slice(100, 110), table.schema, pool)
     assert portion.nbytes < 10 * (8 + 408) + 100
     assert pool.in_use_bytes - before < 2 * 10 * (8 + 408 + 4) + 1000
 
@@ -142,7 +144,7 @@ def test_bits_of_floats_are_kept() -> None:
     bits = np.array([0x7FF8000000000001, 0xFFF0DEADBEEF0001, 1 << 63, 1], np.uint64)
     table = pa.table({"x": pa.Array.from_buffers(pa.float64(), 4, [None, pa.py_buffer(bits)])})
     batch = place_rows(
-        Pieces(whole_run(table, np.array([3, 2, 1, 0]), pool := BufferPool(0))), 0, 4, table.schema, pool
+        MapOutputs(whole_run(table, np.array([3, 2, 1, 0]), pool := BufferPool(0))), 0, 4, table.schema, pool
     )
     assert np.array_equal(np.frombuffer(batch.column(0).buffers()[1], np.uint64), bits[::-1])
 
@@ -150,24 +152,24 @@ def test_bits_of_floats_are_kept() -> None:
 def test_a_held_column_is_not_overwritten_and_the_others_are_free() -> None:
     pool, positions = BufferPool(1 << 24), np.arange(5000)[::-1].copy()
     table = pa.table({name: np.arange(5000) for name in "abc"})
-    pieces = whole_run(table, positions, pool)
+    map_outputs = whole_run(table, positions, pool)
     before = pool.in_use_bytes
-    held = place_rows(Pieces(pieces), 0, 5000, table.schema, pool).column("b")
+    held = place_rows(MapOutputs(map_outputs), 0, 5000, table.schema, pool).column("b")
     gc.collect()
     assert pool.in_use_bytes - before <= 5000 * 8 * 1.125
     other = pa.table({name: np.full(5000, -1) for name in "abc"})
     for _ in range(5):
-        place_rows(Pieces(whole_run(other, positions, pool)), 0, 5000, table.schema, pool)
+        place_rows(MapOutputs(whole_run(other, positions, pool)), 0, 5000, table.schema, pool)
     assert held.to_pylist() == positions.tolist()
 
 
 def test_memory_goes_round() -> None:
     pool, table = BufferPool(1 << 24), pa.table({"a": np.arange(5000)})
-    pieces = whole_run(table, np.arange(5000), pool)
+    map_outputs = whole_run(table, np.arange(5000), pool)
 
     idle = set()
     for _ in range(4):
-        place_rows(Pieces(pieces), 0, 5000, table.schema, pool)
+        place_rows(MapOutputs(map_outputs), 0, 5000, table.schema, pool)
         idle.add(pool.idle_bytes)
     assert len(idle) == 1
 
@@ -176,37 +178,40 @@ def test_pieces_in_any_order_make_the_same_run() -> None:
     rng, pool = np.random.default_rng(1), BufferPool(1 << 20)
     tables = [make_table(["int64", "dictionary"], 20, rng, [False, True]) for _ in range(3)]
     positions = rng.permutation(60).reshape(3, 20)
-    pieces = [whole_run(t, p, pool)[0] for t, p in zip(tables, positions, strict=True)]
-    first = place_rows(Pieces(pieces), 0, 60, tables[0].schema, pool)
-    assert first.to_pylist() == place_rows(Pieces(pieces[::-1]), 0, 60, tables[0].schema, pool).to_pylist()
+    map_outputs = [whole_run(t, p, pool)[0] for t, p in zip(tables, positions, strict=True)]
+    first = place_rows(MapOutputs(map_outputs), 0, 60, tables[0].schema, pool)
+    assert (
+        first.to_pylist()
+        == place_rows(MapOutputs(map_outputs[::-1]), 0, 60, tables[0].schema, pool).to_pylist()
+    )
 
 
 def test_a_run_without_rows_is_an_empty_batch() -> None:
     pool = BufferPool(0)
     for kind in KINDS:
         schema = pa.schema([("x", KINDS[kind][0])])
-        batch = place_rows(Pieces([]), 0, 0, schema, pool)
+        batch = place_rows(MapOutputs([]), 0, 0, schema, pool)
         assert (batch.num_rows, batch.schema) == (0, schema)
 
 
-def _twice(piece: Piece) -> list[Piece]:
-    return [piece, piece]
+def _twice(map_output: MapOutput) -> list[MapOutput]:
+    return [map_output, map_output]
 
 
-def _same_place(piece: Piece) -> list[Piece]:
-    return [replace(piece, places=np.zeros_like(piece.places))]
+def _same_place(map_output: MapOutput) -> list[MapOutput]:
+    return [replace(map_output, places=np.zeros_like(map_output.places))]
 
 
-def _beyond(piece: Piece) -> list[Piece]:
-    return [replace(piece, places=piece.places + np.uint32(1))]
+def _beyond(map_output: MapOutput) -> list[MapOutput]:
+    return [replace(map_output, places=map_output.places + np.uint32(1))]
 
 
-@pytest.mark.parametrize("spoil", [_twice, _same_place, _beyond, lambda piece: []])
+@pytest.mark.parametrize("spoil", [_twice, _same_place, _beyond, lambda map_output: []])
 def test_a_run_with_rows_missing_or_doubled_is_refused(spoil: Any) -> None:
     table, pool = pa.table({"a": np.arange(4)}), BufferPool(0)
-    pieces = spoil(whole_run(table, np.arange(4), pool)[0])
+    map_outputs = spoil(whole_run(table, np.arange(4), pool)[0])
     with pytest.raises(WindrowError, match="run 0 needs 4 places, each once"):
-        place_rows(Pieces(pieces), 0, 4, table.schema, pool)
+        place_rows(MapOutputs(map_outputs), 0, 4, table.schema, pool)
 
 
 def test_dictionaries_that_no_index_can_address_together_are_refused() -> None:
@@ -214,6 +219,6 @@ def test_dictionaries_that_no_index_can_address_together_are_refused() -> None:
     halves = [[f"{half}{i}" for i in range(100)] for half in "ab"]
     tables = [pa.table([pa.array(half, schema.field(0).type)], schema=schema) for half in halves]
     positions = np.arange(200).reshape(2, 100)
-    pieces = [whole_run(t, p, pool)[0] for t, p in zip(tables, positions, strict=True)]
+    map_outputs = [whole_run(t, p, pool)[0] for t, p in zip(tables, positions, strict=True)]
     with pytest.raises(PlanError, match=r"'tag'.*cannot be shuffled.*larger index.*cast it"):
-        place_rows(Pieces(pieces), 0, 200, schema, pool)
+        place_rows(MapOutputs(map_outputs), 0, 200, schema, pool)

@@ -17,18 +17,18 @@ from tests.shuffle.kernels.test_native import needs_library, without_library
 from tests.shuffle.order.test_shard_assignment import DEALS
 from windrow.shuffle.kernels.destinations import Destinations
 from windrow.shuffle.order.runs import WindowRuns
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 
 @st.composite
-def epochs(draw: st.DrawFn) -> tuple[Deal, int, list[int], list[tuple[int, ...]]]:
+def epochs(draw: st.DrawFn) -> tuple[ShardAssignment, int, list[int], list[tuple[int, ...]]]:
     """A deal, its total, the borders of its windows, and the destinations."""
-    deal = draw(DEALS)
+    assignment = draw(DEALS)
     total = draw(st.integers(0, 90))
     cuts = sorted(draw(st.lists(st.integers(0, total), max_size=4)))
-    where = draw(st.lists(st.integers(0, 2), min_size=deal.shards, max_size=deal.shards))
-    groups = [tuple(t for t in range(deal.shards) if where[t] == node) for node in range(3)]
-    return deal, total, [0, *cuts, total], [group for group in groups if group]
+    where = draw(st.lists(st.integers(0, 2), min_size=assignment.shards, max_size=assignment.shards))
+    groups = [tuple(t for t in range(assignment.shards) if where[t] == node) for node in range(3)]
+    return assignment, total, [0, *cuts, total], [group for group in groups if group]
 
 
 def rebuild(layout: WindowRuns, rows: np.ndarray, streams: list[dict[int, int]]) -> None:
@@ -61,33 +61,38 @@ def rebuild(layout: WindowRuns, rows: np.ndarray, streams: list[dict[int, int]])
 
 
 @given(epochs(), st.integers(1, 3), st.integers(1, 8), st.booleans(), st.randoms(use_true_random=False))
-@example((Deal(5, 3, "pad"), 2, [0, 1, 2], [(0, 3), (1, 2, 4)]), 1, 8, False, None)
-@example((Deal(2, 1, True), 3, [0, 0, 3], [(1,)]), 2, 3, True, None)
+@example((ShardAssignment(5, 3, "pad"), 2, [0, 1, 2], [(0, 3), (1, 2, 4)]), 1, 8, False, None)
+@example((ShardAssignment(2, 1, True), 3, [0, 0, 3], [(1,)]), 2, 3, True, None)
 def test_streams(
-    epoch: tuple[Deal, int, list[int], list[tuple[int, ...]]],
+    epoch: tuple[ShardAssignment, int, list[int], list[tuple[int, ...]]],
     batches_per_run: int,
     slices: int,
     counted: bool,
     random: Any,
 ) -> None:
-    deal, total, borders, destinations = epoch
+    assignment, total, borders, destinations = epoch
     expected = deal_list(
-        total, deal.shards, deal.batch_rows, deal.equal, drop_last=deal.drop_last, start=deal.start_row
+        total,
+        assignment.shards,
+        assignment.batch_rows,
+        assignment.equal,
+        drop_last=assignment.drop_last,
+        start=assignment.start_row,
     )
-    full_rows = deal.start_row + deal.full_steps(total) * deal.step_rows
-    streams: list[dict[int, int]] = [{} for _ in range(deal.shards)]
+    full_rows = assignment.start_row + assignment.full_steps(total) * assignment.step_rows
+    streams: list[dict[int, int]] = [{} for _ in range(assignment.shards)]
     for first, stop in pairwise(borders):
         order = list(range(first, stop))
         if random is not None:
             random.shuffle(order)
         for shards in destinations:
             layout = WindowRuns(
-                deal=deal,
+                assignment=assignment,
                 first_row=first,
                 stop_row=stop,
                 total=None if not counted and stop <= full_rows else total,
                 shards=shards,
-                run_rows=batches_per_run * deal.batch_rows,
+                run_rows=batches_per_run * assignment.batch_rows,
                 slices=slices,
             )
             assert len(layout.slice_starts) == slices + 1
@@ -101,13 +106,13 @@ def test_streams(
 
 @given(epochs(), st.integers(1, 3), st.integers(1, 8))
 def test_runs_are_whole_batches_in_order_of_slices(
-    epoch: tuple[Deal, int, list[int], list[tuple[int, ...]]], batches_per_run: int, slices: int
+    epoch: tuple[ShardAssignment, int, list[int], list[tuple[int, ...]]], batches_per_run: int, slices: int
 ) -> None:
-    deal, total, borders, destinations = epoch
-    run_rows = batches_per_run * deal.batch_rows
+    assignment, total, borders, destinations = epoch
+    run_rows = batches_per_run * assignment.batch_rows
     for first, stop in pairwise(borders):
         for shards in destinations:
-            layout = WindowRuns(deal, first, stop, total, shards, run_rows, slices)
+            layout = WindowRuns(assignment, first, stop, total, shards, run_rows, slices)
             for shard in shards:
                 runs = layout.runs(shard)
                 assert [run.slice for run in runs] == sorted(run.slice for run in runs)
@@ -120,19 +125,19 @@ def test_runs_are_whole_batches_in_order_of_slices(
 @given(epochs(), st.integers(1, 3), st.integers(1, 8), st.booleans())
 def test_several_destinations_at_once_are_each_by_itself(
     compiled: bool,
-    epoch: tuple[Deal, int, list[int], list[tuple[int, ...]]],
+    epoch: tuple[ShardAssignment, int, list[int], list[tuple[int, ...]]],
     batches_per_run: int,
     slices: int,
     counted: bool,
 ) -> None:
-    deal, total, borders, destinations = epoch
-    full_rows = deal.start_row + deal.full_steps(total) * deal.step_rows
+    assignment, total, borders, destinations = epoch
+    full_rows = assignment.start_row + assignment.full_steps(total) * assignment.step_rows
     with nullcontext() if compiled else without_library():
         for first, stop in pairwise(borders):
             known = None if not counted and stop <= full_rows else total
             rest = first, stop, known
             layouts = [
-                WindowRuns(deal, *rest, shards, batches_per_run * deal.batch_rows, slices)
+                WindowRuns(assignment, *rest, shards, batches_per_run * assignment.batch_rows, slices)
                 for shards in destinations
             ]
             rows = np.arange(first, stop)[::-1]
@@ -155,12 +160,12 @@ def test_several_destinations_at_once_are_each_by_itself(
 def test_the_kernel_divides_large_words_as_numpy_does(
     stop: int, batch_rows: int, shards: int, beyond: int | None
 ) -> None:
-    deal, first = Deal(shards, batch_rows), stop - 1000
+    assignment, first = ShardAssignment(shards, batch_rows), stop - 1000
     total = None if beyond is None else stop + beyond
-    if total is None and stop % deal.step_rows < 1000:
+    if total is None and stop % assignment.step_rows < 1000:
         total = stop
     layouts = [
-        WindowRuns(deal, first, stop, total, (shard,), batch_rows * (1 + (batch_rows < 2**16) * 6), 2)
+        WindowRuns(assignment, first, stop, total, (shard,), batch_rows * (1 + (batch_rows < 2**16) * 6), 2)
         for shard in range(shards)
     ]
     rows = np.arange(first, stop)
@@ -173,8 +178,8 @@ def test_the_kernel_divides_large_words_as_numpy_does(
 @needs_library
 @pytest.mark.parametrize("runs", [2**16 - 2, 2**16 - 1, 2**16, 2**16 + 1])
 def test_ids_of_several_destinations_may_need_wider_words(runs: int) -> None:
-    deal, cut = Deal(2, 1), runs // 2 * 2
-    layouts = [WindowRuns(deal, 0, cut, cut, (shard,), 1, 1) for shard in (0, 1)]
+    assignment, cut = ShardAssignment(2, 1), runs // 2 * 2
+    layouts = [WindowRuns(assignment, 0, cut, cut, (shard,), 1, 1) for shard in (0, 1)]
     destinations = Destinations(layouts)
     _, ids, _ = destinations.assign(np.arange(cut))
     assert ids.dtype == (np.uint16 if cut < 2**16 else np.uint32)
@@ -195,7 +200,7 @@ def assigned(destinations: Destinations, rows: np.ndarray) -> set[tuple[int, int
 
 
 def test_many_runs_take_wide_ids() -> None:
-    layout = WindowRuns(Deal(2, 1), 0, 70_000, 70_000, (0, 1), 1, 3)
+    layout = WindowRuns(ShardAssignment(2, 1), 0, 70_000, 70_000, (0, 1), 1, 3)
     _, runs, places = Destinations([layout]).assign(np.arange(70_000))
     assert runs.dtype == np.uint32
     assert sorted(runs.tolist()) == list(range(70_000))
@@ -205,20 +210,20 @@ def test_many_runs_take_wide_ids() -> None:
 @pytest.mark.parametrize("first", [2**31 - 40, 2**32 - 40, 2**40 + 3])
 def test_windows_far_into_an_epoch(first: int) -> None:
     total = first + 100
-    deal = Deal(3, 4)
-    layout = WindowRuns(deal, first, total, total, (0, 1, 2), 8, 2)
+    assignment = ShardAssignment(3, 4)
+    layout = WindowRuns(assignment, first, total, total, (0, 1, 2), 8, 2)
     streams: list[dict[int, int]] = [{}, {}, {}]
     rebuild(layout, np.arange(first, total)[::-1], streams)
     for shard in range(3):
         for place, row in streams[shard].items():
-            assert deal.rows_before(row, shard, total) == place
+            assert assignment.rows_before(row, shard, total) == place
     assert sum(map(len, streams)) == 100
 
 
 @pytest.mark.parametrize("batch_rows", [2**31, 2**32, 2**40])
 @pytest.mark.parametrize("shards", [1, 3])
 def test_batches_far_larger_than_the_epoch(batch_rows: int, shards: int) -> None:
-    layout = WindowRuns(Deal(shards, batch_rows), 0, 10, 10, tuple(range(shards)), batch_rows, 2)
+    layout = WindowRuns(ShardAssignment(shards, batch_rows), 0, 10, 10, tuple(range(shards)), batch_rows, 2)
     streams: list[dict[int, int]] = [{} for _ in range(shards)]
     rebuild(layout, np.arange(10)[::-1], streams)
     expected = deal_list(10, shards, 11, False)

@@ -17,7 +17,7 @@ from windrow.io.spark.staging_folder import StageFolder, StageRoot, open_root
 
 __all__ = ["to_spark"]
 
-_REMEDY = "give a cache_dir= that every machine of the Spark cluster sees at the same place"
+_FIX = "give a cache_dir= that every machine of the Spark cluster sees at the same place"
 
 
 def to_spark(
@@ -33,7 +33,7 @@ def to_spark(
     folder = root.make(None)
     try:
         url = folder.url + _write(chain, root, folder, storage_options)
-        with mapped_errors(f"to_spark: reading {url}", _REMEDY, root.secrets):
+        with mapped_errors(f"to_spark: reading {url}", _FIX, root.secrets):
             frame = spark.read.parquet(url)
     except BaseException:
         folder.delete()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from windrow.io.in_memory.in_memory_blocks import Held
+from windrow.io.in_memory.in_memory_blocks import InMemoryBlocks
 from windrow.pipeline.executors.resolve import ray_is_initialized
 
 __all__ = ["carry_held"]
 
 
-def carry_held(held: Held) -> tuple[Any, ...] | None:
+def carry_held(held: InMemoryBlocks) -> tuple[Any, ...] | None:
     """What blocks in memory are pickled as; None: themselves."""
     if not ray_is_initialized():
         return None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
-from windrow.core.source import BlockAddress, BlockReader, BlockTable, DamagedBlockError
+from windrow.core.source import BlockAddress, BlockReader, BlockTable, CorruptBlockError
 from windrow.dataset.logical_plan import Chain
 from windrow.dataset.write.write_job import WriteRequest, write
 from windrow.io.sinks.commit import WriteJob
@@ -56,22 +56,22 @@ class PartWriter:
     layout: Layout
     reader: BlockReader
     maps: tuple[MapBatches, ...]
-    skips_damaged: bool
+    skips_corrupt: bool
 
     def __call__(self, part: Part) -> tuple[list[WrittenFile], list[str]]:
-        """Write the files of a part; returns them, and why blocks were left out as damaged."""
-        damaged: list[str] = []
-        tables = (self._read(address, damaged) for address in part.addresses)
+        """Write the files of a part; returns them, and why blocks were left out as corrupt."""
+        corrupt: list[str] = []
+        tables = (self._read(address, corrupt) for address in part.addresses)
         files = list(write_rows(self.job, self.layout, tables, part.label))
-        return files, damaged
+        return files, corrupt
 
-    def _read(self, address: BlockAddress, damaged: list[str]) -> pa.Table:
+    def _read(self, address: BlockAddress, corrupt: list[str]) -> pa.Table:
         try:
             table = self.reader.read(address)
-        except DamagedBlockError as error:
-            if not self.skips_damaged:
+        except CorruptBlockError as error:
+            if not self.skips_corrupt:
                 raise
-            damaged.append(str(error))
+            corrupt.append(str(error))
             return empty_table(self.job.schema)
         table = apply_maps(table, self.maps, address.origin)
         if not table.num_rows:
@@ -146,16 +146,16 @@ def _call_on_threads(
 
 
 def _gather(results: Sequence[tuple[list[WrittenFile], list[str]]]) -> list[WrittenFile]:
-    for why in _damaged(results):
-        warnings.warn(f"a damaged block is left out of what is written: {why}", RuntimeWarning, stacklevel=2)
+    for why in _corrupt(results):
+        warnings.warn(f"a corrupt block is left out of what is written: {why}", RuntimeWarning, stacklevel=2)
     return [file for files, _ in results for file in files]
 
 
-def _damaged(results: Sequence[tuple[list[WrittenFile], list[str]]]) -> Iterator[str]:
-    found = [why for _, damaged in results for why in damaged]
+def _corrupt(results: Sequence[tuple[list[WrittenFile], list[str]]]) -> Iterator[str]:
+    found = [why for _, corrupt in results for why in corrupt]
     if len(found) > MOST_BLOCKS:
         raise SourceError(
-            f"{len(found)} blocks are damaged, and on_error='skip' leaves out {MOST_BLOCKS} at most: restore "
+            f"{len(found)} blocks are corrupt, and on_error='skip' leaves out {MOST_BLOCKS} at most: restore "
             f"their files, or leave them out of the dataset. The first one: {found[0]}"
         )
     yield from found

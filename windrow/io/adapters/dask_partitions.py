@@ -20,7 +20,7 @@ from windrow.io.in_memory.value_sizes import weigh_table
 
 __all__ = ["PartitionsReader", "list_partitions"]
 
-_REMEDY = "make its columns those of the other partitions with astype() in dask, or give schema="
+_FIX = "make its columns those of the other partitions with astype() in dask, or give schema="
 
 Convert = Callable[[Any, str], pa.Table]
 
@@ -59,7 +59,7 @@ class PartitionsReader:
         table = self.convert(frame, address.origin)
         if self.schema is None:
             return table
-        return conform_table(table, self.schema, address.origin, _REMEDY)
+        return conform_table(table, self.schema, address.origin, _FIX)
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
         """The block as one part."""

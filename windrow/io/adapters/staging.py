@@ -27,7 +27,7 @@ from windrow.io.in_memory.value_sizes import count_nulls, weigh_table, weigh_tab
 
 __all__ = ["StagedReader", "stage_tables"]
 
-_REMEDY = "give schema= with all columns and the types that hold every value, or leave others out"
+_FIX = "give schema= with all columns and the types that hold every value, or leave others out"
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +176,7 @@ def _conformed(tables: Iterable[pa.Table], name: str) -> Iterator[pa.Table]:
         if schema is None:
             schema = table.schema.remove_metadata()
         origin = f"{name}, rows {seen}-{seen + table.num_rows - 1}"
-        conformed = conform_table(table.replace_schema_metadata(None), schema, origin, _REMEDY)
+        conformed = conform_table(table.replace_schema_metadata(None), schema, origin, _FIX)
         seen += table.num_rows
         yield conformed
 

@@ -99,7 +99,7 @@ def _look_at_all(files: Files, paths: Sequence[str], format: Format) -> Iterator
             fragment = format.look(files, path)
         if not fragment.facts.is_possible:
             raise SourceError(
-                f"{name} states sizes that no file has: it is damaged; restore the file, write it again, or "
+                f"{name} states sizes that no file has: it is corrupt; restore the file, write it again, or "
                 "leave it out"
             )
         return name, fragment

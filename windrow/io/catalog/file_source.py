@@ -24,7 +24,7 @@ from windrow.io.catalog.filters import check_filter, kept_fragments
 from windrow.io.catalog.hive_partitions import Partitions, find_partitions
 from windrow.io.catalog.manifest import Manifest, save_manifest
 from windrow.io.catalog.resolve import ManifestOrPath, resolve_files
-from windrow.io.catalog.row_id_column import NumberedSource
+from windrow.io.catalog.row_id_column import RowIdSource
 from windrow.io.catalog.row_ids import count_rows, find_origins, kept_rows, number_blocks
 from windrow.io.formats.format import FileFormat, Format, SurveyedFormat
 from windrow.io.parquet.block_reader import ParquetFormat
@@ -147,7 +147,7 @@ class FileSource:
     @cached_property
     def block_numbers(self) -> NDArray[np.int64]:
         """(blocks,) the number of the first stored row of each."""
-        self._check_numbered()
+        self._check_row_ids()
         return number_blocks(self.manifest, self._cuts)
 
     def count_blocks(self) -> NDArray[np.int64]:
@@ -165,15 +165,15 @@ class FileSource:
             rows = kept_rows(self.whole_reader, row_filter, self._address(block))[1][rows]
         return rows + self.block_numbers[block]
 
-    def row_origins(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
+    def row_lineage(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
         """Where the rows of some numbers are stored."""
-        self._check_numbered()
+        self._check_row_ids()
         return find_origins(self.manifest, numbers, self.files.name)
 
-    def with_row_id(self, name: str) -> NumberedSource:
+    def with_row_id(self, name: str) -> RowIdSource:
         """The same source with a column, the last, of the rows' numbers."""
-        self._check_numbered()
-        return NumberedSource(self, name)
+        self._check_row_ids()
+        return RowIdSource(self, name)
 
     @cached_property
     def blocks(self) -> BlockTable:
@@ -231,7 +231,7 @@ class FileSource:
             self.manifest, self._kept, self.target_block_bytes, joins_files=self.format.joins_files
         )
 
-    def _check_numbered(self) -> None:
+    def _check_row_ids(self) -> None:
         if not self.format.rows_known:
             raise PlanError(
                 f"{self!r} cannot number its rows: {self.format.name} files do not tell how many they have; "

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.source import BlockAddress, BlockReader, BlockTable, RowOrigin, SourceIdentity
-from windrow.io.catalog.row_id_column import NumberedSource
+from windrow.io.catalog.row_id_column import RowIdSource
 from windrow.io.catalog.row_ids import count_rows
 
 __all__ = ["ListedSource"]
@@ -123,7 +123,7 @@ class ListedSource:
         """(rows,) the numbers of rows that a block delivers."""
         return rows + self.block_numbers[block]
 
-    def row_origins(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
+    def row_lineage(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
         """Where the rows of some numbers are stored: the block's name, its number, and the row in it."""
         blocks = np.searchsorted(self.block_numbers, numbers, side="right") - 1
         rows = numbers - self.block_numbers[blocks]
@@ -132,6 +132,6 @@ class ListedSource:
             for block, row in zip(blocks.tolist(), rows.tolist(), strict=True)
         ]
 
-    def with_row_id(self, name: str) -> NumberedSource:
+    def with_row_id(self, name: str) -> RowIdSource:
         """The same source with a column, the last, of the rows' numbers."""
-        return NumberedSource(self, name)
+        return RowIdSource(self, name)

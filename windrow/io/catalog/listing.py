@@ -140,11 +140,11 @@ def _mapped_errors(connection: Connection, path: str) -> Iterator[None]:
             f"{_shown(connection, path)} matches nothing: no such {kind}; check the path"
         ) from safe_cause(error, connection.secrets)
     except Exception as error:
-        remedy = "check the path, the credentials and the permissions"
+        fix = "check the path, the credentials and the permissions"
         if isinstance(error, GaveUpError):
-            remedy = "check the endpoint and the network, or try later"
+            fix = "check the endpoint and the network, or try later"
         what = f"{_shown(connection, path)} cannot be listed"
-        raise source_error(what, error, remedy, connection.secrets) from safe_cause(error, connection.secrets)
+        raise source_error(what, error, fix, connection.secrets) from safe_cause(error, connection.secrets)
 
 
 def _find_files(connection: Connection, path: str, known: Infos) -> tuple[str, Infos]:

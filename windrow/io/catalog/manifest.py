@@ -189,7 +189,7 @@ def load_manifest(path: Any) -> Manifest:
     Raises
     ------
     SourceError
-        If the file is missing, damaged, no manifest, or of a newer format.
+        If the file is missing, corrupt, no manifest, or of a newer format.
     """
     try:
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
@@ -202,14 +202,14 @@ def load_manifest(path: Any) -> Manifest:
     except PermissionError as error:
         raise SourceError(f"the manifest {path} may not be read: grant read permission") from error
     except Exception as error:
-        raise _damaged(path, f"{type(error).__name__}: {error}") from error
+        raise _corrupt(path, f"{type(error).__name__}: {error}") from error
     if not known or head.get("version") != _FORMAT_VERSION:
         raise SourceError(
             f"{path} is a manifest of format version {head.get('version')}, this windrow reads version "
             f"{_FORMAT_VERSION}: make it again with save_manifest"
         )
     if not np.array_equal(digest, _digest(arrays)):
-        raise _damaged(path, "its digest does not fit its content")
+        raise _corrupt(path, "its digest does not fit its content")
     return _assemble(head, arrays)
 
 
@@ -235,8 +235,8 @@ def _assemble(head: Mapping[str, Any], arrays: Mapping[str, Any]) -> Manifest:
     )
 
 
-def _damaged(path: Any, why: str) -> SourceError:
-    return SourceError(f"{path} is no manifest, or is damaged ({why}): make it again with save_manifest")
+def _corrupt(path: Any, why: str) -> SourceError:
+    return SourceError(f"{path} is no manifest, or is corrupt ({why}): make it again with save_manifest")
 
 
 def _digest(arrays: Mapping[str, Any]) -> NDArray[np.uint8]:

@@ -23,15 +23,15 @@ from windrow.core.source import (
     SourceIdentity,
     TracingSource,
     can_scatter,
+    column_bounds,
     maps_files,
-    told_bounds,
 )
 from windrow.io.catalog.row_ids import kept_rows
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["NumberableSource", "NumberedReader", "NumberedSource"]
+__all__ = ["NumberableSource", "RowIdReader", "RowIdSource"]
 
 _BYTES = 8
 
@@ -56,7 +56,7 @@ class NumberableSource(TracingSource, Protocol):
 
 
 @dataclass(frozen=True)
-class NumberedReader:
+class RowIdReader:
     """Reads blocks and numbers their rows; the locator of a block is (its own, its first row's number).
 
     Attributes
@@ -101,12 +101,12 @@ class NumberedReader:
             return
         locator, first = address.locator
         for part in self.inner.parts(replace(address, locator=locator)):
-            yield _NumberedPart(part, self.schema, first)
+            yield _RowIdPart(part, self.schema, first)
             first += part.num_rows
 
 
 @dataclass(frozen=True, eq=False)
-class _NumberedPart:
+class _RowIdPart:
     """Rows with their numbers."""
 
     part: BlockPart
@@ -130,7 +130,7 @@ class _NumberedPart:
 
     def bounds(self, column: int) -> tuple[int, int] | None:
         if column < len(self.schema) - 1:
-            return told_bounds(self.part, column)
+            return column_bounds(self.part, column)
         return self.first, self.first + max(0, self.num_rows - 1)
 
     def scatter_words(
@@ -163,7 +163,7 @@ def _number(first: int, rows: int) -> pa.Array:
 
 
 @dataclass(frozen=True, eq=False)
-class NumberedSource:
+class RowIdSource:
     """A source with a column of row numbers.
 
     Attributes
@@ -200,11 +200,11 @@ class NumberedSource:
         return replace(blocks, memory_bytes=blocks.memory_bytes + more, packed_bytes=packed)
 
     @property
-    def reader(self) -> NumberedReader:
+    def reader(self) -> RowIdReader:
         """The reader for this source's blocks."""
         row_filter = self.stored.row_filter
         inner = self.stored.reader if row_filter is None else self.stored.whole_reader
-        return NumberedReader(inner, self.schema, row_filter)
+        return RowIdReader(inner, self.schema, row_filter)
 
     @property
     def fingerprint(self) -> str:
@@ -245,10 +245,10 @@ class NumberedSource:
         """(rows,) the numbers of rows that a block delivers."""
         return self.stored.row_numbers(block, rows)
 
-    def row_origins(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
+    def row_lineage(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
         """Where the rows of some numbers are stored."""
-        return self.stored.row_origins(numbers)
+        return self.stored.row_lineage(numbers)
 
-    def with_row_id(self, name: str) -> NumberedSource:
+    def with_row_id(self, name: str) -> RowIdSource:
         """The same source with its numbers under another name."""
-        return NumberedSource(self.stored, name)
+        return RowIdSource(self.stored, name)

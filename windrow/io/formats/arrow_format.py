@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ArrowFormat"]
 
-_DAMAGE = (ValueError, struct.error)
+_CORRUPTION = (ValueError, struct.error)
 # the blocks of a file find its messages once in each process
 _KNOWN = FooterCache(max_footers=64, max_bytes=16 * 2**20)
 
@@ -59,7 +59,7 @@ class ArrowFormat:
                 file.fetch([(batch.start, batch.body) for batch in layout.batches])
                 headers = [read_header(file, batch) for batch in layout.batches]
                 facts = summarise_batches(layout.schema, headers)
-            except _DAMAGE as error:
+            except _CORRUPTION as error:
                 raise SourceError(f"{name} {error}: {_NO_ARROW}") from files.cause(error)
         return Fragment(version, digest, facts)
 
@@ -84,7 +84,7 @@ class ArrowFormat:
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
         """Read record batches, joined until they are worth a part."""
-        with _damage_is_invalid():
+        with _corruption_is_invalid():
             layout = _find_known(file)
             names = layout.schema.names
             wanted = sorted(names.index(name) for name in schema.names) or [0]
@@ -214,9 +214,9 @@ def _shares(kind: pa.DataType) -> bool:
 
 
 @contextmanager
-def _damage_is_invalid() -> Iterator[None]:
-    """Say what is damaged in Arrow's words, which others know."""
+def _corruption_is_invalid() -> Iterator[None]:
+    """Say what is corrupt in Arrow's words, which others know."""
     try:
         yield
-    except _DAMAGE as error:
+    except _CORRUPTION as error:
         raise pa.ArrowInvalid(str(error)) from error

@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core.errors import SourceError
-from windrow.core.source import DamagedBlockError
+from windrow.core.source import CorruptBlockError
 from windrow.io.catalog.fragments import digest_ends
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.range_reads import RemoteFile, join_ranges
 from windrow.io.storage.retries import GaveUpError, Retries
 from windrow.io.storage.verified_files import RowGroups, changed
 
-__all__ = ["OpenFile", "damaged", "listed_stamp", "open_file", "open_path", "unchanged"]
+__all__ = ["OpenFile", "corrupt", "listed_stamp", "open_file", "open_path", "unchanged"]
 
 _ONCE = Retries(seconds=0)
 
@@ -93,7 +93,7 @@ def open_file(
 
     Raises
     ------
-    DamagedBlockError
+    CorruptBlockError
         If it is what was listed, and cannot be decoded.
     SourceError
         If it is gone, cannot be had, or is not what was listed.
@@ -110,8 +110,8 @@ def open_file(
         try:
             yield file
         except Exception as error:
-            if _is_damage(error, file, filters):
-                raise damaged(files, origin, error) from files.cause(error)
+            if _is_corruption(error, file, filters):
+                raise corrupt(files, origin, error) from files.cause(error)
             raise
 
 
@@ -134,16 +134,16 @@ def unchanged(files: Files, groups: RowGroups, origin: str) -> Iterator[int]:
         _compare(files, groups, origin, stamp)
 
 
-def damaged(files: Files, name: str, error: BaseException) -> DamagedBlockError:
+def corrupt(files: Files, name: str, error: BaseException) -> CorruptBlockError:
     """The error for a file that was had, and is not what it should be."""
-    remedy = (
-        "it is damaged: restore the file, write it anew, leave it out, or go on without its block with "
+    fix = (
+        "it is corrupt: restore the file, write it anew, leave it out, or go on without its block with "
         "options(on_error='skip')"
     )
-    return DamagedBlockError(str(files.error(f"{name}: cannot be read", error, remedy)))
+    return CorruptBlockError(str(files.error(f"{name}: cannot be read", error, fix)))
 
 
-def _is_damage(error: Exception, file: OpenFile, filters: bool) -> bool:
+def _is_corruption(error: Exception, file: OpenFile, filters: bool) -> bool:
     """Whether the bytes were had; errors of stores look like those of Arrow's decoders."""
     if file.failed or isinstance(error, (SourceError, GaveUpError)):
         return False

@@ -70,7 +70,7 @@ def decompress(codec: str | None, data: pa.Buffer) -> pa.Buffer:
     Raises
     ------
     OSError
-        If it is damaged or truncated.
+        If it is corrupt or truncated.
     """
     if codec is None or not data.size:
         return data
@@ -78,7 +78,7 @@ def decompress(codec: str | None, data: pa.Buffer) -> pa.Buffer:
 
 
 def decompress_head(codec: str | None, data: pa.Buffer) -> pa.Buffer:
-    """What the beginning of a file holds, as far as it goes; nothing where it is damaged at once."""
+    """What the beginning of a file holds, as far as it goes; nothing where it is corrupt at once."""
     if codec is None or not data.size:
         return data
     return (_join_streams if codec in _PYTHON else _stream)(codec, data, whole=False)

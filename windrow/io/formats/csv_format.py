@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
-from windrow.core.source import DamagedBlockError
+from windrow.core.source import CorruptBlockError
 from windrow.io.catalog.fragments import Fragment, FragmentFacts
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.formats.block_files import OpenFile
@@ -59,7 +59,7 @@ class CsvFormat:
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
         """One type for each column of all files."""
-        return unify_inferred(schemas, widen_text, fill=False, remedy="give column_names=")
+        return unify_inferred(schemas, widen_text, fill=False, fix="give column_names=")
 
     def reader(
         self,
@@ -73,7 +73,7 @@ class CsvFormat:
         return TableReader(self, files, schema, stored, partitions, row_filter)
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read ranges of a file as a table; raises a `DamagedBlockError` for values that do not fit."""
+        """Read ranges of a file as a table; raises a `CorruptBlockError` for values that do not fit."""
         begins = start == 0
         self.lines.fetch(file, start, stop, head=not begins and not self.rows.column_names)
         where = self.lines.where(file, start, stop)
@@ -86,7 +86,7 @@ class CsvFormat:
         except (pa.ArrowException, UnicodeError) as error:
             if file.failed:
                 raise
-            raise DamagedBlockError(f"{where}: {self._explain(error, file)}") from error
+            raise CorruptBlockError(f"{where}: {self._explain(error, file)}") from error
 
     def _parse(
         self, text: pa.Buffer, names: Sequence[str] | None, types: Mapping[str, pa.DataType], where: str
@@ -175,7 +175,7 @@ class CsvFormat:
         opens = self.rows.quoting.open_line(text)
         if opens is not None:
             line = bytes(text[opens : opens + _SHOWN_BYTES]).decode(errors="replace").splitlines()[0]
-            # not a damaged block: were it skipped, the next range would begin within the value
+            # not a corrupt block: were it skipped, the next range would begin within the value
             raise SourceError(
                 f"{where}: a quoted value goes on beyond the end of its line ({line!r}): read it with "
                 f"newlines_in_values=True, which reads each file as a whole, or repair the file"

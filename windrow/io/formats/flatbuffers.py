@@ -41,7 +41,7 @@ class FlatTable:
         start = place + _unpack("I", self.data, place)
         stop = start + 4 + _unpack("I", self.data, start) * struct.calcsize("<" + form)
         if stop > len(self.data):
-            raise ValueError("has a damaged header: a vector ends outside of it")
+            raise ValueError("has a corrupt header: a vector ends outside of it")
         return list(struct.iter_unpack("<" + form, self.data[start + 4 : stop]))
 
     def _place(self, slot: int) -> int | None:
@@ -58,5 +58,5 @@ def root_table(data: bytes) -> FlatTable:
 
 def _unpack(form: str, data: bytes, place: int) -> int:
     if not 0 <= place <= len(data) - struct.calcsize("<" + form):
-        raise ValueError("has a damaged header: an offset points outside of it")
+        raise ValueError("has a corrupt header: an offset points outside of it")
     return int(struct.unpack_from("<" + form, data, place)[0])

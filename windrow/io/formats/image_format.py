@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.integers import as_integer
 from windrow.core.optional_dependencies import require
-from windrow.core.source import DamagedBlockError
+from windrow.core.source import CorruptBlockError
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.formats.binary_format import binary_column
-from windrow.io.formats.block_files import damaged, open_path
+from windrow.io.formats.block_files import corrupt, open_path
 from windrow.io.formats.format import Survey
 from windrow.io.formats.numpy_types import column_type, to_column
 from windrow.io.formats.whole_file_reader import Contents, WholeFileReader
@@ -129,8 +129,8 @@ class ImageFormat:
 
         Raises
         ------
-        DamagedBlockError
-            If a file is no image, or is damaged; names it.
+        CorruptBlockError
+            If a file is no image, or is corrupt; names it.
         """
         if self.size is not None:
             stacked = np.empty((len(contents.paths), *self._shape(*self.size)), self._dtype)
@@ -182,13 +182,13 @@ class ImageFormat:
             except MemoryError:
                 raise
             except _UnfitModeError as error:
-                raise DamagedBlockError(f"{files.name(path)} {error}") from error
+                raise CorruptBlockError(f"{files.name(path)} {error}") from error
             except pillow.UnidentifiedImageError as error:
-                raise DamagedBlockError(
+                raise CorruptBlockError(
                     f"{files.name(path)} is no image that Pillow knows: {_NO_IMAGE}"
                 ) from error
             except Exception as error:
-                raise damaged(files, files.name(path), error) from error
+                raise corrupt(files, files.name(path), error) from error
             yield decoded
 
     def _decode(self, pillow: Any, image: Any) -> NDArray[Any]:

@@ -51,7 +51,7 @@ def find_columns(schema: pa.Schema, header: BatchHeader) -> list[StoredColumn]:
         columns.append(StoredColumn(nulls, header.buffers[buffer : buffer + buffers]))
         node, buffer = node + nodes, buffer + buffers
     if len(columns) != len(schema) or node != len(header.nulls) or buffer != len(header.buffers):
-        raise ValueError("has a batch that does not fit its schema: it is damaged, or of Arrow before 1.0")
+        raise ValueError("has a batch that does not fit its schema: it is corrupt, or of Arrow before 1.0")
     return columns
 
 

@@ -124,7 +124,7 @@ def find_messages(file: OpenFile) -> Layout:
     Raises
     ------
     ValueError
-        If it is neither, or is damaged.
+        If it is neither, or is corrupt.
     """
     begin = bytes(file.read_range(0, min(_BEGIN_BYTES, file.size_bytes)))
     if begin[:6] == _MAGIC:
@@ -144,7 +144,7 @@ def read_header(file: OpenFile, batch: Message) -> BatchHeader:
     Raises
     ------
     ValueError
-        If it is damaged.
+        If it is corrupt.
     """
     kind, _, content = _parse(bytes(file.read_range(batch.start, batch.body)))
     if kind != _BATCH or content is None:
@@ -222,7 +222,7 @@ def _placed(
 ) -> Message:
     message = Message(start, header_bytes, body_bytes, dictionary, is_delta)
     if min(start, header_bytes, body_bytes) < 0 or message.stop > size:
-        raise ValueError(f"is truncated or damaged: a message ends at byte {message.stop:,} of {size:,}")
+        raise ValueError(f"is truncated or corrupt: a message ends at byte {message.stop:,} of {size:,}")
     return message
 
 

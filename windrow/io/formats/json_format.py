@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
-from windrow.core.source import DamagedBlockError
+from windrow.core.source import CorruptBlockError
 from windrow.io.catalog.fragments import Fragment, FragmentFacts
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.formats.block_files import OpenFile
@@ -72,7 +72,7 @@ class JsonFormat:
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
         """One type for each column of all files, which may be missing in some."""
-        return unify_inferred(schemas, widen_json, fill=True, remedy="give dtypes=")
+        return unify_inferred(schemas, widen_json, fill=True, fix="give dtypes=")
 
     def reader(
         self,
@@ -87,7 +87,7 @@ class JsonFormat:
         return TableReader(replace(self, complete=complete), files, schema, stored, partitions, row_filter)
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read ranges of a file as a table; raises a `DamagedBlockError` for values that do not fit."""
+        """Read ranges of a file as a table; raises a `CorruptBlockError` for values that do not fit."""
         self.lines.fetch(file, start, stop, head=False)
         where = self.lines.where(file, start, stop)
         unexpected = "error" if self.complete else "ignore"
@@ -95,11 +95,11 @@ class JsonFormat:
             text = self.lines.read(file, start, stop)
             return _parse(text, schema, unexpected)
         except UnicodeError as error:
-            raise DamagedBlockError(f"{where}: {error}; see whether encoding= is right") from error
+            raise CorruptBlockError(f"{where}: {error}; see whether encoding= is right") from error
         except pa.ArrowException as error:
             if file.failed:
                 raise
-            raise DamagedBlockError(f"{where}: {_explain(error, text, schema)}") from error
+            raise CorruptBlockError(f"{where}: {_explain(error, text, schema)}") from error
 
     def maps(self, schema: pa.Schema) -> bool:
         """Yes: what is parsed is a copy."""
@@ -175,7 +175,7 @@ def _explain(error: Exception, text: pa.Buffer, schema: pa.Schema) -> str:
             "dtypes=, or leave it out with columns="
         )
     named = _COLUMN.search(str(error))
-    name = named[1] if named else _find_misfit(text, schema)
+    name = named[1] if named else _find_overflow(text, schema)
     if not name:
         return f"{error}; repair the file: each line must be one JSON object"
     return (
@@ -193,7 +193,7 @@ def _find_unexpected(text: pa.Buffer, schema: pa.Schema) -> str:
     return repr(new[0]) if new else "within an object"
 
 
-def _find_misfit(text: pa.Buffer, schema: pa.Schema) -> str:
+def _find_overflow(text: pa.Buffer, schema: pa.Schema) -> str:
     """The column whose values do not fit, if it is any one's fault."""
     for field in schema:
         try:

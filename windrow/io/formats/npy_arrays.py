@@ -84,7 +84,7 @@ def find_arrays(file: OpenFile) -> list[StoredArray]:
     Raises
     ------
     ValueError
-        If it is no ``.npy`` or ``.npz`` file, or is damaged.
+        If it is no ``.npy`` or ``.npz`` file, or is corrupt.
     """
     magic = bytes(file.read_range(0, min(6, file.size_bytes)))
     if magic == _NPY:
@@ -112,7 +112,7 @@ def read_rows(file: OpenFile, array: StoredArray, first: int, last: int) -> NDAr
     Raises
     ------
     ValueError
-        If the file is damaged.
+        If the file is corrupt.
     """
     shape = (last - first, *array.shape[1:])
     if array.packed is not None:

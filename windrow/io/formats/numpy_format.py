@@ -28,9 +28,17 @@ if TYPE_CHECKING:
 
 __all__ = ["NumpyFormat"]
 
-_REMEDY = "restore it, write it anew, or leave it out"
+_FIX = "restore it, write it anew, or leave it out"
 
-_DAMAGE = (ValueError, KeyError, EOFError, NotImplementedError, struct.error, zipfile.BadZipFile, zlib.error)
+_CORRUPTION = (
+    ValueError,
+    KeyError,
+    EOFError,
+    NotImplementedError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 @dataclass(frozen=True)
@@ -72,10 +80,10 @@ class NumpyFormat:
             digest = digest_ends(file.read_range, version.size_bytes)
             try:
                 facts = self._facts(find_arrays(file))
-            except _DAMAGE as error:
+            except _CORRUPTION as error:
                 # those of this package go on from the file's name
-                why = str(error) if type(error) is ValueError else f"is truncated or damaged ({error})"
-                raise SourceError(f"{name} {why}; {_REMEDY}") from files.cause(error)
+                why = str(error) if type(error) is ValueError else f"is truncated or corrupt ({error})"
+                raise SourceError(f"{name} {why}; {_FIX}") from files.cause(error)
         return Fragment(version, digest, facts)
 
     def reader(
@@ -99,7 +107,7 @@ class NumpyFormat:
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
         """Read ranges of rows one by one."""
-        with _damage_is_invalid():
+        with _corruption_is_invalid():
             every = find_arrays(file)
             arrays = [array for array in every if set(self._names(array)) & set(schema.names)] or every[:1]
             cuts = _cut_rows(every)[start:stop]
@@ -170,9 +178,9 @@ def _cut_rows(arrays: Sequence[StoredArray]) -> list[tuple[int, int]]:
 
 
 @contextmanager
-def _damage_is_invalid() -> Iterator[None]:
-    """Say what is damaged in Arrow's words, which others know."""
+def _corruption_is_invalid() -> Iterator[None]:
+    """Say what is corrupt in Arrow's words, which others know."""
     try:
         yield
-    except _DAMAGE as error:
+    except _CORRUPTION as error:
         raise pa.ArrowInvalid(f"{type(error).__name__}: {error}") from error

@@ -78,10 +78,10 @@ def _leaf_type(dtype: np.dtype[Any]) -> pa.DataType:
         return pa.timestamp(unit[0]) if kind == "M" else pa.duration(unit[0])
     if kind == "M" and unit == ("D", 1):
         return pa.date32()
-    raise ValueError(f"is of {dtype}, {_remedy(dtype)}")
+    raise ValueError(f"is of {dtype}, {_fix(dtype)}")
 
 
-def _remedy(dtype: np.dtype[Any]) -> str:
+def _fix(dtype: np.dtype[Any]) -> str:
     if dtype.kind == "O":
         return "which is stored as pickles, and windrow never loads those: save it with a plain dtype"
     if dtype.kind == "c":

@@ -74,7 +74,7 @@ class TableReader:
 
         Raises
         ------
-        DamagedBlockError
+        CorruptBlockError
             If what is stored cannot be decoded, or does not fit the schema.
         SourceError
             If a file is gone, cannot be had, or has changed since it was listed.

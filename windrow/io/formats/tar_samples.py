@@ -48,7 +48,7 @@ def iter_members(data: pa.Buffer, *, whole: bool = True) -> Iterator[Member]:
     Raises
     ------
     TarError
-        If it is damaged or truncated, as far as tar tells: headers have checksums, contents none;
+        If it is corrupt or truncated, as far as tar tells: headers have checksums, contents none;
         or if a member is sparse.
     """
     try:
@@ -77,7 +77,7 @@ def iter_members(data: pa.Buffer, *, whole: bool = True) -> Iterator[Member]:
 def _check_end(rest: np.ndarray, at: int) -> None:
     """An archive ends with blocks of zeros; Python's reader stops without a word at anything else too."""
     if len(rest) < _BLOCK_BYTES or rest[:_BLOCK_BYTES].any():
-        raise TarError(f"from byte {at:,} on it is truncated or damaged")
+        raise TarError(f"from byte {at:,} on it is truncated or corrupt")
     if rest.any():
         raise TarError(f"it goes on behind its end at byte {at:,}: write several archives as several files")
 

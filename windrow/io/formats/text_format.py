@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import SourceError
-from windrow.core.source import DamagedBlockError
+from windrow.core.source import CorruptBlockError
 from windrow.io.catalog.fragments import Fragment, FragmentFacts
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.formats.block_files import OpenFile
@@ -28,7 +28,7 @@ __all__ = ["TextFormat"]
 _SCHEMA = pa.schema([pa.field("text", pa.string())])
 # offsets of strings have 32 bits
 _CHUNK_BYTES = 2**30
-_REMEDY = "repair the file, or see whether encoding= and compression= are right"
+_FIX = "repair the file, or see whether encoding= and compression= are right"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class TextFormat:
         return TableReader(self, files, schema, stored, partitions, row_filter)
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read ranges of a file as a table; raises a `DamagedBlockError` for what is no text."""
+        """Read ranges of a file as a table; raises a `CorruptBlockError` for what is no text."""
         self.lines.fetch(file, start, stop, head=False)
         try:
             return self._split(self.lines.read(file, start, stop))
@@ -76,7 +76,7 @@ class TextFormat:
             if file.failed:
                 raise
             where = self.lines.where(file, start, stop)
-            raise DamagedBlockError(f"{where}: {error}; {_REMEDY}") from error
+            raise CorruptBlockError(f"{where}: {error}; {_FIX}") from error
 
     def maps(self, schema: pa.Schema) -> bool:
         """Yes: what is parsed is a copy."""
@@ -93,7 +93,7 @@ class TextFormat:
             try:
                 sample = self._split(whole)
             except pa.ArrowInvalid as error:
-                raise SourceError(f"{file.name} is no text as described: {error}; {_REMEDY}") from error
+                raise SourceError(f"{file.name} is no text as described: {error}; {_FIX}") from error
             if sample.num_rows or head.whole:
                 return estimate_facts(sample, whole.size, self.lines.group_bytes(file, head))
         raise AssertionError("the last head is the whole file")

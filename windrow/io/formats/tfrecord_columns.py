@@ -93,12 +93,12 @@ def _fixed_lists(feature: Feature, lengths: NDArray[np.int64], values: pa.Array,
 
 
 def _refuse(
-    feature: Feature, rows: NDArray[Any], lengths: NDArray[np.int64], expected: str, remedy: str
+    feature: Feature, rows: NDArray[Any], lengths: NDArray[np.int64], expected: str, fix: str
 ) -> None:
     if len(rows):
         raise FeatureError(
             f"feature {feature.name!r} has {lengths[rows[0]]} values in record {rows[0]}, where its column has "
-            f"{expected}: give features={{{feature.name!r}: {remedy}}}"
+            f"{expected}: give features={{{feature.name!r}: {fix}}}"
         )
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
-from windrow.core.source import DamagedBlockError
+from windrow.core.source import CorruptBlockError
 from windrow.io.catalog.fragments import Fragment, FragmentFacts
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.formats.block_files import OpenFile
@@ -71,7 +71,7 @@ class TFRecordFormat:
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
         """One type for each column of all files, which may be missing in some."""
-        return unify_inferred(schemas, widen_features, fill=True, remedy="give features=")
+        return unify_inferred(schemas, widen_features, fill=True, fix="give features=")
 
     def reader(
         self,
@@ -86,7 +86,7 @@ class TFRecordFormat:
         return TableReader(replace(self, complete=complete), files, schema, stored, partitions, row_filter)
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read a file as a table; raises a `DamagedBlockError` for what is not as it should be."""
+        """Read a file as a table; raises a `CorruptBlockError` for what is not as it should be."""
         tables = list(self.tables(file, start, stop, schema))
         return pa.concat_tables(tables) if tables else empty_table(schema)
 
@@ -104,10 +104,10 @@ class TFRecordFormat:
                 yield self._decode(records, schema)
                 first += len(records)
         except FrameError as error:
-            raise DamagedBlockError(f"{file.name}: {error}; restore the file, or write it anew") from error
+            raise CorruptBlockError(f"{file.name}: {error}; restore the file, or write it anew") from error
         except (FeatureError, pa.ArrowException) as error:
             where = f"{file.name}, of the records from {first} on"
-            raise DamagedBlockError(f"{where}: {error}; see whether it holds tf.train.Example") from error
+            raise CorruptBlockError(f"{where}: {error}; see whether it holds tf.train.Example") from error
 
     def _decode(self, records: Sequence[bytes], schema: pa.Schema) -> pa.Table:
         kinds = {field.name: kind_of(field.type) or "" for field in schema}

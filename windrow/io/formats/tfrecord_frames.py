@@ -43,7 +43,7 @@ def iter_records(data: pa.Buffer, *, whole: bool = True) -> Iterator[bytes]:
     Raises
     ------
     FrameError
-        Naming the record, if it is truncated or damaged.
+        Naming the record, if it is truncated or corrupt.
     """
     checksum = load_checksum()
     view, at, number = memoryview(data), 0, 0

@@ -26,11 +26,11 @@ Widen = Callable[[pa.DataType, pa.DataType], "pa.DataType | None"]
 
 
 def unify_inferred(
-    schemas: Sequence[tuple[str, pa.Schema]], widen: Widen, *, fill: bool, remedy: str
+    schemas: Sequence[tuple[str, pa.Schema]], widen: Widen, *, fill: bool, fix: str
 ) -> pa.Schema:
     """One schema for files given as (path, inferred schema); those without columns are empty.
 
-    ``fill``: a column may be missing in some files, and is null there. ``remedy``: how a user names
+    ``fill``: a column may be missing in some files, and is null there. ``fix``: how a user names
     the columns of files that are empty.
 
     Raises
@@ -42,7 +42,7 @@ def unify_inferred(
     if not told:
         raise SourceError(
             f"{schemas[0][0]} is empty, as all files are: nothing tells what columns there are; "
-            f"leave them out, or {remedy}"
+            f"leave them out, or {fix}"
         )
     if fill:
         everything = {field.name: field for _, schema in told for field in schema}

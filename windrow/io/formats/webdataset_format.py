@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
-from windrow.core.source import DamagedBlockError
+from windrow.core.source import CorruptBlockError
 from windrow.io.catalog.fragments import Fragment, FragmentFacts
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.formats.block_files import OpenFile
@@ -76,7 +76,7 @@ class WebDatasetFormat:
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
         """One type for each extension of all archives, which may be missing in some."""
-        return unify_inferred(schemas, widen_json, fill=True, remedy="give dtypes=")
+        return unify_inferred(schemas, widen_json, fill=True, fix="give dtypes=")
 
     def reader(
         self,
@@ -91,7 +91,7 @@ class WebDatasetFormat:
         return TableReader(replace(self, complete=complete), files, schema, stored, partitions, row_filter)
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read an archive as a table; raises a `DamagedBlockError` for what is not as it should be."""
+        """Read an archive as a table; raises a `CorruptBlockError` for what is not as it should be."""
         tables = list(self.tables(file, start, stop, schema))
         return pa.concat_tables(tables) if tables else empty_table(schema)
 
@@ -109,9 +109,9 @@ class WebDatasetFormat:
                 key = samples[0].key
                 yield self._decode(samples, schema)
         except TarError as error:
-            raise DamagedBlockError(f"{file.name}: {error}; restore the file, or write it anew") from error
+            raise CorruptBlockError(f"{file.name}: {error}; restore the file, or write it anew") from error
         except (DecodeError, pa.ArrowException) as error:
-            raise DamagedBlockError(
+            raise CorruptBlockError(
                 f"{file.name}, of the samples from {key!r} on: {error}; repair it, or give dtypes="
             ) from error
 

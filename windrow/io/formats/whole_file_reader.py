@@ -63,7 +63,7 @@ class WholeFileFormat(Protocol):
 
         Raises
         ------
-        DamagedBlockError
+        CorruptBlockError
             If a file cannot be decoded; names it.
         """
         ...
@@ -85,7 +85,7 @@ class WholeFileReader:
 
         Raises
         ------
-        DamagedBlockError
+        CorruptBlockError
             If a file cannot be decoded.
         SourceError
             If a file is gone, cannot be had, or has changed since it was listed.

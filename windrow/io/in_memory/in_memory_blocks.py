@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["Carry", "Held", "pack_table", "unpack_table"]
+__all__ = ["Carry", "InMemoryBlocks", "pack_table", "unpack_table"]
 
-# What a `Held` is to be pickled as, as `__reduce__` returns it; None: its bytes.
-Carry = Callable[["Held"], "tuple[Any, ...] | None"]
+# What a `InMemoryBlocks` is to be pickled as, as `__reduce__` returns it; None: its bytes.
+Carry = Callable[["InMemoryBlocks"], "tuple[Any, ...] | None"]
 
 
-class Held:
+class InMemoryBlocks:
     """Tables in this process's memory, one for each block.
 
     Parameters
@@ -48,8 +48,8 @@ class Held:
         return (_restore, (self.pack(), self._carry)) if carried is None else carried
 
 
-def _restore(parcels: Sequence[pa.Buffer], carry: Carry | None) -> Held:
-    return Held([unpack_table(parcel) for parcel in parcels], carry)
+def _restore(parcels: Sequence[pa.Buffer], carry: Carry | None) -> InMemoryBlocks:
+    return InMemoryBlocks([unpack_table(parcel) for parcel in parcels], carry)
 
 
 def pack_table(table: pa.Table) -> pa.Buffer:

@@ -10,7 +10,7 @@ from windrow.core.errors import SourceError
 __all__ = ["conform_table"]
 
 
-def conform_table(table: pa.Table, schema: pa.Schema, origin: str, remedy: str) -> pa.Table:
+def conform_table(table: pa.Table, schema: pa.Schema, origin: str, fix: str) -> pa.Table:
     """A table with the columns and types of a schema.
 
     Parameters
@@ -28,7 +28,7 @@ def conform_table(table: pa.Table, schema: pa.Schema, origin: str, remedy: str) 
     if table.schema.equals(schema):
         return table
     if sorted(table.column_names) != sorted(schema.names):
-        raise SourceError(f"{origin}: has columns {table.column_names} and not {schema.names}; {remedy}")
+        raise SourceError(f"{origin}: has columns {table.column_names} and not {schema.names}; {fix}")
     columns = []
     for field in schema:
         column = _unshaped(table.column(field.name), field.type)
@@ -36,7 +36,7 @@ def conform_table(table: pa.Table, schema: pa.Schema, origin: str, remedy: str) 
             columns.append(column if column.type == field.type else column.cast(field.type))
         except pa.ArrowException as error:
             raise SourceError(
-                f"{origin}: column {field.name!r} is {column.type} and not {field.type} ({error}); {remedy}"
+                f"{origin}: column {field.name!r} is {column.type} and not {field.type} ({error}); {fix}"
             ) from error
     return pa.table(columns, schema=schema)
 

@@ -13,20 +13,20 @@ from windrow.core.source import BlockAddress, BlockPart
 from windrow.io.catalog.listed_source import ListedSource
 from windrow.io.catalog.schemas import unify_schemas
 from windrow.io.in_memory.content_digest import digest_table
-from windrow.io.in_memory.in_memory_blocks import Carry, Held
+from windrow.io.in_memory.in_memory_blocks import Carry, InMemoryBlocks
 from windrow.io.in_memory.value_sizes import count_nulls, cut_rows, weigh_table, weigh_tables
 
-__all__ = ["HeldReader", "hold_tables", "join_tables"]
+__all__ = ["InMemoryReader", "hold_tables", "join_tables"]
 
 
 @dataclass(frozen=True, eq=False)
-class HeldReader:
+class InMemoryReader:
     """Reads blocks that are held in memory; the locator of a block is its number.
 
     Attributes
     ----------
     held
-        The blocks: a `Held`, or what it became on its way here.
+        The blocks: a `InMemoryBlocks`, or what it became on its way here.
     """
 
     held: Any
@@ -64,7 +64,7 @@ def hold_tables(
             BlockAddress(f"{name}, rows {start}-{stop - 1}", number)
             for number, (start, stop) in enumerate(pairwise(borders))
         ),
-        reader=HeldReader(Held(blocks, carry)),
+        reader=InMemoryReader(InMemoryBlocks(blocks, carry)),
         fingerprint=digest_table(table),
         null_counts=count_nulls(table),
         block_bytes=target_block_bytes,

@@ -106,7 +106,7 @@ class ParquetReader:
 
         Raises
         ------
-        DamagedBlockError
+        CorruptBlockError
             If what is stored cannot be decoded, or does not fit the schema.
         SourceError
             If the file is gone, cannot be had, or has changed since it was listed.
@@ -257,7 +257,7 @@ class _StoredPart:
             try:
                 return chunk_decoder.decode_text(self.block.file, chunks, kind, targets, cuts, pool)
             except MemoryError:
-                # Arrow may find the chunk to be damaged; it needs no less, and says of which rows
+                # Arrow may find the chunk to be corrupt; it needs no less, and says of which rows
                 return None
 
     def _find_chunks(self, column: int, rows: int) -> list[chunk_decoder.Chunk]:
@@ -276,7 +276,7 @@ def _count_rows(stored: Any, numbers: Iterable[int]) -> int:
 
 
 def _read_groups(stored: Any, numbers: Sequence[int], names: list[str]) -> pa.Table:
-    """Some columns of some row groups; Arrow may find fewer rows in damaged pages, and say nothing."""
+    """Some columns of some row groups; Arrow may find fewer rows in corrupt pages, and say nothing."""
     table = stored.read_row_groups(list(numbers), columns=names, use_threads=False)
     expected = _count_rows(stored, numbers)
     if table.num_rows != expected or any(len(column) != expected for column in table.columns):

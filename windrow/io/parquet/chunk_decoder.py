@@ -183,7 +183,7 @@ class StoredFooter:
 
 
 def _start(column: Any) -> int:
-    """Where Arrow begins to read, in a damaged footer too."""
+    """Where Arrow begins to read, in a corrupt footer too."""
     data, dictionary = int(column.data_page_offset), int(column.dictionary_page_offset or 0)
     return dictionary if 0 < dictionary < data else data
 

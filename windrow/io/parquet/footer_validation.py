@@ -2,7 +2,7 @@
 
 Arrow's accessors of column chunks end the process on footers that hold what no writer writes. So a footer
 is walked through first, by ``_decode.c`` or, where that was not built, by the same steps in Python. Both find
-the same: tests hold them equal on damaged footers.
+the same: tests hold them equal on corrupt footers.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def read_footer(files: Files, path: str, name: str) -> Footer:
     Raises
     ------
     SourceError
-        If the file cannot be opened, is no Parquet, or its footer is damaged.
+        If the file cannot be opened, is no Parquet, or its footer is corrupt.
     """
     with files.mapped_errors(name):
         version = files.look(path)
@@ -108,7 +108,7 @@ def _parse(raw: bytes, name: str) -> tuple[Any, NDArray[np.int64]]:
     texts = np.full((metadata.num_row_groups, metadata.num_columns), _UNKNOWN, np.int64)
     problem = check_footer(raw[:-_TRAILER_BYTES], texts)
     if problem:
-        raise SourceError(f"{name} has a damaged Parquet footer: {problem}; {_NO_PARQUET}")
+        raise SourceError(f"{name} has a corrupt Parquet footer: {problem}; {_NO_PARQUET}")
     return metadata, texts
 
 
@@ -146,7 +146,7 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
     facts = FragmentFacts(schema, rows, encoded, variable, nulls, ranges)
     if not facts.is_possible:
         raise SourceError(
-            f"{name} has a damaged Parquet footer: it states sizes that no file has; {_NO_PARQUET}"
+            f"{name} has a corrupt Parquet footer: it states sizes that no file has; {_NO_PARQUET}"
         )
     return facts
 

@@ -46,7 +46,7 @@ class IpcSink:
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse what Arrow itself cannot write."""
-        refuse_types(self.name, schema, _remedy)
+        refuse_types(self.name, schema, _fix)
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
         """Write one file, batch by batch."""
@@ -58,7 +58,7 @@ class IpcSink:
             writer.write_table(table, max_chunksize=max(1, _BATCH_BYTES // row_bytes))
 
 
-def _remedy(kind: pa.DataType) -> str | None:
+def _fix(kind: pa.DataType) -> str | None:
     schema, file = pa.schema([("column", kind)]), io.BytesIO()
     try:
         pa.ipc.new_file(file, schema).close()

@@ -52,7 +52,7 @@ class CsvSink:
         """Refuse columns whose text Arrow does not read back as their type."""
         if not schema.names:
             raise PlanError("CSV cannot carry rows without columns: read at least one")
-        refuse_types(self.name, schema, _remedy)
+        refuse_types(self.name, schema, _fix)
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
         """Write one file."""
@@ -68,10 +68,10 @@ class CsvSink:
             writer.close()
 
 
-def _remedy(kind: pa.DataType) -> str | None:
+def _fix(kind: pa.DataType) -> str | None:
     types = pa.types
     if types.is_dictionary(kind):
-        return _remedy(kind.value_type)
+        return _fix(kind.value_type)
     tests = (
         *(types.is_null, types.is_boolean, types.is_integer, types.is_float32, types.is_float64),
         *(types.is_decimal128, types.is_temporal, types.is_string, types.is_large_string),

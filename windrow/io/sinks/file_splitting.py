@@ -34,7 +34,7 @@ class FileRows(NamedTuple):
     """
 
     directory: str
-    piece: int
+    map_output: int
     tables: tuple[pa.Table, ...]
 
 
@@ -101,7 +101,7 @@ class Cutter:
         self._layout = layout
         self._held: dict[str, list[pa.Table]] = {}
         self._bytes: dict[str, int] = {}
-        self._pieces: dict[str, int] = {}
+        self._map_outputs: dict[str, int] = {}
 
     def add(self, table: pa.Table) -> Iterator[FileRows]:
         """Take rows; yields the files that are full."""
@@ -138,9 +138,9 @@ class Cutter:
     def _take(self, directory: str) -> FileRows:
         tables = tuple(self._held.pop(directory))
         del self._bytes[directory]
-        piece = self._pieces.get(directory, 0)
-        self._pieces[directory] = piece + 1
-        return FileRows(directory, piece, tables)
+        map_output = self._map_outputs.get(directory, 0)
+        self._map_outputs[directory] = map_output + 1
+        return FileRows(directory, map_output, tables)
 
 
 def _check_key(field: pa.Field) -> None:

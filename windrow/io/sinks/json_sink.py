@@ -12,7 +12,7 @@ from windrow.io.sinks.compression import check_compression, compressed, compress
 from windrow.io.sinks.json_text import json_lines
 from windrow.io.sinks.sink import refuse_types
 
-__all__ = ["JsonSink", "json_remedy"]
+__all__ = ["JsonSink", "json_fix"]
 
 # text of so many rows is made at once
 _BATCH_BYTES = 8 * 2**20
@@ -46,7 +46,7 @@ class JsonSink:
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse columns that no JSON tells."""
-        refuse_types(self.name, schema, json_remedy)
+        refuse_types(self.name, schema, json_fix)
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
         """Write one file."""
@@ -68,18 +68,18 @@ def _bytes_of(texts: Any) -> Any:
     return values.slice(first, last - first)
 
 
-def json_remedy(kind: pa.DataType) -> str | None:
+def json_fix(kind: pa.DataType) -> str | None:
     """What to do about a type; None where JSON tells it."""
     types = pa.types
     if types.is_dictionary(kind):
-        return json_remedy(kind.value_type)
+        return json_fix(kind.value_type)
     if types.is_map(kind):
         return "make it a list of structs of key and value"
     if types.is_struct(kind):
-        return next(filter(None, (json_remedy(kind.field(at).type) for at in range(kind.num_fields))), None)
+        return next(filter(None, (json_fix(kind.field(at).type) for at in range(kind.num_fields))), None)
     lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
     if any(test(kind) for test in lists):
-        return json_remedy(kind.value_type)
+        return json_fix(kind.value_type)
     tests = (
         *(types.is_null, types.is_boolean, types.is_integer, types.is_float32, types.is_float64),
         *(types.is_decimal128, types.is_decimal256, types.is_date32, types.is_timestamp),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from windrow.core.errors import PlanError
 from windrow.io.sinks.sink import refuse_types
 
-__all__ = ["NumpySink", "dense_rows", "npy_remedy"]
+__all__ = ["NumpySink", "dense_rows", "npy_fix"]
 
 # the beginning of what ZIP can tell, so that equal arrays give equal files
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
@@ -59,7 +59,7 @@ class NumpySink:
             schema = pa.schema([schema.field(self.column)])
         if not schema.names or any("/" in name or "\\" in name for name in schema.names):
             raise PlanError(f"NumPy cannot carry the names {schema.names} in a .npz: rename the columns")
-        refuse_types(self.name, schema, npy_remedy)
+        refuse_types(self.name, schema, npy_fix)
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
         """Write one file; it is held in memory, since an array's shape goes before it."""
@@ -122,14 +122,14 @@ def _refuse_nulls(name: str, array: pa.Array) -> None:
         raise PlanError(f"column {name!r} has {array.null_count:,} nulls, which no array holds: fill them")
 
 
-def npy_remedy(kind: pa.DataType) -> str | None:
+def npy_fix(kind: pa.DataType) -> str | None:
     """What to do about a type; None where an array without Python objects holds it."""
     types = pa.types
     if isinstance(kind, pa.FixedShapeTensorType):
         permuted = kind.permutation and list(kind.permutation) != sorted(kind.permutation)
-        return "store it without a permutation" if permuted else npy_remedy(kind.value_type)
+        return "store it without a permutation" if permuted else npy_fix(kind.value_type)
     if types.is_fixed_size_list(kind):
-        return npy_remedy(kind.value_type)
+        return npy_fix(kind.value_type)
     tests = (types.is_boolean, types.is_integer, types.is_floating, types.is_duration, types.is_date32)
     if any(test(kind) for test in (*tests, types.is_string, types.is_large_string)):
         return None

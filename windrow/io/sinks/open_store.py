@@ -61,21 +61,21 @@ def mapped_errors(store: Store, what: str) -> Iterator[None]:
     except MemoryError as error:
         if not isinstance(error, pa.ArrowException):
             raise
-        remedy = "write smaller files: target_file_bytes=, or read smaller blocks"
-        raise _error(store, f"{what}: does not fit into memory", error, remedy) from _cause(store, error)
+        fix = "write smaller files: target_file_bytes=, or read smaller blocks"
+        raise _error(store, f"{what}: does not fit into memory", error, fix) from _cause(store, error)
     except Exception as error:
-        raise _error(store, f"{what}: cannot be written", error, _remedy(error)) from _cause(store, error)
+        raise _error(store, f"{what}: cannot be written", error, _fix(error)) from _cause(store, error)
 
 
-def _error(store: Store, what: str, error: BaseException, remedy: str) -> SourceError:
-    return source_error(what, error, remedy, store.secrets)
+def _error(store: Store, what: str, error: BaseException, fix: str) -> SourceError:
+    return source_error(what, error, fix, store.secrets)
 
 
 def _cause(store: Store, error: BaseException) -> BaseException | None:
     return safe_cause(error, store.secrets)
 
 
-def _remedy(error: Exception) -> str:
+def _fix(error: Exception) -> str:
     number = getattr(error, "errno", None)
     if number in _FULL:
         return "the disk is full: make room (TMPDIR too, for stores), or write to another path"

@@ -50,7 +50,7 @@ class ParquetSink:
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse what Arrow cannot write, or does not give back as it was."""
-        refuse_types(self.name, schema, _remedy)
+        refuse_types(self.name, schema, _fix)
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
         """Write one file, row group by row group."""
@@ -64,7 +64,7 @@ class ParquetSink:
         writer.close()
 
 
-def _remedy(kind: pa.DataType) -> str | None:
+def _fix(kind: pa.DataType) -> str | None:
     """What to do about a type; whether it comes back is tried, since it depends on Arrow's version."""
     schema, file = pa.schema([("column", kind)]), io.BytesIO()
     try:

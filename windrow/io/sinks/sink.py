@@ -56,7 +56,7 @@ class Sink(Protocol):
         ...
 
 
-def refuse_types(name: str, schema: pa.Schema, remedy: Callable[[pa.DataType], str | None]) -> None:
+def refuse_types(name: str, schema: pa.Schema, fix: Callable[[pa.DataType], str | None]) -> None:
     """Refuse the columns of a schema for whose types there is a remedy.
 
     Parameters
@@ -66,7 +66,7 @@ def refuse_types(name: str, schema: pa.Schema, remedy: Callable[[pa.DataType], s
     remedy
         What to do about a type; None where the format carries it.
     """
-    refused = [(field, remedy(field.type)) for field in schema]
+    refused = [(field, fix(field.type)) for field in schema]
     named = [f"column {field.name!r} is {field.type}: {advice}" for field, advice in refused if advice]
     if named:
         raise PlanError(f"{name} cannot carry every column: {'; '.join(named)}")

@@ -54,7 +54,7 @@ class TfRecordSink:
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse what is neither text, bytes, integers nor 32-bit floats, nor lists of these."""
-        refuse_types(self.name, schema, _remedy)
+        refuse_types(self.name, schema, _fix)
         require("google_crc32c", "tfrecords", "write_tfrecords()")
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
@@ -80,7 +80,7 @@ def _masked(crc: int) -> bytes:
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-def _remedy(kind: pa.DataType) -> str | None:
+def _fix(kind: pa.DataType) -> str | None:
     types = pa.types
     lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
     if any(test(kind) for test in lists):

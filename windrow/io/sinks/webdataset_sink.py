@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 from windrow.io.sinks.compression import compressed, compression_suffix
-from windrow.io.sinks.json_sink import json_remedy
+from windrow.io.sinks.json_sink import json_fix
 from windrow.io.sinks.json_text import json_texts
-from windrow.io.sinks.numpy_sink import dense_rows, npy_remedy
+from windrow.io.sinks.numpy_sink import dense_rows, npy_fix
 from windrow.io.sinks.sink import refuse_types
 
 __all__ = ["KEY", "WebDatasetSink"]
@@ -177,17 +177,17 @@ def _rule(name: str) -> Callable[[pa.DataType], str | None]:
     """What a column of a name may be."""
     ending = _ending(name)
     if ending in _ARRAYS:
-        return npy_remedy
+        return npy_fix
     if ending in _JSON:
-        return json_remedy
-    return _number_remedy if ending in _NUMBERS else _text_remedy
+        return json_fix
+    return _number_fix if ending in _NUMBERS else _text_fix
 
 
-def _number_remedy(kind: pa.DataType) -> str | None:
+def _number_fix(kind: pa.DataType) -> str | None:
     return None if pa.types.is_integer(kind) else "a column of that name is an integer: rename or cast it"
 
 
-def _text_remedy(kind: pa.DataType) -> str | None:
+def _text_fix(kind: pa.DataType) -> str | None:
     types = pa.types
     if _is_text(kind) or types.is_binary(kind) or types.is_large_binary(kind):
         return None

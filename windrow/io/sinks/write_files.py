@@ -44,7 +44,7 @@ def write_empty(job: WriteJob, layout: Layout, folder: str = "") -> WrittenFile:
 
 
 def _write_file(job: WriteJob, layout: Layout, rows: FileRows, part: str, folder: str) -> WrittenFile:
-    numbers = [part] if layout.target_bytes is None else [part, f"{rows.piece:05d}"]
+    numbers = [part] if layout.target_bytes is None else [part, f"{rows.map_output:05d}"]
     label = "-".join(number for number in numbers if number)
     path = job.path(f"{folder}{rows.directory}", label)
     written: list[DigestingStream] = []

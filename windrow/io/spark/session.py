@@ -83,7 +83,7 @@ def settings(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def mapped_errors(what: str, remedy: str, secrets: Collection[str]) -> Iterator[None]:
+def mapped_errors(what: str, fix: str, secrets: Collection[str]) -> Iterator[None]:
     """Turn what Spark raises into a SourceError that tells Spark's own cause.
 
     Raises
@@ -100,7 +100,7 @@ def mapped_errors(what: str, remedy: str, secrets: Collection[str]) -> Iterator[
         raise SourceError(f"{what}: Spark's Java process is gone ({error}); {_STOPPED}") from error
     except (PySparkException, Py4JJavaError, Py4JError) as error:
         why = redact(_cause_text(error), secrets)
-        raise SourceError(f"{what}: {why}; {remedy}") from safe_cause(error, secrets)
+        raise SourceError(f"{what}: {why}; {fix}") from safe_cause(error, secrets)
 
 
 def _cause_text(error: BaseException) -> str:

@@ -35,7 +35,7 @@ class SparkSink:
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse columns that Spark has no type for."""
-        refuse_types(self.name, schema, _remedy)
+        refuse_types(self.name, schema, _fix)
         self.parquet.check(_spark_schema(schema))
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
@@ -75,10 +75,10 @@ def _cast(column: pa.ChunkedArray[Any], wanted: pa.Field[Any]) -> pa.ChunkedArra
         ) from error
 
 
-def _remedy(kind: pa.DataType) -> str | None:
+def _fix(kind: pa.DataType) -> str | None:
     inner = _inner_types(kind)
     if inner:
-        return next((remedy for part in inner if (remedy := _nested_remedy(part))), None)
+        return next((fix for part in inner if (fix := _nested_fix(part))), None)
     if pa.types.is_time(kind):
         return "Spark has no time of day; cast it to an integer or text"
     if pa.types.is_duration(kind):
@@ -90,10 +90,10 @@ def _remedy(kind: pa.DataType) -> str | None:
     return None
 
 
-def _nested_remedy(kind: pa.DataType) -> str | None:
+def _nested_fix(kind: pa.DataType) -> str | None:
     if _spark_type(kind) != kind:
         return f"Spark has no {kind}; cast what is nested, or select it as a column of its own"
-    return _remedy(kind)
+    return _fix(kind)
 
 
 def _inner_types(kind: Any) -> list[pa.DataType]:

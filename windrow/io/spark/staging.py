@@ -173,8 +173,8 @@ def _run_spark(request: StageRequest, folder: StageFolder) -> tuple[int, dict[st
         length = functions.when(column.isNotNull(), functions.size(column))
         metrics += [functions.min(length).alias(f"low {place}"), functions.max(length).alias(f"high {place}")]
     observation = Observation()
-    remedy = f"see that df.write.parquet({request.root.url!r}) succeeds, on every machine of the cluster"
-    with mapped_errors(f"from_spark: staging to {folder.url}", remedy, request.root.secrets):
+    fix = f"see that df.write.parquet({request.root.url!r}) succeeds, on every machine of the cluster"
+    with mapped_errors(f"from_spark: staging to {folder.url}", fix, request.root.secrets):
         frame = request.conversion.apply(request.df).observe(observation, *metrics)
         with settings(request.df.sparkSession, _SETTINGS):
             frame.write.options(**_WRITING).mode("append").parquet(folder.url)

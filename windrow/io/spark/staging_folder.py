@@ -123,8 +123,8 @@ class StageRoot:
                 if not self.local or _hold(Path(folder.path), self.private):
                     return folder
             except OSError as error:
-                remedy = "give a cache_dir that can be written to"
-                raise source_error(self.url, error, remedy, self.secrets) from safe_cause(error, self.secrets)
+                fix = "give a cache_dir that can be written to"
+                raise source_error(self.url, error, fix, self.secrets) from safe_cause(error, self.secrets)
 
     def find(self, digest: str) -> list[StageFolder]:
         """The folders of a digest, whole or not, by name."""

@@ -158,7 +158,7 @@ def safe_cause(error: BaseException, secrets: Iterable[str]) -> BaseException | 
     return error if redact(chain, secrets) == chain else None
 
 
-def source_error(what: str, error: BaseException, remedy: str, secrets: Collection[str]) -> SourceError:
+def source_error(what: str, error: BaseException, fix: str, secrets: Collection[str]) -> SourceError:
     """A foreign error in windrow's words, with no secret in it."""
     why = redact(str(error) or type(error).__name__, secrets).strip().rstrip(".")
-    return SourceError(f"{without_user(what)}: {why}; {remedy}")
+    return SourceError(f"{without_user(what)}: {why}; {fix}")

@@ -120,8 +120,8 @@ class Files:
         try:
             return f"{self.look(relative).stamp:016x}".encode()
         except Exception as error:
-            remedy = "look whether it is still there, and read the dataset anew"
-            raise self.error(self.name(relative), error, remedy) from self.cause(error)
+            fix = "look whether it is still there, and read the dataset anew"
+            raise self.error(self.name(relative), error, fix) from self.cause(error)
 
     @contextmanager
     def mapped_errors(self, what: str) -> Iterator[None]:
@@ -133,27 +133,25 @@ class Files:
         except MemoryError as error:
             if not isinstance(error, pa.ArrowException):
                 raise
-            remedy = "it is damaged and claims sizes that it does not have, or its row groups are too large"
-            raise self.error(f"{what}: does not fit into memory", error, remedy) from self.cause(error)
+            fix = "it is corrupt and claims sizes that it does not have, or its row groups are too large"
+            raise self.error(f"{what}: does not fit into memory", error, fix) from self.cause(error)
         except FileNotFoundError as error:
-            remedy = "restore the file, or list the dataset again"
-            raise self.error(f"{what}: the file is gone", error, remedy) from self.cause(error)
+            fix = "restore the file, or list the dataset again"
+            raise self.error(f"{what}: the file is gone", error, fix) from self.cause(error)
         except PermissionError as error:
             raise self.error(f"{what}: may not be read", error, "grant read permission") from self.cause(
                 error
             )
         except GaveUpError as error:
-            remedy = "look after the store and the network, or allow more time: read_parquet(retry_seconds=)"
-            raise self.error(f"{what}: cannot be read", error, remedy) from self.cause(error)
+            fix = "look after the store and the network, or allow more time: read_parquet(retry_seconds=)"
+            raise self.error(f"{what}: cannot be read", error, fix) from self.cause(error)
         except Exception as error:
-            remedy = (
-                "it is damaged, or the connection failed: try again, write the file anew, or leave it out"
-            )
-            raise self.error(f"{what}: cannot be read", error, remedy) from self.cause(error)
+            fix = "it is corrupt, or the connection failed: try again, write the file anew, or leave it out"
+            raise self.error(f"{what}: cannot be read", error, fix) from self.cause(error)
 
-    def error(self, what: str, error: BaseException, remedy: str) -> SourceError:
+    def error(self, what: str, error: BaseException, fix: str) -> SourceError:
         """Map an error of a filesystem or of Arrow, with no credentials in it."""
-        return source_error(what, error, remedy, self._secrets())
+        return source_error(what, error, fix, self._secrets())
 
     def cause(self, error: BaseException) -> BaseException | None:
         """The error to raise from; None when its text holds credentials."""
@@ -219,8 +217,8 @@ def _connect_urls(names: Sequence[str], options: dict[str, Any]) -> Connection:
     except PlanError:
         raise
     except Exception as error:
-        remedy = "check the URL's scheme and storage_options=, and that the scheme's package is installed"
-        raise source_error(without_user(names[0]), error, remedy, secrets) from safe_cause(error, secrets)
+        fix = "check the URL's scheme and storage_options=, and that the scheme's package is installed"
+        raise source_error(without_user(names[0]), error, fix, secrets) from safe_cause(error, secrets)
     lister = connected[0][0]
     for name, (other, _) in zip(names, connected, strict=True):
         if other != lister:

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core.errors import SourceError
-from windrow.core.source import DamagedBlockError
+from windrow.core.source import CorruptBlockError
 from windrow.io.parquet.chunk_decoder import StoredFooter
 from windrow.io.parquet.footer_cache import FooterCache
 from windrow.io.parquet.footers import read_footer
@@ -119,11 +119,11 @@ class BlockFile:
             except Exception as error:
                 # what cannot be decoded may be another file by now
                 self._compare(replace(self.files, retries=_ONCE).look(self.groups.path))
-                if self._is_damage(error, filters):
-                    raise self._damaged(error) from self.files.cause(error)
+                if self._is_corruption(error, filters):
+                    raise self._corrupt(error) from self.files.cause(error)
                 raise
 
-    def _is_damage(self, error: Exception, filters: bool) -> bool:
+    def _is_corruption(self, error: Exception, filters: bool) -> bool:
         """Whether the bytes were had, and are not what they should be.
 
         Arrow's decoders say so with an `OSError` that has no number, since no call of the system
@@ -136,13 +136,13 @@ class BlockFile:
             return not filters
         return type(error) is OSError and error.errno is None
 
-    def _damaged(self, error: Exception) -> SourceError:
-        remedy = (
-            "it is damaged: restore the file, write it anew, or go on without this block with "
+    def _corrupt(self, error: Exception) -> SourceError:
+        fix = (
+            "it is corrupt: restore the file, write it anew, or go on without this block with "
             "options(on_error='skip')"
         )
-        mapped = self.files.error(f"{self.origin}: cannot be read", error, remedy)
-        return DamagedBlockError(str(mapped))
+        mapped = self.files.error(f"{self.origin}: cannot be read", error, fix)
+        return CorruptBlockError(str(mapped))
 
 
 @contextmanager

@@ -52,15 +52,15 @@ class TableFiles(Files):
             try:
                 yield
             except FileNotFoundError as error:
-                remedy = (
+                fix = (
                     f"{self.snapshot} has lost it, as when files of old snapshots are vacuumed or expire: read "
                     "the table anew, and keep snapshots for as long as they are read"
                 )
-                raise self.error(f"{what}: the file is gone", error, remedy) from self.cause(error)
+                raise self.error(f"{what}: the file is gone", error, fix) from self.cause(error)
 
-    def error(self, what: str, error: BaseException, remedy: str) -> SourceError:
+    def error(self, what: str, error: BaseException, fix: str) -> SourceError:
         """Map an error of a filesystem or of Arrow, with no credentials in it."""
-        return super().error(what, plain_error(error), remedy)
+        return super().error(what, plain_error(error), fix)
 
     def _secrets(self) -> tuple[str, ...]:
         return (*super()._secrets(), *self.secrets)

@@ -124,9 +124,9 @@ def _mapped(shown: str, secrets: Sequence[str]) -> Iterator[None]:
     except WindrowError:
         raise
     except Exception as error:
-        remedy = "check the path, the version (a vacuum ends old ones), the credentials and storage_options="
+        fix = "check the path, the version (a vacuum ends old ones), the credentials and storage_options="
         what = f"the Delta table {shown} cannot be opened"
-        raise source_error(what, plain_error(error), remedy, tuple(secrets)) from safe_cause(error, secrets)
+        raise source_error(what, plain_error(error), fix, tuple(secrets)) from safe_cause(error, secrets)
 
 
 def _check_features(protocol: Any, shown: str) -> None:

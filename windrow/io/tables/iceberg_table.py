@@ -87,15 +87,13 @@ def _mapped(shown: str, secrets: tuple[str, ...]) -> Iterator[None]:
     except WindrowError:
         raise
     except Exception as error:
-        remedy = (
-            "check the table's name or path, catalog=, snapshot_id=, the credentials and storage_options="
-        )
+        fix = "check the table's name or path, catalog=, snapshot_id=, the credentials and storage_options="
         if "equality deletes" in str(error):
-            remedy = (
+            fix = (
                 "have the engine that wrote them compact the table (rewrite its data files), and read it then"
             )
         what = f"the Iceberg table {shown} cannot be opened"
-        raise source_error(what, error, remedy, secrets) from safe_cause(error, secrets)
+        raise source_error(what, error, fix, secrets) from safe_cause(error, secrets)
 
 
 def _load(table: Any, catalog: Any, options: dict[str, str]) -> Any:

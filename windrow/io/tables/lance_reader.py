@@ -92,13 +92,13 @@ def mapped_errors(what: str, secrets: Sequence[str]) -> Iterator[None]:
     except (WindrowError, MemoryError):
         raise
     except Exception as error:
-        remedy = "check the path, the version, the credentials and storage_options="
+        fix = "check the path, the version, the credentials and storage_options="
         if "not found" in str(error).lower():
-            remedy = (
+            fix = (
                 "files of old versions are gone once the table was cleaned up: read the table anew, and keep "
                 "versions for as long as they are read"
             )
-        raise source_error(what, error, remedy, tuple(secrets)) from safe_cause(error, secrets)
+        raise source_error(what, error, fix, tuple(secrets)) from safe_cause(error, secrets)
 
 
 def scan_rows(fragment: Any, columns: Sequence[str], start: int, rows: int) -> pa.Table:

@@ -174,8 +174,10 @@ def _cut(
     most = max(1, int(target_bytes / max(row_bytes, 1 / 8)))
     ranges = []
     for number, rows in fragments:
-        pieces = -(-rows // most)
-        edges = [rows * piece // pieces for piece in range(pieces + 1)] if pieces else []
+        map_outputs = -(-rows // most)
+        edges = (
+            [rows * map_output // map_outputs for map_output in range(map_outputs + 1)] if map_outputs else []
+        )
         ranges += [(number, start, stop - start) for start, stop in pairwise(edges)]
     return ranges
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.frame_of_reference import Packing
-from windrow.core.source import BlockAddress, BlockPart, can_scatter, told_bounds
+from windrow.core.source import BlockAddress, BlockPart, can_scatter, column_bounds
 from windrow.io.catalog.filters import kept_places
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.parquet.block_reader import ParquetReader
@@ -22,11 +22,11 @@ from windrow.io.tables.logged_files import TableRowGroups
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["TableFilesReader", "ToldColumns"]
+__all__ = ["EstimatedColumns", "TableFilesReader"]
 
 
 @dataclass(frozen=True)
-class ToldColumns(Partitions):
+class EstimatedColumns(Partitions):
     """Columns that a log tells, by path; those of `everywhere` are the same for every path."""
 
     by_path: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class TableFilesReader:
 
         Raises
         ------
-        DamagedBlockError
+        CorruptBlockError
             If what is stored cannot be decoded, or does not fit the schema.
         SourceError
             If the file is gone, cannot be had, or has changed since it was looked at.
@@ -116,7 +116,7 @@ class TableFilesReader:
         told = pa.schema([column for name, column in pairs if name in values])
         stored = pa.schema([column for name, column in pairs if name not in values])
         constants = tuple(values[name] for name, _ in pairs if name in values)
-        return ParquetReader(self.files, wanted, stored, ToldColumns(told, everywhere=constants), filter)
+        return ParquetReader(self.files, wanted, stored, EstimatedColumns(told, everywhere=constants), filter)
 
     def _rename(self, groups: TableRowGroups, column: pa.Field[Any]) -> pa.Field[Any]:
         if column.name in dict(groups.constants):
@@ -158,7 +158,7 @@ class _RenamedPart:
         return pa.Table.from_arrays(table.columns, schema=schema)
 
     def bounds(self, column: int) -> tuple[int, int] | None:
-        return told_bounds(self.part, column)
+        return column_bounds(self.part, column)
 
     def scatter_words(
         self,

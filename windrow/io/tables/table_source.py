@@ -28,7 +28,7 @@ from windrow.io.storage.filesystems import Files
 from windrow.io.tables.column_mapping import TableColumns, plain_schema
 from windrow.io.tables.data_files import TableFiles
 from windrow.io.tables.logged_files import FittedFile, LoggedFile, fit_file
-from windrow.io.tables.table_reader import TableFilesReader, ToldColumns
+from windrow.io.tables.table_reader import EstimatedColumns, TableFilesReader
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -205,7 +205,7 @@ def open_snapshot(
         files,
         manifest,
         schema,
-        ToldColumns(columns.partitions, by_path=told),
+        EstimatedColumns(columns.partitions, by_path=told),
         filter,
         target_block_bytes,
         format,

@@ -23,32 +23,32 @@ class Cursor:
     dealt
         By how many shards and rows a batch the epoch was read up to here, where that is known:
         who goes on by the same may be some steps behind the others.
-    damaged
-        The blocks that have been left out as damaged up to here, by number; they stay left out.
+    corrupt
+        The blocks that have been left out as corrupt up to here, by number; they stay left out.
     """
 
     epoch: int = 0
     row: int = 0
     window: int = 0
     window_row: int = 0
-    dealt: tuple[int, int] | None = field(default=None, compare=False)
-    damaged: tuple[int, ...] = field(default=(), compare=False)
+    assigned: tuple[int, int] | None = field(default=None, compare=False)
+    corrupt: tuple[int, ...] = field(default=(), compare=False)
 
     @property
     def passed(self) -> int:
-        """The last window whose damaged blocks are all named, since rows of it were consumed; -1: none.
+        """The last window whose corrupt blocks are all named, since rows of it were consumed; -1: none.
 
         A step that began before its window tells nothing of that one: not all shards had it.
         """
-        if self.dealt is None:
+        if self.assigned is None:
             return -1
-        shards, batch_rows = self.dealt
+        shards, batch_rows = self.assigned
         return self.window if self.row - shards * batch_rows >= self.window_row else -1
 
     def leaving_out(self, blocks: Iterable[int]) -> Cursor:
         """The same place, where these blocks are left out too."""
-        return replace(self, damaged=tuple(sorted({*self.damaged, *blocks})))
+        return replace(self, corrupt=tuple(sorted({*self.corrupt, *blocks})))
 
     def next_epoch(self) -> Cursor:
         """Where the next epoch begins."""
-        return Cursor(self.epoch + 1, dealt=self.dealt, damaged=self.damaged)
+        return Cursor(self.epoch + 1, assigned=self.assigned, corrupt=self.corrupt)

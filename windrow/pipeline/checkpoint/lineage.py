@@ -14,10 +14,10 @@ from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.shuffle.order.window_order import order_window
 
-__all__ = ["Provenance"]
+__all__ = ["Lineage"]
 
 
-class Provenance:
+class Lineage:
     """Tells which stored rows stand where in a job's epochs.
 
     Nothing is read where the manifest tells how many rows each block delivers; with a filter,
@@ -27,7 +27,7 @@ class Provenance:
     ----------
     job
         Whose epochs.
-    damaged
+    corrupt
         The blocks that count as having no rows.
 
     Raises
@@ -36,12 +36,12 @@ class Provenance:
         If the source cannot tell.
     """
 
-    def __init__(self, job: Job, damaged: Sequence[int] = ()) -> None:
+    def __init__(self, job: Job, corrupt: Sequence[int] = ()) -> None:
         if not isinstance(job.source, TracingSource):
             raise PlanError(f"{job.source!r} cannot tell where its rows are stored")
         self._source: TracingSource = job.source
         self._program = Program(job, 1, False, (0,))
-        self.damaged = tuple(damaged)
+        self.corrupt = tuple(corrupt)
         self._rows: NDArray[np.int64] | None = None
 
     @property
@@ -49,7 +49,7 @@ class Provenance:
         """Rows of an epoch."""
         return int(self._counts.sum())
 
-    def rows_at(self, epoch: int, start: int, stop: int) -> list[RowOrigin]:
+    def epoch_lineage(self, epoch: int, start: int, stop: int) -> list[RowOrigin]:
         """Where rows [start, stop) of an epoch's order are stored."""
         number = _check(epoch, "epoch")
         first, last = _check(start, "start"), _check(stop, "stop")
@@ -65,7 +65,7 @@ class Provenance:
         numbers = np.empty(len(rows), dtype=np.int64)
         for at, block, within in self._blocks(epoch, rows):
             numbers[at] = self._source.row_numbers(block, within)
-        return self._source.row_origins(numbers)
+        return self._source.row_lineage(numbers)
 
     def origins(self, numbers: Iterable[int]) -> list[RowOrigin]:
         """Where the rows of some numbers are stored."""
@@ -73,7 +73,7 @@ class Provenance:
         stored = self._source.identity().rows
         if found.max(initial=-1) >= stored:
             raise PlanError(f"there is no row {found.max():,}: {stored:,} rows are stored")
-        return self._source.row_origins(found)
+        return self._source.row_lineage(found)
 
     @property
     def _counts(self) -> NDArray[np.int64]:
@@ -86,7 +86,7 @@ class Provenance:
                     "options(row_id=...), and keep that column"
                 )
             self._rows = self._source.count_blocks().copy()
-            self._rows[list(self.damaged)] = 0
+            self._rows[list(self.corrupt)] = 0
         return self._rows
 
     def _blocks(

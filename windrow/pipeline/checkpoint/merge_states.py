@@ -34,7 +34,7 @@ def merge_state_dicts(
     Raises
     ------
     StateError
-        If there are none, one is damaged, they are of different streams, or they are at
+        If there are none, one is corrupt, they are of different streams, or they are at
         different steps and ``on_mismatch`` is ``"error"``; it names both.
 
     Examples
@@ -62,20 +62,20 @@ def merge_state_dicts(
     first = min(numbers, key=lambda number: _place(parsed[number]))
     last = max(numbers, key=lambda number: _place(parsed[number]))
     for earlier, later in pairwise(sorted(parsed, key=_place)):
-        _check_damaged(earlier, later)
+        _check_corrupt(earlier, later)
     if _place(parsed[first]) == _place(parsed[last]):
         return parsed[0].to_dict()
     _tell(parsed, first, last, on_mismatch)
     return parsed[first if on_mismatch == "repeat" else last].to_dict()
 
 
-def _check_damaged(earlier: State, later: State) -> None:
-    """What is left out as damaged stays so, and is the same for all shards of a stream."""
-    missing = set(earlier.damaged) - set(later.damaged)
-    if missing or (_place(earlier) == _place(later) and earlier.damaged != later.damaged):
+def _check_corrupt(earlier: State, later: State) -> None:
+    """What is left out as corrupt stays so, and is the same for all shards of a stream."""
+    missing = set(earlier.corrupt) - set(later.corrupt)
+    if missing or (_place(earlier) == _place(later) and earlier.corrupt != later.corrupt):
         raise StateError(
-            f"the states are of different streams: blocks {list(earlier.damaged)} were left out as damaged in one, "
-            f"blocks {list(later.damaged)} in the other; processes that read for themselves must see the same files"
+            f"the states are of different streams: blocks {list(earlier.corrupt)} were left out as corrupt in one, "
+            f"blocks {list(later.corrupt)} in the other; processes that read for themselves must see the same files"
         )
 
 

@@ -34,12 +34,12 @@ def skip_steps(
         )
     if steps == 0:
         return at
-    deal = program.deal(rows, drop_last=drop_last, start_row=at.row)
-    if total is None or steps < (left := deal.steps(total, 0)):
-        row = at.row + steps * deal.step_rows
+    assignment = program.assignment(rows, drop_last=drop_last, start_row=at.row)
+    if total is None or steps < (left := assignment.steps(total, 0)):
+        row = at.row + steps * assignment.step_rows
         known = program.job.rows_known
         return program.locate(at.epoch, row) if known else Cursor(at.epoch, row, at.window, at.window_row)
-    whole = program.deal(rows, drop_last=drop_last)
+    whole = program.assignment(rows, drop_last=drop_last)
     last, steps_of_epoch = program.job.epochs, whole.steps(total, 0)
     if not steps_of_epoch:
         # no epoch has a step

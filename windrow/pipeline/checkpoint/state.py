@@ -37,7 +37,7 @@ _FORMAT_VERSION = 1
 _DIGEST_DIGITS = 16
 
 _TEXTS = ("fingerprint", "schema", "sizes", "filter")
-_DAMAGED = "damaged"
+_CORRUPT = "corrupt"
 _COUNTS = ("order", "files", "rows", "block_bytes", "row_changes", "epoch", "row", "window", "window_row")
 _MAYBE = ("blocks_per_window", "bytes_per_window", "seed", "shards", "batch_size")
 
@@ -63,8 +63,8 @@ class State:
         The `Cursor`.
     shards, batch_size
         How the epoch was dealt; None before a batch size was known.
-    damaged
-        The blocks that have been left out as damaged, by number.
+    corrupt
+        The blocks that have been left out as corrupt, by number.
     """
 
     order: int
@@ -85,13 +85,13 @@ class State:
     window_row: int = 0
     shards: int | None = None
     batch_size: int | None = None
-    damaged: tuple[int, ...] = ()
+    corrupt: tuple[int, ...] = ()
 
     @property
     def cursor(self) -> Cursor:
         """How far the stream has been consumed."""
-        dealt = None if self.shards is None or self.batch_size is None else (self.shards, self.batch_size)
-        return Cursor(self.epoch, self.row, self.window, self.window_row, dealt, self.damaged)
+        assigned = None if self.shards is None or self.batch_size is None else (self.shards, self.batch_size)
+        return Cursor(self.epoch, self.row, self.window, self.window_row, assigned, self.corrupt)
 
     def at(self, cursor: Cursor, *, shards: int | None, batch_size: int | None) -> State:
         """The state of the same stream at a place."""
@@ -103,7 +103,7 @@ class State:
             window_row=cursor.window_row,
             shards=shards,
             batch_size=batch_size,
-            damaged=cursor.damaged,
+            corrupt=cursor.corrupt,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class State:
         Every state has the same keys: torch.distributed.checkpoint loads only the keys that the object to
         load into has.
         """
-        body = {"format": _FORMAT, "version": _FORMAT_VERSION, **vars(self), _DAMAGED: list(self.damaged)}
+        body = {"format": _FORMAT, "version": _FORMAT_VERSION, **vars(self), _CORRUPT: list(self.corrupt)}
         return {**body, "check": _digest(body)}
 
 
@@ -158,12 +158,12 @@ def parse_state(state: object) -> State:
             "load it with the windrow that wrote it, or a newer one"
         )
     fields = {name: _read(body, name) for name in (*_TEXTS, *_COUNTS, *_MAYBE)}
-    parsed = State(**fields, damaged=_read_damaged(body))
+    parsed = State(**fields, corrupt=_read_corrupt(body))
     known = parsed.to_dict()
     if unknown := sorted(str(key) for key in state if key not in known):
-        raise _damaged(f"it has entries that no state has: {', '.join(map(repr, unknown))}")
+        raise _corrupt(f"it has entries that no state has: {', '.join(map(repr, unknown))}")
     if body.get("check") != known["check"]:
-        raise _damaged("its checksum does not match")
+        raise _corrupt("its checksum does not match")
     return parsed
 
 
@@ -173,7 +173,7 @@ def resume(job: Job, state_dict: Mapping[str, Any], *, admit_appended: bool = Fa
     Raises
     ------
     StateError
-        If the state is damaged, or is not of this job's stream.
+        If the state is corrupt, or is not of this job's stream.
     """
     state = parse_state(state_dict)
     job = check_state(state, job, admit_appended=admit_appended)
@@ -199,8 +199,8 @@ def check_state(state: State, job: Job, *, admit_appended: bool = False) -> Job:
     differences = find_differences(state, here)
     if differences:
         raise StateError(f"the state is not of this stream: {'; '.join(differences)}")
-    if state.damaged:
-        _check_damaged(state.damaged, job)
+    if state.corrupt:
+        _check_corrupt(state.corrupt, job)
     return job
 
 
@@ -223,15 +223,15 @@ def check_cursor(cursor: Cursor, program: Program) -> Cursor:
             f"the state is at epoch {cursor.epoch}, and the chain has {epochs}: use repeat(...) for more"
         )
     if cursor.window_row > cursor.row or cursor.window > program.plan(cursor.epoch).windows:
-        raise _damaged(f"window {cursor.window} does not hold row {cursor.row} of epoch {cursor.epoch}")
+        raise _corrupt(f"window {cursor.window} does not hold row {cursor.row} of epoch {cursor.epoch}")
     if not program.job.rows_known:
         return cursor
     found = program.locate(cursor.epoch, cursor.row)
     # where rows are counted as they are read, a window's end is not yet the begin of the next
     before = program.locate(cursor.epoch, max(0, cursor.row - 1))
     if found.epoch == cursor.epoch and cursor not in (found, replace(before, row=cursor.row)):
-        raise _damaged(f"row {cursor.row} of epoch {cursor.epoch} lies in another window")
-    return replace(found, dealt=cursor.dealt)
+        raise _corrupt(f"row {cursor.row} of epoch {cursor.epoch} lies in another window")
+    return replace(found, assigned=cursor.assigned)
 
 
 def refuse_seed(seed: int | None, others: int | None) -> StateError:
@@ -271,11 +271,11 @@ def _data_differences(state: State, here: State) -> list[str]:
     if not found:
         found.append("the same number of files and rows with other names, sizes or content")
     more = here.files > state.files or here.rows > state.rows
-    remedy = "read the data as it was" + (
+    fix = "read the data as it was" + (
         ", or admit what was appended with admit_appended=True at an epoch's start" if more else ""
     )
     return [
-        f"the data differs ({', '.join(found)}): {remedy}; with a manifest saved then, "
+        f"the data differs ({', '.join(found)}): {fix}; with a manifest saved then, "
         "read_parquet(..., manifest=...) reads on and names a file that has changed"
     ]
 
@@ -336,46 +336,46 @@ def _sizes(job: Job) -> str:
 
 def _read(body: Mapping[str, Any], name: str) -> Any:
     if name not in body:
-        raise _damaged(f"{name!r} is missing")
+        raise _corrupt(f"{name!r} is missing")
     value = body[name]
     if name in _TEXTS:
         if not isinstance(value, str):
-            raise _damaged(f"{name}={_shorten(value)} is not a text")
+            raise _corrupt(f"{name}={_shorten(value)} is not a text")
         return value
     if value is None and name in _MAYBE:
         return None
     number = as_integer(value)
     if number is None or (number < 0 and name != "seed"):
-        raise _damaged(f"{name}={_shorten(value)} is not a count")
+        raise _corrupt(f"{name}={_shorten(value)} is not a count")
     return number
 
 
-def _read_damaged(body: Mapping[str, Any]) -> tuple[int, ...]:
-    given = body.get(_DAMAGED, [])  # missing from states of earlier versions where it would be empty
+def _read_corrupt(body: Mapping[str, Any]) -> tuple[int, ...]:
+    given = body.get(_CORRUPT, [])  # missing from states of earlier versions where it would be empty
     blocks: list[int | None] = [None]
     if not isinstance(given, (str, bytes, Mapping)):
         with suppress(TypeError):  # cannot be iterated
             blocks = [as_integer(block) for block in given]
     found = tuple(block for block in blocks if block is not None and block >= 0)
     if len(found) != len(blocks):
-        raise _damaged(f"{_DAMAGED}={_shorten(given)} is not a list of block numbers")
+        raise _corrupt(f"{_CORRUPT}={_shorten(given)} is not a list of block numbers")
     return found
 
 
-def _check_damaged(blocks: tuple[int, ...], job: Job) -> None:
+def _check_corrupt(blocks: tuple[int, ...], job: Job) -> None:
     """Make sure that a job can leave out what a state has left out."""
     if max(blocks) >= len(job.source.blocks.rows):
-        raise _damaged(f"there is no block {max(blocks)}")
-    if not job.skips_damaged:
+        raise _corrupt(f"there is no block {max(blocks)}")
+    if not job.skips_corrupt:
         names = "; ".join(address.origin for address in job.source.addresses(blocks))
         raise StateError(
-            f"the state has left out damaged blocks ({names}), and without them rows have other places: go on "
+            f"the state has left out corrupt blocks ({names}), and without them rows have other places: go on "
             "with options(on_error='skip')"
         )
 
 
-def _damaged(why: str) -> StateError:
-    return StateError(f"the state is damaged: {why}. Load another copy of it")
+def _corrupt(why: str) -> StateError:
+    return StateError(f"the state is corrupt: {why}. Load another copy of it")
 
 
 def _shorten(value: object) -> str:
@@ -384,7 +384,7 @@ def _shorten(value: object) -> str:
 
 
 def _digest(body: Mapping[str, Any]) -> str:
-    # an empty list of damaged blocks is not counted: earlier versions left it out
-    counted = {name: value for name, value in body.items() if name != _DAMAGED or value}
+    # an empty list of corrupt blocks is not counted: earlier versions left it out
+    counted = {name: value for name, value in body.items() if name != _CORRUPT or value}
     text = json.dumps(counted, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]

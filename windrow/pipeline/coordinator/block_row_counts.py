@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.skipped_blocks import DamagedBlocks
+from windrow.pipeline.coordinator.skipped_blocks import SkippedBlocks
 from windrow.pipeline.plan.program import UNKNOWN_ROWS, Program
 from windrow.pipeline.tasks.corrupt_blocks import refuse_late
 from windrow.pipeline.tasks.map_task import Task, TaskReport
@@ -16,7 +16,7 @@ __all__ = ["BlockRows"]
 
 
 class BlockRows:
-    """The rows of a run's blocks. A damaged one that is left out has none.
+    """The rows of a run's blocks. A corrupt one that is left out has none.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class BlockRows:
         By block, `UNKNOWN_ROWS` for what nobody has counted.
     known
         Whether all are.
-    damaged
+    corrupt
         Which are left out.
     """
 
@@ -37,7 +37,7 @@ class BlockRows:
         self._program = program
         self.array = program.stored_rows.copy()
         self.known = program.job.rows_known
-        self.damaged = DamagedBlocks(program)
+        self.corrupt = SkippedBlocks(program)
 
     @property
     def total(self) -> int | None:
@@ -56,9 +56,9 @@ class BlockRows:
         SourceError
             If the blocks that were left out for it contradict what has been read since.
         """
-        known = cursor.damaged
+        known = cursor.corrupt
         counted = [block for block in known if self.array[block] > 0]
-        self.damaged.admit(cursor.epoch, window, known, counted=counted)
+        self.corrupt.admit(cursor.epoch, window, known, counted=counted)
         self.array[list(known)] = 0
 
     def learn(self, task: Task, report: TaskReport) -> list[str]:
@@ -67,24 +67,24 @@ class BlockRows:
         Raises
         ------
         SourceError
-            If a block is damaged of which rows have been given places.
+            If a block is corrupt of which rows have been given places.
         """
         if self.known:
             return []
         told = self._leave_out(task, report)
         part = self._program.parts(task.work.epoch, task.work.window)[task.work.part]
         self.array[part] = report.rows
-        # a task that began before another one found damage may have read it whole
-        self.array[list(self.damaged.blocks)] = 0
+        # a task that began before another one found corruption may have read it whole
+        self.array[list(self.corrupt.blocks)] = 0
         self.known = bool(np.all(self.array != UNKNOWN_ROWS))
         return told
 
     def _leave_out(self, task: Task, report: TaskReport) -> list[str]:
         told = []
-        for damage in report.damaged:
-            if self.array[damage.block] > 0:
+        for corruption in report.corrupt:
+            if self.array[corruption.block] > 0:
                 # counted by another try at its window, meanwhile
-                raise refuse_late(damage.error)
-            if self.array[damage.block] == UNKNOWN_ROWS:
-                told.append(self.damaged.add(task.work.epoch, task.work.window, damage))
+                raise refuse_late(corruption.error)
+            if self.array[corruption.block] == UNKNOWN_ROWS:
+                told.append(self.corrupt.add(task.work.epoch, task.work.window, corruption))
         return told

@@ -8,7 +8,7 @@ from typing import Any
 
 from windrow.shuffle.order.runs import WindowRuns
 
-__all__ = ["HeldWindow", "WindowReply"]
+__all__ = ["BufferedWindow", "WindowReply"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class WindowReply:
     starts
         Where rows are counted as they are read: this window and those behind it that hold rows
         of its last step, each with the row of the epoch at which it begins.
-    damaged
-        The blocks that are left out as damaged by now: all of this window and those before, and
+    corrupt
+        The blocks that are left out as corrupt by now: all of this window and those before, and
         perhaps more.
     row_bytes
         What a row takes, at most on average over a part of the window; 0 while nothing is ready.
@@ -42,14 +42,14 @@ class WindowReply:
     parts: int
     layout: WindowRuns | None
     outputs: dict[int, list[Any]]
-    look_out: tuple[str, ...] = ()
+    user_warnings: tuple[str, ...] = ()
     starts: tuple[tuple[int, int], ...] = ()
-    damaged: tuple[int, ...] = ()
+    corrupt: tuple[int, ...] = ()
     row_bytes: float = 0.0
 
 
 @dataclass
-class HeldWindow:
+class BufferedWindow:
     """The outputs of one window.
 
     Attributes

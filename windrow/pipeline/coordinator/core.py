@@ -25,7 +25,7 @@ from windrow.pipeline.plan.memory_budget import budget_program
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.map_task import Task
 
-__all__ = ["TICK_SECONDS", "Answer", "Coordination", "Host", "group_by_node"]
+__all__ = ["TICK_SECONDS", "Answer", "CoordinatorCore", "Host", "group_by_node"]
 
 T = TypeVar("T")
 TICK_SECONDS = 1.0
@@ -54,7 +54,7 @@ class Host(Protocol):
         """Whether another coordinator of this run lived here before."""
         ...
 
-    def look_out(self) -> tuple[str, ...]:
+    def user_warnings(self) -> tuple[str, ...]:
         """What users should know by now, each line once."""
         ...
 
@@ -63,7 +63,7 @@ class Host(Protocol):
         ...
 
 
-class Coordination:
+class CoordinatorCore:
     """Serves the shards of a program, with a new driver after a failure.
 
     Parameters
@@ -137,13 +137,13 @@ class Coordination:
             waited = self._host.now() - began
             whole = len(have) + len(reply.outputs) >= reply.parts
             if whole or (reply.outputs and waited >= _GATHER_SECONDS) or waited >= _POLL_SECONDS:
-                look_out = () if self._driver is None else self._driver.take_look_out()
-                return now, replace(reply, look_out=(*self._host.look_out(), *look_out))
+                user_warnings = () if self._driver is None else self._driver.take_user_warnings()
+                return now, replace(reply, user_warnings=(*self._host.user_warnings(), *user_warnings))
             # an error that ends this later remembers the frame, which must hold no references then
             del answer, reply
             yield from self._wait_for_news(request, key, waited)
 
-    def reached(self, shard: int, token: str, place: Place) -> bool:
+    def acknowledge(self, shard: int, token: str, place: Place) -> bool:
         """A shard needs nothing before ``place`` any more; returns whether that is of interest."""
         opened = self._opened.get(shard)
         if self._driver is None or opened is None or opened.token != token:
@@ -163,10 +163,10 @@ class Coordination:
             raise error
         self._driver.task_failed(Failure.capture(error))
 
-    def sign(self, shard: int) -> None:
+    def heartbeat(self, shard: int) -> None:
         """A shard's consumer is alive."""
         if self._driver is not None:
-            self._driver.sign(shard)
+            self._driver.heartbeat(shard)
 
     def note_delivered(self, row_bytes: float) -> None:
         """A shard has measured what a row takes as it is delivered."""
@@ -238,7 +238,7 @@ class Coordination:
                 request.cursor, request.batch_rows, drop_last=request.drop_last
             )
         self._adopt_seed(request)
-        look_out = self._host.look_out()
+        user_warnings = self._host.user_warnings()
         driver = self._drive(request.batch_rows)
         self._nodes[request.shard] = request.node
         facts = driver.open_epoch(
@@ -251,8 +251,8 @@ class Coordination:
         self._served[request.shard] = Place(request.cursor.epoch, request.cursor.window)
         token, place = self._early.pop(request.shard, ("", Place(0, 0)))
         if token == request.token:
-            self.reached(request.shard, token, place)
-        return replace(facts, look_out=(*look_out, *facts.look_out))
+            self.acknowledge(request.shard, token, place)
+        return replace(facts, user_warnings=(*user_warnings, *facts.user_warnings))
 
     def _adopt_seed(self, request: OpenRequest) -> None:
         """Go by the seed that a state brought the shard, where no other shard goes by another."""
@@ -302,7 +302,7 @@ class Coordination:
     def _tell(self, driver: Driver, shard: int, place: Place) -> None:
         if shard in self._served:
             self._served[shard] = max(place, self._served[shard])
-        driver.reached(shard, place)
+        driver.acknowledge(shard, place)
 
     def _is_current(self, request: OpenRequest) -> bool:
         """Whether a request is a shard's latest; False when its reader has gone on or has closed."""

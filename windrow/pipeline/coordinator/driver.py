@@ -15,23 +15,23 @@ from windrow.core.errors import PlanError
 from windrow.core.native_libraries import describe_missing, missing_libraries
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.block_row_counts import BlockRows
-from windrow.pipeline.coordinator.buffered_window import HeldWindow, WindowReply
+from windrow.pipeline.coordinator.buffered_window import BufferedWindow, WindowReply
 from windrow.pipeline.coordinator.epoch_starts import Beginnings
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.scheduling.diagnosis import diagnose
 from windrow.pipeline.coordinator.scheduling.events import (
     Abort,
+    Acknowledged,
+    AttemptLost,
     Closed,
     Drop,
     Event,
     Finished,
-    Gone,
     Instruction,
     Limits,
     Opened,
     Outgrown,
     Place,
-    Reached,
     Run,
     Tick,
     Waits,
@@ -40,14 +40,14 @@ from windrow.pipeline.coordinator.scheduling.events import (
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.coordinator.stats import RunStats, Span
 from windrow.pipeline.executors.base import EpochFacts, TaskRunner
-from windrow.pipeline.plan.memory_estimate import Promise
+from windrow.pipeline.plan.memory_estimate import MemoryEstimate
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.plan.window_too_large import make_window_error
 from windrow.pipeline.tasks.cache.job_cache import RunCache
 from windrow.pipeline.tasks.map_task import Task, TaskReport
 from windrow.pipeline.tasks.transforms import check_schema
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["PATIENCE_SECONDS", "Driver"]
 
@@ -89,7 +89,7 @@ class Driver:
         self._runner = runner
         self._clock = clock
         self._rows = BlockRows(program)
-        self._held: dict[tuple[int, int], HeldWindow] = {}
+        self._held: dict[tuple[int, int], BufferedWindow] = {}
         self._running: dict[Work, str] = {}
         self._failure: Failure | None = None
         self._beginnings = Beginnings()
@@ -97,10 +97,10 @@ class Driver:
         self._tasks = 0
         self._peak_bytes = 0
         self._left_out_rows = 0
-        self._promise = Promise(budget)
-        self._look_out = [*describe_missing()]
+        self._estimate = MemoryEstimate(budget)
+        self._user_warnings = [*describe_missing()]
         self._cache = RunCache(cache_bytes, job.source.blocks.memory_bytes)
-        self._uncounted: dict[int, Deal] = {}
+        self._uncounted: dict[int, ShardAssignment] = {}
         self._events: deque[Event] = deque()
         self._handling = self._widened = False
         self._spans: deque[Span] = deque(maxlen=_SPANS_KEPT)
@@ -135,21 +135,21 @@ class Driver:
         StateError
             If another shard reads it from another row, unless whole steps lie between.
         """
-        rest = self._program.deal(batch_rows, drop_last=drop_last, start_row=cursor.row)
+        rest = self._program.assignment(batch_rows, drop_last=drop_last, start_row=cursor.row)
         self.admit(cursor, cursor.passed)
         # windows are cut as from the epoch's begin, so that a shard that comes back may be at any step
-        deal = rest.whole
-        opened = self._scheduler.opened_deal(cursor.epoch)
+        assignment = rest.whole
+        opened = self._scheduler.opened_assignment(cursor.epoch)
         self._beginnings.open(shard, cursor, rest, anew=opened is None)
-        if opened is not None and opened != deal:
+        if opened is not None and opened != assignment:
             raise PlanError(
                 f"epoch {cursor.epoch} is being read with batch_size={opened.batch_rows}, "
                 f"drop_last={opened.drop_last}; shard {shard} asks for batch_size={batch_rows}, "
                 f"drop_last={drop_last}. All shards read an epoch with the same: change it in the next epoch"
             )
-        self._handle(Opened(shard, Place(cursor.epoch, cursor.window), deal, cursor.window_row))
+        self._handle(Opened(shard, Place(cursor.epoch, cursor.window), assignment, cursor.window_row))
         if opened is None:
-            self._uncounted[cursor.epoch] = deal
+            self._uncounted[cursor.epoch] = assignment
             self._note_left_out()
         return self.describe_epoch(cursor, batch_rows, drop_last=drop_last)
 
@@ -159,10 +159,10 @@ class Driver:
             epoch=cursor.epoch,
             first_window=cursor.window,
             windows=self._program.plan(cursor.epoch).windows,
-            deal=self._program.deal(batch_rows, drop_last=drop_last, start_row=cursor.row),
+            assignment=self._program.assignment(batch_rows, drop_last=drop_last, start_row=cursor.row),
             run_rows=self._program.run_rows(batch_rows),
             total=self._total(cursor.epoch),
-            look_out=self.take_look_out(),
+            user_warnings=self.take_user_warnings(),
             spare_windows=self._budget.spare_windows,
         )
 
@@ -175,11 +175,11 @@ class Driver:
         if held is None:
             return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
         reply = held.reply(shard, parts, have)
-        deal = self._scheduler.opened_deal(epoch)
-        if self._program.job.rows_known or reply.layout is None or deal is None:
+        assignment = self._scheduler.opened_assignment(epoch)
+        if self._program.job.rows_known or reply.layout is None or assignment is None:
             return reply
-        starts = self._scheduler.counts(epoch).starts(window, deal)
-        return replace(reply, starts=starts, damaged=self._rows.damaged.blocks)
+        starts = self._scheduler.counts(epoch).starts(window, assignment)
+        return replace(reply, starts=starts, corrupt=self._rows.corrupt.blocks)
 
     def admit(self, cursor: Cursor, window: int) -> None:
         """A shard that opened an epoch at a cursor may have rows of a window, and of those before.
@@ -191,15 +191,15 @@ class Driver:
         """
         self._rows.admit(cursor, window)
 
-    def take_look_out(self) -> tuple[str, ...]:
+    def take_user_warnings(self) -> tuple[str, ...]:
         """What users should know, one line each, and each but once."""
-        look_out, self._look_out = tuple(self._look_out), []
-        return (*look_out, *self._cache.take_trouble())
+        user_warnings, self._user_warnings = tuple(self._user_warnings), []
+        return (*user_warnings, *self._cache.take_trouble())
 
     @property
-    def promised_bytes(self) -> int:
+    def estimated_bytes(self) -> int:
         """What the run takes in all, as far as it is known by now."""
-        return self._promise.total_bytes
+        return self._estimate.total_bytes
 
     @property
     def blocks_bytes(self) -> int:
@@ -216,17 +216,17 @@ class Driver:
         state = self._scheduler.window(epoch, window)
         return state is not None and state.complete
 
-    def sign(self, shard: int) -> None:
+    def heartbeat(self, shard: int) -> None:
         """A shard's consumer is alive and takes or awaits rows."""
         self._handle(Waits(shard))
 
-    def reached(self, shard: int, place: Place) -> None:
+    def acknowledge(self, shard: int, place: Place) -> None:
         """A shard needs nothing before ``place`` any more."""
-        self._handle(Reached(shard, place))
+        self._handle(Acknowledged(shard, place))
 
     def give_up(self, epoch: int, window: int, attempt: int) -> None:
         """What an attempt at a window put out cannot be had any more: it is made anew."""
-        self._handle(Gone(epoch, window, attempt))
+        self._handle(AttemptLost(epoch, window, attempt))
 
     def close_shard(self, shard: int) -> bool:
         """A shard reads no more; returns whether it was the last."""
@@ -248,7 +248,7 @@ class Driver:
             held_bytes=0 if self._failure is not None else self._scheduler.held_bytes,
             memory_bytes=self._scheduler.memory_bytes,
             peak_held_bytes=self._peak_bytes,
-            promised_bytes=self._promise.total_bytes,
+            estimated_bytes=self._estimate.total_bytes,
             dropped_windows=self._scheduler.dropped_windows,
             left_out_rows=self._left_out_rows,
             epoch_rows=self._rows.total,
@@ -259,8 +259,8 @@ class Driver:
             cache_bytes=self._cache.held_bytes,
             cache_errors=self._cache.told.errors,
             cache_corrupt_blocks=self._cache.told.corrupt_blocks,
-            damaged_blocks=self._rows.damaged.names,
-            damaged_rows=self._rows.damaged.rows,
+            corrupt_blocks=self._rows.corrupt.names,
+            corrupt_rows=self._rows.corrupt.rows,
             missing_libraries=missing_libraries(),
         )
 
@@ -293,7 +293,7 @@ class Driver:
             self._handle(Outgrown(work, **vars(report.shortfall)))
         else:
             self._take_output(task, report, output)
-        self._grow_promise()
+        self._grow_estimate()
 
     def _take_output(self, task: Task, report: TaskReport, output: Any) -> None:
         work = task.work
@@ -306,14 +306,14 @@ class Driver:
         self._handle(Finished(work, rows, report.slice_bytes, report.unpacked_bytes))
         self._note_left_out()
 
-    def _grow_promise(self) -> None:
+    def _grow_estimate(self) -> None:
         scheduler = self._scheduler
-        self._look_out += self._promise.grow(scheduler.sizes, memory_bytes=scheduler.memory_bytes)
+        self._user_warnings += self._estimate.grow(scheduler.sizes, memory_bytes=scheduler.memory_bytes)
 
     def note_delivered(self, row_bytes: float) -> None:
         """A shard has measured what a row takes as it is delivered."""
         self._scheduler.note_delivered(row_bytes)
-        self._grow_promise()
+        self._grow_estimate()
 
     def blocks_lost(self, task: Task) -> Task:
         """Kept blocks that came with a task are lost: returns the task that reads them again."""
@@ -373,7 +373,7 @@ class Driver:
             return
         self._widened = True
         self._scheduler.widen(int(freed / self._budget.copies))
-        self._look_out.append(
+        self._user_warnings.append(
             "decoded blocks are no longer kept in memory, since windows turned out to need it: "
             "ask for smaller windows with window(bytes_per_window=...), or raise options(memory_limit=...)"
         )
@@ -381,10 +381,10 @@ class Driver:
 
     def _note_left_out(self) -> None:
         """Count what ``equal=True`` leaves out, once an epoch's rows are known."""
-        for epoch, deal in list(self._uncounted.items()):
+        for epoch, assignment in list(self._uncounted.items()):
             total = self._total(epoch)
             if total is not None:
-                self._left_out_rows += deal.left_out_rows(total)
+                self._left_out_rows += assignment.left_out_rows(total)
                 del self._uncounted[epoch]
 
     def _total(self, epoch: int) -> int | None:
@@ -401,22 +401,22 @@ class Driver:
             window = self._scheduler.window(*key)
             # slices that every shard has passed are not kept when a window is produced again
             gone = set(range(window.first_kept)) if window is not None else set()
-            self._held[key] = HeldWindow(work.attempt, gone=gone)
+            self._held[key] = BufferedWindow(work.attempt, gone=gone)
         held = self._held[key]
         if stage.needs_order and held.layouts is None:
-            deal = self._scheduler.deal(work.epoch)
-            assert deal is not None, "a running epoch has a deal"
+            assignment = self._scheduler.assignment(work.epoch)
+            assert assignment is not None, "a running epoch has a deal"
             held.layouts = self._program.layouts(
                 counts,
                 work.window,
-                deal=deal,
+                assignment=assignment,
                 destinations=self._runner.destinations,
                 slices=self._budget.slices,
             )
         task = self._program.task(work, stage, self._rows.array, held.layouts)
         task = replace(
             task,
-            skips=self._rows.damaged.places(work.epoch, task.blocks),
+            skips=self._rows.corrupt.places(work.epoch, task.blocks),
             most_bytes=instruction.most_bytes,
             samples=instruction.samples,
         )
@@ -431,7 +431,7 @@ class Driver:
             self._held[key].empty(instruction.slices)
 
     def _learn(self, task: Task, report: TaskReport) -> None:
-        self._look_out += self._rows.learn(task, report)
+        self._user_warnings += self._rows.learn(task, report)
         if report.schema is None:
             return
         if self._schema is None:

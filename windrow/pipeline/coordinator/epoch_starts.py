@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windrow.core.errors import StateError
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["Beginnings"]
 
@@ -15,7 +15,7 @@ class Beginnings:
     def __init__(self) -> None:
         self._begun: dict[int, Cursor] = {}
 
-    def open(self, shard: int, cursor: Cursor, rest: Deal, *, anew: bool) -> None:
+    def open(self, shard: int, cursor: Cursor, rest: ShardAssignment, *, anew: bool) -> None:
         """A shard begins an epoch at a cursor, or comes back to it.
 
         Parameters
@@ -34,7 +34,7 @@ class Beginnings:
         begun = cursor if anew else self._begun[cursor.epoch]
         earlier, later = sorted((begun, cursor), key=lambda at: at.row)
         steps_apart = (later.row - earlier.row) % rest.step_rows == 0
-        is_own = steps_apart and later.dealt == (rest.shards, rest.batch_rows)
+        is_own = steps_apart and later.assigned == (rest.shards, rest.batch_rows)
         if earlier.row != later.row and not is_own:
             raise StateError(
                 f"shard {shard} would go on at row {cursor.row:,} of epoch {cursor.epoch}, and another shard "

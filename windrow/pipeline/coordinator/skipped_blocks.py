@@ -1,4 +1,4 @@
-"""The damaged blocks of a run: what counts as having no rows, and what must not any more.
+"""The corrupt blocks of a run: what counts as having no rows, and what must not any more.
 
 With ``on_error="skip"`` the rows of each block are counted by reading it, before any position in
 its window is computed, and a block that cannot be decoded counts as having none. From then on
@@ -6,7 +6,7 @@ that is as fixed as the number of rows of any other block: every epoch that foll
 that is restarted and a stream that is resumed go by it, since requests and states name it.
 
 So a block can be left out only before any row of its window, or of a later one, has its place. A
-block that could be read then and is found damaged later is an error in either mode.
+block that could be read then and is found corrupt later is an error in either mode.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import numpy as np
 
 from windrow.core.errors import SourceError
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.tasks.corrupt_blocks import Damage, refuse_late
+from windrow.pipeline.tasks.corrupt_blocks import Corruption, refuse_late
 
-__all__ = ["MOST_BLOCKS", "DamagedBlocks", "blocks_passed", "name_blocks"]
+__all__ = ["MOST_BLOCKS", "SkippedBlocks", "blocks_passed", "name_blocks"]
 
 # A state names them all, and more are no accident any more.
 MOST_BLOCKS = 8
 
 
-class DamagedBlocks:
+class SkippedBlocks:
     """The blocks that a run leaves out.
 
     Parameters
@@ -39,7 +39,7 @@ class DamagedBlocks:
         self._errors: dict[int, str] = {}
         # the epoch in which each was found, or that of the first shard that knew of it
         self._since: dict[int, int] = {}
-        # (epoch, block) where a shard has rows behind a block that it does not know as damaged
+        # (epoch, block) where a shard has rows behind a block that it does not know as corrupt
         self._overtaken: set[tuple[int, int]] = set()
         # by epoch, the last window of which rows may have been delivered elsewhere
         self._passed: dict[int, int] = {}
@@ -93,7 +93,7 @@ class DamagedBlocks:
         """
         if counted:
             raise SourceError(
-                f"{self._name(min(counted))}: the block was left out as damaged, and can be read now: this "
+                f"{self._name(min(counted))}: the block was left out as corrupt, and can be read now: this "
                 "run has given its rows places. Begin anew from a saved state"
             )
         for block in blocks_passed(self._program, epoch, window, self._errors):
@@ -108,8 +108,8 @@ class DamagedBlocks:
             self._since[block] = min(epoch, self._since.get(block, epoch))
         self._passed[epoch] = max(window, self._passed.get(epoch, -1))
 
-    def add(self, epoch: int, window: int, damage: Damage) -> str:
-        """Leave a block out that was found damaged when a window was read; returns what to tell of it.
+    def add(self, epoch: int, window: int, corruption: Corruption) -> str:
+        """Leave a block out that was found corrupt when a window was read; returns what to tell of it.
 
         Raises
         ------
@@ -117,17 +117,17 @@ class DamagedBlocks:
             If rows of that window may have been delivered, or it is one too many.
         """
         if window <= self._passed.get(epoch, -1):
-            raise refuse_late(damage.error)
-        self._errors[damage.block] = damage.error
-        self._since[damage.block] = epoch
+            raise refuse_late(corruption.error)
+        self._errors[corruption.block] = corruption.error
+        self._since[corruption.block] = epoch
         if len(self._errors) > MOST_BLOCKS:
             raise SourceError(
-                f"{len(self._errors)} blocks are damaged, and on_error='skip' leaves out {MOST_BLOCKS} at most: "
+                f"{len(self._errors)} blocks are corrupt, and on_error='skip' leaves out {MOST_BLOCKS} at most: "
                 f"{'; '.join(self.names)}. Restore these files, or leave them out of the dataset. The last one: "
-                f"{damage.error}"
+                f"{corruption.error}"
             )
-        rows = int(self._program.job.source.blocks.rows[damage.block])
-        return f"a damaged block is left out, {rows:,} rows as stored: {damage.error}"
+        rows = int(self._program.job.source.blocks.rows[corruption.block])
+        return f"a corrupt block is left out, {rows:,} rows as stored: {corruption.error}"
 
     def _told(self, block: int) -> str:
         return self._errors[block] or self._name(block)

@@ -68,7 +68,7 @@ class RunStats:
         after the first a process writes no more blocks, and the run reads from the source.
     cache_corrupt_blocks
         Cached blocks on disk that failed verification and were read from the source again.
-    damaged_blocks, damaged_rows
+    corrupt_blocks, corrupt_rows
         The blocks that ``on_error="skip"`` leaves out, by path and row group, and their rows as stored.
     missing_libraries
         windrow's compiled libraries that could not be loaded where the run is coordinated; it is slower without them.
@@ -78,7 +78,7 @@ class RunStats:
     held_bytes: int = 0
     memory_bytes: int = 0
     peak_held_bytes: int = 0
-    promised_bytes: int = 0
+    estimated_bytes: int = 0
     dropped_windows: int = 0
     left_out_rows: int = 0
     epoch_rows: int | None = None
@@ -89,8 +89,8 @@ class RunStats:
     cache_bytes: int = 0
     cache_errors: int = 0
     cache_corrupt_blocks: int = 0
-    damaged_blocks: tuple[str, ...] = ()
-    damaged_rows: int = 0
+    corrupt_blocks: tuple[str, ...] = ()
+    corrupt_rows: int = 0
     missing_libraries: tuple[str, ...] = ()
 
 

@@ -16,11 +16,11 @@ from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.consumer_pace import Pace
 from windrow.pipeline.tasks.map_task import Task
-from windrow.shuffle.kernels.place_rows import Pieces
+from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import WindowRuns
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
-__all__ = ["EpochFacts", "Executor", "Feed", "Resources", "Session", "TaskRunner", "WindowData"]
+__all__ = ["CoordinatorClient", "EpochFacts", "Executor", "Resources", "Session", "TaskRunner", "WindowData"]
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class Resources:
     memory_bytes: int
     limit_covers_all: bool
     copies: float = 1.0
-    look_out: tuple[str, ...] = ()
+    user_warnings: tuple[str, ...] = ()
     processes_bytes: int = 0
     shard_bytes: int = 0
     nodes: int = 1
@@ -98,17 +98,17 @@ class EpochFacts:
     epoch: int
     first_window: int
     windows: int
-    deal: Deal
+    assignment: ShardAssignment
     run_rows: int
     total: int | None
-    look_out: tuple[str, ...] = ()
+    user_warnings: tuple[str, ...] = ()
     spare_windows: int = 0
 
     @property
     def next_epoch(self) -> EpochFacts:
         """What the shard will be told of the next epoch, where that is dealt alike and no row count changes."""
-        deal = replace(self.deal, start_row=0)
-        return replace(self, epoch=self.epoch + 1, first_window=0, deal=deal, look_out=())
+        assignment = replace(self.assignment, start_row=0)
+        return replace(self, epoch=self.epoch + 1, first_window=0, assignment=assignment, user_warnings=())
 
 
 @dataclass
@@ -123,19 +123,19 @@ class WindowData:
         The pieces of each slice; emptied slice by slice as they are used up.
     look_out
         What users should know by now, one line each.
-    starts, damaged, row_bytes
+    starts, corrupt, row_bytes
         As in `WindowReply`.
     """
 
     layout: WindowRuns | None
-    slices: list[Pieces]
-    look_out: Sequence[str] = ()
+    slices: list[MapOutputs]
+    user_warnings: Sequence[str] = ()
     starts: Sequence[tuple[int, int]] = ()
-    damaged: Sequence[int] = ()
+    corrupt: Sequence[int] = ()
     row_bytes: float = 0.0
 
 
-class Feed(Protocol):
+class CoordinatorClient(Protocol):
     """One shard's line to the run."""
 
     @property
@@ -154,7 +154,7 @@ class Feed(Protocol):
         """
         ...
 
-    def begin_walk(self) -> None:
+    def begin_prefetch(self) -> None:
         """Prepare the calling thread, which will ask for the windows, and is woken by the consumer."""
         ...
 
@@ -173,11 +173,11 @@ class Feed(Protocol):
         """
         ...
 
-    def reached(self, place: Place) -> None:
+    def acknowledge(self, place: Place) -> None:
         """Tell that nothing before ``place`` is needed any more."""
         ...
 
-    def sign(self) -> None:
+    def heartbeat(self) -> None:
         """Tell that the consumer is alive: it takes rows or waits for them."""
         ...
 
@@ -215,7 +215,7 @@ class Feed(Protocol):
 class Session(Protocol):
     """A run for some shards: under way, or about to be."""
 
-    def feed(self, shard: int, batch_rows: int, seed: int | None) -> Feed:
+    def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Connect a shard, to a new run where the last one has failed.
 
         Call it in the process that reads the shard. The seed is what the shard goes by, which

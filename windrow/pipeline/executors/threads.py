@@ -22,7 +22,7 @@ from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.stats import RunStats
-from windrow.pipeline.executors.base import EpochFacts, Feed, Resources, Session, WindowData
+from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, Resources, Session, WindowData
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
@@ -99,7 +99,7 @@ class ThreadsSession:
         self._lock = threading.Lock()
         self._run: weakref.ReferenceType[_Run] | None = None
 
-    def feed(self, shard: int, batch_rows: int, seed: int | None) -> Feed:
+    def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Connect a shard; those that come after a failure share a new run."""
         program = self._program.with_seed(seed)
         with self._lock:
@@ -108,7 +108,7 @@ class ThreadsSession:
                 run = _Run(self._executor, program, batch_rows)
                 run.connect(seed)
                 self._run = weakref.ref(run)
-        return _ThreadsFeed(run, shard)
+        return _ThreadsClient(run, shard)
 
     def export(self, shard: int) -> Session:
         """A run of its own for one shard: in another process nothing here can be shared."""
@@ -184,7 +184,7 @@ class _Run:
 
     def widen(self) -> None:
         """Keep as much memory for the next one to use as rows turn out to need."""
-        total_bytes = min(self.driver.promised_bytes, self._budget.limit_bytes)
+        total_bytes = min(self.driver.estimated_bytes, self._budget.limit_bytes)
         self.memory.widen(total_bytes - self._budget.processes_bytes)
 
     def disconnect(self, shard: int) -> None:
@@ -271,7 +271,7 @@ def _run_task(
                 run.changed.notify_all()
 
 
-class _ThreadsFeed:
+class _ThreadsClient:
     """One shard's line to a run in this process."""
 
     def __init__(self, run: _Run, shard: int) -> None:
@@ -295,7 +295,7 @@ class _ThreadsFeed:
         opened.set_result(self.open_epoch(cursor, batch_rows, drop_last=drop_last))
         return opened
 
-    def begin_walk(self) -> None:
+    def begin_prefetch(self) -> None:
         """As it is: the thread that asks must get a core from the workers, who have them all."""
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
@@ -306,24 +306,24 @@ class _ThreadsFeed:
                 reply = self._run.driver.poll(self._shard, epoch, window, collector.outputs.keys())
                 collector.add(reply, reply.attempt)
                 if collector.complete:
-                    return collector.window(self._run.driver.take_look_out())
+                    return collector.window(self._run.driver.take_user_warnings())
                 self._run.changed.wait(_LOOK_SECONDS)
         return None
 
     def let_go(self, stop: threading.Event) -> None:
         """Nothing is held here: the run's own outputs are in this process."""
 
-    def reached(self, place: Place) -> None:
+    def acknowledge(self, place: Place) -> None:
         """Tell how far the shard has come."""
         with self._run.changed:
             # what ends late may not speak for a reader that has begun anew
             if not self._closed:
-                self._run.driver.reached(self._shard, place)
+                self._run.driver.acknowledge(self._shard, place)
 
-    def sign(self) -> None:
+    def heartbeat(self) -> None:
         """Tell that the consumer is alive."""
         with self._run.changed:
-            self._run.driver.sign(self._shard)
+            self._run.driver.heartbeat(self._shard)
 
     def note_delivered(self, row_bytes: float) -> None:
         """Tell what a row takes as it is delivered."""

@@ -17,7 +17,7 @@ from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.tasks.cache.cache_budget import RunBudget, describe_cache
 from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.keys import ORDER_VERSION
-from windrow.shuffle.order.shard_assignment import Deal, Equal
+from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
 
 __all__ = ["Explanation", "explain_job", "explain_program"]
 
@@ -77,8 +77,8 @@ class Explanation:
         What the user should know, a line each.
     cache
         Where decoded blocks are kept, and how many; empty without ``options(cache=...)``.
-    skips_damaged
-        Whether damaged blocks are left out.
+    skips_corrupt
+        Whether corrupt blocks are left out.
     workers
         Tasks that run at once.
     processes
@@ -114,10 +114,10 @@ class Explanation:
     tasks: int
     objects: int
     budget: RunBudget
-    look_out: tuple[str, ...] = ()
+    user_warnings: tuple[str, ...] = ()
     cache: str = ""
     rows_bounded: bool = True
-    skips_damaged: bool = False
+    skips_corrupt: bool = False
     workers: int = 1
     processes: int = 1
 
@@ -132,7 +132,7 @@ class Explanation:
             f"memory   {self._memory()}",
             *([f"cache    {self.cache}"] if self.cache else []),
             *([f"share    {self._share()}"] if self.processes > 1 else []),
-            *(f"look out {line}" for line in self.look_out),
+            *(f"warning  {line}" for line in self.user_warnings),
         ]
         return "\n".join(lines)
 
@@ -144,7 +144,7 @@ class Explanation:
     def _rows(self) -> str:
         if self.rows_known:
             return f"{self.rows:,} an epoch"
-        left_out = ", damaged blocks left out" if self.skips_damaged else ""
+        left_out = ", corrupt blocks left out" if self.skips_corrupt else ""
         return (
             f"{'at most' if self.rows_bounded else 'about'} {self.rows:,} an epoch, to be counted{left_out}"
         )
@@ -207,7 +207,7 @@ def explain_job(job: Job, shards: int, *, equal: Equal, batch_rows: int | None) 
     if job.options.executor == "auto":
         reason = "Ray is initialised" if ray_is_initialized() else "Ray is not initialised"
         resources = replace(resources, executor=f"{resources.executor} (auto: {reason})")
-    resources = replace(resources, look_out=(*resources.look_out, *describe_missing()))
+    resources = replace(resources, user_warnings=(*resources.user_warnings, *describe_missing()))
     resources = overlap_waiting(program, resources, batch_rows or _USUAL_BATCH_ROWS)
     sized = size_parts(program, resources, batch_rows or _USUAL_BATCH_ROWS)
     return explain_program(sized, resources, batch_rows)
@@ -218,7 +218,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
     job = program.job
     blocks = job.source.blocks
     rows = int(blocks.rows.sum())
-    deal = program.deal(batch_rows, drop_last=False) if batch_rows and job.rows_known else None
+    assignment = program.assignment(batch_rows, drop_last=False) if batch_rows and job.rows_known else None
     plan = program.plan(0)
     budget = budget_program(program, resources, batch_rows or _USUAL_BATCH_ROWS)
     tasks = max((len(program.parts(0, window)) for window in range(plan.windows)), default=0)
@@ -231,7 +231,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
         rows=rows,
         rows_known=job.rows_known,
         rows_bounded=blocks.rows_bounded,
-        skips_damaged=job.skips_damaged,
+        skips_corrupt=job.skips_corrupt,
         decoded_bytes=int(blocks.decoded_bytes.sum()),
         bytes_exact=blocks.bytes_exact,
         transforms=(len(job.before), len(job.after)),
@@ -240,22 +240,24 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
         shards=program.shards,
         equal=program.equal,
         batch_rows=batch_rows,
-        steps=None if deal is None else deal.steps(rows, 0),
-        last_step_rows=None if deal is None else _last_step_rows(deal, rows),
-        left_out_rows=None if deal is None else deal.left_out_rows(rows),
+        steps=None if assignment is None else assignment.steps(rows, 0),
+        last_step_rows=None if assignment is None else _last_step_rows(assignment, rows),
+        left_out_rows=None if assignment is None else assignment.left_out_rows(rows),
         tasks=tasks,
         objects=tasks * min(resources.nodes, len(program.members)) * budget.slices,
         budget=budget,
-        look_out=(*_warnings(program, budget), *resources.look_out),
+        user_warnings=(*_warnings(program, budget), *resources.user_warnings),
         cache=describe_cache(job, budget.cache_bytes),
         workers=resources.workers,
         processes=resources.processes,
     )
 
 
-def _last_step_rows(deal: Deal, total: int) -> int:
+def _last_step_rows(assignment: ShardAssignment, total: int) -> int:
     return (
-        sum(deal.rest_share(total, shard)[1] for shard in range(deal.shards)) if deal.rest_rows(total) else 0
+        sum(assignment.rest_share(total, shard)[1] for shard in range(assignment.shards))
+        if assignment.rest_rows(total)
+        else 0
     )
 
 

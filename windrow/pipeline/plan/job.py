@@ -39,7 +39,7 @@ class Options:
     prefetch_windows
         Windows prepared beyond the one being consumed; of small ones more, within the same memory.
     on_error
-        ``"raise"``: the first error ends the run. ``"skip"``: blocks that are damaged count as
+        ``"raise"``: the first error ends the run. ``"skip"``: blocks that are corrupt count as
         having no rows.
     progress
         Show a progress line: ``"auto"`` where standard error is a terminal.
@@ -187,8 +187,8 @@ class Job:
         return self.options.cache if self.epochs != 1 or self.options.keep_cache else None
 
     @property
-    def skips_damaged(self) -> bool:
-        """Whether blocks that are damaged count as having no rows."""
+    def skips_corrupt(self) -> bool:
+        """Whether blocks that are corrupt count as having no rows."""
         return self.options.on_error == "skip"
 
     @property
@@ -199,7 +199,7 @@ class Job:
     @property
     def rows_known(self) -> bool:
         """Whether row counts are known before anything is read."""
-        return self.rows_stated and not self.skips_damaged
+        return self.rows_stated and not self.skips_corrupt
 
     def leads_on(self, epoch: int) -> bool:
         """Whether a reader goes on from an epoch to the next one, before that is asked for.

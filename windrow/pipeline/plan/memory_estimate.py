@@ -5,13 +5,13 @@ from __future__ import annotations
 from windrow.core.byte_sizes import format_bytes
 from windrow.pipeline.plan.window_budget import Budget, RowSizes
 
-__all__ = ["Promise"]
+__all__ = ["MemoryEstimate"]
 
 # An estimate that is passed by less is what estimates do.
 _TOLD_AGAIN, _TOLD_AGAIN_BYTES = 1.2, 64 * 2**20
 
 
-class Promise:
+class MemoryEstimate:
     """What a run announces that it holds at most.
 
     Parameters

@@ -19,7 +19,7 @@ from windrow.pipeline.plan.window_splits import EpochParts, WindowPlan, cut_part
 from windrow.pipeline.tasks.map_task import Ordering, Task, TaskContext
 from windrow.shuffle.order.epoch_plan import EpochPlan, plan_epoch
 from windrow.shuffle.order.runs import WindowRuns
-from windrow.shuffle.order.shard_assignment import Deal, Equal
+from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
 from windrow.shuffle.order.window_order import order_window
 
 __all__ = ["RUN_BYTES", "TASK_BYTES", "UNKNOWN_ROWS", "Program"]
@@ -83,7 +83,7 @@ class Program:
     def context(self) -> TaskContext:
         """What all tasks share."""
         job = self.job
-        return TaskContext(reader=job.source.reader, before=job.before, skips_damaged=job.skips_damaged)
+        return TaskContext(reader=job.source.reader, before=job.before, skips_corrupt=job.skips_corrupt)
 
     @property
     def task_bytes(self) -> int:
@@ -146,9 +146,9 @@ class Program:
         """Rows of a full run: as many whole batches as make about `RUN_BYTES`."""
         return batch_rows * max(1, RUN_BYTES // (batch_rows * self.row_bytes))
 
-    def deal(self, batch_rows: int, *, drop_last: bool, start_row: int = 0) -> Deal:
+    def assignment(self, batch_rows: int, *, drop_last: bool, start_row: int = 0) -> ShardAssignment:
         """The deal of an epoch."""
-        return Deal(self.shards, batch_rows, self.equal, drop_last, start_row)
+        return ShardAssignment(self.shards, batch_rows, self.equal, drop_last, start_row)
 
     def plan(self, epoch: int) -> EpochPlan:
         """The blocks of an epoch's windows."""
@@ -218,7 +218,7 @@ class Program:
         counts: EpochCounts,
         window: int,
         *,
-        deal: Deal,
+        assignment: ShardAssignment,
         destinations: Sequence[tuple[int, ...]],
         slices: int,
     ) -> tuple[WindowRuns, ...]:
@@ -228,12 +228,12 @@ class Program:
         assert stop is not None, "rows are counted before they are placed"
         return tuple(
             WindowRuns(
-                deal=deal,
+                assignment=assignment,
                 first_row=first,
                 stop_row=stop,
                 total=counts.total,
                 shards=shards,
-                run_rows=self.run_rows(deal.batch_rows),
+                run_rows=self.run_rows(assignment.batch_rows),
                 slices=slices,
             )
             for shards in destinations

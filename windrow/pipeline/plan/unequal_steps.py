@@ -14,7 +14,7 @@ def find_unequal_steps(facts: EpochFacts, shards: int) -> Iterator[str]:
     """Yield a warning where torch.distributed is in use, and would hang."""
     if shards == 1 or facts.total is None or "torch.distributed" not in sys.modules:
         return
-    steps = {facts.deal.steps(facts.total, shard) for shard in range(shards)}
+    steps = {facts.assignment.steps(facts.total, shard) for shard in range(shards)}
     distributed = sys.modules["torch.distributed"]
     if len(steps) > 1 and distributed.is_available() and distributed.is_initialized():
         yield (

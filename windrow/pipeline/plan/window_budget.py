@@ -271,7 +271,7 @@ def plan_budget(
             f"the largest window takes {'' if exact else 'about '}{format_bytes(window_bytes)} as held, and "
             f"the memory limit of {format_bytes(limit_bytes)} leaves {format_bytes(max(rest, 0))} for windows"
             f"{_beside(runs_bytes, tasks_bytes, processes_bytes) if limit_covers_all else ''}: "
-            f"{_remedy(size_within(max(rest, 0)))}, or raise options(memory_limit=...)"
+            f"{_fix(size_within(max(rest, 0)))}, or raise options(memory_limit=...)"
         )
     rest = max(0, rest)
     fitting = min(max(windows, most_windows), rest // window_bytes) if window_bytes else windows
@@ -306,7 +306,7 @@ def _beside(runs_bytes: int, tasks_bytes: int, processes_bytes: int) -> str:
     return f" (beside {format_bytes(runs_bytes)} of runs, {format_bytes(tasks_bytes)} of tasks{process})"
 
 
-def _remedy(size: int) -> str:
+def _fix(size: int) -> str:
     if size > 0:
         return f"ask for window(bytes_per_window={size}) or less"
     return "give read_parquet a smaller target_block_bytes and ask for window(bytes_per_window=...) of a few blocks"

@@ -8,9 +8,9 @@ from typing import Any
 
 from windrow.core.errors import StallError
 from windrow.pipeline.coordinator.stats import RunStats
-from windrow.pipeline.executors.base import Feed, Session
+from windrow.pipeline.executors.base import CoordinatorClient, Session
 from windrow.pipeline.shard.finalizers import in_background
-from windrow.pipeline.shard.prefetch_loop import Walk
+from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
 
 __all__ = ["Connection"]
 
@@ -35,37 +35,37 @@ class Connection:
         self._closer: weakref.finalize[Any, Any] | None = None
         self._last = RunStats()
 
-    def open(self, batch_rows: int, seed: int | None) -> Feed:
+    def open(self, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """The feed, made anew if there is none."""
         if self._line is None:
-            self._line = _Line(self._session.feed(self._shard, batch_rows, seed))
+            self._line = _Line(self._session.shard_client(self._shard, batch_rows, seed))
             self._closer = weakref.finalize(self, in_background, self._line.end)
-        return self._line.feed
+        return self._line.shard_client
 
     @property
-    def walk(self) -> Walk | None:
+    def prefetch_loop(self) -> PrefetchLoop | None:
         """The latest walk, which may have gone on to an epoch that is not asked for yet."""
-        return None if self._line is None else self._line.walk
+        return None if self._line is None else self._line.prefetch_loop
 
-    def keep(self, walk: Walk) -> None:
+    def keep(self, prefetch_loop: PrefetchLoop) -> None:
         """Note the latest walk, which ends with the line."""
         line = self._line
         if line is not None:
-            line.walk = walk
+            line.prefetch_loop = prefetch_loop
         if line is None or line is not self._line:
             # another thread has ended it meanwhile
-            walk.stop()
+            prefetch_loop.stop()
 
     def rest(self) -> None:
         """End what has gone on to an epoch that is not asked for yet: it may be read elsewhere."""
-        if self._line is not None and self._line.walk is not None:
-            self._line.walk.stop()
+        if self._line is not None and self._line.prefetch_loop is not None:
+            self._line.prefetch_loop.stop()
 
     def run_stats(self, *, spans: bool) -> RunStats:
         """What the run has done; once it is closed, what it had done before."""
         if self._line is None:
             return self._last
-        stats = self._line.feed.run_stats(spans=spans)
+        stats = self._line.shard_client.run_stats(spans=spans)
         if spans:
             self._last = stats
         return stats
@@ -90,13 +90,13 @@ class Connection:
 class _Line:
     """What has to be ended."""
 
-    def __init__(self, feed: Feed) -> None:
-        self.feed = feed
-        self.walk: Walk | None = None
+    def __init__(self, shard_client: CoordinatorClient) -> None:
+        self.shard_client = shard_client
+        self.prefetch_loop: PrefetchLoop | None = None
 
     def end(self) -> None:
-        if self.walk is not None:
-            self.walk.stop()
-        self.feed.close()
-        if self.walk is not None:
-            self.walk.join(_JOIN_SECONDS)
+        if self.prefetch_loop is not None:
+            self.prefetch_loop.stop()
+        self.shard_client.close()
+        if self.prefetch_loop is not None:
+            self.prefetch_loop.join(_JOIN_SECONDS)

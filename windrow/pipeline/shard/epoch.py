@@ -62,7 +62,7 @@ class Epoch(Deliverable):
                 f"how many rows epoch {self._number} repeats is known once it is read with a batch size, "
                 "and the rows of the dataset are known"
             )
-        return self._facts.deal.padded_rows(total)
+        return self._facts.assignment.padded_rows(total)
 
     def _deliver(self, delivery: Delivery) -> BatchIterator:
         if self._facts is not None or self._of._position.upcoming.epoch != self._number:

@@ -72,7 +72,7 @@ class Reading:
         self._program = program
         self.epoch = facts.epoch
         self.facts = facts
-        self.start = facts.deal.start_row // facts.deal.step_rows
+        self.start = facts.assignment.start_row // facts.assignment.step_rows
         self.steps = 0
         self.wait_seconds = 0.0
         self._owner: Owner | None = owner
@@ -94,7 +94,7 @@ class Reading:
     @property
     def rows(self) -> int:
         """Rows consumed."""
-        return min(self.steps * self.facts.deal.batch_rows, self._reader.rows)
+        return min(self.steps * self.facts.assignment.batch_rows, self._reader.rows)
 
     @property
     def size_bytes(self) -> int:
@@ -104,58 +104,60 @@ class Reading:
     @property
     def cursor(self) -> Cursor:
         """Where the stream has been consumed to, the same on all shards at the same step."""
-        deal, dealt = self.facts.deal, self._dealt
+        assignment, assigned = self.facts.assignment, self._assigned
         if self.steps == 0:
             return self._opened
         if self._has_nothing_left():
             return self.next_epoch(whole=False)
-        row = deal.start_row + self.steps * deal.step_rows
+        row = assignment.start_row + self.steps * assignment.step_rows
         if self._program.job.rows_known:
-            return replace(self._program.locate(self.epoch, row), dealt=dealt)
+            return replace(self._program.locate(self.epoch, row), assigned=assigned)
         # what lies behind that window may not be counted yet
         window, window_row = self._reader.window_before(row)
-        return Cursor(self.epoch, row, window, window_row, dealt, self._leave_out(self._begun).damaged)
+        return Cursor(self.epoch, row, window, window_row, assigned, self._leave_out(self._begun).corrupt)
 
     def next_epoch(self, *, whole: bool) -> Cursor:
         """Where the next epoch begins, when this one has been read to its end or has nothing left."""
         opened = self._opened
-        if self._reader.damaged:
+        if self._reader.corrupt:
             opened = self._leave_out(self.facts.windows if whole else self._begun)
-        return replace(opened.next_epoch(), dealt=self._dealt)
+        return replace(opened.next_epoch(), assigned=self._assigned)
 
     @property
-    def _dealt(self) -> tuple[int, int]:
-        return self.facts.deal.shards, self.facts.deal.batch_rows
+    def _assigned(self) -> tuple[int, int]:
+        return self.facts.assignment.shards, self.facts.assignment.batch_rows
 
     @property
     def known(self) -> Cursor:
-        """Where the epoch was opened, with all damaged blocks that are known by now."""
-        return self._opened.leaving_out(self._reader.damaged)
+        """Where the epoch was opened, with all corrupt blocks that are known by now."""
+        return self._opened.leaving_out(self._reader.corrupt)
 
     @property
     def _begun(self) -> int:
         """The window in which the last step begins: every shard has had that one."""
-        deal = self.facts.deal
-        return self._reader.window_before(deal.start_row + (self.steps - 1) * deal.step_rows + 1)[0]
+        assignment = self.facts.assignment
+        return self._reader.window_before(assignment.start_row + (self.steps - 1) * assignment.step_rows + 1)[
+            0
+        ]
 
     def _leave_out(self, window: int) -> Cursor:
-        """Where the epoch was opened, with the damaged blocks of its windows up to one that all shards had.
+        """Where the epoch was opened, with the corrupt blocks of its windows up to one that all shards had.
 
         Those behind are known to some shards and not to others, and states of all are equal.
         """
-        found = blocks_passed(self._program, self.epoch, window, self._reader.damaged)
+        found = blocks_passed(self._program, self.epoch, window, self._reader.corrupt)
         return self._opened.leaving_out(found)
 
     def _has_nothing_left(self) -> bool:
-        deal, total = self.facts.deal, self.facts.total
+        assignment, total = self.facts.assignment, self.facts.total
         if total is not None:
             # the first shard has the most steps
-            return self.steps >= deal.steps(total, 0)
+            return self.steps >= assignment.steps(total, 0)
         # where rows are counted on the way, all shards say alike only what is certain
-        if self._reader.has_more(self.steps * deal.batch_rows):
+        if self._reader.has_more(self.steps * assignment.batch_rows):
             return False
         found = self._reader.total
-        return found is not None and self.steps >= deal.steps(found, 0)
+        return found is not None and self.steps >= assignment.steps(found, 0)
 
     def length(self) -> int:
         """Steps of the whole epoch."""
@@ -165,7 +167,7 @@ class Reading:
                 "the number of steps is not known before the epoch has been read once: "
                 "the dataset's count() reads and counts it"
             )
-        return self.start + self.facts.deal.steps(total, self._shard)
+        return self.start + self.facts.assignment.steps(total, self._shard)
 
     def next_batch(self) -> Any:
         """Wait for the next batch; ends the epoch with the last one, or with an error."""
@@ -177,7 +179,7 @@ class Reading:
             self._hear()
         try:
             batch = next(self._batches)
-            self._reader.give_sign()
+            self._reader.send_heartbeat()
             self._note_wait(began, computed)
             self._returned = time.time()
             self._core_time.begin()
@@ -228,8 +230,8 @@ class Reading:
 
     def _goes_on(self) -> bool:
         """Whether all of this epoch is done, so that its reader's walk may go on to the next one."""
-        deal, total = self.facts.deal, self.facts.total
-        taken = total is not None and self.steps >= deal.steps(total, self._shard)
+        assignment, total = self.facts.assignment, self.facts.total
+        taken = total is not None and self.steps >= assignment.steps(total, self._shard)
         # windows that hold nothing of its steps are walked yet, and are no longer there once the epoch is left
         return taken and self._reader.has_heard and self._reader.is_walked()
 
@@ -260,11 +262,11 @@ def start_reading(
     opened: Cursor,
 ) -> Reading:
     """Begin to read an epoch that has been opened at a cursor."""
-    feed, job = epoch.feed, program.job
+    shard_client, job = epoch.shard_client, program.job
     reader = RunReader(epoch, consumer, Waiting())
     progress = None
     if consumer.shard == program.members[0] and is_shown(job.options.progress):
-        progress = ProgressLine(feed, epoch.facts, consumer.shard, job.epochs)
+        progress = ProgressLine(shard_client, epoch.facts, consumer.shard, job.epochs)
     batches: Any = _convert(reader, delivery.batch_rows, epoch.convert)
     if delivery.background and delivery.prefetch_batches:
         batches = Prefetcher(batches, delivery.prefetch_batches)

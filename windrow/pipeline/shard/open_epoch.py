@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.delivery.iteration_methods import Check, Delivery
-from windrow.pipeline.executors.base import EpochFacts, Feed
+from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.partial_runs import Portions
-from windrow.pipeline.shard.prefetch_loop import Walk
+from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
 from windrow.pipeline.shard.run_queue import Convert, EpochRuns
 
 __all__ = ["OpenEpoch", "open_epoch"]
@@ -39,8 +39,8 @@ class OpenEpoch:
         What the run says of the epoch, where that was not waited for.
     """
 
-    feed: Feed
-    walk: Walk
+    shard_client: CoordinatorClient
+    prefetch_loop: PrefetchLoop
     runs: EpochRuns
     convert: Callable[[pa.RecordBatch], Iterable[Any]]
     opening: Future[EpochFacts] | None = None
@@ -79,25 +79,27 @@ def open_epoch(
     if delivery.early is not None and is_one:
         early = Convert(delivery.early, lambda rows: list(convert(rows)))
 
-    feed = line.open(batch_rows, job.seed)
-    walk = line.walk
+    shard_client = line.open(batch_rows, job.seed)
+    prefetch_loop = line.prefetch_loop
     runs = None
-    if walk is not None:
-        runs = walk.offer(at, program.deal(batch_rows, drop_last=delivery.drop_last), depth)
-    if walk is not None and runs is not None:
-        opening = feed.open_next(at, batch_rows, drop_last=delivery.drop_last)
-        walk.begin(runs, early)
-        return OpenEpoch(feed, walk, runs, convert, opening)
-    if walk is not None:
+    if prefetch_loop is not None:
+        runs = prefetch_loop.offer(at, program.assignment(batch_rows, drop_last=delivery.drop_last), depth)
+    if prefetch_loop is not None and runs is not None:
+        opening = shard_client.open_next(at, batch_rows, drop_last=delivery.drop_last)
+        prefetch_loop.begin(runs, early)
+        return OpenEpoch(shard_client, prefetch_loop, runs, convert, opening)
+    if prefetch_loop is not None:
         # before there is anything that it could take from the next one
-        walk.stop()
-    facts = feed.open_epoch(at, batch_rows, drop_last=delivery.drop_last)
+        prefetch_loop.stop()
+    facts = shard_client.open_epoch(at, batch_rows, drop_last=delivery.drop_last)
     portions = Portions(
         is_transformed=bool(job.after), least_batches=-(-max(1, delivery.prefetch_batches) // depth)
     )
-    walk = Walk(feed, consumer, after=job.after, depth=depth, portions=portions, leads_on=job.leads_on)
-    line.keep(walk)
-    return OpenEpoch(feed, walk, walk.start(facts, early), convert)
+    prefetch_loop = PrefetchLoop(
+        shard_client, consumer, after=job.after, depth=depth, portions=portions, leads_on=job.leads_on
+    )
+    line.keep(prefetch_loop)
+    return OpenEpoch(shard_client, prefetch_loop, prefetch_loop.start(facts, early), convert)
 
 
 def _convert_span(delivery: Delivery, check: Check | None, span: pa.RecordBatch) -> Iterable[Any]:

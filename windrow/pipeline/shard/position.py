@@ -101,10 +101,10 @@ class Position:
         return self.at if iterator is None else iterator.reading.cursor
 
     @property
-    def damaged(self) -> tuple[int, ...]:
-        """The blocks that are known by now to be left out as damaged."""
+    def corrupt(self) -> tuple[int, ...]:
+        """The blocks that are known by now to be left out as corrupt."""
         iterator = self.iterator
-        return (self._at if iterator is None else iterator.reading.known).damaged
+        return (self._at if iterator is None else iterator.reading.known).corrupt
 
     @property
     def tally(self) -> Tally:

@@ -19,25 +19,25 @@ from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.stats import Span
 from windrow.pipeline.delivery.batch_spans import one_batch
-from windrow.pipeline.executors.base import EpochFacts, Feed, WindowData
+from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, WindowData
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.partial_runs import Portions
 from windrow.pipeline.shard.run_queue import Convert, EpochRuns, PlacedRun
 from windrow.pipeline.shard.slice_uses import SliceUses
 from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
-from windrow.shuffle.kernels.place_rows import Pieces, place_portion, place_rows
+from windrow.shuffle.kernels.place_rows import MapOutputs, place_portion, place_rows
 from windrow.shuffle.order.runs import Run, WindowRuns
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
-__all__ = ["Walk"]
+__all__ = ["PrefetchLoop"]
 
 # before the run's patience with a silent shard ends, so that what it drops is held by nobody
 _LET_GO_SECONDS = 4.0
 # about what a sleeping thread takes to be on a core again
-_MAKE_WAY_SECONDS = 50e-6
+_YIELD_GIL_SECONDS = 50e-6
 
 
-class Walk:
+class PrefetchLoop:
     """What a reader's thread does: hands runs to the feed's workers; it knows the queues but no reader.
 
     From the last run of an epoch it goes on to the next one, which the consumer will most likely
@@ -67,7 +67,7 @@ class Walk:
 
     def __init__(
         self,
-        feed: Feed,
+        shard_client: CoordinatorClient,
         consumer: Consumer,
         *,
         after: tuple[MapBatches, ...],
@@ -78,7 +78,7 @@ class Walk:
         self.depth = depth
         self._portions = portions
         self.last: PlacedRun | None = None
-        self._feed = feed
+        self._client = shard_client
         self._shard = consumer.shard
         self._after = after
         self._spans = consumer.spans
@@ -103,12 +103,12 @@ class Walk:
         self._thread.start()
         return runs
 
-    def offer(self, cursor: Cursor, deal: Deal, depth: int) -> EpochRuns | None:
+    def offer(self, cursor: Cursor, assignment: ShardAssignment, depth: int) -> EpochRuns | None:
         """The runs of the epoch that begins at a cursor, if it is what the walk has gone on to, or will."""
         runs = self._next
         if runs is None or runs.failed or self._stopped.is_set():
             return None
-        fits = (cursor, deal, depth) == (Cursor(runs.facts.epoch), runs.facts.deal, self.depth)
+        fits = (cursor, assignment, depth) == (Cursor(runs.facts.epoch), runs.facts.assignment, self.depth)
         return runs if fits else None
 
     def begin(self, runs: EpochRuns, convert: Convert | None) -> None:
@@ -117,7 +117,7 @@ class Walk:
         with self._begun:
             self._latest = runs
             self._next = EpochRuns(facts.next_epoch, convert) if self._leads_on(facts.epoch) else None
-            runs.begin(convert, self._feed.reached)
+            runs.begin(convert, self._client.acknowledge)
             self._begun.notify_all()
 
     @property
@@ -167,8 +167,8 @@ class Walk:
         # out of a list, since a thread holds its arguments to its end
         runs: EpochRuns | None = first.pop()
         try:
-            self._feed.begin_walk()
-            while runs is not None and self._walk(runs):
+            self._client.begin_prefetch()
+            while runs is not None and self._prefetch_loop(runs):
                 runs = self._follow(runs)
         except BaseException as error:
             self._fail(runs, error)
@@ -191,7 +191,7 @@ class Walk:
             # which it may have begun already
             return self._next if runs is self._latest else self._latest
 
-    def _walk(self, runs: EpochRuns) -> bool:
+    def _prefetch_loop(self, runs: EpochRuns) -> bool:
         """Walk all windows of an epoch; what goes wrong reaches the consumer in the place of a run.
 
         Returns whether all runs have been handed out.
@@ -200,7 +200,7 @@ class Walk:
         stash: list[tuple[int, Future[PlacedRun | None]]] = []
         try:
             for window in range(runs.facts.first_window, runs.facts.windows):
-                if not self._walk_window(runs, window, stash):
+                if not self._prefetch_window(runs, window, stash):
                     end.cancel()
                     return False
             for _, run in sorted(stash, key=lambda entry: entry[0]):
@@ -213,20 +213,20 @@ class Walk:
         finally:
             runs.end(end)
 
-    def _walk_window(
+    def _prefetch_window(
         self, runs: EpochRuns, window: int, stash: list[tuple[int, Future[PlacedRun | None]]]
     ) -> bool:
         """Hand out the runs of a window; returns False when reading has been stopped."""
         handed: int | None = 0
         while handed is not None:
-            data = self._feed.window(runs.facts.epoch, window, self._stopped)
+            data = self._client.window(runs.facts.epoch, window, self._stopped)
             if data is None:
                 return False
             runs.learn(data)
             if data.layout is None:
                 self._report(runs, window)(0, True)
                 return True
-            _check_deal(runs.facts, data.layout.deal)
+            _check_assignment(runs.facts, data.layout.assignment)
             handed = self._hand_out(runs, window, data, data.layout, handed, stash)
             if self._stopped.is_set():
                 return False
@@ -244,7 +244,7 @@ class Walk:
     ) -> int | None:
         """Hand out the rows behind the first so many; returns how many have been, if the window must come again."""
         # the rows of earlier steps are there for shards that are behind this one
-        wanted = deque(layout.runs_from(runs.facts.deal.start_row, self._shard))
+        wanted = deque(layout.runs_from(runs.facts.assignment.start_row, self._shard))
         _skip_rows(wanted, first)
         padding = layout.padding_runs(self._shard)
         uses = SliceUses(data, self._report(runs, window))
@@ -260,7 +260,7 @@ class Walk:
             stop = self._portions.stop(
                 run,
                 run_rows=layout.run_rows,
-                batch_rows=runs.facts.deal.batch_rows,
+                batch_rows=runs.facts.assignment.batch_rows,
                 row_bytes=data.row_bytes,
             )
             if stop < run.rows:
@@ -278,15 +278,15 @@ class Walk:
 
         The run may have dropped the window for such a consumer, and counts on its memory.
         """
-        data.slices[:] = [Pieces()] * len(data.slices)
-        self._feed.let_go(self._stopped)
+        data.slices[:] = [MapOutputs()] * len(data.slices)
+        self._client.let_go(self._stopped)
         self._room.acquire()
         self._room.release()
 
     def _report(self, runs: EpochRuns, window: int) -> Callable[[int, bool], None]:
         def report(slices: int, finished: bool) -> None:
             epoch = runs.facts.epoch
-            runs.reached(Place(epoch, window + 1) if finished else Place(epoch, window, slices))
+            runs.acknowledge(Place(epoch, window + 1) if finished else Place(epoch, window, slices))
 
         return report
 
@@ -302,16 +302,16 @@ class Walk:
         takes_room: bool = True,
     ) -> Future[PlacedRun | None]:
         # in a list that is emptied, so that nobody holds pieces when their slice is told to be free
-        pieces = [data.slices[run.slice]]
+        map_outputs = [data.slices[run.slice]]
         rows = slice(run.skip, run.rows if stop is None else stop)
-        place = partial(self._place, runs, window, pieces, run, rows, uses, takes_room=takes_room)
-        return self._feed.submit(place, self._pace)
+        place = partial(self._place, runs, window, map_outputs, run, rows, uses, takes_room=takes_room)
+        return self._client.submit(place, self._pace)
 
     def _place(
         self,
         runs: EpochRuns,
         window: int,
-        pieces: list[Pieces],
+        map_outputs: list[MapOutputs],
         run: Run,
         part: slice,
         uses: SliceUses,
@@ -320,9 +320,9 @@ class Walk:
     ) -> PlacedRun:
         began = time.time()
         epoch = runs.facts.epoch
-        rows = _place(pieces.pop(), run, part, self._feed.pool)
+        rows = _place(map_outputs.pop(), run, part, self._client.pool)
         uses.used(run.slice)
-        self._make_way()
+        self._yield_gil()
         if self._after:
             place = run.place + part.start
             origin = f"epoch {epoch}, window {window}, rows from place {place} of shard {self._shard}"
@@ -330,24 +330,24 @@ class Walk:
             rows = one_batch(table, origin) if table.num_rows else rows
             row_bytes = self._portions.measure(rows)
             if row_bytes is not None:
-                self._feed.note_delivered(row_bytes)
+                self._client.note_delivered(row_bytes)
         convert, converted = runs.convert, None
         if convert is not None:
             # whoever asks for these batches is told what is wrong with them; it may ask for others
             with suppress(Exception):
                 converted = convert.call(rows)
-            self._make_way()
+            self._yield_gil()
         self._spans.append(Span("reduce", epoch, window, began, time.time(), f"shard {self._shard}"))
         return PlacedRun(rows, window, takes_room, converted, convert)
 
-    def _make_way(self) -> None:
+    def _yield_gil(self) -> None:
         """Let a consumer that computes have the interpreter's lock.
 
         Who waits for it is not awake again within the microseconds for which many calls give it up,
         and so waits for the whole time between two kernels, as often as its own operations end then.
         """
         if self._pace.computes:
-            time.sleep(_MAKE_WAY_SECONDS)
+            time.sleep(_YIELD_GIL_SECONDS)
 
 
 def _skip_rows(runs: deque[Run], rows: int) -> None:
@@ -359,18 +359,19 @@ def _skip_rows(runs: deque[Run], rows: int) -> None:
         runs[0] = replace(runs[0], skip=runs[0].skip + rows)
 
 
-def _place(pieces: Pieces, run: Run, rows: slice, pool: BufferPool) -> pa.RecordBatch:
-    schema = pieces[0].schema
+def _place(map_outputs: MapOutputs, run: Run, rows: slice, pool: BufferPool) -> pa.RecordBatch:
+    schema = map_outputs[0].schema
     if rows == slice(0, run.rows):
-        return place_rows(pieces, run.index, run.rows, schema, pool)
-    return place_portion(pieces, run.index, run.rows, rows, schema, pool)
+        return place_rows(map_outputs, run.index, run.rows, schema, pool)
+    return place_portion(map_outputs, run.index, run.rows, rows, schema, pool)
 
 
-def _check_deal(facts: EpochFacts, deal: Deal) -> None:
+def _check_assignment(facts: EpochFacts, assignment: ShardAssignment) -> None:
     """Refuse rows that were placed as for other batches: another shard has begun the epoch otherwise."""
-    if deal != facts.deal.whole:
+    if assignment != facts.assignment.whole:
+        now, expected = assignment, facts.assignment
         raise PlanError(
-            f"epoch {facts.epoch} is being read with batch_size={deal.batch_rows}, drop_last={deal.drop_last}, "
-            f"and was expected with batch_size={facts.deal.batch_rows}, drop_last={facts.deal.drop_last}: "
-            "all shards read an epoch with the same"
+            f"epoch {facts.epoch} is being read with batch_size={now.batch_rows}, drop_last={now.drop_last}, and was "
+            f"expected with batch_size={expected.batch_rows}, drop_last={expected.drop_last}: all shards read an epoch "
+            "with the same"
         )

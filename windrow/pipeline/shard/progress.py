@@ -9,7 +9,7 @@ from typing import Literal
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.pipeline.coordinator.stats import RunStats
-from windrow.pipeline.executors.base import EpochFacts, Feed
+from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts
 
 __all__ = ["ProgressLine", "describe_progress", "is_shown"]
 
@@ -33,7 +33,7 @@ def describe_progress(
     run: RunStats,
 ) -> str:
     """Write the line: epoch, window and the next one, step, speed, waiting, memory."""
-    steps = "" if facts.total is None else f"/{facts.deal.steps(facts.total, shard):,}"
+    steps = "" if facts.total is None else f"/{facts.assignment.steps(facts.total, shard):,}"
     return (
         f"epoch {facts.epoch + 1}{'' if epochs is None else f'/{epochs}'}"
         f" · window {window + 1}/{facts.windows}{_describe_next((facts.epoch, window), run)} · step {step:,}{steps}"
@@ -51,8 +51,10 @@ def _describe_next(place: tuple[int, int], run: RunStats) -> str:
 class ProgressLine:
     """Rewrites one line on standard error, about once a second."""
 
-    def __init__(self, feed: Feed, facts: EpochFacts, shard: int, epochs: int | None) -> None:
-        self._feed = feed
+    def __init__(
+        self, shard_client: CoordinatorClient, facts: EpochFacts, shard: int, epochs: int | None
+    ) -> None:
+        self._client = shard_client
         self._facts = facts
         self._shard = shard
         self._epochs = epochs
@@ -74,7 +76,7 @@ class ProgressLine:
             step=step,
             bytes_per_second=size_bytes / seconds,
             wait_share=wait_seconds / seconds,
-            run=self._feed.run_stats(spans=False),
+            run=self._client.run_stats(spans=False),
         )
         self._write(line)
 

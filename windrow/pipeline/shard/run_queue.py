@@ -69,7 +69,7 @@ class EpochRuns:
     ----------
     queue
         Runs in the order of the stream, being placed or in their places; None at its end.
-    starts, total, damaged
+    starts, total, corrupt
         What the windows have told: their first rows, the rows of the epoch, blocks left out.
     handed_rows, is_whole
         Rows of the runs handed out, and whether they are all that the shard gets.
@@ -87,15 +87,15 @@ class EpochRuns:
         self.queue: queue.SimpleQueue[Future[PlacedRun | None]] = queue.SimpleQueue()
         self.starts: dict[int, int] = {}
         self.total = facts.total
-        self.damaged: frozenset[int] = frozenset()
-        self.look_out: deque[str] = deque()
+        self.corrupt: frozenset[int] = frozenset()
+        self.user_warnings: deque[str] = deque()
         self.handed_rows = 0
         self.is_whole = self.failed = False
         self.convert = convert
         self.ended = False
         self._handed = threading.Condition()
         self._report: Callable[[Place], None] | None = None
-        self._reached: Place | None = None
+        self._acknowledged: Place | None = None
 
     # --- the consumer's side
 
@@ -104,9 +104,9 @@ class EpochRuns:
         self.convert = convert
         with self._handed:
             self._report = report
-            reached = self._reached
-        if reached is not None:
-            report(reached)
+            acknowledge = self._acknowledged
+        if acknowledge is not None:
+            report(acknowledge)
 
     def tells(self, rows: int, timeout: float) -> bool:
         """Wait until more than ``rows`` rows have been handed out, or none follow; returns whether so."""
@@ -126,9 +126,9 @@ class EpochRuns:
 
     def learn(self, data: WindowData) -> None:
         """Note what a window tells."""
-        self.look_out.extend(data.look_out)
+        self.user_warnings.extend(data.user_warnings)
         self.starts.update(data.starts)
-        self.damaged = self.damaged.union(data.damaged)
+        self.corrupt = self.corrupt.union(data.corrupt)
         if data.layout is not None and self.total is None:
             self.total = data.layout.total
 
@@ -148,7 +148,7 @@ class EpochRuns:
             self.ended = True
             self._handed.notify_all()
 
-    def reached(self, place: Place) -> None:
+    def acknowledge(self, place: Place) -> None:
         """Nothing before a place is needed any more; held back while the consumer has not begun.
 
         Until then the run may yet be asked for all of the epoch.
@@ -156,6 +156,6 @@ class EpochRuns:
         with self._handed:
             report = self._report
             if report is None:
-                self._reached = place if self._reached is None else max(place, self._reached)
+                self._acknowledged = place if self._acknowledged is None else max(place, self._acknowledged)
         if report is not None:
             report(place)

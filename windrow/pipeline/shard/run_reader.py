@@ -25,7 +25,7 @@ __all__ = ["RunReader"]
 
 _MOMENT_SECONDS = 0.02
 _LOOK_SECONDS = 1.0
-_SIGN_SECONDS = 1.0
+_HEARTBEAT_SECONDS = 1.0
 # a checkpoint must not wait as long as a stall may last
 _CERTAIN_SECONDS = 5.0
 
@@ -52,14 +52,14 @@ class RunReader:
 
     def __init__(self, epoch: OpenEpoch, consumer: Consumer, waiting: Waiting) -> None:
         self._pace = consumer.pace
-        self._walk = epoch.walk
+        self._prefetch_loop = epoch.prefetch_loop
         self._runs = epoch.runs
         self._opening = epoch.opening
         self._run: PlacedRun | None = None
         # which the consumer may be busy with until it has the first one of this epoch
-        self._latest, self._walk.last = self._walk.last, None
+        self._latest, self._prefetch_loop.last = self._prefetch_loop.last, None
         self._waiting = waiting
-        self._feed = epoch.feed
+        self._client = epoch.shard_client
         self._shard = consumer.shard
         self._epoch = epoch.facts.epoch
         self._signed = time.monotonic()
@@ -73,7 +73,7 @@ class RunReader:
         while (run := self._next()) is not None:
             self._pace.end_run()
             latest, self._latest = self._latest, run
-            self._walk.taken(run, latest)
+            self._prefetch_loop.taken(run, latest)
             del latest
             self.rows += run.rows.num_rows
             self.size_bytes += self._size_of(run.rows)
@@ -112,17 +112,17 @@ class RunReader:
             except FutureTimeoutError:
                 if opening.done():
                     raise
-                if self._walk.stopped:
+                if self._prefetch_loop.stopped:
                     self.raise_closed()
-                self.give_sign()
+                self.send_heartbeat()
             else:
-                self._runs.look_out.extend(facts.look_out)
+                self._runs.user_warnings.extend(facts.user_warnings)
                 self._opening = opening = None
                 self._warn()
 
     def _warn(self) -> None:
-        while self._runs.look_out:
-            warnings.warn(self._runs.look_out.popleft(), RuntimeWarning, stacklevel=2)
+        while self._runs.user_warnings:
+            warnings.warn(self._runs.user_warnings.popleft(), RuntimeWarning, stacklevel=2)
 
     @property
     def total(self) -> int | None:
@@ -130,9 +130,9 @@ class RunReader:
         return self._runs.total
 
     @property
-    def damaged(self) -> frozenset[int]:
-        """The blocks that are left out as damaged, as far as its windows have told."""
-        return self._runs.damaged
+    def corrupt(self) -> frozenset[int]:
+        """The blocks that are left out as corrupt, as far as its windows have told."""
+        return self._runs.corrupt
 
     def has_more(self, rows: int) -> bool:
         """Whether this shard may have rows after its first ``rows``.
@@ -143,8 +143,8 @@ class RunReader:
         """
         until = time.monotonic() + _CERTAIN_SECONDS
         while not self._runs.tells(rows, timeout=_LOOK_SECONDS):
-            self.give_sign()
-            if self._walk.stopped or time.monotonic() >= until:
+            self.send_heartbeat()
+            if self._prefetch_loop.stopped or time.monotonic() >= until:
                 return True
         return self._runs.handed_rows > rows or not self._runs.is_whole
 
@@ -163,18 +163,18 @@ class RunReader:
 
     def leave_epoch(self) -> None:
         """Tell that nothing of this epoch is needed any more."""
-        self._feed.reached(Place(self._epoch + 1, 0))
+        self._client.acknowledge(Place(self._epoch + 1, 0))
 
     def close(self, *, goes_on: bool) -> None:
         """Let go of everything; end the walk, unless it ``goes_on`` to a next epoch."""
         latest, self._latest = self._latest, None
         self._run = None
-        if goes_on and self._walk.goes_on:
-            self._walk.last = latest
+        if goes_on and self._prefetch_loop.goes_on:
+            self._prefetch_loop.last = latest
             return
-        self._walk.stop()
-        self._walk.drop()
-        self._walk.join(_LOOK_SECONDS)
+        self._prefetch_loop.stop()
+        self._prefetch_loop.drop()
+        self._prefetch_loop.join(_LOOK_SECONDS)
         self._runs.forget()
 
     def _next(self) -> PlacedRun | None:
@@ -185,22 +185,22 @@ class RunReader:
                 if future is None:
                     future = self._runs.queue.get(timeout=_LOOK_SECONDS)
                 if not future.done():
-                    self._walk.drop()
+                    self._prefetch_loop.drop()
                 return future.result(timeout=_LOOK_SECONDS)
             except CancelledError:
                 self.raise_closed()
             except (queue.Empty, FutureTimeoutError):
                 if future is not None and future.done():
                     return future.result()
-                self.give_sign()
+                self.send_heartbeat()
                 warned = self._check_stall(began, warned)
 
-    def give_sign(self) -> None:
+    def send_heartbeat(self) -> None:
         """Tell, about once a second, that the consumer takes batches or waits for them."""
         now = time.monotonic()
-        if now - self._signed >= _SIGN_SECONDS:
+        if now - self._signed >= _HEARTBEAT_SECONDS:
             self._signed = now
-            self._feed.sign()
+            self._client.heartbeat()
 
     def raise_closed(self) -> NoReturn:
         """Say that reading was ended by someone else."""
@@ -210,7 +210,7 @@ class RunReader:
         waited = time.monotonic() - began
         if waited < self._waiting.warn_seconds:
             return False
-        reason, still_seconds = self._feed.diagnose()
+        reason, still_seconds = self._client.diagnose()
         text = f"shard {self._shard} has waited {waited:,.0f} s (epoch {self._epoch}).\n  {reason}"
         if min(waited, still_seconds) >= self._waiting.fail_seconds:
             raise StallError(text)

@@ -11,7 +11,7 @@ from typing import Any
 from windrow.core.errors import PlanError, StateError
 from windrow.core.source import RowOrigin
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.checkpoint.lineage import Provenance
+from windrow.pipeline.checkpoint.lineage import Lineage
 from windrow.pipeline.checkpoint.skip_steps import skip_steps
 from windrow.pipeline.checkpoint.state import State, describe_stream, resume
 from windrow.pipeline.coordinator.stats import Stats
@@ -28,7 +28,7 @@ from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.shard.epoch_reader import start_reading
 from windrow.pipeline.shard.open_epoch import open_epoch
 from windrow.pipeline.shard.position import Position
-from windrow.shuffle.order.shard_assignment import Deal, Equal, check_equal
+from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment, check_equal
 
 __all__ = ["Shard", "open_shard", "open_shards"]
 
@@ -90,9 +90,9 @@ class Shard(Deliverable):
         self._line = Connection(self._session, self._shard)
         self._position = Position(self._start, self._line, left_epoch=self._left_epoch)
         self._stream: State | None = None
-        self._latest: Deal | None = None
+        self._latest: ShardAssignment | None = None
         self._latest_epoch = 0
-        self._provenance: Provenance | None = None
+        self._lineage: Lineage | None = None
         self._consumer = Consumer(self._shard)
 
     def __repr__(self) -> str:
@@ -162,10 +162,10 @@ class Shard(Deliverable):
         if total is None:
             raise PlanError(
                 "how many rows an epoch has is not known before a filter or a row-changing transform has "
-                "run, or damaged blocks are left out: read an epoch first, or use count() on the dataset, "
+                "run, or corrupt blocks are left out: read an epoch first, or use count() on the dataset, "
                 "which reads it once where the footers do not tell"
             )
-        return self._program.deal(batch_rows, drop_last=drop_last).steps(total, self._shard)
+        return self._program.assignment(batch_rows, drop_last=drop_last).steps(total, self._shard)
 
     def state_dict(self) -> dict[str, Any]:
         """What has been consumed, to go on from later, anywhere, with any number of shards.
@@ -192,7 +192,7 @@ class Shard(Deliverable):
         cursor = self._position.consumed
         if self._stream is None:
             self._stream = describe_stream(self._program.job)
-        shards, batch_size = cursor.dealt or (self._program.shards, None)
+        shards, batch_size = cursor.assigned or (self._program.shards, None)
         return self._stream.at(cursor, shards=shards, batch_size=batch_size).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, admit_appended: bool = False) -> None:
@@ -212,7 +212,7 @@ class Shard(Deliverable):
         Raises
         ------
         StateError
-            If an epoch is open, or the state is damaged or of another stream; says what differs.
+            If an epoch is open, or the state is corrupt or of another stream; says what differs.
         """
         with self._lock:
             if self._position.iterator is not None:
@@ -223,7 +223,7 @@ class Shard(Deliverable):
             job, cursor = resume(self._program.job, state_dict, admit_appended=admit_appended)
             self._program = self._program.with_seed(job.seed)
             # what was read before tells nothing of how the state's epoch was dealt
-            self._stream = self._provenance = self._latest = None
+            self._stream = self._lineage = self._latest = None
             # what is still under way for the place before is not heard any more
             self._line.drop()
             self._position.move(cursor)
@@ -303,9 +303,9 @@ class Shard(Deliverable):
             if self._position.left:
                 # the run was told that nothing more of this epoch is needed
                 self._line.drop()
-            self._position.move(cursor.leaving_out(at.damaged))
+            self._position.move(cursor.leaving_out(at.corrupt))
 
-    def provenance(self, step: int) -> list[RowOrigin]:
+    def step_lineage(self, step: int) -> list[RowOrigin]:
         """Where the rows of this shard's batch of a step are stored, from the plan.
 
         Parameters
@@ -321,13 +321,13 @@ class Shard(Deliverable):
         """
         if self._latest is None:
             raise PlanError("provenance() tells of the epoch that is read or was read last: read one first")
-        damaged = self._position.damaged
-        if self._provenance is None or self._provenance.damaged != damaged:
-            self._provenance = Provenance(self._program.job, damaged)
-        rows = self._latest.step_of(step, self._shard, self._provenance.total)
+        corrupt = self._position.corrupt
+        if self._lineage is None or self._lineage.corrupt != corrupt:
+            self._lineage = Lineage(self._program.job, corrupt)
+        rows = self._latest.step_of(step, self._shard, self._lineage.total)
         if rows is None:
             raise PlanError(f"shard {self._shard} has no step {step!r} in epoch {self._latest_epoch}")
-        return self._provenance.find(self._latest_epoch, rows)
+        return self._lineage.find(self._latest_epoch, rows)
 
     def stats(self) -> Stats:
         """What the shard has received so far, and what the run behind it has done."""
@@ -378,7 +378,7 @@ class Shard(Deliverable):
             except BaseException:
                 self._line.drop()
                 raise
-            self._latest, self._latest_epoch = epoch.facts.deal, epoch.facts.epoch
+            self._latest, self._latest_epoch = epoch.facts.assignment, epoch.facts.epoch
             self._warn(epoch.facts)
             reading = start_reading(
                 self._position, self._program, epoch, delivery, self._consumer, opened=opened
@@ -403,7 +403,7 @@ class Shard(Deliverable):
             delivery.check(source.schema, source.null_counts if job.rows_stated else {})
 
     def _warn(self, facts: EpochFacts) -> None:
-        for line in (*facts.look_out, *find_unequal_steps(facts, self._program.shards)):
+        for line in (*facts.user_warnings, *find_unequal_steps(facts, self._program.shards)):
             warnings.warn(line, RuntimeWarning, stacklevel=4)
 
     def _has_next(self) -> bool:
@@ -414,8 +414,8 @@ class Shard(Deliverable):
     def _batch_rows(self) -> int | None:
         if self._latest is not None:
             return self._latest.batch_rows
-        dealt = self._position.at.dealt
-        return None if dealt is None else dealt[1]
+        assigned = self._position.at.assigned
+        return None if assigned is None else assigned[1]
 
     def _total_rows(self) -> int | None:
         """Rows of an epoch, all shards together, or None before they have been counted."""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from windrow.pipeline.executors.base import WindowData
-from windrow.shuffle.kernels.place_rows import Pieces
+from windrow.shuffle.kernels.place_rows import MapOutputs
 
 __all__ = ["SliceUses"]
 
@@ -43,7 +43,7 @@ class SliceUses:
     def _advance(self) -> None:
         with self._lock:
             while self._free < len(self._left) and self._left[self._free] == 0:
-                self._data.slices[self._free] = Pieces()
+                self._data.slices[self._free] = MapOutputs()
                 self._free += 1
             ended = self._all_submitted and self._free == len(self._left)
             news = (self._free, ended)

@@ -8,7 +8,7 @@ from typing import Any
 
 from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.executors.base import WindowData
-from windrow.shuffle.kernels.place_rows import Pieces
+from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import WindowRuns
 
 __all__ = ["WindowCollector"]
@@ -23,7 +23,7 @@ class WindowCollector:
         self.layout: WindowRuns | None = None
         self.outputs: dict[int, list[Any]] = {}
         self.starts: tuple[tuple[int, int], ...] = ()
-        self.damaged: tuple[int, ...] = ()
+        self.corrupt: tuple[int, ...] = ()
         self.row_bytes = 0.0
 
     def add(self, reply: WindowReply, attempt: object) -> None:
@@ -33,7 +33,7 @@ class WindowCollector:
             self._attempt, self.outputs = attempt, {}
         self.layout = reply.layout
         self.starts = reply.starts
-        self.damaged = reply.damaged
+        self.corrupt = reply.corrupt
         self.row_bytes = reply.row_bytes
         self.outputs.update(reply.outputs)
 
@@ -47,7 +47,7 @@ class WindowCollector:
         handles = [self.outputs[part] for part in sorted(self.outputs)]
         return [list(of_slice) for of_slice in zip(*handles, strict=True)]
 
-    def window(self, look_out: Sequence[str]) -> WindowData:
+    def window(self, user_warnings: Sequence[str]) -> WindowData:
         """The whole window, whose handles are pieces by now."""
-        slices = [Pieces(chain.from_iterable(filter(None, of_slice))) for of_slice in self.slices()]
-        return WindowData(self.layout, slices, look_out, self.starts, self.damaged, self.row_bytes)
+        slices = [MapOutputs(chain.from_iterable(filter(None, of_slice))) for of_slice in self.slices()]
+        return WindowData(self.layout, slices, user_warnings, self.starts, self.corrupt, self.row_bytes)

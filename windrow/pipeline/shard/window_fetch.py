@@ -58,7 +58,7 @@ class Ahead:
         What waits to be taken.
     cursor
         Where the shard opened the latest epoch, and all blocks that it knows by now to be left out as
-        damaged.
+        corrupt.
     """
 
     def __init__(self, cursor: Cursor, windows: int, *, leads_on: bool, spare: int = 0) -> None:
@@ -88,7 +88,7 @@ class Ahead:
         """A window has been fetched; it may have been passed meanwhile."""
         if self._number(*key) >= self._passed:
             self.fetched[key] = data
-        self.cursor = self.cursor.leaving_out(data.damaged)
+        self.cursor = self.cursor.leaving_out(data.corrupt)
 
     def take(self, key: Key) -> WindowData | None:
         """A window, if it is here."""
@@ -106,7 +106,7 @@ class Ahead:
         """Nothing is fetched until a window is asked for."""
         self._paused, self._wanted = True, None
 
-    def reached(self, place: Place) -> bool:
+    def acknowledge(self, place: Place) -> bool:
         """Note how far the consumer has come; returns whether that is news."""
         if place <= self.place:
             return False
@@ -221,14 +221,14 @@ def fetch_window(shard: int, epoch: int, window: int) -> Generator[Ask | Load | 
     lost, patience = 0, _UNHEARD_SECONDS
     # replies that nothing was heard of: to drop their references would cancel transfers
     unheard: list[WindowReply] = []
-    look_out: list[str] = []
+    user_warnings: list[str] = []
     while not collector.complete:
         answer = yield Ask(attempt, frozenset(collector.outputs), given_up)
         if answer is None:
             continue
         attempt, reply = answer
         given_up = ""
-        look_out += reply.look_out
+        user_warnings += reply.user_warnings
         loaded = yield Load(reply, patience)
         if isinstance(loaded, Unheard):
             unheard.append(reply)
@@ -252,4 +252,4 @@ def fetch_window(shard: int, epoch: int, window: int) -> Generator[Ask | Load | 
             collector, attempt = WindowCollector(), ""
         else:
             collector.add(loaded, attempt)
-    return collector.window(look_out)
+    return collector.window(user_warnings)

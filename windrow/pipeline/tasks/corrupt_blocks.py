@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from windrow.core.errors import SourceError
-from windrow.core.source import DamagedBlockError
+from windrow.core.source import CorruptBlockError
 
-__all__ = ["Damage", "find_damage", "late_damage", "refuse_late"]
+__all__ = ["Corruption", "find_corruption", "late_corruption", "refuse_late"]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Damage:
+class Corruption:
     """A block that a task could not decode.
 
     Attributes
@@ -31,20 +31,20 @@ class Damage:
     error: str
 
 
-def find_damage(read: Callable[[], T], block: int) -> T | Damage:
-    """Read a block, once more where it is damaged: what a transfer damaged comes whole then."""
+def find_corruption(read: Callable[[], T], block: int) -> T | Corruption:
+    """Read a block, once more where it is corrupt: what a transfer corrupt comes whole then."""
     try:
         return read()
-    except DamagedBlockError:
+    except CorruptBlockError:
         pass
     try:
         return read()
-    except DamagedBlockError as error:
-        return Damage(block, str(error))
+    except CorruptBlockError as error:
+        return Corruption(block, str(error))
 
 
 def refuse_late(error: object) -> SourceError:
-    """The error for a block that is found damaged once its rows have places."""
+    """The error for a block that is found corrupt once its rows have places."""
     return SourceError(
         f"{error}. It cannot be left out any more, since it was read before and its rows, or others of its "
         "window, have their places: restore the file, and go on from a saved state"
@@ -52,9 +52,9 @@ def refuse_late(error: object) -> SourceError:
 
 
 @contextmanager
-def late_damage() -> Iterator[None]:
-    """Say why a block is not left out though damaged ones are."""
+def late_corruption() -> Iterator[None]:
+    """Say why a block is not left out though corrupt ones are."""
     try:
         yield
-    except DamagedBlockError as error:
+    except CorruptBlockError as error:
         raise refuse_late(error) from error.__cause__

@@ -24,19 +24,19 @@ from windrow.pipeline.coordinator.scheduling.events import Work
 from windrow.pipeline.tasks.cache.cache_report import CacheReport
 from windrow.pipeline.tasks.cache.cached_reader import CachingReader, Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
-from windrow.pipeline.tasks.corrupt_blocks import Damage, find_damage, late_damage
+from windrow.pipeline.tasks.corrupt_blocks import Corruption, find_corruption, late_corruption
 from windrow.pipeline.tasks.output_limit import Allowance, OutgrownError, Shortfall
 from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, check_schema
 from windrow.shuffle.kernels.destinations import Destinations
 from windrow.shuffle.kernels.group_rows import group_rows
-from windrow.shuffle.kernels.map_output import Piece
+from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.window_order import WindowOrder
 
-__all__ = ["MapOutput", "Ordering", "Task", "TaskContext", "TaskReport", "run_task"]
+__all__ = ["Ordering", "Task", "TaskContext", "TaskOutput", "TaskReport", "run_task"]
 
 # [destination][slice] -> pieces, one for each table that was read
-MapOutput = list[list[list[Piece]]]
+TaskOutput = list[list[list[MapOutput]]]
 
 # of a block that counts as having no rows
 _NOTHING = pa.table({})
@@ -54,14 +54,14 @@ class TaskContext:
         Transforms before the shuffle.
     disk
         Where decoded blocks are kept on disk, or None.
-    skips_damaged
-        Whether a block that is damaged counts as having no rows, where its rows have no places yet.
+    skips_corrupt
+        Whether a block that is corrupt counts as having no rows, where its rows have no places yet.
     """
 
     reader: BlockReader
     before: tuple[MapBatches, ...]
     disk: DiskCache | None = None
-    skips_damaged: bool = False
+    skips_corrupt: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Task:
     keeps
         The blocks whose tables are to be kept, in the same way.
     skips
-        The blocks that are known to be damaged and count as having no rows, in the same way.
+        The blocks that are known to be corrupt and count as having no rows, in the same way.
     most_bytes
         What it may put out. A task that would put out more ends with nothing. None: no bound.
     samples
@@ -142,8 +142,8 @@ class TaskReport:
         Seconds since the epoch of Unix.
     cache
         What it found and kept of decoded blocks.
-    damaged
-        The blocks that it found damaged, and counted as having no rows.
+    corrupt
+        The blocks that it found corrupt, and counted as having no rows.
     unpacked_bytes
         Its output if words were not packed; None: no less.
     shortfall
@@ -156,7 +156,7 @@ class TaskReport:
     start_time: float
     stop_time: float
     cache: CacheReport = CacheReport()
-    damaged: tuple[Damage, ...] = ()
+    corrupt: tuple[Corruption, ...] = ()
     unpacked_bytes: int | None = None
     shortfall: Shortfall | None = None
 
@@ -168,7 +168,7 @@ def run_task(
     pool: BufferPool,
     cached: Sequence[Tables] = (),
     between: Callable[[], None] = lambda: None,
-) -> tuple[TaskReport, list[pa.Table] | MapOutput, list[Tables]]:
+) -> tuple[TaskReport, list[pa.Table] | TaskOutput, list[Tables]]:
     """Run one task.
 
     Parameters
@@ -200,7 +200,7 @@ def run_task(
     output = _nothing(layouts)
     slice_bytes = np.zeros(layouts[0].slices if layouts else 1, np.int64)
     try:
-        with late_damage() if context.skips_damaged else nullcontext():
+        with late_corruption() if context.skips_corrupt else nullcontext():
             for at in range(len(task.addresses)):
                 block_rows = 0
                 for part in _block(context, task, tables, reader, seen, allowance, at):
@@ -222,14 +222,14 @@ def run_task(
         report = TaskReport((), (), None, start_time, time.time(), shortfall=error.shortfall)
         # as many outputs as were announced
         return report, ([] if ordering is None else _nothing(layouts)), [[] for _ in task.keeps]
-    pieces = chain.from_iterable(chain.from_iterable(output))
-    unpacked = None if ordering is None else sum(piece.unpacked_bytes for piece in pieces)
-    told = (start_time, time.time(), reader.report(), tuple(seen.damaged), unpacked)
+    map_outputs = chain.from_iterable(chain.from_iterable(output))
+    unpacked = None if ordering is None else sum(map_output.unpacked_bytes for map_output in map_outputs)
+    told = (start_time, time.time(), reader.report(), tuple(seen.corrupt), unpacked)
     report = TaskReport(tuple(seen.rows), tuple(slice_bytes.tolist()), seen.schema, *told)
     return report, (kept if ordering is None else output), reader.kept
 
 
-def _nothing(layouts: Sequence[WindowRuns]) -> MapOutput:
+def _nothing(layouts: Sequence[WindowRuns]) -> TaskOutput:
     return [[[] for _ in range(layout.slices)] for layout in layouts]
 
 
@@ -238,7 +238,7 @@ class _Seen:
 
     def __init__(self) -> None:
         self.rows: list[int] = []
-        self.damaged: list[Damage] = []
+        self.corrupt: list[Corruption] = []
         self.schema: pa.Schema | None = None
 
     def add(self, part: BlockPart, origin: str) -> None:
@@ -274,13 +274,13 @@ def _block(
 
 
 def _read(context: TaskContext, task: Task, reader: CachingReader, at: int, seen: _Seen) -> pa.Table:
-    """Read a block; nothing where it is damaged and may count as having no rows."""
-    if not context.skips_damaged or task.rows[at] is not None:
+    """Read a block; nothing where it is corrupt and may count as having no rows."""
+    if not context.skips_corrupt or task.rows[at] is not None:
         return reader.read(at)
-    found = find_damage(partial(reader.read, at), task.blocks[at])
-    if not isinstance(found, Damage):
+    found = find_corruption(partial(reader.read, at), task.blocks[at])
+    if not isinstance(found, Corruption):
         return found
-    seen.damaged.append(found)
+    seen.corrupt.append(found)
     return _NOTHING
 
 
@@ -298,16 +298,16 @@ def _group_part(
     part: BlockPart,
     epoch_rows: NDArray[np.int64],
     destinations: Destinations,
-    output: MapOutput,
+    output: TaskOutput,
     pool: BufferPool,
     between: Callable[[], None],
 ) -> NDArray[np.int64]:
     """Group rows into pieces; returns the bytes of each slice, over all destinations."""
     sources, runs, places = destinations.assign(epoch_rows)
-    pieces = group_rows(part, sources, runs, places, destinations.slice_starts, pool, between)
+    map_outputs = group_rows(part, sources, runs, places, destinations.slice_starts, pool, between)
     sizes = []
-    for pieces_of_slice, piece in zip(chain.from_iterable(output), pieces, strict=True):
-        sizes.append(piece.nbytes if piece.num_rows else 0)
-        if piece.num_rows:
-            pieces_of_slice.append(piece)
+    for map_outputs_of_slice, map_output in zip(chain.from_iterable(output), map_outputs, strict=True):
+        sizes.append(map_output.nbytes if map_output.num_rows else 0)
+        if map_output.num_rows:
+            map_outputs_of_slice.append(map_output)
     return np.array(sizes, np.int64).reshape(len(output), -1).sum(axis=0)

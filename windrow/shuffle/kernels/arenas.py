@@ -16,13 +16,13 @@ from windrow.core.native_libraries import address_of
 from windrow.shuffle.kernels.bit_packing import pack_words
 from windrow.shuffle.kernels.fixed_width import PlainRows, rows_view, word_bytes
 
-__all__ = ["Arenas", "PieceColumn"]
+__all__ = ["Arenas", "MapOutputColumn"]
 
 _PLACE_BYTES, _WORD_BYTES = 4, 8
 
 
 @dataclass(frozen=True, eq=False)
-class PieceColumn:
+class MapOutputColumn:
     """Where a column of all pieces goes.
 
     Attributes
@@ -80,9 +80,13 @@ class Arenas:
     """
 
     def __init__(
-        self, schema: pa.Schema, packing: Mapping[int, Packing], piece_rows: Sequence[int], pool: BufferPool
+        self,
+        schema: pa.Schema,
+        packing: Mapping[int, Packing],
+        map_output_rows: Sequence[int],
+        pool: BufferPool,
     ) -> None:
-        self.rows = np.array(piece_rows, np.int64)
+        self.rows = np.array(map_output_rows, np.int64)
         self._pool = pool
         # (columns, pieces)
         sizes = np.outer([how.bytes for how in packing.values()], self.rows).astype(np.int64)
@@ -93,7 +97,7 @@ class Arenas:
         self._memories = [pool.take(nbytes) for nbytes in self._stop.tolist()]
         addresses = np.array([address_of(memory) for memory in self._memories], np.int64)
         column_addresses = addresses + starts
-        self.places = PieceColumn(
+        self.places = MapOutputColumn(
             self._memories,
             np.zeros_like(self.rows),
             self.rows * _PLACE_BYTES,
@@ -102,7 +106,7 @@ class Arenas:
             Packing(_PLACE_BYTES, 0),
         )
         self.columns = {
-            number: PieceColumn(
+            number: MapOutputColumn(
                 self._memories,
                 starts[at],
                 sizes[at],
@@ -112,14 +116,14 @@ class Arenas:
             )
             for at, (number, how) in enumerate(packing.items())
         }
-        self._flags: dict[int, PieceColumn] = {}
+        self._flags: dict[int, MapOutputColumn] = {}
 
-    def take_validity(self, number: int) -> PieceColumn:
+    def take_validity(self, number: int) -> MapOutputColumn:
         """Memory for the flags of a column that holds nulls."""
         memories = [self._pool.take(rows) for rows in self.rows.tolist()]
         addresses = np.array([address_of(memory) for memory in memories], np.int64)
         starts = np.zeros_like(self.rows)
-        self._flags[number] = PieceColumn(memories, starts, self.rows, addresses, 1, Packing(1, 0))
+        self._flags[number] = MapOutputColumn(memories, starts, self.rows, addresses, 1, Packing(1, 0))
         return self._flags[number]
 
     def words(self, at: int) -> NDArray[np.uint8]:
@@ -127,7 +131,7 @@ class Arenas:
         return self._memories[at][int(self._start[at]) : int(self._stop[at])]
 
     def packing(self, at: int) -> NDArray[np.int64]:
-        """How they lie there, as `Piece.packing` has it."""
+        """How they lie there, as `MapOutput.packing` has it."""
         start = int(self._start[at])
         told = [(int(each.starts[at]) - start, *each.packing) for each in self.columns.values()]
         return np.array(told, np.int64).reshape(-1, 3)

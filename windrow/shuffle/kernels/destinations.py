@@ -78,16 +78,24 @@ class Destinations:
     def _find(self, rows: NDArray[np.int64]) -> tuple[RunIds, NDArray[np.uint32]]:
         """Let the kernel find them, but for those of a last step, which is dealt in another way."""
         layout = self._layouts[0]
-        deal, total, stop = layout.deal, layout.total, _MOST
+        assignment, total, stop = layout.assignment, layout.total, _MOST
         # a single shard has the rest as it has all others
-        if total is not None and deal.rest_rows(total) and (deal.shards > 1 or deal.drop_last):
-            stop = deal.start_row + deal.full_steps(total) * deal.step_rows
+        if (
+            total is not None
+            and assignment.rest_rows(total)
+            and (assignment.shards > 1 or assignment.drop_last)
+        ):
+            stop = assignment.start_row + assignment.full_steps(total) * assignment.step_rows
         # a step larger than the words hold is larger than the epoch too: a larger divisor changes nothing
-        divisors = min(deal.step_rows, _MOST), min(deal.batch_rows, _MOST), min(layout.run_rows, _MOST)
+        divisors = (
+            min(assignment.step_rows, _MOST),
+            min(assignment.batch_rows, _MOST),
+            min(layout.run_rows, _MOST),
+        )
         ids, streams = self._tables
         words = np.ascontiguousarray(rows, np.int64)
         runs, places, rest = native.assign(
-            words, deal.start_row, stop, divisors, streams, ids, self._ends[-1]
+            words, assignment.start_row, stop, divisors, streams, ids, self._ends[-1]
         )
         if len(rest):
             runs[rest], places[rest] = self._find_plain(rows[rest])
@@ -96,7 +104,7 @@ class Destinations:
     @cached_property
     def _tables(self) -> tuple[RunIds, NDArray[np.int64]]:
         """The ids of all runs, and of each shard what `kernels.assign` wants; and of no shard."""
-        streams = np.zeros((self._layouts[0].deal.shards + 1, 3), np.int64)
+        streams = np.zeros((self._layouts[0].assignment.shards + 1, 3), np.int64)
         streams[:, 0] = _NOWHERE
         ids, before = [], 0
         for layout, end in zip(self._layouts, self._ends, strict=False):
@@ -111,7 +119,7 @@ class Destinations:
         layout = self._layouts[0]
         # divisions are most of the work here, and on half words they cost half
         words: NDArray[Any] = rows.astype(np.uint32) if self._is_short else rows
-        shards, places = layout.deal.deal_rows(words, layout.total)
+        shards, places = layout.assignment.assign_rows(words, layout.total)
         run_rows = words.dtype.type(min(layout.run_rows, int(np.iinfo(words.dtype).max)))
         of_stream = places // run_rows
         within = places - of_stream * run_rows

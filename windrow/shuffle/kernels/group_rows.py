@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import WindrowError
 from windrow.core.frame_of_reference import Packing, packs
-from windrow.core.source import BlockPart, can_scatter, told_bounds
+from windrow.core.source import BlockPart, can_scatter, column_bounds
 from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.arenas import Arenas
 from windrow.shuffle.kernels.arrow_columns import join
 from windrow.shuffle.kernels.bit_packing import find_ranges
 from windrow.shuffle.kernels.fixed_width import validity_of, word_bytes, words_of
-from windrow.shuffle.kernels.map_output import Piece, other_columns, word_columns
+from windrow.shuffle.kernels.map_output import MapOutput, other_columns, word_columns
 from windrow.shuffle.kernels.scatter import Grouping, RunIds, group_entries
 
 __all__ = ["DECODED_TOGETHER_BYTES", "group_rows"]
@@ -37,7 +37,7 @@ def group_rows(
     slice_starts: NDArray[np.int64],
     pool: BufferPool,
     pause: Callable[[], None] = lambda: None,
-) -> list[Piece]:
+) -> list[MapOutput]:
     """Group entries by run, in their given order within a run, into one piece a slice.
 
     Parameters
@@ -73,7 +73,7 @@ def group_rows(
     moving = grouping if rows is None else grouping.through(rows, table.num_rows)
     try:
         arenas, others = _move_columns(table, moving, pool, pause)
-    except _MisfitError:
+    except _ColumnOverflowError:
         arenas = None  # with what it holds the error is gone, too, before there is more
     if arenas is None:
         # what is told of one column is wrong, and of others may be: of a table it is seen
@@ -81,7 +81,7 @@ def group_rows(
         arenas, others = _move_columns(whole, moving, pool, pause)
     grouping.move([places], [arenas.places], pool)
     return [
-        Piece(
+        MapOutput(
             schema=table.schema,
             run_starts=run_starts,
             places=arenas.places.see(at, np.uint32),
@@ -98,8 +98,8 @@ def _move_columns(
     part: BlockPart, moving: Grouping, pool: BufferPool, pause: Callable[[], None]
 ) -> tuple[Arenas, list[dict[int, pa.Array]]]:
     """Move all columns: those of words, and of each piece the others by number."""
-    arenas = Arenas(part.schema, _choose_packing(part), moving.piece_rows, pool)
-    others: list[dict[int, pa.Array]] = [{} for _ in moving.piece_rows]
+    arenas = Arenas(part.schema, _choose_packing(part), moving.map_output_rows, pool)
+    others: list[dict[int, pa.Array]] = [{} for _ in moving.map_output_rows]
     words = _Words(part, moving, arenas, pool, pause)
     for number, name in enumerate(part.schema.names):
         if number in arenas.columns:
@@ -123,13 +123,13 @@ def _choose_packing(part: BlockPart) -> dict[int, Packing]:
         bounds = None
         if packs(kind) and part.num_rows:
             lies = isinstance(part, pa.Table)
-            bounds = find_ranges([part.select([number]).column(0)]) if lies else told_bounds(part, number)
+            bounds = find_ranges([part.select([number]).column(0)]) if lies else column_bounds(part, number)
         width = word_bytes(kind)
         chosen[number] = Packing(width, 0) if bounds is None else Packing.of(width, *bounds)
     return chosen
 
 
-class _MisfitError(Exception):
+class _ColumnOverflowError(Exception):
     """A column's words need more bytes than was told."""
 
 
@@ -218,9 +218,9 @@ class _Words:
             if valid is not None:
                 self._moving.move([valid], [self._arenas.take_validity(number)], self._pool)
         outs = [self._arenas.columns[number] for number in numbers]
-        misfit = self._moving.move([words_of(column) for column in columns], outs, self._pool)
-        if misfit is not None:
-            raise _MisfitError(self._part.schema.field(numbers[misfit]).name)
+        overflow = self._moving.move([words_of(column) for column in columns], outs, self._pool)
+        if overflow is not None:
+            raise _ColumnOverflowError(self._part.schema.field(numbers[overflow]).name)
 
 
 def _batch_of(schema: pa.Schema, columns: dict[int, pa.Array]) -> pa.RecordBatch:

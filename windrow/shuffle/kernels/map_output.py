@@ -18,11 +18,11 @@ from windrow.shuffle.kernels.arrow_columns import move_column
 from windrow.shuffle.kernels.bit_packing import unpack_words
 from windrow.shuffle.kernels.fixed_width import PlainRows, list_rows_of, rows_view, word_bytes, wrap_words
 
-__all__ = ["Piece", "columns_by_width", "other_columns", "word_columns"]
+__all__ = ["MapOutput", "columns_by_width", "other_columns", "word_columns"]
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class MapOutput:
     """Some rows of one block, run after run, on their way to be placed.
 
     Columns that are words lie in one memory, one behind the other, each packed as its
@@ -76,9 +76,9 @@ class Piece:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # what is kept beside the fields are addresses and views, which do not travel
-        return Piece, tuple(getattr(self, each.name) for each in fields(self))
+        return MapOutput, tuple(getattr(self, each.name) for each in fields(self))
 
-    def gather(self, rows: NDArray[np.int64], places: NDArray[np.uint32], pool: BufferPool) -> Piece:
+    def gather(self, rows: NDArray[np.int64], places: NDArray[np.uint32], pool: BufferPool) -> MapOutput:
         """Some rows, in any order, as a piece of a single run in memory of its own."""
         count, packing = len(rows), self.packing.copy()
         sizes = -(-packing[:, 1] * count // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
@@ -94,7 +94,7 @@ class Piece:
             move_column(column, rows, name, pool)
             for name, column in zip(others.schema.names, others.columns, strict=True)
         ]
-        return Piece(
+        return MapOutput(
             schema=self.schema,
             run_starts=np.array([0, count], np.int64),
             places=places,

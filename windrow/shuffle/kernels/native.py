@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.native_libraries import address_of, load_library
-from windrow.shuffle.kernels.packed_rows import Joint
+from windrow.shuffle.kernels.packed_rows import PackedRows
 
 __all__ = [
     "LIBRARY",
@@ -42,19 +42,19 @@ _ROUNDS = 6
 _RUN_TYPES = (np.uint16, np.uint32)
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
-_JOINT = [_INT, _INT, _POINTER, _POINTER]
+_PACKED_ROWS = [_INT, _INT, _POINTER, _POINTER]
 # a library that was built for other parameters is known by its names
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_range": ([_INT, _INT, _POINTER, _POINTER], None),
     "windrow_copy_packed": ([_INT, _POINTER, _INT, _POINTER], None),
-    "windrow_group_joined": ([*[_INT] * 3, *[_POINTER] * 4, *_JOINT, _INT, *[_POINTER] * 2], _INT),
+    "windrow_group_joined": ([*[_INT] * 3, *[_POINTER] * 4, *_PACKED_ROWS, _INT, *[_POINTER] * 2], _INT),
     "windrow_group": ([_INT, _INT, _POINTER, _INT, _INT, *[_POINTER] * 3], None),
     "windrow_assign": (
         [_INT, _POINTER, *[_INT] * 5, _POINTER, *[_INT] * 2, _POINTER, _INT, *[_POINTER] * 3],
         _INT,
     ),
     "windrow_check_places": ([_INT, _POINTER, _POINTER, _INT, _POINTER], _INT),
-    "windrow_place_joined": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _POINTER, *_JOINT, _POINTER], None),
+    "windrow_place_joined": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _POINTER, *_PACKED_ROWS, _POINTER], None),
     "windrow_checked_offsets": ([_INT, _INT, *[_POINTER] * 4, _INT, _INT, _POINTER], _INT),
     "windrow_text": ([_INT, _INT, *[_POINTER] * 4, _INT, _INT, _POINTER, _POINTER], None),
     "windrow_walk": ([_INT, _INT, _POINTER, _POINTER, ctypes.c_uint64, _INT, _INT, _POINTER], None),
@@ -71,15 +71,20 @@ def _is(array: NDArray[Any], kind: type[np.generic], *shape: int) -> bool:
     return array.dtype == kind and array.shape == shape
 
 
-def scratch_bytes(width: int, rows: int, joint: Joint | None) -> int:
+def scratch_bytes(width: int, rows: int, packed_rows: PackedRows | None) -> int:
     """The memory by way of which columns go: joined to words as told, or each by itself."""
-    return rows * (width if joint is None else joint.row_bytes(rows))
+    return rows * (width if packed_rows is None else packed_rows.row_bytes(rows))
 
 
-def _tell(joint: Joint | None, rows: int) -> tuple[int, int, int | None, int | None]:
-    if joint is None:
+def _tell(packed_rows: PackedRows | None, rows: int) -> tuple[int, int, int | None, int | None]:
+    if packed_rows is None:
         return 0, 0, None, None
-    return joint.words, joint.abreast(rows), address_of(joint.starts), address_of(joint.members)
+    return (
+        packed_rows.words,
+        packed_rows.abreast(rows),
+        address_of(packed_rows.starts),
+        address_of(packed_rows.members),
+    )
 
 
 def find_range(words: NDArray[Any]) -> tuple[int, int]:
@@ -113,7 +118,7 @@ def group_columns(
     scratch: NDArray[np.uint8],
     rows: NDArray[np.int64],
     outs: NDArray[np.int64],
-    joint: Joint | None,
+    packed_rows: PackedRows | None,
 ) -> int | None:
     """Put row i of each column at row ``targets[i]`` of its pieces laid end to end.
 
@@ -142,12 +147,12 @@ def group_columns(
     count = len(targets)
     _require(all(len(column) == count and column.nbytes == width * count for column in columns), "columns")
     _require(_is(targets, np.uint32, count) and len(packing) == len(columns), "targets")
-    _require(scratch.nbytes >= scratch_bytes(width, count, joint), "scratch")
+    _require(scratch.nbytes >= scratch_bytes(width, count, packed_rows), "scratch")
     _require(_is(rows, np.int64, len(rows)) and int(rows.sum()) <= count, "rows")
     _require(_is(outs, np.int64, len(columns), len(rows)), "outs")
     sources = np.array([address_of(column) for column in columns], np.int64)
     packed = np.array(packing, np.int64)
-    misfit: int = LIBRARY.windrow_group_joined(
+    overflow: int = LIBRARY.windrow_group_joined(
         len(columns),
         width,
         len(targets),
@@ -155,12 +160,12 @@ def group_columns(
         address_of(packed),
         address_of(targets),
         address_of(scratch),
-        *_tell(joint, len(targets)),
+        *_tell(packed_rows, len(targets)),
         len(rows),
         address_of(rows),
         address_of(outs),
     )
-    return None if misfit < 0 else misfit
+    return None if overflow < 0 else overflow
 
 
 def group(
@@ -266,7 +271,7 @@ def place(
     counts: NDArray[np.int64],
     scratch: NDArray[np.uint8] | None,
     outs: Sequence[NDArray[Any]],
-    joint: Joint | None,
+    packed_rows: PackedRows | None,
 ) -> None:
     """Put the rows of all parts in their places.
 
@@ -294,7 +299,7 @@ def place(
     )
     _require(all((len(out), out.nbytes) == (rows, outs[0].nbytes) for out in outs), "outs")
     width = outs[0].nbytes // max(1, rows)
-    _require(scratch is None or scratch.nbytes >= scratch_bytes(width, rows, joint), "scratch")
+    _require(scratch is None or scratch.nbytes >= scratch_bytes(width, rows, packed_rows), "scratch")
     addresses = np.array([address_of(out) for out in outs], np.int64)
     LIBRARY.windrow_place_joined(
         len(counts),
@@ -306,7 +311,7 @@ def place(
         width,
         rows,
         None if scratch is None else address_of(scratch),
-        *_tell(joint, rows),
+        *_tell(packed_rows, rows),
         address_of(addresses),
     )
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Joint", "join_columns", "join_packings"]
+__all__ = ["PackedRows", "join_columns", "join_packings"]
 
 _WORD_BYTES = 8
 # Of words that go side by side, and the memory that does not leave the cache.
@@ -21,7 +21,7 @@ _ABREAST, _CACHE_BYTES = (4, 2), 4 * 2**20
 _FAR = 2**32
 
 
-class Joint(NamedTuple):
+class PackedRows(NamedTuple):
     """Which columns lie in which words.
 
     Attributes
@@ -55,7 +55,7 @@ class Joint(NamedTuple):
         return self.abreast(rows) * _WORD_BYTES
 
 
-def join_columns(packing: tuple[tuple[int, int], ...], width: int, rows: int) -> Joint | None:
+def join_columns(packing: tuple[tuple[int, int], ...], width: int, rows: int) -> PackedRows | None:
     """Lay columns out.
 
     Parameters
@@ -77,10 +77,10 @@ def join_columns(packing: tuple[tuple[int, int], ...], width: int, rows: int) ->
     --------
     Widest first, so that none lies across two words:
 
-    >>> joint = join_columns(((1, 0), (8, 0), (2, -3), (4, 7)), 8, 1_000)
-    >>> joint.starts.tolist()
+    >>> packed_rows = join_columns(((1, 0), (8, 0), (2, -3), (4, 7)), 8, 1_000)
+    >>> packed_rows.starts.tolist()
     [0, 1, 4]
-    >>> joint.members.tolist()
+    >>> packed_rows.members.tolist()
     [[1, 0, 8, 0], [3, 0, 4, 7], [2, 32, 2, -3], [0, 48, 1, 0]]
     """
     if len(packing) < 2 or width not in (1, 2, 4, _WORD_BYTES) or rows * _WORD_BYTES > _CACHE_BYTES:
@@ -89,7 +89,7 @@ def join_columns(packing: tuple[tuple[int, int], ...], width: int, rows: int) ->
 
 
 @lru_cache(maxsize=64)
-def _lay_out(packing: tuple[tuple[int, int], ...]) -> Joint:
+def _lay_out(packing: tuple[tuple[int, int], ...]) -> PackedRows:
     members: list[tuple[int, int, int, int]] = []
     starts = [0]
     used = 0
@@ -101,7 +101,7 @@ def _lay_out(packing: tuple[tuple[int, int], ...]) -> Joint:
         # what takes no bytes lies anywhere
         members.append((number, 8 * used if taken else 0, taken, base))
         used += taken
-    return Joint(np.array([*starts, len(members)], np.int64), np.array(members, np.int64))
+    return PackedRows(np.array([*starts, len(members)], np.int64), np.array(members, np.int64))
 
 
 def join_packings(taken: NDArray[np.int64], bases: NDArray[np.int64], width: int) -> list[tuple[int, int]]:

@@ -22,18 +22,18 @@ from windrow.shuffle.kernels.fixed_width import (
     wrap_list_rows,
     wrap_words,
 )
-from windrow.shuffle.kernels.map_output import Piece, columns_by_width, other_columns, word_columns
-from windrow.shuffle.kernels.packed_rows import Joint, join_columns, join_packings
+from windrow.shuffle.kernels.map_output import MapOutput, columns_by_width, other_columns, word_columns
+from windrow.shuffle.kernels.packed_rows import PackedRows, join_columns, join_packings
 from windrow.shuffle.kernels.text_columns import can_move_text, move_text
 
-__all__ = ["Pieces", "place_portion", "place_rows"]
+__all__ = ["MapOutputs", "place_portion", "place_rows"]
 
 # of the cache: rows of a line and more are written whole wherever they go
 _LINE_BYTES = 64
 _PLACE_BYTES = np.dtype(np.uint32).itemsize
 
 
-class Pieces(tuple[Piece, ...]):
+class MapOutputs(tuple[MapOutput, ...]):
     """The pieces of a slice, in any order, and where the rows of its runs lie in them.
 
     What is asked of every piece for every run is found out once, as one array over the pieces.
@@ -47,9 +47,9 @@ class Pieces(tuple[Piece, ...]):
         """
         if not self:
             return np.zeros((2, 0), np.int64)
-        return np.ascontiguousarray(np.stack([piece.run_starts for piece in self], axis=1))
+        return np.ascontiguousarray(np.stack([map_output.run_starts for map_output in self], axis=1))
 
-    def portion(self, run: int, row_count: int, rows: slice, pool: BufferPool) -> Pieces:
+    def portion(self, run: int, row_count: int, rows: slice, pool: BufferPool) -> MapOutputs:
         """The rows of some places of a run, as the pieces of a single run that has no others.
 
         Raises
@@ -67,7 +67,7 @@ class Pieces(tuple[Piece, ...]):
         shifts = self.starts[run] + counts - ends
         places = np.argsort(owners, kind="stable")
         borders = np.searchsorted(owners[places], np.arange(len(self) + 1)).tolist()
-        return Pieces(
+        return MapOutputs(
             self[at].gather(entries[of] + shifts[at], of.astype(np.uint32), pool)
             for at, of in ((at, places[low:high]) for at, (low, high) in enumerate(pairwise(borders)))
             if len(of)
@@ -80,7 +80,7 @@ class Pieces(tuple[Piece, ...]):
 
     def _find_entries(self, run: int, row_count: int) -> NDArray[np.int64]:
         bounds = zip(self, *self.starts[run : run + 2].tolist(), strict=True)
-        given = [piece.places[start:stop] for piece, start, stop in bounds]
+        given = [map_output.places[start:stop] for map_output, start, stop in bounds]
         entries = _invert(given, row_count)
         count = sum(map(len, given))
         if count != row_count or (entries < 0).any():
@@ -90,14 +90,14 @@ class Pieces(tuple[Piece, ...]):
     @cached_property
     def places(self) -> NDArray[np.int64]:
         """(pieces,) the address of each one's places."""
-        return np.array([piece.places_address for piece in self], np.int64)
+        return np.array([map_output.places_address for map_output in self], np.int64)
 
     @cached_property
     def stacks(self) -> list[_Stack]:
         """The columns of words, by their width."""
         schema = self[0].schema
         at = {number: place for place, number in enumerate(word_columns(schema))}
-        each = np.stack([piece.sources for piece in self], axis=1)
+        each = np.stack([map_output.sources for map_output in self], axis=1)
         stacks = []
         for width, numbers in columns_by_width(schema).items():
             places = [at[number] for number in numbers]
@@ -114,7 +114,7 @@ class Pieces(tuple[Piece, ...]):
     @cached_property
     def masked(self) -> frozenset[int]:
         """The numbers of the columns of words that hold nulls somewhere."""
-        return frozenset(chain.from_iterable(piece.validity for piece in self))
+        return frozenset(chain.from_iterable(map_output.validity for map_output in self))
 
 
 class _Stack(NamedTuple):
@@ -129,7 +129,7 @@ class _Stack(NamedTuple):
     width
         Bytes a row of each.
     sources
-        (columns, pieces, 3) where each lies, as `Piece.sources` has it.
+        (columns, pieces, 3) where each lies, as `MapOutput.sources` has it.
     packing
         Of each, such that the words of every piece fit in.
     """
@@ -142,7 +142,7 @@ class _Stack(NamedTuple):
 
 
 def place_rows(
-    pieces: Pieces, run: int, row_count: int, schema: pa.Schema, pool: BufferPool
+    map_outputs: MapOutputs, run: int, row_count: int, schema: pa.Schema, pool: BufferPool
 ) -> pa.RecordBatch:
     """Make one run of the pieces that hold its rows.
 
@@ -168,22 +168,22 @@ def place_rows(
     PlanError
         If Arrow cannot move a column of this type, naming the column.
     """
-    placing = _Placing(pieces, run, row_count)
+    placing = _Placing(map_outputs, run, row_count)
     if not row_count or not schema.names:
         return _without_values(row_count, schema)
     columns: dict[int, pa.Array] = {}
     kinds = schema.types
-    for stack in pieces.stacks:
+    for stack in map_outputs.stacks:
         for number, values in zip(stack.columns, placing.place_stack(stack, pool), strict=True):
-            valid = placing.place_mask(number) if number in pieces.masked else None
+            valid = placing.place_mask(number) if number in map_outputs.masked else None
             columns[number] = wrap_words(values, kinds[number], valid)
-    for at, number in enumerate(pieces.others):
+    for at, number in enumerate(map_outputs.others):
         columns[number] = placing.place_other(at, schema.field(number).name, pool)
     return pa.RecordBatch.from_arrays([columns[i] for i in range(len(columns))], schema=schema)
 
 
 def place_portion(
-    pieces: Pieces, run: int, row_count: int, rows: slice, schema: pa.Schema, pool: BufferPool
+    map_outputs: MapOutputs, run: int, row_count: int, rows: slice, schema: pa.Schema, pool: BufferPool
 ) -> pa.RecordBatch:
     """Make some rows of one run: for runs whose rows are so large that all of them take too much.
 
@@ -195,15 +195,15 @@ def place_portion(
         The places that are wanted.
     """
     if 2 * (rows.stop - rows.start) > row_count:
-        return place_rows(pieces, run, row_count, schema, pool).slice(rows.start, rows.stop - rows.start)
-    portion = pieces.portion(run, row_count, rows, pool)
+        return place_rows(map_outputs, run, row_count, schema, pool).slice(rows.start, rows.stop - rows.start)
+    portion = map_outputs.portion(run, row_count, rows, pool)
     return place_rows(portion, 0, rows.stop - rows.start, schema, pool)
 
 
 class _Span(NamedTuple):
     """The rows of a run that one piece holds."""
 
-    piece: Piece
+    map_output: MapOutput
     start: int
     stop: int
 
@@ -221,10 +221,10 @@ class _Placing:
         If the pieces do not hold every place of the run exactly once.
     """
 
-    def __init__(self, pieces: Pieces, run: int, row_count: int) -> None:
-        self._pieces = pieces
+    def __init__(self, map_outputs: MapOutputs, run: int, row_count: int) -> None:
+        self._map_outputs = map_outputs
         self._row_count = row_count
-        bounds = pieces.starts[run : run + 2]
+        bounds = map_outputs.starts[run : run + 2]
         self._starts: NDArray[np.int64] = bounds[0]
         self._counts: NDArray[np.int64] = bounds[1] - bounds[0]
         if not self._are_whole():
@@ -237,16 +237,16 @@ class _Placing:
 
     @cached_property
     def _addresses(self) -> NDArray[np.int64]:
-        return self._pieces.places + self._starts * _PLACE_BYTES
+        return self._map_outputs.places + self._starts * _PLACE_BYTES
 
     @cached_property
     def _spans(self) -> list[_Span]:
-        bounds = zip(self._pieces, self._starts.tolist(), self._counts.tolist(), strict=True)
-        return [_Span(piece, start, start + count) for piece, start, count in bounds if count]
+        bounds = zip(self._map_outputs, self._starts.tolist(), self._counts.tolist(), strict=True)
+        return [_Span(map_output, start, start + count) for map_output, start, count in bounds if count]
 
     @cached_property
     def _given(self) -> list[NDArray[np.uint32]]:
-        return [span.piece.places[span.rows] for span in self._spans]
+        return [span.map_output.places[span.rows] for span in self._spans]
 
     @cached_property
     def sources(self) -> NDArray[np.int64]:
@@ -260,20 +260,24 @@ class _Placing:
         if native.LIBRARY is None:
             together = rows_view(pool.take(stack.width * self._row_count), stack.width)
             for at, out in zip(stack.at, outs, strict=True):
-                parts = [span.piece.words_of(at, stack.width, span.rows) for span in self._spans]
+                parts = [span.map_output.words_of(at, stack.width, span.rows) for span in self._spans]
                 np.concatenate(parts, out=together)
                 np.take(together, self.sources, axis=0, out=out, mode="clip")
         else:
-            joint = join_columns(stack.packing, stack.width, self._row_count)
-            scratch = self._take_scratch(stack.width, joint, pool)
-            native.place(stack.sources, self._starts, self._addresses, self._counts, scratch, outs, joint)
+            packed_rows = join_columns(stack.packing, stack.width, self._row_count)
+            scratch = self._take_scratch(stack.width, packed_rows, pool)
+            native.place(
+                stack.sources, self._starts, self._addresses, self._counts, scratch, outs, packed_rows
+            )
         return outs
 
-    def _take_scratch(self, width: int, joint: Joint | None, pool: BufferPool) -> NDArray[np.uint8] | None:
+    def _take_scratch(
+        self, width: int, packed_rows: PackedRows | None, pool: BufferPool
+    ) -> NDArray[np.uint8] | None:
         """Memory by way of which columns go; rows that are whole lines need none."""
         if width >= _LINE_BYTES:
             return None
-        return pool.take(native.scratch_bytes(width, self._row_count, joint))
+        return pool.take(native.scratch_bytes(width, self._row_count, packed_rows))
 
     def place_mask(self, number: int) -> NDArray[np.uint8]:
         """Where a stacked column has values (1) and nulls (0), in place order."""
@@ -281,17 +285,17 @@ class _Placing:
         end = 0
         for span in self._spans:
             start, end = end, end + span.stop - span.start
-            mask = span.piece.validity.get(number)
+            mask = span.map_output.validity.get(number)
             if mask is not None:
                 given[start:end] = mask[span.rows]
         return given[self.sources]
 
     def place_other(self, at: int, name: str, pool: BufferPool) -> pa.Array:
         """A column that is no plain memory, in place order."""
-        rows = [span.piece.lists[at] for span in self._spans]
+        rows = [span.map_output.lists[at] for span in self._spans]
         if native.LIBRARY is not None and all(part is not None for part in rows):
-            return self._place_lists(rows, self._spans[0].piece.others.schema.field(at).type, pool)
-        batches = [span.piece.others.slice(span.start, span.stop - span.start) for span in self._spans]
+            return self._place_lists(rows, self._spans[0].map_output.others.schema.field(at).type, pool)
+        batches = [span.map_output.others.slice(span.start, span.stop - span.start) for span in self._spans]
         arrays = [batch.column(at) for batch in batches]
         if can_move_text(arrays[0].type):
             moved = move_text(arrays, self._given, slice(0, self._row_count), pool, name)

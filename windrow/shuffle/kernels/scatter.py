@@ -17,7 +17,7 @@ from windrow.core.errors import WindrowError
 from windrow.core.frame_of_reference import Packing
 from windrow.core.source import BlockPart, can_scatter
 from windrow.shuffle.kernels import native
-from windrow.shuffle.kernels.arenas import PieceColumn
+from windrow.shuffle.kernels.arenas import MapOutputColumn
 from windrow.shuffle.kernels.arrow_columns import move_column
 from windrow.shuffle.kernels.fixed_width import PlainRows
 from windrow.shuffle.kernels.packed_rows import join_columns
@@ -58,7 +58,7 @@ class Grouping:
             return self.given_parts or []
         order = np.empty(len(self.targets), np.int64)
         order[self.targets] = np.arange(len(order))
-        return [order[rows] for rows in self._piece_slices]
+        return [order[rows] for rows in self._map_output_slices]
 
     @property
     def is_compiled(self) -> bool:
@@ -66,7 +66,7 @@ class Grouping:
         return self.targets is not None and self.targets.dtype == np.uint32
 
     @property
-    def piece_rows(self) -> list[int]:
+    def map_output_rows(self) -> list[int]:
         """Rows of each piece."""
         return [int(starts[-1]) for starts in self.run_starts]
 
@@ -93,7 +93,9 @@ class Grouping:
         done = part.scatter_words(numbers, packings, self.targets, scratch)
         return [words if is_done else None for words, is_done in zip(scratch, done, strict=True)]
 
-    def move(self, columns: Sequence[PlainRows], outs: Sequence[PieceColumn], pool: BufferPool) -> int | None:
+    def move(
+        self, columns: Sequence[PlainRows], outs: Sequence[MapOutputColumn], pool: BufferPool
+    ) -> int | None:
         """Write columns of one width to the pieces, the faster way.
 
         Returns
@@ -104,17 +106,17 @@ class Grouping:
         if self.targets is not None and self.is_compiled:
             width, rows = outs[0].width, len(self.targets)
             packing = tuple(out.packing for out in outs)
-            joint = join_columns(packing, width, rows)
-            scratch = pool.take(native.scratch_bytes(width, rows, joint))
+            packed_rows = join_columns(packing, width, rows)
+            scratch = pool.take(native.scratch_bytes(width, rows, packed_rows))
             return native.group_columns(
                 [np.ascontiguousarray(values) for values in columns],
                 width,
                 packing,
                 self.targets,
                 scratch,
-                np.array(self.piece_rows, np.int64),
+                np.array(self.map_output_rows, np.int64),
                 np.stack([out.addresses for out in outs]),
-                joint,
+                packed_rows,
             )
         for number, (values, out) in enumerate(zip(columns, outs, strict=True)):
             if self.targets is None or not _scatters(values):
@@ -122,7 +124,7 @@ class Grouping:
             else:
                 scratch = pool.take(values.nbytes).view(values.dtype).reshape(values.shape)
                 scratch[self.targets] = values
-                fits = all(out.put(at, scratch[part]) for at, part in enumerate(self._piece_slices))
+                fits = all(out.put(at, scratch[part]) for at, part in enumerate(self._map_output_slices))
             if not fits:
                 return number
         return None
@@ -133,12 +135,12 @@ class Grouping:
             return None
         if not can_move_text(part.schema.field(column).type):
             return None
-        return part.scatter_text(column, self.targets, self._piece_slices, pool)
+        return part.scatter_text(column, self.targets, self._map_output_slices, pool)
 
     def move_other(self, column: pa.Array, name: str, pool: BufferPool) -> list[pa.Array]:
         """Make each piece's rows of a column that is no plain memory."""
         arrays = []
-        for at, rows in enumerate(self._piece_slices):
+        for at, rows in enumerate(self._map_output_slices):
             moved = None
             if self.targets is not None and self.is_compiled and can_move_text(column.type):
                 moved = move_text([column], [self.targets], rows, pool, name)
@@ -146,9 +148,9 @@ class Grouping:
         return arrays
 
     @cached_property
-    def _piece_slices(self) -> list[slice]:
+    def _map_output_slices(self) -> list[slice]:
         """The rows of each piece in all pieces laid end to end."""
-        return [slice(start, end) for start, end in pairwise(np.cumsum([0, *self.piece_rows]).tolist())]
+        return [slice(start, end) for start, end in pairwise(np.cumsum([0, *self.map_output_rows]).tolist())]
 
 
 def _scatters(values: PlainRows) -> bool:

@@ -34,7 +34,7 @@ EXACT_ROWS = 1 << 16
 MAX_ROWS = 1 << 62
 
 # Rows that pass through all rounds before the next rows do, so that they stay in the L2 cache.
-_PIECE_ROWS = 1 << 15
+_MAP_OUTPUT_ROWS = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Permutation:
         out = np.empty(stop - start, np.int64)
         rounds = self._rounds
         outside = []
-        for first, last in _pieces(out.size):
+        for first, last in _map_outputs(out.size):
             values = rounds.mix_range(start + first, start + last)
             out[first:last] = values
             again = self._find_outside(values)
@@ -150,11 +150,11 @@ class Permutation:
         # All pieces walk on together, since a few stragglers cost as much as thousands.
         while rows.size:
             outside = []
-            for first, last in _pieces(rows.size):
-                piece, mixed = rows[first:last], rounds.mix(values[first:last])
-                out[piece] = mixed
+            for first, last in _map_outputs(rows.size):
+                map_output, mixed = rows[first:last], rounds.mix(values[first:last])
+                out[map_output] = mixed
                 again = self._find_outside(mixed)
-                outside.append((piece.take(again), mixed.take(again)))
+                outside.append((map_output.take(again), mixed.take(again)))
             rows, values = _join(outside)
         return out
 
@@ -163,9 +163,9 @@ class Permutation:
         return np.flatnonzero(values > values.dtype.type(self.size - 1))
 
 
-def _pieces(count: int) -> Iterator[tuple[int, int]]:
-    for first in range(0, count, _PIECE_ROWS):
-        yield first, min(first + _PIECE_ROWS, count)
+def _map_outputs(count: int) -> Iterator[tuple[int, int]]:
+    for first in range(0, count, _MAP_OUTPUT_ROWS):
+        yield first, min(first + _MAP_OUTPUT_ROWS, count)
 
 
 def _join(pairs: list[tuple[NDArray[np.intp], NDArray[Any]]]) -> tuple[NDArray[np.intp], NDArray[Any]]:

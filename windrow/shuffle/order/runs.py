@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["Run", "WindowRuns"]
 
@@ -57,12 +57,12 @@ class WindowRuns:
     shards
         The shards of this destination.
     run_rows
-        Rows of a full run: a multiple of ``deal.batch_rows``.
+        Rows of a full run: a multiple of ``assignment.batch_rows``.
     slices
         Into how many slices the runs are cut.
     """
 
-    deal: Deal
+    assignment: ShardAssignment
     first_row: int
     stop_row: int
     total: int | None
@@ -73,14 +73,14 @@ class WindowRuns:
     def __reduce__(self) -> tuple[Any, ...]:
         # the cached arrays are cheaper to compute again than to send; a task carries one of these
         # for each node, so the fields are named here and not looked up
-        rows = self.deal, self.first_row, self.stop_row, self.total
+        rows = self.assignment, self.first_row, self.stop_row, self.total
         return WindowRuns, (*rows, self.shards, self.run_rows, self.slices)
 
     @cached_property
     def _borders(self) -> NDArray[np.int64]:
         """(shards, 2) first and stop place of each shard in this window."""
         rows = [
-            [self.deal.rows_before(row, shard, self.total) for row in (self.first_row, self.stop_row)]
+            [self.assignment.rows_before(row, shard, self.total) for row in (self.first_row, self.stop_row)]
             for shard in self.shards
         ]
         return np.array(rows, dtype=np.int64).reshape(-1, 2)
@@ -134,7 +134,7 @@ class WindowRuns:
         if self.total is None:
             none = np.zeros(0, dtype=np.int64)
             return none, none, none
-        rows, shards, places = self.deal.padding(self.total)
+        rows, shards, places = self.assignment.padding(self.total)
         here = (rows >= self.first_row) & (rows < self.stop_row) & np.isin(shards, self.shards)
         return rows[here], shards[here], places[here]
 
@@ -144,7 +144,7 @@ class WindowRuns:
 
     def runs_from(self, row: int, shard: int) -> list[Run]:
         """The runs of a shard that hold rows of the epoch from a step's first row on."""
-        begin = self.deal.rows_before(row, shard, self.total)
+        begin = self.assignment.rows_before(row, shard, self.total)
         runs = [run for run in self.runs(shard) if run.place + run.rows > begin]
         return [replace(run, skip=max(0, begin - run.place)) for run in runs[:1]] + runs[1:]
 
@@ -167,5 +167,7 @@ class WindowRuns:
         return [self._run(first_id + i, int(places[i]), 1) for i in range(len(places)) if shards[i] == shard]
 
     def _run(self, run_id: int, place: int, rows: int) -> Run:
-        piece = int(np.searchsorted(self.slice_starts, run_id, side="right")) - 1
-        return Run(slice=piece, index=run_id - int(self.slice_starts[piece]), place=place, rows=rows)
+        map_output = int(np.searchsorted(self.slice_starts, run_id, side="right")) - 1
+        return Run(
+            slice=map_output, index=run_id - int(self.slice_starts[map_output]), place=place, rows=rows
+        )

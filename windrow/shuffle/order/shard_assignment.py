@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 
-__all__ = ["Deal", "Equal", "check_equal"]
+__all__ = ["Equal", "ShardAssignment", "check_equal"]
 
 Equal = bool | Literal["pad"]
 
@@ -29,7 +29,7 @@ def check_equal(equal: object) -> Equal:
 
 
 @dataclass(frozen=True)
-class Deal:
+class ShardAssignment:
     """How the rows of one epoch are dealt to shards.
 
     Attributes
@@ -60,7 +60,7 @@ class Deal:
         return self.shards * self.batch_rows
 
     @property
-    def whole(self) -> Deal:
+    def whole(self) -> ShardAssignment:
         """The deal of which this one is the rest: begun as many steps earlier as there are."""
         return replace(self, start_row=self.start_row % self.step_rows)
 
@@ -116,8 +116,8 @@ class Deal:
 
     def left_out_rows(self, total: int) -> int:
         """Rows that no shard gets: the last ones of the epoch's order."""
-        dealt = sum(self.shard_rows(total, shard) for shard in range(self.shards))
-        return max(0, total - self.start_row) - dealt + self.padded_rows(total)
+        assigned = sum(self.shard_rows(total, shard) for shard in range(self.shards))
+        return max(0, total - self.start_row) - assigned + self.padded_rows(total)
 
     def rows_before(self, row: int, shard: int, total: int | None) -> int:
         """Rows of the shard that the epoch's rows below ``row`` hold, padding excluded.
@@ -133,7 +133,7 @@ class Deal:
         full = self.full_steps(total)
         return full * self.batch_rows + _clip(ahead - full * self.step_rows - first, share)
 
-    def deal_rows(self, rows: NDArray[Any], total: int | None) -> tuple[NDArray[Any] | None, NDArray[Any]]:
+    def assign_rows(self, rows: NDArray[Any], total: int | None) -> tuple[NDArray[Any] | None, NDArray[Any]]:
         """Deal rows of the epoch.
 
         Parameters
@@ -169,12 +169,12 @@ class Deal:
         # where words are too short to say where the rest begins, all rows lie before it
         if total is not None and first_rest is not None and has_rest and first_rest <= largest:
             (last,) = np.nonzero(ahead >= word(first_rest))
-            shards[last], places[last] = self._deal_rest(ahead[last].astype(np.int64) - first_rest, total)
+            shards[last], places[last] = self._assign_rest(ahead[last].astype(np.int64) - first_rest, total)
         if self.start_row:
             shards[rows < word(self.start_row)] = self.shards
         return shards, places
 
-    def _deal_rest(
+    def _assign_rest(
         self, within: NDArray[np.int64], total: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         shares = np.array([self.rest_share(total, t) for t in range(self.shards)], dtype=np.int64)

@@ -11,6 +11,7 @@ from typing import Any
 
 from windrow.pipeline.coordinator.scheduling.events import (
     Abort,
+    Acknowledged,
     Closed,
     Drop,
     EpochShape,
@@ -20,7 +21,6 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Opened,
     Part,
     Place,
-    Reached,
     Run,
     Stage,
     Tick,
@@ -28,7 +28,7 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Work,
 )
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["Chunk", "Cluster", "Shape"]
 
@@ -160,8 +160,8 @@ class Cluster:
         return False
 
     def check_ordered(self, work: Work) -> None:
-        counts, deal = self.scheduler.counts(work.epoch), self.scheduler.deal(work.epoch)
-        assert deal is not None
+        counts, assignment = self.scheduler.counts(work.epoch), self.scheduler.assignment(work.epoch)
+        assert assignment is not None
         stop = sum(chunk.rows for window in self.shape[: work.window + 1] for chunk in window)
         assert counts.first_row(work.window + 1) == stop
         behind = [chunk for window in self.shape[work.window + 1 :] for chunk in window]
@@ -171,7 +171,7 @@ class Cluster:
         known = 0
         for chunk, place in zip(behind, places, strict=True):
             if not chunk.known and place not in self.learnt:
-                assert known >= -stop % deal.step_rows, "the last step's rows are counted"
+                assert known >= -stop % assignment.step_rows, "the last step's rows are counted"
                 return
             known += chunk.rows
 
@@ -238,10 +238,10 @@ class Cluster:
         reader = self.readers[shard]
         assert not reader.closed
         assert reader.window is None
-        opened = self.scheduler.opened_deal(reader.epoch)
-        deal = opened or Deal(len(self.readers), batch_rows)
+        opened = self.scheduler.opened_assignment(reader.epoch)
+        assignment = opened or ShardAssignment(len(self.readers), batch_rows)
         reader.window, reader.slice, reader.fetched = 0, 0, False
-        self.handle(Opened(shard, Place(reader.epoch, 0), deal))
+        self.handle(Opened(shard, Place(reader.epoch, 0), assignment))
 
     def can_open(self, shard: int) -> bool:
         reader = self.readers[shard]
@@ -275,13 +275,13 @@ class Cluster:
         reader.slice += 1
         if reader.slice >= self.limits.slices:
             reader.window, reader.slice, reader.fetched = reader.window + 1, 0, False
-        self.handle(Reached(shard, Place(reader.epoch, reader.window, reader.slice)))
+        self.handle(Acknowledged(shard, Place(reader.epoch, reader.window, reader.slice)))
         return True
 
     def leave(self, shard: int) -> None:
         reader = self.readers[shard]
         reader.epoch, reader.window, reader.slice, reader.fetched = reader.epoch + 1, None, 0, False
-        self.handle(Reached(shard, Place(reader.epoch, 0)))
+        self.handle(Acknowledged(shard, Place(reader.epoch, 0)))
 
     def close(self, shard: int) -> None:
         self.readers[shard].closed = True

@@ -99,10 +99,10 @@ def test_a_shard_that_waits_takes_the_memory_of_what_is_farthest_ahead() -> None
     assert [window for window, _ in begun(c)] == [0, 1, 2, 3, 4]
     c.drops.clear()
     # one comes back to the first window
-    deal = c.scheduler.opened_deal(0)
-    assert deal is not None
+    assignment = c.scheduler.opened_assignment(0)
+    assert assignment is not None
     c.readers[1].window, c.readers[1].fetched = 0, False
-    c.handle(Opened(1, Place(0, 0), deal))
+    c.handle(Opened(1, Place(0, 0), assignment))
     assert [(drop.window, drop.again) for drop in c.drops] == [(4, True)]
     assert begun(c) == [(0, 10), (1, 2)]
 

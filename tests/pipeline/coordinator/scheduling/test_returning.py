@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.pipeline.coordinator.scheduling.simulation import Chunk, Cluster
 from windrow.pipeline.coordinator.scheduling.events import Drop, Opened, Place
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 SHAPE = ((Chunk(4, 100), Chunk(4, 100)), (Chunk(4, 100),))
 
@@ -23,7 +23,7 @@ def test_a_window_that_lacks_slices_for_it_is_made_again() -> None:
     # shard 0 dies, and another reader begins where it began
     reader = cluster.readers[0]
     reader.slice, reader.fetched = 0, False
-    cluster.handle(Opened(0, Place(0, 0), Deal(2, 2)))
+    cluster.handle(Opened(0, Place(0, 0), ShardAssignment(2, 2)))
     assert cluster.drops[-1] == Drop(0, 0, again=True)
     again = cluster.scheduler.window(0, 0)
     assert before is not None
@@ -42,5 +42,5 @@ def test_a_window_that_lacks_nothing_for_it_stays() -> None:
         cluster.finish(work)
     assert cluster.step(0)
     cluster.readers[0].slice = 0
-    cluster.handle(Opened(0, Place(0, 0), Deal(2, 2)))
+    cluster.handle(Opened(0, Place(0, 0), ShardAssignment(2, 2)))
     assert cluster.drops == []

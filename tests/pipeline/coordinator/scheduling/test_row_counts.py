@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from windrow.pipeline.coordinator.scheduling.events import EpochShape, Part, Stage
 from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 STAGES = (Stage("read", needs_order=False), Stage("place", needs_order=True))
 WINDOWS = st.lists(st.lists(st.none() | st.integers(0, 6), max_size=3), max_size=5)
@@ -60,7 +60,7 @@ def test_ordered_where_nothing_unknown_can_change_the_deal(
     windows: list[list[int | None]], shards: int, batch_rows: int
 ) -> None:
     counts = counts_of(windows)
-    deal = Deal(shards, batch_rows)
+    assignment = ShardAssignment(shards, batch_rows)
     for window in range(len(windows)):
         stop = naive_sum(join(windows[: window + 1]))
         behind = join(windows[window + 1 :])
@@ -69,8 +69,8 @@ def test_ordered_where_nothing_unknown_can_change_the_deal(
             if rows is None:
                 break
             known += rows
-        enough = naive_sum(behind) is not None or (stop is not None and known >= -stop % deal.step_rows)
-        assert counts.is_ordered(window, deal) == (stop is not None and enough)
+        enough = naive_sum(behind) is not None or (stop is not None and known >= -stop % assignment.step_rows)
+        assert counts.is_ordered(window, assignment) == (stop is not None and enough)
 
 
 @given(WINDOWS)
@@ -107,7 +107,7 @@ def test_windows_that_are_known_to_begin_somewhere(
         assert counts.first_row(window) == (firsts[window] if told else None)
     for window, parts in enumerate(windows):
         # that the next one is known to begin somewhere does not suffice
-        if counts.is_ordered(window, Deal(1, 1)):
+        if counts.is_ordered(window, ShardAssignment(1, 1)):
             assert counts.first_row(window) is not None
             assert counts.first_row(window + 1) is not None
             assert None not in parts

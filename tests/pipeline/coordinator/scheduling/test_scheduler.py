@@ -27,7 +27,7 @@ from windrow.pipeline.coordinator.scheduling.events import (
 )
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.plan.window_budget import Beside
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 CHUNKS = st.builds(Chunk, rows=st.integers(0, 9), size_bytes=st.integers(0, 10), known=st.just(True))
 UNKNOWN = st.builds(Chunk, rows=st.integers(0, 9), size_bytes=st.integers(0, 10), known=st.booleans())
@@ -356,7 +356,7 @@ def test_a_window_larger_than_measured_beforehand_is_refused_with_its_size() -> 
     shape = EpochShape(((part, part),), (Stage("map", needs_order=True),))
     limits = Limits((0,), Place(0, 0), 1, 1, 12, 1, True, 1, 5.0)
     scheduler = Scheduler(limits, lambda epoch: shape)
-    assert scheduler.handle(Opened(0, Place(0, 0), Deal(1, 1)), 0.0) == [Run(Work(0, 0, 0, 0, 0))]
+    assert scheduler.handle(Opened(0, Place(0, 0), ShardAssignment(1, 1)), 0.0) == [Run(Work(0, 0, 0, 0, 0))]
     (abort,) = scheduler.handle(Finished(Work(0, 0, 0, 0, 0), 5, (11,)), 1.0)
     assert isinstance(abort, Abort)
     assert (abort.epoch, abort.window, abort.window_bytes, abort.limit_bytes) == (0, 0, 22, 12)
@@ -367,7 +367,7 @@ def test_an_overestimate_of_what_runs_aborts_nothing() -> None:
     shape = EpochShape((parts,), (Stage("map", needs_order=True),))
     limits = Limits((0,), Place(0, 0), 1, 3, 13, 1, True, 1, 5.0)
     scheduler = Scheduler(limits, lambda epoch: shape)
-    runs = scheduler.handle(Opened(0, Place(0, 0), Deal(1, 1)), 0.0)
+    runs = scheduler.handle(Opened(0, Place(0, 0), ShardAssignment(1, 1)), 0.0)
     assert len(runs) == 2
     assert scheduler.handle(Finished(Work(0, 0, 0, 0, 0), 5, (3,)), 1.0) == []
     assert scheduler.handle(Finished(Work(0, 0, 1, 0, 0), 5, (1,)), 2.0) == [Run(Work(0, 0, 2, 0, 0))]
@@ -386,7 +386,7 @@ def test_tasks_that_put_out_more_than_expected_raise_what_is_expected_of_the_res
     limits = Limits((0,), Place(0, 0), 1, 1, 100, 0, True, 1, 5.0)
     parts = tuple(Part(5, 10) for _ in range(4))
     scheduler = Scheduler(limits, lambda _: EpochShape((parts,), (Stage("map", True),)))
-    (run,) = scheduler.handle(Opened(0, Place(0, 0), Deal(1, 1)), 0.0)
+    (run,) = scheduler.handle(Opened(0, Place(0, 0), ShardAssignment(1, 1)), 0.0)
     assert isinstance(run, Run)
     assert scheduler.held_bytes == 10
     scheduler.handle(Finished(run.work, 5, (20,)), 1.0)
@@ -441,7 +441,7 @@ def scheduler_of(
 
 
 def begin(scheduler: Scheduler) -> list[Run]:
-    return only_runs(scheduler.handle(Opened(0, Place(0, 0), Deal(1, 1)), 0.0))
+    return only_runs(scheduler.handle(Opened(0, Place(0, 0), ShardAssignment(1, 1)), 0.0))
 
 
 def only_runs(instructions: list[Instruction]) -> list[Run]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.pipeline.coordinator.scheduling.test_memory_limit import room as make_room
+from tests.pipeline.coordinator.scheduling.test_memory_limit import memory_budget as make_room
 from windrow.pipeline.coordinator.scheduling.events import Finished, Outgrown, Part, Stage, Work
 from windrow.pipeline.coordinator.scheduling.window_state import WindowState
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 READ, PLACE, MAP = (
     Stage("read", needs_order=False),
@@ -18,7 +18,7 @@ READ, PLACE, MAP = (
 
 def state(*stages: Stage, slices: int = 2, parts: int = 2) -> WindowState:
     sizes = [Part(3, 10 * (i + 1)) for i in range(parts)]
-    return WindowState(1, 4, 9, parts=sizes, stages=stages, slices=slices, deal=Deal(1, 1))
+    return WindowState(1, 4, 9, parts=sizes, stages=stages, slices=slices, assignment=ShardAssignment(1, 1))
 
 
 def test_parts_wait_in_order_and_only_with_an_order() -> None:
@@ -73,37 +73,37 @@ def test_slices_are_let_go_once_also_before_they_are_made() -> None:
 
 
 def test_the_whole_is_judged_by_what_was_measured() -> None:
-    window, room = state(MAP, parts=4), make_room()
-    assert window.total_bytes(room) == 100
+    window, memory_budget = state(MAP, parts=4), make_room()
+    assert window.total_bytes(memory_budget) == 100
     work = Work(1, 4, 0, 0, 9)
     window.start(work, 10)
     finished = Finished(work, 3, (20, 20))
-    room.measure(window.parts[0], finished)
+    memory_budget.measure(window.parts[0], finished)
     window.finish(finished)
     # each row takes 10 more than was expected, and the parts have 3
-    assert window.total_bytes(room) == 40 + (20 + 30 + 40) + 3 * 30
+    assert window.total_bytes(memory_budget) == 40 + (20 + 30 + 40) + 3 * 30
     second = Work(1, 4, 1, 0, 9)
     window.start(second, 20)
     window.outgrow(Outgrown(second, 0.5, 1, 70, 80))
     assert window.held_bytes == 40
-    assert window.total_bytes(room) == 40 + 80 + (30 + 40) + 2 * 30
+    assert window.total_bytes(memory_budget) == 40 + 80 + (30 + 40) + 2 * 30
     assert [work.part for work, _ in window.waiting(ordered=True, limit=10)] == [1, 2, 3]
 
 
 def test_tasks_that_run_are_expected_to_put_out_what_others_were_measured_to_but_no_more_than_they_may() -> (
     None
 ):
-    window, room = state(MAP, parts=4), make_room()
+    window, memory_budget = state(MAP, parts=4), make_room()
     works = [Work(1, 4, part, 0, 9) for part in range(4)]
     for work, most_bytes in zip(works, (None, None, 45, 1000), strict=True):
         window.start(work, 10 * (work.part + 1), most_bytes)
     finished = Finished(works[0], 3, (20, 20))
-    room.measure(window.parts[0], finished)
+    memory_budget.measure(window.parts[0], finished)
     window.finish(finished)
-    window.expect_again(room)
+    window.expect_again(memory_budget)
     assert window.held_bytes == 40 + (20 + 30) + 45 + (40 + 30)
     window.outgrow(Outgrown(works[2], 1.0, 3, 50, 50))
-    window.expect_again(room)
+    window.expect_again(memory_budget)
     assert window.held_bytes == 40 + (20 + 30) + (40 + 30)
     for work in (works[1], works[3]):
         window.finish(Finished(work, 3, (1, 1)))

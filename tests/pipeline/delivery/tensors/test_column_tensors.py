@@ -201,8 +201,8 @@ def test_all_misfits_are_named_with_the_remedies() -> None:
     assert "'name' (string), 'when' (timestamp[us])" in message
     assert "'fare' (12,000 nulls)" in message
     assert "'ok'" not in message
-    for remedy in ("columns=", "map_batches", "astype('int64')", "collate_fn", "filter="):
-        assert remedy in message
+    for fix in ("columns=", "map_batches", "astype('int64')", "collate_fn", "filter="):
+        assert fix in message
 
 
 def test_only_selected_columns_count_and_unknown_nulls_pass() -> None:

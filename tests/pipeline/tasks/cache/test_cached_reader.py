@@ -14,7 +14,7 @@ import pytest
 
 import windrow
 from tests.dataset.example_sources import make_source
-from windrow.core.source import told_bounds
+from windrow.core.source import column_bounds
 from windrow.io.catalog.file_source import open_parquet
 from windrow.pipeline.tasks.cache.block_file import block_bytes
 from windrow.pipeline.tasks.cache.cached_reader import CachingReader
@@ -129,7 +129,7 @@ def test_kept_blocks_tell_what_their_words_are_and_keep_their_schema(tmp_path: P
     disk.keep(0, noted)
     for reader in (make([0], found={0: noted}), make([0], disk)):
         parts = list(reader.parts(0))
-        assert [told_bounds(part, 0) for part in parts] == [(3, 95)] * 2
+        assert [column_bounds(part, 0) for part in parts] == [(3, 95)] * 2
         assert all(part.schema.equals(schema, check_metadata=True) for part in parts)
         assert reader.read(0).schema.equals(schema, check_metadata=True)
 
@@ -142,4 +142,4 @@ def test_what_is_being_kept_tells_of_itself(tmp_path: Path) -> None:
     reader = CachingReader(source.reader, None, [0], addresses, found={}, keeps=(0,))
     for part in reader.parts(0):
         assert not isinstance(part, pa.Table)
-        assert [told_bounds(part, column) for column in range(2)] == [(3, 7), (0, 9)]
+        assert [column_bounds(part, column) for column in range(2)] == [(3, 7), (0, 9)]

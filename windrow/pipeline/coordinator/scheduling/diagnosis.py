@@ -38,8 +38,8 @@ def diagnose(scheduler: Scheduler, shard: int, now: float) -> str:
 
 def _holders(scheduler: Scheduler, shard: int, now: float) -> str:
     others = [
-        f"shard {other} (at epoch {place.epoch}, window {place.window}; last sign {sign})"
-        for other, place, sign in scheduler.signs(now)
+        f"shard {other} (at epoch {place.epoch}, window {place.window}; last sign {heartbeat})"
+        for other, place, heartbeat in scheduler.heartbeats(now)
         if other != shard
     ]
     if not others:

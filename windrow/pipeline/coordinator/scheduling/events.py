@@ -6,23 +6,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from windrow.pipeline.plan.window_budget import Beside, RowSizes
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = [
     "Abort",
+    "Acknowledged",
+    "AttemptLost",
     "Closed",
     "Drop",
     "EpochShape",
     "Event",
     "Finished",
-    "Gone",
     "Instruction",
     "Limits",
     "Opened",
     "Outgrown",
     "Part",
     "Place",
-    "Reached",
     "Run",
     "Stage",
     "Tick",
@@ -182,12 +182,12 @@ class Opened:
 
     shard: int
     place: Place
-    deal: Deal
+    assignment: ShardAssignment
     first_row: int = 0
 
 
 @dataclass(frozen=True)
-class Reached:
+class Acknowledged:
     """A shard no longer needs anything before this place."""
 
     shard: int
@@ -250,7 +250,7 @@ class Outgrown:
 
 
 @dataclass(frozen=True)
-class Gone:
+class AttemptLost:
     """What an attempt at a window has put out is lost to those that need it."""
 
     epoch: int
@@ -263,7 +263,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = Opened | Reached | Waits | Closed | Finished | Outgrown | Gone | Tick
+Event = Opened | Acknowledged | Waits | Closed | Finished | Outgrown | AttemptLost | Tick
 
 
 @dataclass(frozen=True)

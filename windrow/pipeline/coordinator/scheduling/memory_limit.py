@@ -7,13 +7,13 @@ from math import ceil
 from windrow.pipeline.coordinator.scheduling.events import Finished, Limits, Outgrown, Part
 from windrow.pipeline.plan.window_budget import RowSizes
 
-__all__ = ["Room"]
+__all__ = ["MemoryBudget"]
 
 # Columns that transforms add, and text that a dictionary holds once, make rows some times as large.
 _UNMEASURED_GROWTH = 16
 
 
-class Room:
+class MemoryBudget:
     """The memory of a run, as far as it can be known without looking.
 
     Sizes are measured in bytes a row as stored. Nothing here is multiplied by how many times an

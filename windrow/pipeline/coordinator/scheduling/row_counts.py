@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windrow.pipeline.coordinator.scheduling.events import EpochShape
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["EpochCounts"]
 
@@ -77,11 +77,11 @@ class EpochCounts:
         """Rows of the epoch, or None while any part is unknown."""
         return None if self._unknown_parts else self._known_total
 
-    def starts(self, window: int, deal: Deal) -> tuple[tuple[int, int], ...]:
+    def starts(self, window: int, assignment: ShardAssignment) -> tuple[tuple[int, int], ...]:
         """A window and those behind it that hold rows of the step in which it ends: each with its first row."""
         found: list[tuple[int, int]] = []
         stop = self.first_row(window + 1)
-        step_stop = 0 if stop is None else stop + -(stop - deal.start_row) % deal.step_rows
+        step_stop = 0 if stop is None else stop + -(stop - assignment.start_row) % assignment.step_rows
         for at in range(window, len(self._rows)):
             first = self.first_row(at)
             if first is None or first >= step_stop:
@@ -89,7 +89,7 @@ class EpochCounts:
             found.append((at, first))
         return tuple(found)
 
-    def is_ordered(self, window: int, deal: Deal) -> bool:
+    def is_ordered(self, window: int, assignment: ShardAssignment) -> bool:
         """Whether the deal of every row of the window is known.
 
         The window's own rows and all before must be counted. Rows of a step that
@@ -102,7 +102,7 @@ class EpochCounts:
         # where the next window begins may be known because another shard has come to it
         if first is None or stop is None or self._unknown[window]:
             return False
-        missing = -(stop - deal.start_row) % deal.step_rows
+        missing = -(stop - assignment.start_row) % assignment.step_rows
         return missing <= self._rows_behind(window)
 
     def _rows_behind(self, window: int) -> int:

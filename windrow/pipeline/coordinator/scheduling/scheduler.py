@@ -13,29 +13,29 @@ from itertools import chain, count
 
 from windrow.pipeline.coordinator.scheduling.events import (
     Abort,
+    Acknowledged,
+    AttemptLost,
     Closed,
     Drop,
     Event,
     Finished,
-    Gone,
     Instruction,
     Limits,
     Opened,
     Outgrown,
     Place,
-    Reached,
     Run,
     ShapeOf,
     Waits,
     Work,
 )
-from windrow.pipeline.coordinator.scheduling.memory_limit import Room
+from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryBudget
 from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
-from windrow.pipeline.coordinator.scheduling.shard_tracker import Key, Readers
-from windrow.pipeline.coordinator.scheduling.window_priorities import Wanted
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key, ShardTracker
+from windrow.pipeline.coordinator.scheduling.window_priorities import WindowPriorities
 from windrow.pipeline.coordinator.scheduling.window_state import WindowState
 from windrow.pipeline.plan.window_budget import RowSizes
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["Scheduler"]
 
@@ -59,14 +59,14 @@ class Scheduler:
         self._windows: dict[Key, WindowState] = {}
         self._attempts = count()
         self._stale: dict[Work, int] = {}
-        self._readers = Readers(
+        self._shards = ShardTracker(
             limits.shards, limits.start, limits.patience_seconds, on_demand=not limits.crosses_epochs
         )
-        self._wanted = Wanted(limits, self._readers, self.counts)
-        self._deals: dict[int, Deal] = {}
-        self._latest_deal: Deal | None = None
+        self._wanted = WindowPriorities(limits, self._shards, self.counts)
+        self._assignments: dict[int, ShardAssignment] = {}
+        self._latest_assignment: ShardAssignment | None = None
         self._latest_epoch = -1
-        self._room = Room(limits)
+        self._memory_budget = MemoryBudget(limits)
         self._out: list[Instruction] = []
         self.dropped_windows = 0
         self.last_progress = 0.0
@@ -86,7 +86,7 @@ class Scheduler:
     @property
     def done(self) -> bool:
         """Whether every shard has been closed."""
-        return not self._readers.places
+        return not self._shards.places
 
     def counts(self, epoch: int) -> EpochCounts:
         """What is known of an epoch's row counts."""
@@ -94,19 +94,19 @@ class Scheduler:
             self._counts[epoch] = EpochCounts(self._shape_of(epoch))
         return self._counts[epoch]
 
-    def deal(self, epoch: int) -> Deal | None:
+    def assignment(self, epoch: int) -> ShardAssignment | None:
         """The deal an epoch was opened with; for one not yet opened, the one expected."""
-        if epoch in self._deals or self._latest_deal is None:
-            return self._deals.get(epoch)
-        return replace(self._latest_deal, start_row=0)
+        if epoch in self._assignments or self._latest_assignment is None:
+            return self._assignments.get(epoch)
+        return replace(self._latest_assignment, start_row=0)
 
-    def opened_deal(self, epoch: int) -> Deal | None:
+    def opened_assignment(self, epoch: int) -> ShardAssignment | None:
         """The deal an epoch was opened with, or None."""
-        return self._deals.get(epoch)
+        return self._assignments.get(epoch)
 
     def place(self, shard: int) -> Place | None:
         """Where a shard is, or None once it is closed."""
-        return self._readers.places.get(shard)
+        return self._shards.places.get(shard)
 
     def window(self, epoch: int, window: int) -> WindowState | None:
         """What is prepared or held of a window, or None."""
@@ -115,40 +115,40 @@ class Scheduler:
     @property
     def memory_bytes(self) -> int:
         """What outputs may hold."""
-        return self._room.limit_bytes(0)
+        return self._memory_budget.limit_bytes(0)
 
     @property
     def blocks_bytes(self) -> int:
         """What the blocks of the running tasks take, where they count against the limit."""
-        return self._room.blocks_bytes(self.running)
+        return self._memory_budget.blocks_bytes(self.running)
 
     @property
     def sizes(self) -> RowSizes:
         """What rows have been measured to take so far."""
-        return self._room.sizes
+        return self._memory_budget.sizes
 
     def widen(self, more_bytes: int) -> None:
         """Outputs may hold so much more."""
-        self._room.widen(more_bytes)
+        self._memory_budget.widen(more_bytes)
 
     def note_delivered(self, row_bytes: float) -> None:
         """Take it that batches hold so much for each row."""
-        self._room.note_delivered(row_bytes)
+        self._memory_budget.note_delivered(row_bytes)
 
     @property
     def windows_ready(self) -> dict[Key, float]:
         """The windows that are being prepared or held, in order, and the share of each that is ready."""
         return {key: self._windows[key].ready for key in sorted(self._windows)}
 
-    def signs(self, now: float) -> list[tuple[int, Place, str]]:
+    def heartbeats(self, now: float) -> list[tuple[int, Place, str]]:
         """Each open shard, its place, and when it last gave a sign of life."""
-        return self._readers.signs(now)
+        return self._shards.heartbeats(now)
 
     # --- events
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take one event; return what to do about it, in order."""
-        if self._readers.start(now):
+        if self._shards.start(now):
             self.last_progress = now
         if isinstance(event, Finished):
             self._finish(event, now)
@@ -156,16 +156,16 @@ class Scheduler:
             self._outgrow(event, now)
         elif isinstance(event, Opened):
             self._open(event, now)
-        elif isinstance(event, Reached):
-            if self._readers.reach(event.shard, event.place, now):
+        elif isinstance(event, Acknowledged):
+            if self._shards.reach(event.shard, event.place, now):
                 self.last_progress = now
                 self._release()
         elif isinstance(event, Waits):
-            self._readers.sign(event.shard, now)
+            self._shards.heartbeat(event.shard, now)
         elif isinstance(event, Closed):
-            self._readers.close(event.shard)
+            self._shards.close(event.shard)
             self._release()
-        elif isinstance(event, Gone):
+        elif isinstance(event, AttemptLost):
             window = self._windows.get((event.epoch, event.window))
             if window is not None and window.attempt == event.attempt:
                 self._drop(window.key, again=True)
@@ -175,16 +175,16 @@ class Scheduler:
 
     def _open(self, event: Opened, now: float) -> None:
         counts = self.counts(event.place.epoch)
-        if event.place.epoch not in self._deals or event.place.window < counts.first_window:
+        if event.place.epoch not in self._assignments or event.place.window < counts.first_window:
             counts.begin_at(event.place.window, event.first_row)
-        self._deals[event.place.epoch] = event.deal
+        self._assignments[event.place.epoch] = event.assignment
         if event.place.epoch >= self._latest_epoch:
             # a shard that comes late to an earlier epoch tells nothing about the next one
-            self._latest_epoch, self._latest_deal = event.place.epoch, event.deal
+            self._latest_epoch, self._latest_assignment = event.place.epoch, event.assignment
         for (epoch, window), state in list(self._windows.items()):
-            if state.deal != self.deal(epoch):
+            if state.assignment != self.assignment(epoch):
                 self._drop((epoch, window))
-        self._readers.open(event.shard, event.place, now)
+        self._shards.open(event.shard, event.place, now)
         self._drop_incomplete()
         self.last_progress = now
         self._release()
@@ -192,7 +192,7 @@ class Scheduler:
     def _drop_incomplete(self) -> None:
         """Let go of windows that lack slices for a shard that has come back to them."""
         for key, window in list(self._windows.items()):
-            kept = self._readers.first_kept(key)
+            kept = self._shards.first_kept(key)
             if kept is not None and kept < window.first_kept:
                 self._drop(key, again=True)
 
@@ -204,11 +204,11 @@ class Scheduler:
             return
         window = self._windows[work.epoch, work.window]
         if work.stage == 0:
-            self._room.measure(window.parts[work.part], event)
+            self._memory_budget.measure(window.parts[work.part], event)
         window.finish(event)
         self._expect_again()
         # what still runs may turn out smaller than expected; the last task of a window needs room too
-        if window.measured_bytes > self._room.limit_bytes(0 if window.complete else 1):
+        if window.measured_bytes > self._memory_budget.limit_bytes(0 if window.complete else 1):
             self._too_large(window)
 
     def _outgrow(self, event: Outgrown, now: float) -> None:
@@ -218,15 +218,15 @@ class Scheduler:
             return
         window = self._windows[work.epoch, work.window]
         part = window.parts[work.part]
-        self._room.measure_share(part, event)
+        self._memory_budget.measure_share(part, event)
         window.outgrow(event)
         self._expect_again()
 
     def _expect_again(self) -> None:
         """Tasks that were started before anything was measured may put out more than was expected then."""
-        if self._room.sizes.excess_bytes > 0:
+        if self._memory_budget.sizes.excess_bytes > 0:
             for window in self._windows.values():
-                window.expect_again(self._room)
+                window.expect_again(self._memory_budget)
 
     def _learn(self, work: Work, rows: int) -> None:
         counts = self._counts.get(work.epoch)
@@ -245,17 +245,17 @@ class Scheduler:
     def _release(self) -> None:
         """Let go of what every shard has passed."""
         for key, window in list(self._windows.items()):
-            kept = self._readers.first_kept(key)
+            kept = self._shards.first_kept(key)
             if kept is None:
                 self._drop(key)
             else:
                 gone = window.release(kept)
                 if gone:
                     self._out.append(Drop(*key, slices=gone))
-        oldest = self._readers.oldest_epoch()
+        oldest = self._shards.oldest_epoch()
         for epoch in [epoch for epoch in self._counts if oldest is None or epoch < oldest]:
             del self._counts[epoch]
-            self._deals.pop(epoch, None)
+            self._assignments.pop(epoch, None)
         self._wanted.forget_passed()
 
     def _drop(self, key: Key, *, again: bool = False) -> None:
@@ -273,20 +273,20 @@ class Scheduler:
         moves on then, so in the end everybody does.
         """
         ahead = [other for other in self._windows if other not in urgent and other > key]
-        lagging = [other for other in self._windows if other != key and self._readers.is_lagging(other, now)]
+        lagging = [other for other in self._windows if other != key and self._shards.is_lagging(other, now)]
         later = [other for other in urgent if other > key] if key == urgent[0] else []
         for other in (*sorted(ahead, reverse=True), *sorted(lagging), *reversed(later)):
-            if self.held_bytes - sum(self._stale.values()) + size_bytes <= self._room.limit_bytes():
+            if self.held_bytes - sum(self._stale.values()) + size_bytes <= self._memory_budget.limit_bytes():
                 return
             if other in self._windows and self._windows[other].held_bytes:
-                if self._readers.is_lagging(other, now):
+                if self._shards.is_lagging(other, now):
                     self._wanted.give_up(other)
                 self._drop(other, again=True)
 
     # --- starting
 
     def _start_work(self, now: float) -> None:
-        if self._latest_deal is None:
+        if self._latest_assignment is None:
             return
         urgent = self._wanted.urgent(now)
         near = [*urgent, *self._wanted.ahead(urgent, now)]
@@ -295,15 +295,17 @@ class Scheduler:
         for key in chain(near, self._farther(near, now)):
             if key not in urgent and self._is_being_counted(key[0]):
                 break
-            deal = self.deal(key[0])
-            assert deal is not None, "a wanted window's epoch has a deal"
-            window = self._window(key, deal)
-            ordered = self.counts(key[0]).is_ordered(key[1], deal)
+            assignment = self.assignment(key[0])
+            assert assignment is not None, "a wanted window's epoch has a deal"
+            window = self._window(key, assignment)
+            ordered = self.counts(key[0]).is_ordered(key[1], assignment)
             for work, expected_bytes in window.waiting(ordered=ordered, limit=free):
                 if free <= 0:
                     return
-                size_bytes = window.expect(work.part, self._room) if expected_bytes else 0
-                if self.running and not self._room.can_grow(self.held_bytes + size_bytes, self.running + 1):
+                size_bytes = window.expect(work.part, self._memory_budget) if expected_bytes else 0
+                if self.running and not self._memory_budget.can_grow(
+                    self.held_bytes + size_bytes, self.running + 1
+                ):
                     return
                 if key not in near and not self._may_begin(expected_bytes):
                     return
@@ -315,7 +317,7 @@ class Scheduler:
                 self._start(window, work, found or 0, is_doubtful=(found or 0) < size_bytes)
                 free -= 1
             if free > 0 and not ordered and window.fully_read and key in urgent:
-                free -= self._count_behind(key, deal)
+                free -= self._count_behind(key, assignment)
 
     def _farther(self, near: list[Key], now: float) -> Iterator[Key]:
         """Windows farther ahead than was asked for, where those are smaller than the largest, and workers free.
@@ -346,7 +348,7 @@ class Scheduler:
             self._make_room(window.key, size_bytes, urgent, now)
         if self._fits(size_bytes):
             return size_bytes
-        left = self._room.limit_bytes() - window.held_bytes
+        left = self._memory_budget.limit_bytes() - window.held_bytes
         if window.running or size_bytes <= left:
             return None
         if left <= 0 or not self._limits.bounds_tasks or window.least_bytes(work.part) > left:
@@ -355,7 +357,7 @@ class Scheduler:
         # what is expected is an estimate: alone, the task may have all that is left
         return left if not self.running and self.held_bytes == window.held_bytes else None
 
-    def _count_behind(self, key: Key, deal: Deal) -> int:
+    def _count_behind(self, key: Key, assignment: ShardAssignment) -> int:
         """Read on, one part at a time, where a window's last step reaches past its end.
 
         A run that begins in the middle of an epoch counts what lies before, too. This
@@ -364,11 +366,11 @@ class Scheduler:
         unknown = self.counts(key[0]).unknown_from(0)
         if unknown is None:
             return 0
-        window = self._window((key[0], unknown[0]), deal)
+        window = self._window((key[0], unknown[0]), assignment)
         work = Work(key[0], unknown[0], unknown[1], 0, window.attempt)
         if work in window.running or not window.is_waiting(work):
             return 0
-        self._start(window, work, window.expect(work.part, self._room), is_bounded=False)
+        self._start(window, work, window.expect(work.part, self._memory_budget), is_bounded=False)
         return 1
 
     def _start(
@@ -385,31 +387,33 @@ class Scheduler:
             most_bytes = self._most_bytes(size_bytes)
         window.start(work, size_bytes, most_bytes)
         self._wanted.take_up(window.key)
-        samples = most_bytes is not None and (is_doubtful or not self._room.is_measured)
+        samples = most_bytes is not None and (is_doubtful or not self._memory_budget.is_measured)
         self._out.append(Run(work, most_bytes, samples=samples))
 
     def _most_bytes(self, size_bytes: int) -> int:
         """What a task may put out of which so much is expected."""
-        room, slots = self._room, self._limits.slots
-        if room.is_measured or not room.counts_blocks:
+        memory_budget, slots = self._memory_budget, self._limits.slots
+        if memory_budget.is_measured or not memory_budget.counts_blocks:
             return size_bytes + self._share(size_bytes)
         allowed_bytes = sum(window.allowed_bytes for window in self._windows.values())
-        return room.unmeasured_bytes(size_bytes, allowed_bytes, tasks=max(1, slots - self.running))
+        return memory_budget.unmeasured_bytes(size_bytes, allowed_bytes, tasks=max(1, slots - self.running))
 
     def _share(self, size_bytes: int) -> int:
         """What a task may put out beyond what is expected: its share of what is free."""
-        free = max(0, self._room.limit_bytes(self.running + 1) - self.held_bytes - size_bytes)
+        free = max(0, self._memory_budget.limit_bytes(self.running + 1) - self.held_bytes - size_bytes)
         return free // self._limits.slots
 
     def _fits(self, size_bytes: int) -> bool:
-        return size_bytes == 0 or self.held_bytes + size_bytes <= self._room.limit_bytes(self.running + 1)
+        return size_bytes == 0 or self.held_bytes + size_bytes <= self._memory_budget.limit_bytes(
+            self.running + 1
+        )
 
     def _too_large(self, window: WindowState) -> None:
-        room = self._room
-        window_bytes = max(window.held_bytes, window.total_bytes(room))
-        self._out.append(Abort(*window.key, window_bytes, room.limit_bytes(), room.sizes))
+        memory_budget = self._memory_budget
+        window_bytes = max(window.held_bytes, window.total_bytes(memory_budget))
+        self._out.append(Abort(*window.key, window_bytes, memory_budget.limit_bytes(), memory_budget.sizes))
 
-    def _window(self, key: Key, deal: Deal) -> WindowState:
+    def _window(self, key: Key, assignment: ShardAssignment) -> WindowState:
         if key not in self._windows:
             shape = self.counts(key[0]).shape
             self._windows[key] = WindowState(
@@ -418,9 +422,9 @@ class Scheduler:
                 parts=shape.windows[key[1]],
                 stages=shape.stages,
                 slices=self._limits.slices,
-                deal=deal,
+                assignment=assignment,
             )
-            kept = self._readers.first_kept(key)
+            kept = self._shards.first_kept(key)
             if kept:
                 self._windows[key].release(kept)
         return self._windows[key]

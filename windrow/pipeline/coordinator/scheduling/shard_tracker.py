@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator
 
 from windrow.pipeline.coordinator.scheduling.events import Place
 
-__all__ = ["Key", "Readers"]
+__all__ = ["Key", "ShardTracker"]
 
 # (epoch, window)
 Key = tuple[int, int]
 
 
-class Readers:
+class ShardTracker:
     """The shards that are served.
 
     Parameters
@@ -43,7 +43,7 @@ class Readers:
         # shards in step stand at a few places, however many they are
         self._groups: dict[tuple[Place, bool], dict[int, None]] = {(start, False): dict.fromkeys(shards)}
         self._patience_seconds = patience_seconds
-        self._signs: dict[int, float] = {}
+        self._heartbeats: dict[int, float] = {}
         self._started_at: float | None = None
 
     def start(self, now: float) -> bool:
@@ -58,13 +58,13 @@ class Readers:
         self._leave(shard)
         self.reading.add(shard)
         self._enter(shard, place)
-        self._signs[shard] = now
+        self._heartbeats[shard] = now
 
     def reach(self, shard: int, place: Place, now: float) -> bool:
         """A shard needs nothing before a place; returns whether that is news."""
         if shard not in self.places:
             return False
-        self._signs[shard] = now
+        self._heartbeats[shard] = now
         before = self.places[shard]
         if place <= before:
             return False
@@ -74,9 +74,9 @@ class Readers:
         self._enter(shard, place)
         return True
 
-    def sign(self, shard: int, now: float) -> None:
+    def heartbeat(self, shard: int, now: float) -> None:
         """A shard's consumer is alive."""
-        self._signs[shard] = now
+        self._heartbeats[shard] = now
 
     def close(self, shard: int) -> None:
         """A shard reads no more."""
@@ -121,8 +121,8 @@ class Readers:
 
     def is_silent(self, shard: int, now: float) -> bool:
         """Whether a shard has given no sign for a while."""
-        sign = self._signs.get(shard, self._started_at)
-        return sign is not None and now - sign >= self._patience_seconds
+        heartbeat = self._heartbeats.get(shard, self._started_at)
+        return heartbeat is not None and now - heartbeat >= self._patience_seconds
 
     def are_silent(self, shards: Collection[int], now: float) -> bool:
         """Whether all of some shards are."""
@@ -133,9 +133,13 @@ class Readers:
         holders = (shards for place, shards in self._holders() if (place.epoch, place.window) <= key)
         return all(self.are_silent(shards, now) for shards in holders)
 
-    def signs(self, now: float) -> list[tuple[int, Place, str]]:
+    def heartbeats(self, now: float) -> list[tuple[int, Place, str]]:
         """Each open shard, its place, and when it last gave a sign of life."""
         return [
-            (shard, place, f"{now - self._signs[shard]:.0f} s ago" if shard in self._signs else "never")
+            (
+                shard,
+                place,
+                f"{now - self._heartbeats[shard]:.0f} s ago" if shard in self._heartbeats else "never",
+            )
             for shard, place in sorted(self.places.items())
         ]

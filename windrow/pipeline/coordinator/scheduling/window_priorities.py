@@ -6,15 +6,15 @@ from collections.abc import Callable, Collection, Iterator
 
 from windrow.pipeline.coordinator.scheduling.events import Limits, Place
 from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
-from windrow.pipeline.coordinator.scheduling.shard_tracker import Key, Readers
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key, ShardTracker
 
-__all__ = ["Wanted"]
+__all__ = ["WindowPriorities"]
 
 # Beyond those that were asked for: windows that are small beside the largest one.
 _FARTHER = 4
 
 
-class Wanted:
+class WindowPriorities:
     """The windows that shards wait for, and those to prepare ahead of them.
 
     Parameters
@@ -27,9 +27,9 @@ class Wanted:
         From an epoch's number to its windows.
     """
 
-    def __init__(self, limits: Limits, readers: Readers, counts: Callable[[int], EpochCounts]) -> None:
+    def __init__(self, limits: Limits, readers: ShardTracker, counts: Callable[[int], EpochCounts]) -> None:
         self._limits = limits
-        self._readers = readers
+        self._shards = readers
         self._counts = counts
         self._given_up: set[Key] = set()
 
@@ -43,12 +43,12 @@ class Wanted:
 
     def forget_passed(self) -> None:
         """Forget what no shard needs any more."""
-        self._given_up = {key for key in self._given_up if self._readers.first_kept(key) is not None}
+        self._given_up = {key for key in self._given_up if self._shards.first_kept(key) is not None}
 
     def urgent(self, now: float) -> list[Key]:
         """The windows that shards are reading, oldest first; silent ones wait for nothing."""
         being_read = self._being_read()
-        return sorted({key for key, shards in being_read if not self._readers.are_silent(shards, now)})
+        return sorted({key for key, shards in being_read if not self._shards.are_silent(shards, now)})
 
     def ahead(self, urgent: list[Key], now: float) -> list[Key]:
         """The windows to prepare beyond those that are waited for, nearest first.
@@ -64,7 +64,7 @@ class Wanted:
 
     def _beyond(self, nearer: list[Key], more: int, stop_epoch: int | None, now: float) -> list[Key]:
         wanted = list(self._being_read())
-        for place, reading, shards in self._readers.groups():
+        for place, reading, shards in self._shards.groups():
             begun = self._limits.crosses_epochs and place.epoch > self._limits.start.epoch
             if reading or begun:
                 count = self._limits.prefetch_windows + (more if reading else 0)
@@ -74,12 +74,12 @@ class Wanted:
             {
                 key
                 for key, shards in wanted
-                if key not in nearer and not (key in self._given_up and self._readers.are_silent(shards, now))
+                if key not in nearer and not (key in self._given_up and self._shards.are_silent(shards, now))
             }
         )
 
     def _being_read(self) -> Iterator[tuple[Key, Collection[int]]]:
-        for place, reading, shards in self._readers.groups():
+        for place, reading, shards in self._shards.groups():
             if not reading:
                 continue
             # windows without parts are passed without anything to wait for

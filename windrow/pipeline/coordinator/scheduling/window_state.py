@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from windrow.pipeline.coordinator.scheduling.events import Finished, Outgrown, Part, Stage, Work
-from windrow.pipeline.coordinator.scheduling.memory_limit import Room
-from windrow.shuffle.order.shard_assignment import Deal
+from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryBudget
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["WindowState"]
 
@@ -42,9 +42,9 @@ class WindowState:
         parts: Sequence[Part],
         stages: Sequence[Stage],
         slices: int,
-        deal: Deal,
+        assignment: ShardAssignment,
     ) -> None:
-        self.deal = deal
+        self.assignment = assignment
         self.epoch, self.window, self.attempt = epoch, window, attempt
         self.parts = parts
         self.stages = stages
@@ -92,15 +92,15 @@ class WindowState:
         """What the tasks that run may put out, as far as they are bounded."""
         return sum(self._most_bytes.values())
 
-    def total_bytes(self, room: Room) -> int:
+    def total_bytes(self, memory_budget: MemoryBudget) -> int:
         """What the whole window will hold: as measured, and for other parts as expected."""
         measured = sum(self._slice_bytes) + sum(self._between.values())
         left = {*self._waiting[0], *(work.part for work in self.running if work.stage == 0)}
-        return measured + sum(self.expect(part, room) for part in left)
+        return measured + sum(self.expect(part, memory_budget) for part in left)
 
-    def expect(self, part: int, room: Room) -> int:
+    def expect(self, part: int, memory_budget: MemoryBudget) -> int:
         """What a part will put out."""
-        return max(room.expect(self.parts[part]), self.least_bytes(part))
+        return max(memory_budget.expect(self.parts[part]), self.least_bytes(part))
 
     def least_bytes(self, part: int) -> int:
         """What a part puts out at least, as far as that has been measured."""
@@ -144,12 +144,12 @@ class WindowState:
             self._most_bytes[work] = most_bytes
         self._unplaced_bytes += size_bytes
 
-    def expect_again(self, room: Room) -> None:
+    def expect_again(self, memory_budget: MemoryBudget) -> None:
         """Expect of tasks that run what is expected now, where that is more than when they were started."""
         for work, size_bytes in self.running.items():
             if work.stage == 0:
                 most_bytes = self._most_bytes.get(work)
-                expected = self.expect(work.part, room)
+                expected = self.expect(work.part, memory_budget)
                 now_bytes = max(size_bytes, expected if most_bytes is None else min(expected, most_bytes))
                 self.running[work] = now_bytes
                 self._unplaced_bytes += now_bytes - size_bytes

@@ -35,12 +35,12 @@ def _check_shapes(names: list[str], schema: pa.Schema, unsqueeze: bool) -> None:
     listed = ", ".join(
         f"{name!r} (rows{''.join(f', {n}' for n in s)})" for name, s in zip(names, shapes, strict=True)
     )
-    remedy = (
+    fix = (
         "give each shape its own list in feature_columns"
         if unsqueeze
         else "give unsqueeze_feature_tensors=True, or each column its own list in feature_columns"
     )
-    raise PlanError(f"these feature columns do not join to one tensor: {listed}; {remedy}")
+    raise PlanError(f"these feature columns do not join to one tensor: {listed}; {fix}")
 
 
 def _check_promotion(names: list[str], schema: pa.Schema) -> None:

@@ -97,11 +97,11 @@ def check_tensor_schema(
             "cast them in map_batches (timestamps with .astype('int64')), or convert them in a collate_fn"
         )
     if gaps:
-        parts.append(f"tensors hold no nulls, as in {', '.join(gaps)}: {_NULL_REMEDY}")
+        parts.append(f"tensors hold no nulls, as in {', '.join(gaps)}: {_NULL_FIX}")
     raise PlanError("; ".join(parts))
 
 
-_NULL_REMEDY = "filter them out with filter=, fill them in map_batches, or convert them in a collate_fn"
+_NULL_FIX = "filter them out with filter=, fill them in map_batches, or convert them in a collate_fn"
 
 
 def refuse_nulls(array: pa.Array, name: str) -> None:
@@ -110,7 +110,7 @@ def refuse_nulls(array: pa.Array, name: str) -> None:
     if count:
         raise PlanError(
             f"column {name!r} ({array.type}) holds {_nulls(count)} in a batch of {len(array):,} rows, "
-            f"and tensors hold none: {_NULL_REMEDY}"
+            f"and tensors hold none: {_NULL_FIX}"
         )
 
 

@@ -22,7 +22,7 @@ from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.requests import OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.stats import RunStats
-from windrow.pipeline.executors.base import EpochFacts, Feed, Session, WindowData
+from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, Session, WindowData
 from windrow.pipeline.executors.ray.coordinator_calls import LOOK_SECONDS, Questions, ask, explain_loss, tell
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
 from windrow.pipeline.executors.ray.nodes import this_node
@@ -47,13 +47,13 @@ class RaySession:
         self._coordinator = coordinator
         self._program = program
 
-    def feed(self, shard: int, batch_rows: int, seed: int | None) -> Feed:
+    def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Connect a shard in this process."""
         run_bytes = max(RUN_BYTES, batch_rows * self._program.row_bytes)
         # several shards of one machine must not fight for its cores
         placers = max(1, min(_PLACERS, available_cores() // self._program.shards))
         job = self._program.job
-        return _RayFeed(
+        return _RayClient(
             self._coordinator,
             shard,
             BufferPool(RUNS_AHEAD * run_bytes),
@@ -68,7 +68,7 @@ class RaySession:
         return self
 
 
-class _RayFeed:
+class _RayClient:
     """One shard's line to the coordinator."""
 
     def __init__(
@@ -145,7 +145,7 @@ class _RayFeed:
             seed=self._seed,
         )
 
-    def begin_walk(self) -> None:
+    def begin_prefetch(self) -> None:
         """Let the consumer, who wakes the calling thread, keep its core: tasks give way to both."""
         wake_behind_others()
 
@@ -160,17 +160,17 @@ class _RayFeed:
         if fetcher is not None:
             fetcher.let_go(stop)
 
-    def reached(self, place: Place) -> None:
+    def acknowledge(self, place: Place) -> None:
         """Tell how far the shard has come."""
         fetcher = self._fetcher
         if fetcher is None:
-            tell(self._coordinator.reached, self._shard, self._token, place)
+            tell(self._coordinator.acknowledge, self._shard, self._token, place)
         else:
-            fetcher.reached(place)
+            fetcher.acknowledge(place)
 
-    def sign(self) -> None:
+    def heartbeat(self) -> None:
         """Tell that the consumer is alive."""
-        tell(self._coordinator.sign, self._shard)
+        tell(self._coordinator.heartbeat, self._shard)
 
     def note_delivered(self, row_bytes: float) -> None:
         """Tell what a row takes as it is delivered."""

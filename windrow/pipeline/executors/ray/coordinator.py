@@ -14,7 +14,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, Coordination
+from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, CoordinatorCore
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import OpenRequest
@@ -60,7 +60,7 @@ class Coordinator:
         export_code()
         expected = {shard: nodes[shard] or this_node() for shard in program.members}
         host = _Host(self)
-        self._coordination = Coordination(program, resources, expected, host)
+        self._core = CoordinatorCore(program, resources, expected, host)
         self._transforms = bool(program.context.before)
         self._ticking = False
         self._name = name
@@ -94,7 +94,7 @@ class Coordinator:
             await asyncio.wait([asyncio.ensure_future(self._workers_begun.wait())], timeout=_START_SECONDS)
             self._workers_begun.set()
         self._begin_ticking()
-        facts = self._coordination.open_epoch(request)
+        facts = self._core.open_epoch(request)
         self._wake()
         return facts
 
@@ -109,7 +109,7 @@ class Coordinator:
     ) -> Answer:
         """Wait, for a bounded time, for parts of a window that a shard at ``place`` lacks."""
         self._begin_ticking()
-        polling = self._coordination.poll(request, place, key, attempt, have, lost)
+        polling = self._core.poll(request, place, key, attempt, have, lost)
         try:
             seconds = next(polling)
             while True:
@@ -118,10 +118,10 @@ class Coordinator:
             answer: Answer = end.value
             return answer
 
-    async def reached(self, shard: int, token: str, place: Place) -> None:
+    async def acknowledge(self, shard: int, token: str, place: Place) -> None:
         """A shard needs nothing before ``place`` any more."""
         with self._failing():
-            if self._coordination.reached(shard, token, place):
+            if self._core.acknowledge(shard, token, place):
                 self._wake()
 
     async def task_runs(self, run: str, key: int, copy: int) -> None:
@@ -130,37 +130,37 @@ class Coordinator:
             if run == self._run:
                 self._dispatcher.heard(key, copy)
 
-    async def sign(self, shard: int) -> None:
+    async def heartbeat(self, shard: int) -> None:
         """A shard's consumer is alive."""
         with self._failing():
-            self._coordination.sign(shard)
+            self._core.heartbeat(shard)
 
     async def note_delivered(self, row_bytes: float) -> None:
         """A shard has measured what a row takes as it is delivered."""
         with self._failing():
-            self._coordination.note_delivered(row_bytes)
+            self._core.note_delivered(row_bytes)
             self._wake()
 
     async def close_shard(self, shard: int, token: str) -> None:
         """A reader of a shard reads no more."""
         last = False
         with self._failing():
-            last = self._coordination.close_shard(shard, token)
+            last = self._core.close_shard(shard, token)
         self._wake()
         if last and self._disk is not None:
             await self._remove_files(self._disk)
 
     async def diagnose(self, shard: int) -> tuple[str, float]:
         """Say what a shard waits for, and for how many seconds nothing has moved."""
-        return self._coordination.diagnose(shard)
+        return self._core.diagnose(shard)
 
     async def run_stats(self, *, spans: bool) -> RunStats:
         """What the run has done so far."""
-        return self._coordination.run_stats(spans=spans)
+        return self._core.run_stats(spans=spans)
 
     def destinations(self) -> tuple[tuple[int, ...], ...]:
         """Shards by the node that they are consumed on."""
-        return self._coordination.destinations
+        return self._core.destinations
 
     # --- inside
 
@@ -170,7 +170,7 @@ class Coordinator:
         try:
             yield
         except Exception as error:
-            self._coordination.fail(error)
+            self._core.fail(error)
             self._wake()
 
     def _look_around(self) -> None:
@@ -193,7 +193,7 @@ class Coordinator:
         with self._failing():
             self._look_around()
             self._dispatcher.tick()
-            self._coordination.tick()
+            self._core.tick()
         self._wake()
 
     async def _wait_for_change(self, seconds: float) -> bool:
@@ -345,7 +345,7 @@ class _Host:
             warnings.simplefilter("ignore", DeprecationWarning)
             return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
-    def look_out(self) -> tuple[str, ...]:
+    def user_warnings(self) -> tuple[str, ...]:
         """That data tasks run without CPUs, once."""
         return self._coordinator.take_warnings()
 

@@ -72,7 +72,7 @@ class RayExecutor:
             # rows that cross nodes stand on both until they are consumed
             copies=2 - 1 / nodes,
             nodes=nodes,
-            look_out=find_starving(),
+            user_warnings=find_starving(),
             processes_bytes=(workers + 1) * _WORKER_BYTES,
             shard_bytes=_SHARD_BYTES,
             worker_bytes=_WORKER_BYTES,

@@ -93,17 +93,17 @@ class Fetcher:
             news = self._ahead.take_news()
         self._tell(news)
 
-    def reached(self, place: Place) -> None:
+    def acknowledge(self, place: Place) -> None:
         """Make room for as many windows as have been passed, and tell the run, now or with the next question."""
         with self._changed:
-            if self._ahead.reached(place):
+            if self._ahead.acknowledge(place):
                 self._changed.notify_all()
             news = self._ahead.take_news()
         self._tell(news)
 
     def _tell(self, place: Place | None) -> None:
         if place is not None:
-            tell(self._coordinator.reached, self._request.shard, self._request.token, place)
+            tell(self._coordinator.acknowledge, self._request.shard, self._request.token, place)
 
     def stop(self) -> None:
         """Drop what is fetched; the thread ends at its next look."""

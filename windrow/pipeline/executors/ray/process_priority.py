@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-__all__ = ["giving_way"]
+__all__ = ["yielding_cpu"]
 
 # The last step there is, from the 15 that Ray gives its workers: trainers then get over two thirds
 # of a core that both want.
@@ -17,7 +17,7 @@ _NICER, _NICEST = 4, 19
 
 
 @contextmanager
-def giving_way() -> Iterator[None]:
+def yielding_cpu() -> Iterator[None]:
     """Let this thread have a core after those of trainers, where that can be undone.
 
     Some may not take back what they have given up; there nothing is done, for the

@@ -21,7 +21,7 @@ from windrow.pipeline.executors.ray.heartbeats import Beat, beating
 from windrow.pipeline.executors.ray.interrupts import uninterrupted
 from windrow.pipeline.executors.ray.page_mapping import StorePages
 from windrow.pipeline.executors.ray.placement import Placement
-from windrow.pipeline.executors.ray.process_priority import giving_way
+from windrow.pipeline.executors.ray.process_priority import yielding_cpu
 from windrow.pipeline.executors.ray.task_dispatch import Submitted
 from windrow.pipeline.tasks.cache.cached_reader import Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
@@ -123,7 +123,7 @@ def _run(
     try:
         with uninterrupted(), beating(beat):
             kept = _keep(holder[0])
-            with giving_way():
+            with yielding_cpu():
                 _store_pages().map_ahead()
                 report, output, blocks = run_task(kept.context, task, tables, kept.pool, cached)
             kept.make_fit(kept.pool.in_use_bytes)

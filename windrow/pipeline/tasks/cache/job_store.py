@@ -148,7 +148,7 @@ class RunStore:
             return None
         place = Place.parse(text)
         if place is None:
-            raise CorruptBlockError("the link to it is damaged")
+            raise CorruptBlockError("the link to it is corrupt")
         return place
 
     def _write_link(self, path: Path, place: Place) -> None:

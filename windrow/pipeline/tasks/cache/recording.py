@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from windrow.core.source import BlockPart, told_bounds
+from windrow.core.source import BlockPart, column_bounds
 from windrow.shuffle.kernels.arrow_columns import join
 from windrow.shuffle.kernels.bit_packing import find_ranges
 
@@ -36,7 +36,7 @@ class _RecordedPart:
         return pa.Table.from_arrays([self._columns[number] for number in columns], schema=schema)
 
     def bounds(self, column: int) -> tuple[int, int] | None:
-        told = told_bounds(self._part, column)
+        told = column_bounds(self._part, column)
         return find_ranges([self.select([column]).column(0)]) if told is None else told
 
     def table(self) -> pa.Table:

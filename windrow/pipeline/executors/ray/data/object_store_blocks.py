@@ -14,14 +14,14 @@ import pyarrow as pa
 import ray
 
 from windrow.core.errors import SourceError
-from windrow.io.in_memory.in_memory_blocks import Held, unpack_table
+from windrow.io.in_memory.in_memory_blocks import InMemoryBlocks, unpack_table
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 
 __all__ = ["Parcels", "carry"]
 
 
 class Parcels:
-    """Blocks in Ray's store, in the place of a `Held`."""
+    """Blocks in Ray's store, in the place of a `InMemoryBlocks`."""
 
     def __init__(self, refs: Sequence[ray.ObjectRef[Any]]) -> None:
         self._refs = refs
@@ -41,10 +41,10 @@ class Parcels:
         if _is_for_ray():
             return Parcels, (self._refs,)
         # a file or a pipe keeps no object of Ray's alive
-        return Held, ([self.block(number) for number in range(len(self._refs))],)
+        return InMemoryBlocks, ([self.block(number) for number in range(len(self._refs))],)
 
 
-def carry(held: Held) -> tuple[Any, ...] | None:
+def carry(held: InMemoryBlocks) -> tuple[Any, ...] | None:
     """What blocks are pickled as: where Ray takes the pickle, names in its store; elsewhere themselves."""
     if not _is_for_ray():
         return None

@@ -66,18 +66,16 @@ def _submit(holder: list[Any], argument: Any, placement: Placement) -> Any:
 
 def _explain(what: str, error: ray.exceptions.RayError) -> WindrowError:
     if isinstance(error, ray.exceptions.OutOfMemoryError):
-        remedy = "its node ran out of memory: use smaller blocks (target_block_bytes=), or fewer CPUs there"
-        return SourceError(f"{what}: Ray ended the worker, since {remedy}. Ray says: {error}")
+        fix = "its node ran out of memory: use smaller blocks (target_block_bytes=), or fewer CPUs there"
+        return SourceError(f"{what}: Ray ended the worker, since {fix}. Ray says: {error}")
     if isinstance(error, ray.exceptions.WorkerCrashedError):
         why = "a crash in native code, or a kill from outside; the worker's log has more"
         return SourceError(f"{what}: the worker process died, again and again: {why}. Ray says: {error}")
-    remedy = (
+    fix = (
         "if a module cannot be imported there, install it on every node or give it with "
         "ray.init(runtime_env=...); if nodes die, see Ray's logs"
     )
-    return StallError(
-        f"{what}: Ray could not run the task: {type(error).__name__}; {remedy}. Ray says: {error}"
-    )
+    return StallError(f"{what}: Ray could not run the task: {type(error).__name__}; {fix}. Ray says: {error}")
 
 
 def _call(holder: list[Any], argument: Any) -> Iterator[Any]:

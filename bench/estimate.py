@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["TOLERANCE_BYTES", "Promise", "read_promise"]
+__all__ = ["TOLERANCE_BYTES", "MemoryEstimate", "read_promise"]
 
 TOLERANCE_BYTES = 64 * 2**20
 """What a run may hold above its promise, beyond the idle tree.
@@ -17,7 +17,7 @@ and small objects of the interpreters grow: noise that depends on no data size.
 
 
 @dataclass(frozen=True)
-class Promise:
+class MemoryEstimate:
     """The parts of the budget that ``explain`` told before the run.
 
     ``windows`` is how many were to be held at once, ``blocks_per_window`` the mean.
@@ -43,10 +43,10 @@ class Promise:
         return f"{mib[0]} MiB = windows {mib[1]} + runs {mib[2]} + tasks {mib[3]}"
 
 
-def read_promise(explanation: Any) -> Promise:
+def read_promise(explanation: Any) -> MemoryEstimate:
     """Take the promise out of a windrow ``Explanation``."""
     budget = explanation.budget
-    return Promise(
+    return MemoryEstimate(
         total_bytes=budget.total_bytes,
         windows_bytes=budget.windows_bytes,
         runs_bytes=budget.runs_bytes,

@@ -1,4 +1,4 @@
-"""Damaged row groups: an error by default, or left out, the same by everybody, from before their window."""
+"""Corrupt row groups: an error by default, or left out, the same by everybody, from before their window."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.faults.rot import GROUPS, ROWS, expected_order, rot, write_files
 from windrow import DatasetPipeline, Shard, SourceError, StateError
 from windrow.shuffle.order.epoch_plan import plan_epoch
 
-LEFT_OUT = "a damaged block is left out"
-expects_damage = pytest.mark.filterwarnings(f"ignore:{LEFT_OUT}:RuntimeWarning")
+LEFT_OUT = "a corrupt block is left out"
+expects_corruption = pytest.mark.filterwarnings(f"ignore:{LEFT_OUT}:RuntimeWarning")
 EXECUTORS = pytest.mark.parametrize("executor", ["threads", "ray"])
 
 
@@ -77,12 +77,12 @@ def window_of(pipe: DatasetPipeline, epoch: int, block: int) -> int:
 # --- an error by default
 
 
-def test_by_default_the_first_damaged_block_is_an_error_that_names_it_and_the_remedies(folder: Path) -> None:
+def test_by_default_the_first_corrupt_block_is_an_error_that_names_it_and_the_remedies(folder: Path) -> None:
     rot(folder, 4)
     with (
         chain(folder, "raise").iterator() as shard,
         pytest.raises(
-            SourceError, match=r"(?s)1\.parquet, row group 1: cannot be read: .*damaged.*on_error='skip'"
+            SourceError, match=r"(?s)1\.parquet, row group 1: cannot be read: .*corrupt.*on_error='skip'"
         ) as raised,
     ):
         read_epochs(shard)
@@ -93,28 +93,28 @@ def test_by_default_the_first_damaged_block_is_an_error_that_names_it_and_the_re
 
 
 @EXECUTORS
-@pytest.mark.parametrize("damaged", [(4,), (0, 1, 2, 3, 11), (0, 1, 2, 3, 4, 5, 6, 7)])
-@expects_damage
-def test_a_damaged_block_counts_as_having_no_rows(
-    ray_local: Any, folder: Path, executor: str, damaged: tuple[int, ...]
+@pytest.mark.parametrize("corrupt", [(4,), (0, 1, 2, 3, 11), (0, 1, 2, 3, 4, 5, 6, 7)])
+@expects_corruption
+def test_a_corrupt_block_counts_as_having_no_rows(
+    ray_local: Any, folder: Path, executor: str, corrupt: tuple[int, ...]
 ) -> None:
-    rot(folder, *damaged)
+    rot(folder, *corrupt)
     pipe = chain(folder).options(executor=executor)
     shards = pipe.split(2)
     for epoch in range(2):
-        assert read_rest(shards, 7) == expected_order(pipe, epoch, damaged)
+        assert read_rest(shards, 7) == expected_order(pipe, epoch, corrupt)
     run = shards[0].stats().run
-    names = [f"/{block // GROUPS}.parquet, row group {block % GROUPS}" for block in damaged]
-    assert [name.removeprefix(str(folder)) for name in run.damaged_blocks] == names
-    assert run.damaged_rows == ROWS * len(damaged)
+    names = [f"/{block // GROUPS}.parquet, row group {block % GROUPS}" for block in corrupt]
+    assert [name.removeprefix(str(folder)) for name in run.corrupt_blocks] == names
+    assert run.corrupt_rows == ROWS * len(corrupt)
     states = [shard.state_dict() for shard in shards]
     assert states[0] == states[1]
-    assert states[0]["damaged"] == list(damaged)
+    assert states[0]["corrupt"] == list(corrupt)
     for shard in shards:
         shard.close()
 
 
-def test_each_damaged_block_is_told_once(folder: Path) -> None:
+def test_each_corrupt_block_is_told_once(folder: Path) -> None:
     rot(folder, 4, 7)
     with warnings.catch_warnings(record=True) as told, chain(folder).iterator() as shard:
         warnings.simplefilter("always")
@@ -125,19 +125,19 @@ def test_each_damaged_block_is_told_once(folder: Path) -> None:
     assert "/2.parquet, row group 1: " in texts[1]
 
 
-@expects_damage
+@expects_corruption
 def test_steps_are_known_once_an_epoch_has_been_read(folder: Path) -> None:
     rot(folder, 4)
     pipe = chain(folder)
-    assert "to be counted, damaged blocks left out" in str(pipe.explain())
+    assert "to be counted, corrupt blocks left out" in str(pipe.explain())
     with pipe.iterator() as shard:
-        with pytest.raises(windrow.PlanError, match="damaged blocks are left out"):
+        with pytest.raises(windrow.PlanError, match="corrupt blocks are left out"):
             shard.steps_per_epoch(10)
         column(list(shard.iter_batches(10)))
         assert shard.steps_per_epoch(10) == (12 - 1) * ROWS // 10
 
 
-@expects_damage
+@expects_corruption
 def test_without_a_shuffle_the_stored_order_lacks_the_block(folder: Path) -> None:
     rot(folder, 4)
     with chain(folder, seed=None).iterator() as shard:
@@ -145,7 +145,7 @@ def test_without_a_shuffle_the_stored_order_lacks_the_block(folder: Path) -> Non
         assert read_epochs(shard) == [stored, stored]
 
 
-@expects_damage
+@expects_corruption
 @pytest.mark.parametrize("cache", ["memory", "disk"])
 def test_with_a_filter_a_transform_row_ids_and_a_cache(
     folder: Path, cache: Literal["memory", "disk"]
@@ -163,7 +163,7 @@ def test_with_a_filter_a_transform_row_ids_and_a_cache(
         assert shard.stats().run.cache_hits >= 9
 
 
-@expects_damage
+@expects_corruption
 def test_provenance_goes_by_what_is_left_out(folder: Path) -> None:
     rot(folder, 2, 4)
     with chain(folder).iterator() as shard:
@@ -172,12 +172,12 @@ def test_provenance_goes_by_what_is_left_out(folder: Path) -> None:
             for step, batch in enumerate(batches):
                 found = [
                     int(Path(path).stem) * ROWS * GROUPS + group * ROWS + row
-                    for path, group, row in shard.provenance(step)
+                    for path, group, row in shard.step_lineage(step)
                 ]
                 assert found == batch
 
 
-@expects_damage
+@expects_corruption
 def test_processes_that_read_for_themselves_leave_out_the_same(folder: Path) -> None:
     rot(folder, 4, 7)
     pipe = chain(folder)
@@ -192,14 +192,14 @@ def test_processes_that_read_for_themselves_leave_out_the_same(folder: Path) -> 
 
 
 @EXECUTORS
-@expects_damage
+@expects_corruption
 def test_more_than_eight_are_an_error_that_names_them(ray_local: Any, folder: Path, executor: str) -> None:
     rot(folder, *range(9))
     with (
         chain(folder).options(executor=executor).iterator() as shard,
         pytest.raises(
             SourceError,
-            match=r"(?s)9 blocks are damaged, .* leaves out 8 at most: .*/0\.parquet, row group 0; .*",
+            match=r"(?s)9 blocks are corrupt, .* leaves out 8 at most: .*/0\.parquet, row group 0; .*",
         ) as raised,
     ):
         read_epochs(shard)
@@ -237,22 +237,24 @@ def test_a_block_that_was_read_before_is_not_left_out(folder: Path, filtered: bo
 # --- states
 
 
-@expects_damage
-def test_a_state_with_most_damaged_blocks_is_small_and_refused_where_damage_is_an_error(folder: Path) -> None:
+@expects_corruption
+def test_a_state_with_most_corrupt_blocks_is_small_and_refused_where_corruption_is_an_error(
+    folder: Path,
+) -> None:
     rot(folder, *range(8))
     with chain(folder).iterator() as shard:
         list(shard.iter_batches(7))
         state = shard.state_dict()
     assert len(json.dumps(state)) < 1024
     with pytest.raises(
-        StateError, match=r"left out damaged blocks \(.*/0\.parquet, row group 0; .*on_error='skip'"
+        StateError, match=r"left out corrupt blocks \(.*/0\.parquet, row group 0; .*on_error='skip'"
     ):
         chain(folder, "raise").iterator(state_dict=state)
-    with pytest.raises(StateError, match=r"is damaged: .*checksum"):
-        chain(folder).iterator(state_dict={**state, "damaged": [1]})
+    with pytest.raises(StateError, match=r"is corrupt: .*checksum"):
+        chain(folder).iterator(state_dict={**state, "corrupt": [1]})
 
 
-@expects_damage
+@expects_corruption
 def test_any_place_goes_on_in_either_mode(folder: Path) -> None:
     """At the end of a window, too, which is named otherwise where rows are counted."""
     skipping, raising = chain(folder), chain(folder, "raise")
@@ -267,8 +269,8 @@ def test_any_place_goes_on_in_either_mode(folder: Path) -> None:
             assert got == (order[2 * ROWS * steps :] or expected_order(raising, 1, ()))
 
 
-@expects_damage
-def test_damage_since_the_state_in_its_window_is_an_error_and_behind_it_is_left_out(folder: Path) -> None:
+@expects_corruption
+def test_corruption_since_the_state_in_its_window_is_an_error_and_behind_it_is_left_out(folder: Path) -> None:
     pipe = chain(folder)
     with pipe.iterator() as shard:
         rows, state = read_steps([shard], 10, 7)
@@ -285,7 +287,7 @@ def test_damage_since_the_state_in_its_window_is_an_error_and_behind_it_is_left_
         list(shard.iter_batches(9))
 
 
-@expects_damage
+@expects_corruption
 def test_a_block_left_out_before_that_can_be_read_again_stays_left_out(folder: Path) -> None:
     rot(folder, 4)
     pipe = chain(folder)
@@ -304,7 +306,7 @@ def test_a_block_left_out_before_that_can_be_read_again_stays_left_out(folder: P
         assert column(list(shard.iter_batches(9))) == expected[1]
 
 
-@expects_damage
+@expects_corruption
 def test_states_of_shards_that_left_out_different_blocks_are_not_merged(folder: Path) -> None:
     pipe = chain(folder)
     with pipe.iterator() as shard:
@@ -313,14 +315,14 @@ def test_states_of_shards_that_left_out_different_blocks_are_not_merged(folder: 
     rot(folder, *(block for block in range(12) if window_of(pipe, 0, block) == 0))
     with pipe.iterator(state_dict=state) as shard:
         other = read_steps([shard], 10, 2)[1]
-    with pytest.raises(StateError, match=r"blocks \[\] were left out as damaged in one, blocks \[\d"):
+    with pytest.raises(StateError, match=r"blocks \[\] were left out as corrupt in one, blocks \[\d"):
         windrow.merge_state_dicts([healthy, other])
 
 
 # --- Ray
 
 
-@expects_damage
+@expects_corruption
 def test_a_coordinator_that_is_restarted_leaves_out_the_same(ray_local: Any, folder: Path) -> None:
     rot(folder, 1, 4, 10)
     pipe = chain(folder).options(executor="ray")
@@ -344,7 +346,7 @@ import json, sys, warnings
 import ray, windrow
 from tests.end_to_end.reading import at_once
 
-warnings.filterwarnings("ignore", "a damaged block is left out")
+warnings.filterwarnings("ignore", "a corrupt block is left out")
 address, path, state, out = sys.argv[1:]
 ray.init(address=address, log_to_driver=False, logging_level="ERROR")
 ds = windrow.read_parquet(path, target_block_bytes=1)
@@ -356,7 +358,7 @@ with open(out, "w") as told:
 """
 
 
-@expects_damage
+@expects_corruption
 def test_a_fresh_process_goes_on_with_another_number_of_shards_and_batch_size(
     ray_local: Any, folder: Path, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import EpochFacts, WindowData
 from windrow.pipeline.shard.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
 
-__all__ = ["Feed"]
+__all__ = ["CoordinatorClient"]
 
 _LOOK_SECONDS = 1.0
 _TRANSFER_SECONDS = 0.05
@@ -28,7 +28,7 @@ _TELL_SECONDS = 0.2
 Fetching = Generator[Ask | Load | Pause, Any, WindowData]
 
 
-class Feed:
+class CoordinatorClient:
     """One reader of a shard, as `windrow.pipeline.executors.ray.client` has it.
 
     Attributes
@@ -144,24 +144,24 @@ class Feed:
             self._tell(self._ahead.take_news())
             self._give_up()
 
-    def reached(self, place: Place) -> None:
+    def acknowledge(self, place: Place) -> None:
         """Tell how far the shard has come."""
         if not self.alive:
             return
         if self._ahead is None:
             self._tell(place)
             return
-        self._ahead.reached(place)
+        self._ahead.acknowledge(place)
         self._tell(self._ahead.take_news())
         self._choose()
 
     def _tell(self, place: Place | None) -> None:
         if place is not None:
-            self._actor.call(self, "reached", self._shard, self._token, place)
+            self._actor.call(self, "acknowledge", self._shard, self._token, place)
 
-    def sign(self) -> None:
+    def heartbeat(self) -> None:
         """Tell that the consumer is alive."""
-        self._actor.call(self, "sign", self._shard)
+        self._actor.call(self, "heartbeat", self._shard)
 
     def close(self) -> None:
         """The shard reads no more."""
@@ -274,7 +274,9 @@ class Feed:
                 # as often, Ray has it made again without a word, and fails only where its owner is gone
                 self._world.after(1.0, self._arrive_at_last, fetching, key, reply)
             return
-        loaded = {part: [_pieces(handle) for handle in handles] for part, handles in reply.outputs.items()}
+        loaded = {
+            part: [_map_outputs(handle) for handle in handles] for part, handles in reply.outputs.items()
+        }
         self._go_on(fetching, key, replace(reply, outputs=loaded))
 
     def _arrive_at_last(self, fetching: Fetching, key: Key, reply: WindowReply) -> None:
@@ -288,5 +290,5 @@ def _handles(reply: WindowReply) -> list[Handle]:
     return [handle for slices in reply.outputs.values() for handle in slices if handle is not None]
 
 
-def _pieces(handle: Handle | None) -> list[Any]:
-    return [] if handle is None else [handle.piece]
+def _map_outputs(handle: Handle | None) -> list[Any]:
+    return [] if handle is None else [handle.map_output]

@@ -1,4 +1,4 @@
-"""Parquet files of many kinds, and how they are damaged."""
+"""Parquet files of many kinds, and how they are corrupt."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 __all__ = [
-    "DAMAGE",
+    "CORRUPTION",
     "GROUP_ROWS",
     "KINDS",
     "ROWS",
-    "Damage",
+    "Corruption",
     "Kind",
     "Whole",
     "flip_in_checked_page",
@@ -88,7 +88,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Whole:
-    """An undamaged file: its bytes and rows, where its column chunks and its footer begin."""
+    """An intact file: its bytes and rows, where its column chunks and its footer begin."""
 
     content: bytes
     table: pa.Table
@@ -124,7 +124,7 @@ def whole(name: str) -> Whole:
     return Whole(content, found, tuple(chunks), footer, tuple(sorted(numbers)))
 
 
-# --- damage: (bytes, whole, random numbers) -> bytes
+# --- corruption: (bytes, whole, random numbers) -> bytes
 
 
 def _flip(content: bytearray, rng: np.random.Generator, start: int, stop: int) -> bytes:
@@ -237,9 +237,9 @@ def flip_in_checked_page(content: bytearray, file: Whole, rng: np.random.Generat
     return _flip(content, rng, max(stop - 8, start), stop)
 
 
-Damage = Callable[[bytearray, Whole, np.random.Generator], bytes]
+Corruption = Callable[[bytearray, Whole, np.random.Generator], bytes]
 
-DAMAGE: tuple[Damage, ...] = (
+CORRUPTION: tuple[Corruption, ...] = (
     flip_anywhere,
     flip_in_chunk,
     flip_in_page_header,

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.simulate.feed import Feed
+from bench.simulate.shard_client import CoordinatorClient
 from bench.simulate.work import place_rows
 from bench.simulate.world import Violation, World
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import EpochFacts, WindowData
 from windrow.pipeline.shard.slice_uses import SliceUses
-from windrow.shuffle.kernels.place_rows import Pieces
+from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run, WindowRuns
 
-__all__ = ["Walk"]
+__all__ = ["PrefetchLoop"]
 
 # as in the reader: before the run's patience with a silent shard ends
 _LET_GO_SECONDS = 4.0
@@ -40,17 +40,17 @@ class _Epoch:
     queue: deque[_Placed] = field(default_factory=deque)
     ended: bool = False
     begun: bool = False
-    reached: Place | None = None
+    acknowledge: Place | None = None
     next: _Epoch | None = None
 
 
-class Walk:
+class PrefetchLoop:
     """One reader's way through the epochs, at most one ahead of the trainer."""
 
     def __init__(
         self,
         world: World,
-        feed: Feed,
+        shard_client: CoordinatorClient,
         facts: EpochFacts,
         shard: int,
         *,
@@ -58,7 +58,7 @@ class Walk:
         news: Callable[[], None],
         leads_on: Callable[[int], bool],
     ) -> None:
-        self._world, self._feed, self._shard = world, feed, shard
+        self._world, self._client, self._shard = world, shard_client, shard
         self._room = depth
         self._news = news
         self._leads_on = leads_on
@@ -113,8 +113,8 @@ class Walk:
         number = epoch.facts.epoch
         epoch.begun = True
         epoch.next = _Epoch(epoch.facts.next_epoch) if self._leads_on(number) else None
-        if epoch.reached is not None:
-            self._feed.reached(epoch.reached)
+        if epoch.acknowledge is not None:
+            self._client.acknowledge(epoch.acknowledge)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -126,7 +126,7 @@ class Walk:
             elif self._window == self._walked.facts.windows:
                 self._end()
             elif self._data is None:
-                self._data = self._feed.window(self._walked.facts.epoch, self._window, self._go_on)
+                self._data = self._client.window(self._walked.facts.epoch, self._window, self._go_on)
                 if self._data is None:
                     return
                 self._begin_window(self._data)
@@ -147,9 +147,9 @@ class Walk:
             self._report(0, True)
             self._pass()
             return
-        if layout.deal != facts.deal.whole:
+        if layout.assignment != facts.assignment.whole:
             raise Violation(f"shard {self._shard}, epoch {facts.epoch}: rows are placed as for another deal")
-        runs = layout.runs_from(facts.deal.start_row, self._shard)[self._handed :]
+        runs = layout.runs_from(facts.assignment.start_row, self._shard)[self._handed :]
         padding = layout.padding_runs(self._shard)
         self._uses = SliceUses(data, self._report)
         self._uses.expect([run.slice for run in (*runs, *padding)])
@@ -181,22 +181,22 @@ class Walk:
 
     def _let_go(self, since: float, data: WindowData) -> None:
         """Hold no window for a consumer that takes nothing."""
-        if self._full_since != since or self._stopped or self._data is not data or not self._feed.alive:
+        if self._full_since != since or self._stopped or self._data is not data or not self._client.alive:
             return
         self._world.note("let go", self._shard, self._window)
-        data.slices[:] = [Pieces()] * len(data.slices)
+        data.slices[:] = [MapOutputs()] * len(data.slices)
         self._runs.clear()
         self._data, self._paused = None, True
-        self._feed.let_go()
+        self._client.let_go()
 
     def _make_report(self, epoch: _Epoch, window: int) -> Callable[[int, bool], None]:
         def report(slices: int, finished: bool) -> None:
             number = epoch.facts.epoch
             place = Place(number, window + 1) if finished else Place(number, window, slices)
             if epoch.begun:
-                self._feed.reached(place)
+                self._client.acknowledge(place)
             else:
-                epoch.reached = place if epoch.reached is None else max(place, epoch.reached)
+                epoch.acknowledge = place if epoch.acknowledge is None else max(place, epoch.acknowledge)
 
         return report
 
@@ -206,11 +206,11 @@ class Walk:
         self._world.after(seconds, self._place, placed, data.slices[run.slice], run, self._uses)
         return placed
 
-    def _place(self, placed: _Placed, pieces: list[Any], run: Run, uses: SliceUses) -> None:
-        if not self._feed.alive:
+    def _place(self, placed: _Placed, map_outputs: list[Any], run: Run, uses: SliceUses) -> None:
+        if not self._client.alive:
             return
         try:
-            placed.rows = place_rows(pieces, run)[run.skip :]
+            placed.rows = place_rows(map_outputs, run)[run.skip :]
         except ValueError as error:
             raise Violation(f"shard {self._shard}, epoch {self._walked.facts.epoch}: {error}") from error
         uses.used(run.slice)
