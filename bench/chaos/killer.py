@@ -12,7 +12,7 @@ __all__ = ["KINDS", "Kill", "Planned", "plan_kills"]
 # workers of a node and the first that Ray starts in their place, before it has registered. "pressure"
 # kills nothing: another task fills a store, so that Ray has to spill.
 KINDS = ("worker", "raylet", "objects", "coordinator", "trainer", "pressure", "starting")
-_LEAST_SECONDS = 0.2
+_MIN_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -42,5 +42,5 @@ def plan_kills(seed: int, kills: int, seconds: float, kinds: Sequence[str] = KIN
         if not round_:
             round_ = list(kinds)
             chance.shuffle(round_)
-        yield Planned(max(_LEAST_SECONDS, moment - before), round_.pop())
+        yield Planned(max(_MIN_SECONDS, moment - before), round_.pop())
         before = moment

@@ -8,7 +8,7 @@ __all__ = ["FileRows", "Layout", "plan_layout"]
 
 _GROUP_ROWS = 131_072
 _GROUP_BYTES = 64 * 2**20
-_LEAST_GROUPS = 8
+_MIN_GROUPS = 8
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,6 @@ def plan_layout(size_bytes: int, row_bytes: int) -> Layout:
         raise ValueError(f"size of {size_bytes} bytes is less than one row of {row_bytes} bytes")
     rows = size_bytes // row_bytes
     group_rows = min(_GROUP_ROWS, max(1, _GROUP_BYTES // row_bytes))
-    if rows < _LEAST_GROUPS * group_rows:
-        return Layout(rows, -(-rows // _LEAST_GROUPS))
+    if rows < _MIN_GROUPS * group_rows:
+        return Layout(rows, -(-rows // _MIN_GROUPS))
     return Layout(round(rows / group_rows) * group_rows, group_rows)

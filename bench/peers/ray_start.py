@@ -17,7 +17,7 @@ __all__ = ["RayStart"]
 
 _TASKS_EACH = 4
 # smaller objects do not go to the store
-_LEAST_BYTES = 2**20
+_MIN_BYTES = 2**20
 _PAGE_BYTES = 4096
 # what a process that reads Parquet cannot do without
 _IMPORTS = ("numpy", "pyarrow", "pyarrow.parquet")
@@ -51,8 +51,8 @@ class RayStart:
         import ray
 
         stored = sum(Path(path).stat().st_size for path in self._request.paths)
-        tasks = max(1, min(_TASKS_EACH * self._request.cores, stored // _LEAST_BYTES // len(self._takers)))
-        share = max(_LEAST_BYTES, -(-stored // (tasks * len(self._takers))))
+        tasks = max(1, min(_TASKS_EACH * self._request.cores, stored // _MIN_BYTES // len(self._takers)))
+        share = max(_MIN_BYTES, -(-stored // (tasks * len(self._takers))))
         times: list[EpochTimes] = []
         start = time.monotonic()
         coordinator = ray.remote(num_cpus=0)(_Coordinator).remote()

@@ -27,7 +27,7 @@ __all__ = ["Coordinator"]
 _TASKS_PER_CPU = 2
 _GATHER_SECONDS = 0.25
 _POLL_SECONDS = 10.0
-_LEAST_PAUSE_SECONDS = 0.1
+_MIN_PAUSE_SECONDS = 0.1
 _TICK_SECONDS = 1.0
 
 
@@ -150,7 +150,7 @@ class Coordinator:
         poll.round += 1
         self._polls.append((poll, done))
         this_round = poll.round
-        pause = max(_GATHER_SECONDS - waited, _LEAST_PAUSE_SECONDS)
+        pause = max(_GATHER_SECONDS - waited, _MIN_PAUSE_SECONDS)
         if self._cluster.threads:
             pause = _TICK_SECONDS  # a shard is told of every part, which costs nothing that shows
 

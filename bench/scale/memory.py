@@ -41,7 +41,7 @@ class Ledger:
         self.objects += objects
         self.peak_objects = max(self.peak_objects, self.objects)
 
-    def let_go(self, node: int, size_bytes: float) -> None:
+    def release(self, node: int, size_bytes: float) -> None:
         """An object's last handle is gone."""
         self.store[node] -= size_bytes
 
@@ -74,6 +74,6 @@ class Output:
 
     def __del__(self) -> None:
         self.ledger.objects -= 1
-        self.ledger.let_go(self.node, self.size_bytes)
+        self.ledger.release(self.node, self.size_bytes)
         if self.copy is not None:
-            self.ledger.let_go(self.copy, self.size_bytes)
+            self.ledger.release(self.copy, self.size_bytes)

@@ -47,7 +47,7 @@ def draw_outcomes(seen: Sequence[tuple[Setting, str, Outcome]]) -> str:
 
 
 def _write_outcome(setting: Setting, trainers: str, outcome: Outcome) -> tuple[str, ...]:
-    must = outcome.least_crossed_share
+    must = outcome.min_crossed_share
     seconds = outcome.epoch_seconds or setting.decoded_bytes / outcome.bytes_per_second
     return (
         f"{setting.name}, {trainers}",

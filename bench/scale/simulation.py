@@ -82,7 +82,7 @@ class Outcome:
     driver_share: float
     driver_calls: int
     crossed_share: float
-    least_crossed_share: float
+    min_crossed_share: float
     delivered_rows: int
 
     @property
@@ -276,7 +276,7 @@ def _sum_up(program: Program, budget: Budget, watch: _Watch, epochs: int) -> Out
         driver_share=(end.coordinator - begin.coordinator) / lasted,
         driver_calls=coordinator.calls,
         crossed_share=(end.crossed - begin.crossed) / max(1.0, delivered),
-        least_crossed_share=(1 - 1 / cluster.nodes) * _travelling_share(program),
+        min_crossed_share=(1 - 1 / cluster.nodes) * _travelling_share(program),
         delivered_rows=end.rows,
     )
 

@@ -31,7 +31,7 @@ _ROUNDS = 6
 _BATCH_ROWS = 65_536
 # pipelines whose last epoch is timed, and what is placed before the first batch is taken: as in
 # windrow.pipeline.shard.open_epoch
-_PIPELINES, _EPOCHS, _PLACED_AHEAD, _LEAST_RUNS = 3, 3, 2, 8
+_PIPELINES, _EPOCHS, _PLACED_AHEAD, _MIN_RUNS = 3, 3, 2, 8
 _TINY_ROWS, _TINY_BATCH_ROWS = 4096, 8
 
 
@@ -85,9 +85,9 @@ def _time_placing(paths: list[str], runs: int) -> float:
     ValueError
         If the data has too few runs to see that.
     """
-    if runs < _LEAST_RUNS:
+    if runs < _MIN_RUNS:
         raise ValueError(
-            f"the data has {runs} runs of {_BATCH_ROWS} rows; {_LEAST_RUNS} are needed to time them"
+            f"the data has {runs} runs of {_BATCH_ROWS} rows; {_MIN_RUNS} are needed to time them"
         )
     seconds = []
     for _ in range(_PIPELINES):

@@ -209,7 +209,7 @@ class Machines:
         """
         if self._scenario.dataset.growths is None:
             return int(self.expected_bytes(task.blocks) * self._scenario.growth)
-        allowance, sizes = Allowance(task.most_bytes, task.rows, samples=False), self._output_bytes
+        allowance, sizes = Allowance(task.max_bytes, task.rows, samples=False), self._output_bytes
         total = 0
         for at, block in enumerate(task.blocks):
             total += int(sizes[block])

@@ -19,7 +19,7 @@ from windrow.shuffle.order.runs import Run, WindowRuns
 __all__ = ["PrefetchLoop"]
 
 # as in the reader: before the run's patience with a silent shard ends
-_LET_GO_SECONDS = 4.0
+_RELEASE_SECONDS = 4.0
 _PLACE_SECONDS = 0.02
 
 
@@ -163,7 +163,7 @@ class PrefetchLoop:
             if not self._room:
                 if self._full_since is None:
                     self._full_since = self._world.now
-                    self._world.after(_LET_GO_SECONDS, self._let_go, self._full_since, data)
+                    self._world.after(_RELEASE_SECONDS, self._release, self._full_since, data)
                 return False
             self._room -= 1
             self._handed += 1
@@ -179,7 +179,7 @@ class PrefetchLoop:
         self._data, self._handed = None, 0
         self._window += 1
 
-    def _let_go(self, since: float, data: WindowData) -> None:
+    def _release(self, since: float, data: WindowData) -> None:
         """Hold no window for a consumer that takes nothing."""
         if self._full_since != since or self._stopped or self._data is not data or not self._client.alive:
             return
@@ -187,7 +187,7 @@ class PrefetchLoop:
         data.slices[:] = [MapOutputs()] * len(data.slices)
         self._runs.clear()
         self._data, self._paused = None, True
-        self._client.let_go()
+        self._client.release()
 
     def _make_report(self, epoch: _Epoch, window: int) -> Callable[[int, bool], None]:
         def report(slices: int, finished: bool) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.source import BlockAddress, BlockTable
-from windrow.pipeline.coordinator.skipped_blocks import MOST_BLOCKS
+from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS
 from windrow.pipeline.executors.base import Resources
 from windrow.pipeline.plan.job import Job, Options
 from windrow.pipeline.plan.memory_budget import largest_window
@@ -246,7 +246,7 @@ def _draw_corrupt(stored: tuple[int, ...], row_bytes: int) -> frozenset[int]:
     if chance.random() >= _CORRUPT:
         return frozenset()
     blocks = range(len(stored))
-    return frozenset(chance.sample(blocks, min(len(blocks), chance.choice([1, 1, 2, 3, MOST_BLOCKS]))))
+    return frozenset(chance.sample(blocks, min(len(blocks), chance.choice([1, 1, 2, 3, MAX_BLOCKS]))))
 
 
 def _draw_growths(stored: tuple[int, ...], row_bytes: int) -> tuple[float, ...] | None:

@@ -76,7 +76,7 @@ class CoordinatorClient:
                 self._failed(facts)
                 return
             self._request = request
-            leads_on, spare = self._leads_on(cursor.epoch), facts.spare_windows
+            leads_on, spare = self._leads_on(cursor.epoch), facts.extra_windows
             self._ahead = Ahead(cursor, facts.windows, leads_on=leads_on, spare=spare)
             done(facts)
             self._choose()
@@ -137,12 +137,12 @@ class CoordinatorClient:
             self._tell(self._ahead.take_news(waits=True))
             self._world.after(_TELL_SECONDS, self._tell_waiting, asked)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Hold nothing until a window is asked for."""
         if self._ahead is not None:
-            self._ahead.let_go()
+            self._ahead.release()
             self._tell(self._ahead.take_news())
-            self._give_up()
+            self._abandon()
 
     def acknowledge(self, place: Place) -> None:
         """Tell how far the shard has come."""
@@ -195,9 +195,9 @@ class CoordinatorClient:
 
     def _stop_fetching(self) -> None:
         self._ahead = None
-        self._give_up()
+        self._abandon()
 
-    def _give_up(self) -> None:
+    def _abandon(self) -> None:
         if self._fetching is not None and not self._void:
             self._void = True
             self._world.after(self._world.between(0.0, _LOOK_SECONDS), self._end, self._fetching)

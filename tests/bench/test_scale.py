@@ -134,7 +134,7 @@ def test_what_cannot_fit_is_refused_as_on_a_cluster() -> None:
 
 def test_rows_cross_nodes_once() -> None:
     outcome = run(SMALL)
-    assert outcome.least_crossed_share == 0.75
+    assert outcome.min_crossed_share == 0.75
     # places travel along, and buffers are rounded up; the next epoch's first window may be on its way
     extra = (8 * COLUMNS + 4) / (8 * COLUMNS) * 1.07
     assert outcome.crossed_share == pytest.approx(0.75 * extra, rel=0.15)
@@ -145,7 +145,7 @@ def test_packed_words_take_less_of_network_and_store() -> None:
     # of a few windows some are pulled before those that count
     plain, packed = run(SMALL), run(SMALL, epochs=8, packs=True)
     # 55 of 168 bytes a row, and 4 of its place
-    assert packed.least_crossed_share == pytest.approx(0.75 * 55 / 168)
+    assert packed.min_crossed_share == pytest.approx(0.75 * 55 / 168)
     assert packed.crossed_share == pytest.approx(0.75 * 59 / 168 * 1.07, rel=0.15)
     assert packed.store_peak_bytes < 0.5 * plain.store_peak_bytes
 

@@ -72,7 +72,7 @@ ARGUMENTS: dict[str, Callable[[Any], Any]] = {
     "memory_limit": lambda size: windrow.range(9).options(memory_limit=size),
     "cache_limit": lambda size: windrow.range(9).options(cache="memory", cache_limit=size),
     "prefetch_windows": lambda size: windrow.range(9).options(prefetch_windows=size),
-    "map_batches": lambda size: windrow.range(9).map_batches(len, batch_size=size)._chain,
+    "map_batches": lambda size: windrow.range(9).map_batches(len, batch_size=size)._plan,
     "size": lambda size: _check_size((size, size)),
     "max_epoch": lambda size: [e.number for e in windrow.range(9).repeat(4).iter_epochs(size)],
     "rank": lambda size: windrow.range(9).window().shard(rank=size, world_size=7),

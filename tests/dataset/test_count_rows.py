@@ -13,7 +13,7 @@ import pytest
 from tests.dataset.example_sources import make_source
 from windrow.core.errors import TransformError
 from windrow.dataset.count_rows import count_rows
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.file_source import open_parquet
 from windrow.io.parquet.block_reader import ParquetReader
 from windrow.pipeline.tasks.transforms import MapBatches
@@ -28,25 +28,29 @@ def _fail(batch: Any) -> Any:
 
 
 def test_the_manifest_tells() -> None:
-    chain = Chain(make_source(2, 3, refuses=True)).mapped(MapBatches(_fail)).repeated(5)
-    assert count_rows(chain) == 5
+    plan = LogicalPlan(make_source(2, 3, refuses=True)).mapped(MapBatches(_fail)).repeated(5)
+    assert count_rows(plan) == 5
 
 
 def test_unknown_counts_are_read() -> None:
     source = make_source(2, 3, rows_known=False)
-    assert count_rows(Chain(source)) == 5
+    assert count_rows(LogicalPlan(source)) == 5
     assert sorted(source.reader.reads) == [0, 1]
 
 
 def test_row_changing_transforms_run_and_those_behind_them_do_not() -> None:
-    chain = Chain(make_source(3, 3)).mapped(MapBatches(_even, preserves_rows=False)).mapped(MapBatches(_fail))
-    assert count_rows(chain) == 3
+    plan = (
+        LogicalPlan(make_source(3, 3))
+        .mapped(MapBatches(_even, preserves_rows=False))
+        .mapped(MapBatches(_fail))
+    )
+    assert count_rows(plan) == 3
 
 
 def test_what_a_transform_raises_is_told() -> None:
-    chain = Chain(make_source(3)).mapped(MapBatches(_fail, preserves_rows=False))
+    plan = LogicalPlan(make_source(3)).mapped(MapBatches(_fail, preserves_rows=False))
     with pytest.raises(TransformError, match="table 0") as raised:
-        count_rows(chain)
+        count_rows(plan)
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 
@@ -63,5 +67,5 @@ def test_a_filter_reads_one_narrow_column(tmp_path: Path, monkeypatch: pytest.Mo
         return got
 
     monkeypatch.setattr(ParquetReader, "read", spy)
-    assert count_rows(Chain(source)) == 3
+    assert count_rows(LogicalPlan(source)) == 3
     assert {tuple(names) for names in read} == {("flag",)}

@@ -16,7 +16,7 @@ import windrow
 from tests.dataset.example_sources import make_source
 from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 
 
 def _doubled(batch: Any, by: int = 2, *, more: int = 0) -> Any:
@@ -25,7 +25,7 @@ def _doubled(batch: Any, by: int = 2, *, more: int = 0) -> Any:
 
 @pytest.fixture
 def dataset() -> Dataset:
-    return Dataset(Chain(make_source(3, 0, 4)))
+    return Dataset(LogicalPlan(make_source(3, 0, 4)))
 
 
 def test_facts(dataset: Dataset) -> None:
@@ -39,7 +39,7 @@ def test_facts(dataset: Dataset) -> None:
 def test_take(dataset: Dataset) -> None:
     assert dataset.take(2) == [{"x": 0}, {"x": 1}]
     assert dataset.take() == [{"x": x} for x in range(7)]
-    assert Dataset(Chain(make_source(0))).take() == []
+    assert Dataset(LogicalPlan(make_source(0))).take() == []
 
 
 def test_take_batch(dataset: Dataset) -> None:
@@ -49,11 +49,11 @@ def test_take_batch(dataset: Dataset) -> None:
     assert dataset.take_batch(1)["x"].tolist() == [0]
     assert dataset.take_batch(2, batch_format="pyarrow").to_pydict() == {"x": [0, 1]}
     assert dataset.take_batch(batch_format="pandas")["x"].tolist() == list(range(7))
-    assert Dataset(Chain(make_source(0))).take_batch()["x"].dtype == np.int64
+    assert Dataset(LogicalPlan(make_source(0))).take_batch()["x"].dtype == np.int64
 
 
 def test_a_small_table_does_not_keep_its_block() -> None:
-    table = Dataset(Chain(make_source(10_000))).take_batch(2, batch_format="pyarrow")
+    table = Dataset(LogicalPlan(make_source(10_000))).take_batch(2, batch_format="pyarrow")
     assert table.get_total_buffer_size() < 1_000
 
 
@@ -102,7 +102,7 @@ def test_split_gives_a_pass_a_call(dataset: Dataset) -> None:
 
 @pytest.mark.parametrize("chain_step", ["window", "repeat"])
 def test_building_a_chain_reads_nothing(chain_step: str) -> None:
-    dataset = Dataset(Chain(make_source(3, 4, refuses=True)))
+    dataset = Dataset(LogicalPlan(make_source(3, 4, refuses=True)))
     pipe = dataset.map_batches(_doubled).window() if chain_step == "window" else dataset.repeat(2)
     pipe = pipe.random_shuffle_each_window(seed=1).map_batches(_doubled).options(memory_limit="1GiB")
     assert repr(pipe)
@@ -115,7 +115,7 @@ def test_building_a_chain_reads_nothing(chain_step: str) -> None:
 
 def test_immutable_and_picklable(dataset: Dataset) -> None:
     with pytest.raises(AttributeError):
-        dataset._chain = Chain(make_source(1))  # type: ignore[misc]
+        dataset._plan = LogicalPlan(make_source(1))  # type: ignore[misc]
     copy = pickle.loads(pickle.dumps(dataset.map_batches(_doubled)))
     assert isinstance(copy, Dataset)
     assert copy.take(2) == [{"x": 0}, {"x": 2}]

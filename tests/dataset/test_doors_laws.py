@@ -21,7 +21,7 @@ from windrow.core.source import TracingSource
 
 def _as_parquet(rows: pa.Table, dataset: windrow.Dataset, path: Path) -> windrow.Dataset:
     """The same rows in a file whose row groups are a dataset's blocks."""
-    source = dataset._chain.source
+    source = dataset._plan.source
     assert isinstance(source, TracingSource)
     counts = source.count_blocks()
     with pq.ParquetWriter(path / "rows.parquet", rows.schema) as writer:
@@ -78,7 +78,7 @@ def test_blocks_are_cut_and_rows_are_traced(door: str, tmp_path: Path) -> None:
     first = next(iter(numbered.iter_rows()))
     assert first["id"] == first["x"]
     (origin,) = numbered.epoch_lineage(0, 0, 1)
-    before = int(np.cumsum([0, *dataset._chain.source.count_blocks()])[origin.row_group])  # type: ignore[attr-defined]
+    before = int(np.cumsum([0, *dataset._plan.source.count_blocks()])[origin.row_group])  # type: ignore[attr-defined]
     assert before + origin.row == first["x"]
 
 
@@ -88,8 +88,8 @@ def test_a_pickle_reads_the_same_and_a_state_fits_only_these_rows(door: str, tmp
     dataset = DOORS[door](rows, 300, tmp_path)
 
     def pipe(of: windrow.Dataset) -> windrow.DatasetPipeline:
-        chain = of.window(blocks_per_window=2).repeat(1).random_shuffle_each_window(seed=1)
-        return chain.options(executor="threads", progress=False)
+        plan = of.window(blocks_per_window=2).repeat(1).random_shuffle_each_window(seed=1)
+        return plan.options(executor="threads", progress=False)
 
     shard = pipe(dataset).iterator()
     batches = iter(shard.iter_batches(batch_size=10))

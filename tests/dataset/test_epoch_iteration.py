@@ -13,12 +13,12 @@ import pytest
 from tests.dataset.example_sources import TableReader, TableSource, make_source
 from windrow.core.errors import PlanError, TransformError
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.pipeline import DatasetPipeline
 
 
 def _pipe(*sizes: int, times: int | None) -> DatasetPipeline:
-    return DatasetPipeline(Chain(make_source(*sizes)).repeated(times).configured(executor="threads"))
+    return DatasetPipeline(LogicalPlan(make_source(*sizes)).repeated(times).configured(executor="threads"))
 
 
 def _rows(batches: Any) -> list[list[int]]:
@@ -46,7 +46,7 @@ def test_arguments_at_their_bounds(arguments: dict[str, Any]) -> None:
 
 def test_torch_batches_of_rows_without_columns() -> None:
     source = TableSource(TableReader((pa.table({"x": range(5)}).select([]),)))
-    assert list(Dataset(Chain(source)).iter_torch_batches(batch_size=2)) == [{}, {}, {}]
+    assert list(Dataset(LogicalPlan(source)).iter_torch_batches(batch_size=2)) == [{}, {}, {}]
 
 
 def test_for_ever() -> None:
@@ -82,7 +82,7 @@ def test_wrong_arguments_are_refused_at_the_call(arguments: dict[str, Any], mess
     with pytest.raises(PlanError, match=message):
         _pipe(3, times=1).iter_batches(**arguments)
     with pytest.raises(PlanError, match=message):
-        Dataset(Chain(make_source(3))).iter_batches(**arguments)
+        Dataset(LogicalPlan(make_source(3))).iter_batches(**arguments)
 
 
 def test_what_a_transform_raises_ends_it() -> None:

@@ -54,8 +54,8 @@ def test_items_are_refused_by_name() -> None:
 def test_arrays_are_not_copied_and_what_is_delivered_is() -> None:
     array = np.arange(1000)
     ds = windrow.from_numpy(array)
-    (address,) = ds._chain.source.addresses([0])
-    held = ds._chain.source.reader.read(address)["data"].chunk(0)
+    (address,) = ds._plan.source.addresses([0])
+    held = ds._plan.source.reader.read(address)["data"].chunk(0)
     assert held.buffers()[1].address == array.ctypes.data
     for batch in (*ds.iter_batches(batch_size=100), ds.take_batch(), ds.to_numpy()):
         batch["data"][:] = -1
@@ -113,7 +113,7 @@ def test_pandas_types_and_index() -> None:
     )
     ds = windrow.from_pandas(frame)
     assert ds.columns()[0] == "key"
-    nulls = ds._chain.source.null_counts
+    nulls = ds._plan.source.null_counts
     assert {name: nulls[name] for name in ("nan", "whole", "text", "when")} == {
         "nan": 0,
         "whole": 1,
@@ -186,7 +186,7 @@ def test_items_that_do_not_fit_are_named() -> None:
     with pytest.raises(SourceError, match="items 3-6: column 'x'"):
         list(ds.iter_rows())
     with pytest.raises(SourceError, match="item 17: ValueError: no such sample"):
-        ds._chain.source.reader.read(ds._chain.source.addresses([4])[0])
+        ds._plan.source.reader.read(ds._plan.source.addresses([4])[0])
 
 
 def _count(n: int) -> Iterator[dict[str, Any]]:
@@ -205,7 +205,7 @@ def test_generator_is_run_once_and_cut_by_rows(tmp_path: Path) -> None:
     for epoch in pipe.options(executor="threads", progress=False).iter_epochs():
         assert sorted(row["x"] for row in epoch.iter_rows()) == list(range(3000))
     assert calls == [1]
-    sizes = ds._chain.source.blocks.decoded_bytes
+    sizes = ds._plan.source.blocks.decoded_bytes
     assert len(sizes) > 5
     assert sizes[:-1].max() < 8_000
 
@@ -221,9 +221,9 @@ def test_generator_batches_do_not_change_blocks_of_fixed_width(tmp_path: Path) -
         )
         for size in (1, 7, 333, 1000)
     ]
-    rows = [ds._chain.source.blocks.rows.tolist() for ds in cuts]
+    rows = [ds._plan.source.blocks.rows.tolist() for ds in cuts]
     assert rows == [[80] * 12 + [40]] * 4
-    assert len({ds._chain.source.contents for ds in cuts}) == 1
+    assert len({ds._plan.source.contents for ds in cuts}) == 1
 
 
 @pytest.mark.parametrize("stated", [9, 11])

@@ -10,14 +10,14 @@ import pytest
 
 from tests.dataset.example_sources import make_source
 from windrow.core.errors import PlanError
-from windrow.dataset.logical_plan import DEFAULT_WINDOW_BYTES, UNSHUFFLED_WINDOW_BYTES, Chain
+from windrow.dataset.logical_plan import DEFAULT_WINDOW_BYTES, UNSHUFFLED_WINDOW_BYTES, LogicalPlan
 from windrow.pipeline.tasks.transforms import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 
-STEPS: dict[str, Callable[[Chain], Chain]] = {
-    "window": lambda chain: chain.windowed(4, None),
-    "repeat": lambda chain: chain.repeated(3),
-    "shuffle": lambda chain: chain.shuffled(7),
+STEPS: dict[str, Callable[[LogicalPlan], LogicalPlan]] = {
+    "window": lambda plan: plan.windowed(4, None),
+    "repeat": lambda plan: plan.repeated(3),
+    "shuffle": lambda plan: plan.shuffled(7),
 }
 
 
@@ -30,17 +30,17 @@ def fewer(batch: Any) -> Any:
 
 
 @pytest.fixture
-def chain() -> Chain:
-    return Chain(make_source(2, 2))
+def plan() -> LogicalPlan:
+    return LogicalPlan(make_source(2, 2))
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(STEPS)))
-def test_the_order_of_steps_does_not_matter(chain: Chain, order: tuple[str, ...]) -> None:
-    expected = Chain(chain.source, cut=WindowCut(blocks_per_window=4), epochs=3, seed=7)
+def test_the_order_of_steps_does_not_matter(plan: LogicalPlan, order: tuple[str, ...]) -> None:
+    expected = LogicalPlan(plan.source, cut=WindowCut(blocks_per_window=4), epochs=3, seed=7)
     for step in order:
-        chain = STEPS[step](chain)
-    assert chain == expected
-    assert str(chain) == str(expected)
+        plan = STEPS[step](plan)
+    assert plan == expected
+    assert str(plan) == str(expected)
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,10 @@ def test_the_order_of_steps_does_not_matter(chain: Chain, order: tuple[str, ...]
         ((None, None), None),
     ],
 )
-def test_repeats_multiply(chain: Chain, times: tuple[int | None, ...], epochs: int | None) -> None:
+def test_repeats_multiply(plan: LogicalPlan, times: tuple[int | None, ...], epochs: int | None) -> None:
     for number in times:
-        chain = chain.repeated(number)
-    assert chain.epochs == chain.job().epochs == epochs
+        plan = plan.repeated(number)
+    assert plan.epochs == plan.job().epochs == epochs
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def test_repeats_multiply(chain: Chain, times: tuple[int | None, ...], epochs: i
         ((None, "2GiB"), WindowCut(bytes_per_window=2 * 2**30)),
     ],
 )
-def test_window_sizes(chain: Chain, given: tuple[Any, Any], cut: WindowCut) -> None:
-    assert chain.windowed(*given).job().cut == cut
+def test_window_sizes(plan: LogicalPlan, given: tuple[Any, Any], cut: WindowCut) -> None:
+    assert plan.windowed(*given).job().cut == cut
 
 
-def test_without_a_window_a_shuffle_takes_all_and_a_pass_takes_little(chain: Chain) -> None:
-    assert chain.repeated(2).shuffled(1).job().cut == WindowCut()
-    assert chain.repeated(2).job().cut == WindowCut(bytes_per_window=UNSHUFFLED_WINDOW_BYTES)
+def test_without_a_window_a_shuffle_takes_all_and_a_pass_takes_little(plan: LogicalPlan) -> None:
+    assert plan.repeated(2).shuffled(1).job().cut == WindowCut()
+    assert plan.repeated(2).job().cut == WindowCut(bytes_per_window=UNSHUFFLED_WINDOW_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -114,36 +114,36 @@ def test_without_a_window_a_shuffle_takes_all_and_a_pass_takes_little(chain: Cha
         (lambda c: c.configured(progress="yes"), r"progress='yes' must be"),
     ],
 )
-def test_bad_steps(chain: Chain, step: Callable[[Any], Any], message: str) -> None:
+def test_bad_steps(plan: LogicalPlan, step: Callable[[Any], Any], message: str) -> None:
     with pytest.raises(PlanError, match=message):
-        step(chain)
+        step(plan)
 
 
-def test_maps_stand_on_their_side_of_the_shuffle(chain: Chain) -> None:
+def test_maps_stand_on_their_side_of_the_shuffle(plan: LogicalPlan) -> None:
     first, second = MapBatches(same), MapBatches(fewer, preserves_rows=False)
     third = MapBatches(same, batch_size=3)
-    job = chain.mapped(first).repeated(2).mapped(second).shuffled(1).repeated(2).mapped(third).job()
+    job = plan.mapped(first).repeated(2).mapped(second).shuffled(1).repeated(2).mapped(third).job()
     assert job.before == (first, second)
     assert job.after == (third,)
-    assert chain.mapped(first).mapped(third).job().after == ()
+    assert plan.mapped(first).mapped(third).job().after == ()
 
 
-def test_a_drawn_seed_is_drawn_once(chain: Chain) -> None:
-    drawn, other = chain.shuffled(None), chain.shuffled(None)
+def test_a_drawn_seed_is_drawn_once(plan: LogicalPlan) -> None:
+    drawn, other = plan.shuffled(None), plan.shuffled(None)
     assert drawn.seed_drawn
-    assert not chain.shuffled(5).seed_drawn
+    assert not plan.shuffled(5).seed_drawn
     assert drawn.seed != other.seed
     assert drawn.job().seed == drawn.repeated(2).job().seed == drawn.seed
     assert f"random_shuffle_each_window(seed={drawn.seed})" in str(drawn)
 
 
 @pytest.mark.parametrize("seed", [0, -3, 2**80])
-def test_any_integer_is_a_seed(chain: Chain, seed: int) -> None:
-    assert chain.shuffled(seed).job().seed == seed
+def test_any_integer_is_a_seed(plan: LogicalPlan, seed: int) -> None:
+    assert plan.shuffled(seed).job().seed == seed
 
 
-def test_options_that_are_not_given_stay(chain: Chain) -> None:
-    changed = chain.configured(executor="threads", memory_limit="1GiB").configured(
+def test_options_that_are_not_given_stay(plan: LogicalPlan) -> None:
+    changed = plan.configured(executor="threads", memory_limit="1GiB").configured(
         executor="ray", progress=...
     )
     assert changed.options.executor == "ray"
@@ -151,8 +151,8 @@ def test_options_that_are_not_given_stay(chain: Chain) -> None:
     assert changed.configured(memory_limit=None).options.memory_limit is None
 
 
-def test_text_shows_every_step(chain: Chain) -> None:
-    whole = chain.mapped(MapBatches(same)).windowed(None, "1.5GiB").repeated(None).shuffled(7)
+def test_text_shows_every_step(plan: LogicalPlan) -> None:
+    whole = plan.mapped(MapBatches(same)).windowed(None, "1.5GiB").repeated(None).shuffled(7)
     whole = whole.mapped(MapBatches(same, batch_size=2)).configured(prefetch_windows=2)
     assert str(whole).splitlines() == [
         "TableSource(2 tables)",
@@ -165,5 +165,5 @@ def test_text_shows_every_step(chain: Chain) -> None:
     ]
 
 
-def test_text_never_rounds_a_window(chain: Chain) -> None:
-    assert ".window(bytes_per_window=1000000001)" in str(chain.windowed(None, 10**9 + 1))
+def test_text_never_rounds_a_window(plan: LogicalPlan) -> None:
+    assert ".window(bytes_per_window=1000000001)" in str(plan.windowed(None, 10**9 + 1))

@@ -11,7 +11,7 @@ import pytest
 from tests.dataset.example_sources import make_source
 from windrow.core.errors import PlanError, StateError
 from windrow.dataset import pipeline
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.pipeline import DatasetPipeline
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.plan.job import Job
@@ -23,7 +23,7 @@ def _same(batch: Any) -> Any:
 
 @pytest.fixture
 def pipe() -> DatasetPipeline:
-    return DatasetPipeline(Chain(make_source(3, 0, 4)).repeated(2).configured(executor="threads"))
+    return DatasetPipeline(LogicalPlan(make_source(3, 0, 4)).repeated(2).configured(executor="threads"))
 
 
 def _epochs(pipe: DatasetPipeline, *arguments: int) -> list[list[int]]:
@@ -38,10 +38,10 @@ def test_shuffles_every_epoch_anew(pipe: DatasetPipeline) -> None:
 
 
 def test_where_repeat_stands_does_not_matter() -> None:
-    chain = Chain(make_source(4, 4))
+    plan = LogicalPlan(make_source(4, 4))
     orders = [
-        DatasetPipeline(chain).repeat(2).window(blocks_per_window=1).random_shuffle_each_window(seed=3),
-        DatasetPipeline(chain).window(blocks_per_window=1).random_shuffle_each_window(seed=3).repeat(2),
+        DatasetPipeline(plan).repeat(2).window(blocks_per_window=1).random_shuffle_each_window(seed=3),
+        DatasetPipeline(plan).window(blocks_per_window=1).random_shuffle_each_window(seed=3).repeat(2),
     ]
     first, second = (_epochs(order.options(executor="threads")) for order in orders)
     assert first == second

@@ -18,7 +18,7 @@ from tests.end_to_end.reading import column, read_pass, windrow_threads
 
 pytestmark = pytest.mark.timeout(60)
 
-Chain = Callable[[], Any]
+LogicalPlan = Callable[[], Any]
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ class NoteInterval:
         (self.folder / f"{uuid.uuid4()}.json").write_text(json.dumps([began, time.time()]))
         return batch
 
-    def most_at_once(self) -> int:
+    def max_at_once(self) -> int:
         """How many ran together at most."""
         intervals = [json.loads(path.read_text()) for path in self.folder.glob("*.json")]
         assert len(intervals) >= BLOCKS
@@ -127,7 +127,7 @@ def test_no_more_tasks_run_beside_consumers_than_there_are_cores(
     shards = ds.map_batches(note_cpus).window(blocks_per_window=BLOCKS).split(CPUS)
     found = ray_local.get([t.read.remote(s) for t, s in zip(trainers, shards, strict=True)], timeout=120)
     assert sorted(row for rows, _, _ in found for row in rows) == list(range(ROWS))
-    assert 1 < note.most_at_once() <= CPUS
+    assert 1 < note.max_at_once() <= CPUS
 
 
 def test_a_write_goes_on_where_trainers_take_the_cpus_as_it_begins(
@@ -141,7 +141,7 @@ def test_a_write_goes_on_where_trainers_take_the_cpus_as_it_begins(
         with pytest.warns(RuntimeWarning, match=HELD) as warned:
             ds.write_parquet(str(tmp_path / "copy"))
         assert sum(HELD in str(warning.message) for warning in warned) == 1
-        assert note.most_at_once() <= CPUS
+        assert note.max_at_once() <= CPUS
     finally:
         for trainer in trainers:
             ray_local.kill(trainer)

@@ -45,14 +45,14 @@ GROUPS = 60
 PLACED = (0, 0, 1, 1, 2, 2)
 NODES = 3
 MUST_CROSS = (NODES - 1) / NODES
-MOST_CROSSED = 1.05
-LEAST_LOCAL = 0.99
+MAX_CROSSED = 1.05
+MIN_LOCAL = 0.99
 # of what a task is given by value: its blocks, their places, and where rows go, by arithmetic
-MOST_GIVEN_BYTES = 4 * 2**10
+MAX_GIVEN_BYTES = 4 * 2**10
 
 
 @dataclass(frozen=True)
-class Chain:
+class LogicalPlan:
     """A chain, and the slices and stages of its windows."""
 
     pipe: windrow.DatasetPipeline
@@ -76,7 +76,7 @@ class Watched:
         For each task that was submitted, its references and the bytes of the rest.
     """
 
-    chain: Chain
+    chain: LogicalPlan
     nodes: list[str]
     lone: list[StoreUse]
     whole: list[StoreUse]
@@ -134,7 +134,7 @@ def wide_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_wide(path, GROUPS * GROUP_ROWS, columns=COLUMNS, row_group_size=GROUP_ROWS)
 
 
-def _chain(kind: str, path: Path) -> Chain:
+def _chain(kind: str, path: Path) -> LogicalPlan:
     counted = kind == "counted first"
     given = pc.field("key") != 5 if counted else None
     ds = windrow.read_parquet(str(path), target_block_bytes=1, filter=given)
@@ -142,8 +142,8 @@ def _chain(kind: str, path: Path) -> Chain:
     pipe = ds.window(blocks_per_window=GROUPS // windows).repeat(1).random_shuffle_each_window(seed=3)
     if kind == "sliced":
         # two windows of 120 MB, on the nodes that make and that read them, would take 430 MB
-        return Chain(pipe.options(memory_limit="300MB"), 2, ("map",))
-    return Chain(pipe, 1, ("read", "place") if counted else ("map",))
+        return LogicalPlan(pipe.options(memory_limit="300MB"), 2, ("map",))
+    return LogicalPlan(pipe, 1, ("read", "place") if counted else ("map",))
 
 
 @pytest.fixture(scope="module", params=["plain", "counted first", "sliced"])
@@ -196,7 +196,7 @@ def test_a_task_makes_one_object_for_each_node_and_slice(watched: Watched) -> No
 
 def test_no_more_crosses_nodes_than_must(watched: Watched) -> None:
     must_bytes = watched.delivered_bytes * TRAVELS * MUST_CROSS
-    assert 0.95 * must_bytes < watched.crossed_bytes() <= MOST_CROSSED * must_bytes
+    assert 0.95 * must_bytes < watched.crossed_bytes() <= MAX_CROSSED * must_bytes
     if watched.alone:
         received = sum(store.received_bytes for store in watched.whole)
         assert received == pytest.approx(watched.crossed_bytes(), rel=0.001)
@@ -208,8 +208,8 @@ def test_shards_read_out_of_their_own_nodes_store(watched: Watched) -> None:
         delivered = sum(reading.delivered_bytes for reading in readings) * TRAVELS
         got = {name for reading in readings for name in reading.got}
         here = watched.got_on(node)
-        assert sum(here.values()) >= LEAST_LOCAL * delivered
-        assert sum(here.values()) <= MOST_CROSSED * delivered
+        assert sum(here.values()) >= MIN_LOCAL * delivered
+        assert sum(here.values()) <= MAX_CROSSED * delivered
         # one copy serves all shards of a node
         assert [set(reading.got) for reading in readings] == [got, got]
 
@@ -248,7 +248,7 @@ def test_only_map_tasks_run_and_none_has_an_argument_for_each_map_and_run(watche
     assert len(watched.tasks) - len(started) == len(watched.arguments) == len(watched.makers) * len(stages)
     # the context that all tasks share, and the rows that were read, where a task only places
     assert sorted({references for references, _ in watched.arguments}) == list(range(1, len(stages) + 1))
-    assert max(given_bytes for _, given_bytes in watched.arguments) < MOST_GIVEN_BYTES
+    assert max(given_bytes for _, given_bytes in watched.arguments) < MAX_GIVEN_BYTES
 
 
 class Lone:

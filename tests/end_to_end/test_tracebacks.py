@@ -22,7 +22,7 @@ from tests.faults.rot import rot, write_files
 from windrow import Dataset, DatasetPipeline, PlanError, WindrowError
 from windrow.pipeline.shard.run_reader import RunReader
 
-MOST_FRAMES = 10
+MAX_FRAMES = 10
 PACKAGE = str(Path(windrow.__file__).parent)
 EXECUTORS = pytest.mark.parametrize("executor", ["threads", "ray"])
 
@@ -37,7 +37,7 @@ def assert_readable(call: Callable[[], Any]) -> str:
     """The text of an error, if a user can read it."""
     error, text = printed_error(call)
     frames = [line for line in text.splitlines() if line.lstrip().startswith(f'File "{PACKAGE}')]
-    assert 0 < len(frames) <= MOST_FRAMES, text
+    assert 0 < len(frames) <= MAX_FRAMES, text
     links: list[BaseException] = [error]
     while (cause := links[-1].__cause__) is not None:
         links.append(cause)
@@ -349,7 +349,7 @@ def test_what_handlers_of_signals_raise_in_the_main_thread_stays_what_it_is(
         call()
     text = "".join(traceback.format_exception(interrupted.value))
     frames = [line for line in text.splitlines() if line.lstrip().startswith(f'File "{PACKAGE}')]
-    assert 0 < len(frames) <= MOST_FRAMES, text
+    assert 0 < len(frames) <= MAX_FRAMES, text
     assert f"in {function.__name__}\n" in text
     assert type(interrupted.value).__name__ == (
         "KeyboardInterrupt" if function is interrupt else "SystemExit"

@@ -201,13 +201,13 @@ def _find_holders(refs: list[ray.ObjectRef]) -> dict[str, Got]:
     here = ray.get_runtime_context().get_node_id()
     found: dict[str, Got] = {}
 
-    def has_heard() -> bool:
+    def has_received() -> bool:
         places = ray.experimental.get_object_locations(refs)
         for ref, where in places.items():
             found[ref.hex()] = Got(where["object_size"] or 0, frozenset(where["node_ids"] or ()))
         return all(here in got.holders and got.size_bytes for got in found.values())
 
-    eventually(has_heard)
+    eventually(has_received)
     return found
 
 

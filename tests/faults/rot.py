@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from tests.laws.reference import order_epoch
 from windrow import DatasetPipeline
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 
 __all__ = ["GROUPS", "ROWS", "expected_order", "rot", "write_files"]
 
@@ -42,7 +42,7 @@ def rot(folder: Path, *blocks: int) -> None:
 
 def expected_order(pipe: DatasetPipeline, epoch: int, corrupt: Collection[int]) -> list[int]:
     """The rows of an epoch in their order, where each row group is a block."""
-    chain: Chain = pipe._chain
+    chain: LogicalPlan = pipe._plan
     blocks, cut = chain.source.blocks, chain.cut
     assert cut is not None
     values = [

@@ -68,7 +68,7 @@ def read_rest(shards: list[Shard], batch_size: int) -> list[int]:
 
 
 def window_of(pipe: DatasetPipeline, epoch: int, block: int) -> int:
-    blocks, cut, seed = pipe._chain.source.blocks, pipe._chain.cut, pipe._chain.seed
+    blocks, cut, seed = pipe._plan.source.blocks, pipe._plan.cut, pipe._plan.seed
     assert cut is not None
     plan = plan_epoch(blocks, cut=cut, seed=seed, epoch=epoch)
     return next(w for w in range(plan.windows) if block in plan.window_blocks(w))

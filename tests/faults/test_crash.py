@@ -17,7 +17,7 @@ import windrow
 from tests.end_to_end.reading import column, read_pass
 from windrow.core.source import BlockAddress, BlockPart, BlockReader
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.file_source import FileSource, open_parquet
 
 pytestmark = pytest.mark.timeout(150)
@@ -68,7 +68,7 @@ def pipe_of(directory: Path, always: bool) -> windrow.DatasetPipeline:
         pq.write_table(table, directory / f"{part}.parquet")
     (directory / "_fuse").touch()
     source: Any = CrashingSource(open_parquet(directory), directory / "_fuse", always)
-    return Dataset(Chain(source)).window(blocks_per_window=1).options(executor="ray")
+    return Dataset(LogicalPlan(source)).window(blocks_per_window=1).options(executor="ray")
 
 
 def test_a_crash_costs_its_task(ray_local: Any, tmp_path: Path) -> None:

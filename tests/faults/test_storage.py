@@ -15,7 +15,7 @@ from tests.end_to_end.reading import read_epochs
 from tests.faults.proxy import ANSWERS, BREAKS, Fault, Proxy
 from tests.io.files import S3
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.file_source import open_parquet
 from windrow.io.storage.retries import Retries
 
@@ -29,7 +29,9 @@ PASSING = [kind for kind in (*ANSWERS, *BREAKS) if kind not in FOR_GOOD]
 def read(path: str | Path, filesystem: Any = None, retries: Retries = QUICK) -> pa.Table:
     """Two shuffled epochs of a whole chain on threads."""
     source = open_parquet(path, filesystem=filesystem, target_block_bytes=6_000, retries=retries)
-    pipe = Dataset(Chain(source)).window(blocks_per_window=2).repeat(2).random_shuffle_each_window(seed=1)
+    pipe = (
+        Dataset(LogicalPlan(source)).window(blocks_per_window=2).repeat(2).random_shuffle_each_window(seed=1)
+    )
     with pipe.options(executor="threads").iterator() as shard:
         return pa.concat_tables(batch for epoch in read_epochs(shard, 97) for batch in epoch)
 

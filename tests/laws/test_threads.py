@@ -181,7 +181,7 @@ def test_parquet(
         folder, filter=pc.bit_wise_and(pc.field("x"), 1) == 0 if filtered else None, target_block_bytes=100
     )
     pipe = ds.window(**cut).repeat(2).random_shuffle_each_window(seed=seed)
-    source = pipe._chain.source
+    source = pipe._plan.source
     blocks = [source.reader.read(address) for address in source.addresses(range(ds.num_blocks()))]
     values = [block["x"].to_pylist() for block in blocks]
     # the blocks are the files in their order, whatever happens to them

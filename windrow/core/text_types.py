@@ -10,7 +10,7 @@ import pyarrow.types as pt
 
 __all__ = ["fits_offsets", "offset_width", "text_array"]
 
-_MOST_BYTES = 2**31 - 1
+_MAX_BYTES = 2**31 - 1
 
 
 def offset_width(kind: pa.DataType) -> int:
@@ -29,7 +29,7 @@ def offset_width(kind: pa.DataType) -> int:
 
 def fits_offsets(text_bytes: int, width: int) -> bool:
     """Whether offsets of a width can tell where so much text ends."""
-    return width == 8 or text_bytes <= _MOST_BYTES
+    return width == 8 or text_bytes <= _MAX_BYTES
 
 
 def text_array(texts: Sequence[str]) -> pa.LargeStringArray:

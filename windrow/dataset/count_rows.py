@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windrow.core.source import TracingSource
 from windrow.core.tracebacks import ends_traceback
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.row_ids import count_rows as count_blocks
 from windrow.pipeline.tasks.transforms import apply_maps
 
@@ -12,14 +12,14 @@ __all__ = ["count_rows"]
 
 
 @ends_traceback
-def count_rows(chain: Chain) -> int:
+def count_rows(plan: LogicalPlan) -> int:
     """Rows of one epoch: from the manifest, or by a pass on threads where it does not tell."""
-    source = chain.source
-    if chain.job().rows_stated:
+    source = plan.source
+    if plan.job().rows_stated:
         return int(source.blocks.rows.sum())
     # transforms up to the last that changes the count are what has to run
-    changing = [at for at, stage in enumerate(chain.before) if not stage.preserves_rows]
-    maps = chain.before[: changing[-1] + 1] if changing else ()
+    changing = [at for at, stage in enumerate(plan.before) if not stage.preserves_rows]
+    maps = plan.before[: changing[-1] + 1] if changing else ()
     if not maps and isinstance(source, TracingSource):
         return int(source.count_blocks().sum())
     reader, addresses = source.reader, source.addresses(range(len(source.blocks.rows)))

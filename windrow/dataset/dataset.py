@@ -97,7 +97,7 @@ class Dataset(Readable):
         stage = MapBatches(
             fn, batch_format, batch_size, fn_args, {} if fn_kwargs is None else fn_kwargs, preserves_rows
         )
-        return Dataset(self._chain.mapped(stage))
+        return Dataset(self._plan.mapped(stage))
 
     def window(
         self, *, blocks_per_window: int | None = None, bytes_per_window: int | str | None = None
@@ -126,7 +126,7 @@ class Dataset(Readable):
           Parquet('...': 1 fragments, 1 row groups; 1 of 1 columns)
           .window(bytes_per_window='8.0GiB')
         """
-        return DatasetPipeline(self._chain.windowed(blocks_per_window, bytes_per_window))
+        return DatasetPipeline(self._plan.windowed(blocks_per_window, bytes_per_window))
 
     def repeat(self, times: int | None = None) -> DatasetPipeline:
         """Deliver the data several times.
@@ -144,7 +144,7 @@ class Dataset(Readable):
         PlanError
             If ``times`` is no integer of 1 or more.
         """
-        return DatasetPipeline(self._chain.repeated(times))
+        return DatasetPipeline(self._plan.repeated(times))
 
     def random_shuffle_each_window(self, *, seed: int | None = None) -> NoReturn:
         """Refuse to shuffle what has no windows yet: ``window`` and ``repeat`` return what has.
@@ -185,19 +185,19 @@ class Dataset(Readable):
         """
         shards = check_count(n, "n")
         hints = check_hints(locality_hints, shards)
-        job = replace(self._chain.job(), epochs=None, on_demand=True)
+        job = replace(self._plan.job(), epochs=None, on_demand=True)
         return open_shards(job, shards, equal=check_equal(equal), locality_hints=hints)
 
     def num_blocks(self) -> int:
         """Return the number of blocks: adjacent row groups of a file that are read together."""
-        return len(self._chain.source.blocks.rows)
+        return len(self._plan.source.blocks.rows)
 
     def size_bytes(self) -> int:
         """Return the decoded bytes of the selected columns, before transforms, as the footers tell them.
 
         Exact for columns of fixed width, the encoded size for others.
         """
-        return int(self._chain.source.blocks.decoded_bytes.sum())
+        return int(self._plan.source.blocks.decoded_bytes.sum())
 
     def take(self, limit: int = 20) -> list[dict[str, Any]]:
         """Return the first rows as dicts of Python values, reading only the blocks that hold them.
@@ -207,7 +207,7 @@ class Dataset(Readable):
         PlanError
             If ``limit`` is no integer of 1 or more.
         """
-        table = read_head(self._chain, check_count(limit, "limit"))
+        table = read_head(self._plan, check_count(limit, "limit"))
         return [row for batch in table.to_batches() for row in rows(batch)]
 
     def take_batch(self, batch_size: int = 20, *, batch_format: BatchFormat = "numpy") -> Any:
@@ -234,7 +234,7 @@ class Dataset(Readable):
         {'x': array([0, 1, 2, 3])}
         """
         check_format(batch_format)
-        table = read_head(self._chain, check_count(batch_size, "batch_size"))
+        table = read_head(self._plan, check_count(batch_size, "batch_size"))
         # taken, not sliced: a slice would keep its whole block in memory
         table = table.take(np.arange(table.num_rows)).combine_chunks()
         columns = [column.combine_chunks() for column in table.columns]
@@ -276,7 +276,7 @@ class Dataset(Readable):
         >>> windrow.read_parquet("numbers.parquet", manifest="numbers.manifest").count()
         6
         """
-        source = self._chain.source
+        source = self._plan.source
         if not isinstance(source, FileSource):
             raise PlanError(f"{source!r} has no manifest to save: only files have one")
         source.save_manifest(path)
@@ -296,16 +296,16 @@ class Dataset(Readable):
         >>> ds = windrow.from_spark(df, cache_dir="s3a://bucket/stages", keep=True)  # doctest: +SKIP
         >>> ds.delete_staged()  # doctest: +SKIP
         """
-        source = self._chain.source
+        source = self._plan.source
         if not isinstance(source, FileSource):
             raise PlanError(f"{source!r} reads no files that from_spark() has staged")
         delete_folder(source.files)
 
     def _write(self, request: WriteRequest) -> WriteResult:
-        return write_parts(self._chain, request)
+        return write_parts(self._plan, request)
 
     def _job(self) -> Job:
-        job = self._chain.job()
+        job = self._plan.job()
         options = job.options
         if isinstance(options.executor, str):
             options = replace(options, executor="threads")

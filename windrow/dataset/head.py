@@ -7,30 +7,30 @@ import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.tracebacks import ends_traceback
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 
 __all__ = ["find_schema", "read_head"]
 
 
 @ends_traceback
-def find_schema(chain: Chain) -> pa.Schema:
+def find_schema(plan: LogicalPlan) -> pa.Schema:
     """The schema of what the chain delivers; with transforms, that of their first rows."""
-    return read_head(chain, 1).schema if chain.maps else chain.read_source.schema
+    return read_head(plan, 1).schema if plan.maps else plan.read_source.schema
 
 
 @ends_traceback
-def read_head(chain: Chain, limit: int) -> pa.Table:
+def read_head(plan: LogicalPlan, limit: int) -> pa.Table:
     """Read the first ``limit`` rows in stored order, through the chain's transforms.
 
     Where there are no rows, the table has the source's schema.
     """
-    source, found, missing = chain.read_source, list[pa.Table](), limit
+    source, found, missing = plan.read_source, list[pa.Table](), limit
     for block in np.flatnonzero(source.blocks.rows):
         if missing <= 0:
             break
         (address,) = source.addresses([int(block)])
-        table = apply_maps(source.reader.read(address), chain.maps, address.origin)
+        table = apply_maps(source.reader.read(address), plan.maps, address.origin)
         if not table.num_rows:
             continue  # what has no rows went through no transform, so its schema says nothing
         if found:

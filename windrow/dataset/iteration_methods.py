@@ -14,7 +14,7 @@ from windrow.dataset.count_rows import count_rows
 from windrow.dataset.epoch_iteration import Passes
 from windrow.dataset.export.export_methods import Convertible
 from windrow.dataset.head import find_schema
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.write_methods import Writable
 from windrow.pipeline.checkpoint.lineage import Lineage
 from windrow.pipeline.delivery.iteration_methods import Batches, Deliverable, Delivery
@@ -34,10 +34,10 @@ Self = TypeVar("Self", bound="Readable")
 class Readable(Deliverable, Writable, Convertible):
     """A description of data that can be read by the calling process; it holds nothing else."""
 
-    _chain: Chain
+    _plan: LogicalPlan
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}\n  {self._chain}"
+        return f"{type(self).__name__}\n  {self._plan}"
 
     @abstractmethod
     def _job(self) -> Job:
@@ -57,7 +57,7 @@ class Readable(Deliverable, Writable, Convertible):
         SourceError
             If that block cannot be read.
         """
-        return find_schema(self._chain)
+        return find_schema(self._plan)
 
     def columns(self) -> list[str]:
         """Return the names of the columns, in order; see `schema`."""
@@ -71,7 +71,7 @@ class Readable(Deliverable, Writable, Convertible):
         over the data on threads, which reads no more columns than the counting needs
         and keeps nothing.
         """
-        return count_rows(self._chain)
+        return count_rows(self._plan)
 
     def row_lineage(self, row_ids: Iterable[int]) -> list[RowOrigin]:
         """Tell where rows are stored, given by the numbers of ``options(row_id=...)``.
@@ -180,7 +180,7 @@ class Readable(Deliverable, Writable, Convertible):
             "keep_cache": keep_cache,
             "row_id": row_id,
         }
-        return type(self)(self._chain.configured(**changes))
+        return type(self)(self._plan.configured(**changes))
 
     def _deliver(self, delivery: Delivery) -> Batches:
         return Passes(self._job(), delivery)

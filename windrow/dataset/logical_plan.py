@@ -20,7 +20,7 @@ from windrow.pipeline.plan.job import Job, Options
 from windrow.pipeline.tasks.transforms import MapBatches, function_name
 from windrow.shuffle.order.epoch_plan import WindowCut
 
-__all__ = ["Chain"]
+__all__ = ["LogicalPlan"]
 
 DEFAULT_WINDOW_BYTES = 2**30
 # Without a shuffle windows are units of work and change no order: small ones keep memory small.
@@ -30,7 +30,7 @@ DRAWN_SEED_BITS = 53
 
 
 @dataclass(frozen=True)
-class Chain:
+class LogicalPlan:
     """A source and what is to be done with it.
 
     Attributes
@@ -68,7 +68,7 @@ class Chain:
         """All transforms, first to last."""
         return self.before + self.after
 
-    def windowed(self, blocks_per_window: int | None, bytes_per_window: int | str | None) -> Chain:
+    def windowed(self, blocks_per_window: int | None, bytes_per_window: int | str | None) -> LogicalPlan:
         """Cut epochs into windows."""
         if self.cut is not None:
             raise PlanError(f"the chain has a window already ({_cut_text(self.cut)}): keep one window() call")
@@ -84,14 +84,14 @@ class Chain:
         size = DEFAULT_WINDOW_BYTES if bytes_per_window is None else bytes_per_window
         return replace(self, cut=WindowCut(bytes_per_window=parse_bytes(size, "bytes_per_window")))
 
-    def repeated(self, times: int | None) -> Chain:
+    def repeated(self, times: int | None) -> LogicalPlan:
         """Multiply the number of passes; for ever absorbs any number."""
         if times is not None:
             times = check_count(times, "times", "or None for ever")
         for_ever = times is None or self.epochs is None
         return replace(self, epochs=None if for_ever else (self.epochs or 1) * (times or 1))
 
-    def shuffled(self, seed: int | None) -> Chain:
+    def shuffled(self, seed: int | None) -> LogicalPlan:
         """Shuffle each window; a seed that is not given is drawn now."""
         if self.seed is not None:
             raise PlanError(
@@ -101,7 +101,7 @@ class Chain:
             return replace(self, seed=check_seed(seed))
         return replace(self, seed=secrets.randbits(DRAWN_SEED_BITS), seed_drawn=True)
 
-    def mapped(self, stage: MapBatches) -> Chain:
+    def mapped(self, stage: MapBatches) -> LogicalPlan:
         """Add a transform, before the shuffle or after it, where the chain stands now."""
         if self.seed is None:
             return replace(self, before=(*self.before, stage))
@@ -112,7 +112,7 @@ class Chain:
             )
         return replace(self, after=(*self.after, stage))
 
-    def configured(self, **changes: Any) -> Chain:
+    def configured(self, **changes: Any) -> LogicalPlan:
         """Change how to run; an Ellipsis leaves a setting as it is."""
         given = {name: value for name, value in changes.items() if not isinstance(value, EllipsisType)}
         return replace(self, options=replace(self.options, **given))

@@ -91,7 +91,7 @@ class DatasetPipeline(Readable):
         stage = MapBatches(
             fn, batch_format, batch_size, fn_args, {} if fn_kwargs is None else fn_kwargs, preserves_rows
         )
-        return DatasetPipeline(self._chain.mapped(stage))
+        return DatasetPipeline(self._plan.mapped(stage))
 
     def window(
         self, *, blocks_per_window: int | None = None, bytes_per_window: int | str | None = None
@@ -103,7 +103,7 @@ class DatasetPipeline(Readable):
         PlanError
             If the chain has a window already, both sizes are given, or one is no size.
         """
-        return DatasetPipeline(self._chain.windowed(blocks_per_window, bytes_per_window))
+        return DatasetPipeline(self._plan.windowed(blocks_per_window, bytes_per_window))
 
     def repeat(self, times: int | None = None) -> DatasetPipeline:
         """Deliver every epoch so far ``times`` times; repeats multiply.
@@ -115,7 +115,7 @@ class DatasetPipeline(Readable):
         PlanError
             If ``times`` is no integer of 1 or more.
         """
-        return DatasetPipeline(self._chain.repeated(times))
+        return DatasetPipeline(self._plan.repeated(times))
 
     def random_shuffle_each_window(self, *, seed: int | None = None) -> DatasetPipeline:
         """Shuffle the rows of each window, in a new order every epoch; once a chain.
@@ -145,7 +145,7 @@ class DatasetPipeline(Readable):
           .repeat()
           .random_shuffle_each_window(seed=7)
         """
-        return DatasetPipeline(self._chain.shuffled(seed))
+        return DatasetPipeline(self._plan.shuffled(seed))
 
     def split(
         self,
@@ -258,7 +258,7 @@ class DatasetPipeline(Readable):
         """
         own_rank, size = find_place(rank, world_size)
         job, start = self._resume(state_dict, admit_appended)
-        if size > 1 and self._chain.seed_drawn and state_dict is None:
+        if size > 1 and self._plan.seed_drawn and state_dict is None:
             raise PlanError(
                 f"shard() of a world of {size} needs a seed that all processes share, and "
                 "random_shuffle_each_window() has drawn one for this process alone: give it seed=..."
@@ -352,7 +352,7 @@ class DatasetPipeline(Readable):
         )
 
     def _write(self, request: WriteRequest) -> WriteResult:
-        return write_epochs(self._chain, request)
+        return write_epochs(self._plan, request)
 
     def _job(self) -> Job:
-        return self._chain.job()
+        return self._plan.job()

@@ -34,7 +34,7 @@ from tests.laws.examples import examples
 from windrow.core.errors import PlanError, SourceError, TransformError
 from windrow.core.source import BlockAddress, BlockTable, CorruptBlockError
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.write_blocks import cut_parts
 from windrow.dataset.write.write_job import WriteRequest
 from windrow.io.sinks.sink import Sink
@@ -347,7 +347,7 @@ class CorruptReader(TableReader):
 
 def test_corrupt_blocks_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
     tables = make_source(5, 5, 5).reader.tables
-    data = Dataset(Chain(TableSource(CorruptReader(tables)))).options(executor="threads")
+    data = Dataset(LogicalPlan(TableSource(CorruptReader(tables)))).options(executor="threads")
     with pytest.raises(SourceError, match="table 1 is corrupt"):
         data.write_parquet(tmp_path / "out")
     with pytest.warns(RuntimeWarning, match="left out of what is written: table 1 is corrupt"):
@@ -368,7 +368,7 @@ def test_a_dataset_is_written_by_several_threads_within_the_memory_limit(tmp_pat
             running -= 1
         return batch
 
-    data = Dataset(Chain(make_source(*[1000] * 6))).map_batches(count)
+    data = Dataset(LogicalPlan(make_source(*[1000] * 6))).map_batches(count)
     threads = ThreadsExecutor(workers=3)
     data.options(executor=threads).write_csv(tmp_path / "a")
     assert most == [3]

@@ -47,7 +47,7 @@ def write_files(folder: Path, contents: dict[str, bytes]) -> Path:
 
 def all_rows(ds: Dataset) -> list[dict[str, Any]]:
     """Every row, in stored order; each block's parts must be what the block is."""
-    source: Any = ds._chain.source
+    source: Any = ds._plan.source
     tables = []
     for address in source.addresses(range(len(source.blocks.rows))):
         table = source.reader.read(address)

@@ -16,7 +16,7 @@ __all__ = ["CountingStore", "equal", "read_blocks", "same_order_as_parquet", "so
 
 
 def source_of(ds: Dataset) -> Any:
-    return ds._chain.source
+    return ds._plan.source
 
 
 def read_blocks(ds: Dataset) -> pa.Table:

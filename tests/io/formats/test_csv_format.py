@@ -354,7 +354,7 @@ def test_a_store_is_asked_for_ranges_only(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(line_ranges, "RANGE_BYTES", size)
     store = Store()
     store.pipe("/csv/a.csv", b"x,y,z\n" + row * (4 * size // len(row)))
-    source: Any = windrow.read_csv("/csv/a.csv", filesystem=store, target_block_bytes=size)._chain.source
+    source: Any = windrow.read_csv("/csv/a.csv", filesystem=store, target_block_bytes=size)._plan.source
     # ranges are asked for side by side
     assert min(asked) == (0, 2**18), "the beginning"
     assert sum(end - start for start, end in asked) < 2**18 + 2**15

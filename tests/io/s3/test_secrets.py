@@ -87,7 +87,7 @@ def chain(data: str, options: dict[str, Any], texts: Texts, place: Path, executo
     ds = windrow.read_parquet(data, storage_options=options, target_block_bytes=1, retry_seconds=0.3)
     pipe = ds.window(blocks_per_window=3).repeat(2).random_shuffle_each_window(seed=1)
     pipe = pipe.options(executor=executor, cache="disk", cache_dir=place, progress=True)
-    source: Any = ds._chain.source
+    source: Any = ds._plan.source
     texts.add(ds, pipe, source, source.files, source.reader, source.addresses([0]), source.manifest)
     texts.add(pipe.explain(), ds.schema(), pickle.loads(pickle.dumps(ds)), source.identity(), source.contents)
     ds.save_manifest(place / "manifest")
@@ -194,7 +194,7 @@ def test_no_store_is_so_chatty_that_it_tells(
             filesystem.fails = fails if fails != "connect" else "look"
             made = {"filesystem": filesystem}
         ds = windrow.read_parquet("chatty://chatty", retry_seconds=0, **made)
-        texts.add(ds, ds._chain.source, ds.take(1))
+        texts.add(ds, ds._plan.source, ds.take(1))
     assert any("SourceError" in text for text in texts.said)
     texts.search(key, secret, token, password)
 

@@ -41,7 +41,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def table_of(dataset: windrow.Dataset) -> pa.Table:
-    return read_all(dataset._chain.source)  # type: ignore[arg-type]
+    return read_all(dataset._plan.source)  # type: ignore[arg-type]
 
 
 def test_partitions_have_the_types_and_places_of_the_table(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_partitions_have_the_types_and_places_of_the_table(tmp_path: Path) -> No
     assert {(row["i"], row["p"]) for row in only.iter_rows()} == {(7, "a b"), (8, "c/d=é%"), (None, None)}
     null = windrow.read_delta(tmp_path / "t", filter=pc.field("p").is_null())
     # partitions alone decide, so that rows are known
-    assert null._chain.source.blocks.rows_known
+    assert null._plan.source.blocks.rows_known
     assert [row["x"] for row in null.iter_rows()] == [3]
 
 
@@ -115,7 +115,7 @@ def test_deletion_vectors(tmp_path: Path, row_group: int | None) -> None:
     live = [0, 2, 6, 7, 9]
     dataset = windrow.read_delta(path, target_block_bytes=1)
     assert dataset.count() == 5
-    assert dataset._chain.source.blocks.rows.tolist() == ([5] if row_group is None else [2, 0, 2, 1])
+    assert dataset._plan.source.blocks.rows.tolist() == ([5] if row_group is None else [2, 0, 2, 1])
     assert table_of(dataset).to_pydict() == {"x": live, "s": [f"s{row}" for row in live]}
     assert sorted(row["x"] for row in dataset.window().random_shuffle_each_window(seed=1).iter_rows()) == live
     numbered = dataset.options(row_id="id").take()
@@ -239,7 +239,7 @@ def test_files_in_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(delta_table, "_locate", lambda *_: files)
     dataset = pickle.loads(pickle.dumps(windrow.read_delta(path)))
     assert table_of(dataset).equals(local)
-    assert dataset._chain.source.addresses([0])[0].origin.startswith("s3://bucket/t/p=a%20b/part-")
+    assert dataset._plan.source.addresses([0])[0].origin.startswith("s3://bucket/t/p=a%20b/part-")
     shuffled = dataset.window().random_shuffle_each_window(seed=1)
     assert sorted(row["x"] for row in shuffled.iter_rows()) == list(range(10))
     assert windrow.read_delta(path, filter=pc.field("x") > 6).count() == 3

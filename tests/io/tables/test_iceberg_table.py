@@ -26,7 +26,7 @@ pytest.importorskip("pyiceberg")
 
 
 def table_of(dataset: windrow.Dataset) -> dict[str, Any]:
-    rows: dict[str, Any] = read_all(dataset._chain.source).to_pydict()  # type: ignore[arg-type]
+    rows: dict[str, Any] = read_all(dataset._plan.source).to_pydict()  # type: ignore[arg-type]
     return rows
 
 
@@ -55,7 +55,7 @@ def test_renamed_dropped_and_added_again(catalog: Any) -> None:
     by_x = {row["x"]: row for row in dataset.iter_rows()}
     assert by_x[1] == {"x": 1, "name": "p", "a": None, "b": None}
     assert by_x[3] == {"x": 3, "name": "r", "a": "new", "b": 9.0}
-    assert dataset._chain.source.null_counts == {"x": 0, "name": 0, "a": 2, "b": 2}
+    assert dataset._plan.source.null_counts == {"x": 0, "name": 0, "a": 2, "b": 2}
     shuffled = dataset.window().random_shuffle_each_window(seed=1)
     assert {row["x"]: row for row in shuffled.iter_rows()} == by_x
     assert windrow.read_iceberg(table, filter=pc.field("name") == "q").take() == [by_x[2]]
@@ -230,7 +230,7 @@ def test_snapshots_by_name_and_time_and_metadata(catalog: Any) -> None:
     assert windrow.read_iceberg(table, snapshot_id=moment).count() == 1
     by_path = windrow.read_iceberg(table.metadata_location)
     assert by_path.count() == 2
-    assert by_path._chain.source.fingerprint == windrow.read_iceberg(table)._chain.source.fingerprint
+    assert by_path._plan.source.fingerprint == windrow.read_iceberg(table)._plan.source.fingerprint
     assert windrow.read_iceberg(Path(table.metadata_location.removeprefix("file://"))).count() == 2
     properties = {**catalog.properties, "name": "test"}
     assert windrow.read_iceberg("db.t", catalog=properties).count() == 2

@@ -51,7 +51,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[str, ...], int]]:
 def test_ranges_of_fragments(path: str) -> None:
     lance.dataset(path).delete("x >= 10 and x < 15")
     dataset = windrow.read_lance(path, target_block_bytes=20 * 40)
-    source = dataset._chain.source
+    source = dataset._plan.source
     assert isinstance(source, LanceSource)
     assert source.fragments == 3
     assert all(rows <= 40 for rows in source.blocks.rows)
@@ -60,7 +60,7 @@ def test_ranges_of_fragments(path: str) -> None:
     assert table["x"].to_pylist() == [row for row in range(ROWS) if not 10 <= row < 15]
     assert table["v"].to_pylist()[20] == [25.0, 25.5]
     # vectors of a fixed length and integers are as wide as they are
-    assert windrow.read_lance(path, columns=["x", "v"])._chain.source.blocks.bytes_exact
+    assert windrow.read_lance(path, columns=["x", "v"])._plan.source.blocks.bytes_exact
 
 
 def test_a_filter_reads_what_it_needs_first(path: str, scans: list[tuple[tuple[str, ...], int]]) -> None:
@@ -136,7 +136,7 @@ def test_what_is_wrong_is_told(path: str, tmp_path: Path) -> None:
         windrow.read_lance(3)  # type: ignore[arg-type]
     with pytest.raises(windrow.PlanError, match="name of a tag"):
         windrow.read_lance(path, version=True)
-    text = repr(windrow.read_lance(path, storage_options={"secret": "HUSH"})._chain.source.reader)
+    text = repr(windrow.read_lance(path, storage_options={"secret": "HUSH"})._plan.source.reader)
     assert "HUSH" not in text
 
 

@@ -39,7 +39,7 @@ def test_rows_schema_and_counts(kind: Kind) -> None:
     dataset = kind.read()
     assert dataset.schema().equals(pa.schema([("x", pa.int64()), ("s", pa.string())]))
     assert dataset.count() == 25
-    source = dataset._chain.source
+    source = dataset._plan.source
     assert source.blocks.rows_known
     assert sorted(source.blocks.rows.tolist()) == [10, 15]
     assert read_all(source).sort_by("x").equals(numbers(0, 25).combine_chunks())  # type: ignore[arg-type]
@@ -78,7 +78,7 @@ def test_an_append_under_an_open_epoch_changes_nothing(kind: Kind) -> None:
 def test_the_order_is_that_of_equal_blocks_in_parquet(kind: Kind, tmp_path: Path) -> None:
     for start in range(0, 40, 10):
         kind.append(numbers(start, start + 10))
-    source = kind.read()._chain.source
+    source = kind.read()._plan.source
     for at, address in enumerate(source.addresses(range(4))):
         pq.write_table(source.reader.read(address), tmp_path / f"copy-{at}.parquet")
     copy = windrow.read_parquet(f"{tmp_path}/copy-*.parquet")
@@ -103,11 +103,11 @@ def test_a_state_fits_its_version_alone(kind: Kind) -> None:
 
 def test_another_table_with_the_same_rows_is_another(kind: Kind, tmp_path: Path) -> None:
     kind.append(numbers(0, 10))
-    first = kind.read()._chain.source
+    first = kind.read()._plan.source
     kind.append(numbers(0, 0))
-    second = kind.read()._chain.source
+    second = kind.read()._plan.source
     assert first.fingerprint != second.fingerprint
-    assert first.fingerprint == kind.read(**kind.version(1))._chain.source.fingerprint
+    assert first.fingerprint == kind.read(**kind.version(1))._plan.source.fingerprint
 
 
 def test_a_column_that_was_added_is_null_before(kind: Kind) -> None:
@@ -117,7 +117,7 @@ def test_a_column_that_was_added_is_null_before(kind: Kind) -> None:
 
         lance.dataset(str(kind.data.parent)).add_columns(pa.schema([("z", pa.float64())]))
     kind.append(numbers(4, 6, z=[0.5, 1.5]))
-    found = read_all(kind.read()._chain.source).sort_by("x")  # type: ignore[arg-type]
+    found = read_all(kind.read()._plan.source).sort_by("x")  # type: ignore[arg-type]
     assert found["z"].to_pylist() == [None] * 4 + [0.5, 1.5]
     assert kind.read(filter=pc.field("z").is_null()).count() == 4
     assert sorted(rows(kind.read(filter=pc.field("z") > 0))) == [4, 5]
@@ -164,7 +164,7 @@ def test_rows_have_numbers(kind: Kind) -> None:
 def test_what_a_reader_ships_is_small(kind: Kind) -> None:
     for start in range(0, 60, 10):
         kind.append(numbers(start, start + 10))
-    source = kind.read()._chain.source
+    source = kind.read()._plan.source
     assert len(pickle.dumps(source.reader)) < 3_000
     assert len(pickle.dumps(source.addresses([0]))) < 1_000
 
@@ -212,10 +212,10 @@ def test_on_ray(kind: Kind, ray_local: Any) -> None:
 
 def test_blocks_are_cut_alike(kind: Kind) -> None:
     kind.append(pa.table({"x": np.arange(4_000), "s": ["abc"] * 4_000}))
-    small = kind.read(target_block_bytes=1)._chain.source.blocks
-    large = kind.read()._chain.source.blocks
+    small = kind.read(target_block_bytes=1)._plan.source.blocks
+    large = kind.read()._plan.source.blocks
     assert int(small.rows.sum()) == int(large.rows.sum()) == 4_000
-    again = kind.read(target_block_bytes=1, columns=["x"])._chain.source.blocks
+    again = kind.read(target_block_bytes=1, columns=["x"])._plan.source.blocks
     assert small.rows.tolist() == again.rows.tolist()
     assert again.bytes_exact
     assert again.memory_bytes.tolist() == [8 * count for count in again.rows]

@@ -77,7 +77,7 @@ def lance(s3: S3, secret: str) -> windrow.Dataset:
 @pytest.mark.parametrize("read", [iceberg, lance])
 def test_over_the_wire(store: S3, read: Callable[[S3, str], windrow.Dataset]) -> None:
     dataset = read(store, store.secret)
-    source = pickle.loads(pickle.dumps(dataset._chain.source))
+    source = pickle.loads(pickle.dumps(dataset._plan.source))
     assert read_all(source).equals(DATA)
     shuffled = dataset.window().random_shuffle_each_window(seed=3)
     assert sorted(row["x"] for row in shuffled.iter_rows()) == list(range(20))

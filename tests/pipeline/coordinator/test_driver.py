@@ -51,7 +51,7 @@ def start(
     case: Case, *, workers: int = 4, memory: int = 10**6, slices: int = 1, spare: int = 0, ahead: int = 10**6
 ) -> tuple[Driver, Runner, list[float]]:
     program = Program(case.job("threads"), case.shards, case.equal, tuple(range(case.shards)))
-    budget = Budget(memory, ahead, memory, 0, 0, memory, slices, 2 + spare, exact=True, spare_windows=spare)
+    budget = Budget(memory, ahead, memory, 0, 0, memory, slices, 2 + spare, exact=True, extra_windows=spare)
     runner, clock = Runner(program), [100.0]
     runner.driver = Driver(program, budget, runner, workers=workers, clock=lambda: clock[0])
     return runner.driver, runner, clock
@@ -76,7 +76,7 @@ def test_spare_windows_are_prepared_beyond_those_asked_for(asked: int, spare: in
     case = Case((5,) * 6, WindowCut(blocks_per_window=1), prefetch_windows=asked)
     # none farther ahead, for which windows of one size leave no room
     driver, runner, _ = start(case, workers=6, spare=spare, ahead=0)
-    assert driver.open_epoch(0, Cursor(), 4, drop_last=False).spare_windows == spare
+    assert driver.open_epoch(0, Cursor(), 4, drop_last=False).extra_windows == spare
     assert [task.work.window for task in runner.seen] == list(range(windows))
 
 

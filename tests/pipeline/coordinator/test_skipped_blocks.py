@@ -7,7 +7,7 @@ import pytest
 from tests.laws.cases import Case
 from windrow.core.errors import SourceError
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.skipped_blocks import MOST_BLOCKS, SkippedBlocks, blocks_passed
+from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS, SkippedBlocks, blocks_passed
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.corrupt_blocks import Corruption
@@ -44,7 +44,7 @@ def test_what_is_found_is_told_named_and_counted(left_out: SkippedBlocks) -> Non
 
 
 def test_one_too_many(left_out: SkippedBlocks) -> None:
-    for block in range(MOST_BLOCKS):
+    for block in range(MAX_BLOCKS):
         left_out.add(0, block // 2, corruption(block))
     with pytest.raises(SourceError, match=r"9 blocks are corrupt.*8 at most: block 0; .*; block 19\..*torn"):
         left_out.add(0, 9, corruption(19))

@@ -59,7 +59,7 @@ def begin(monkeypatch: pytest.MonkeyPatch, *, spare: int, lacks: int) -> tuple[F
     monkeypatch.setattr(module, "ask_until", coordinator.answer)
     monkeypatch.setattr(module, "tell", lambda method, *args: method.remote(*args))
     request = OpenRequest(0, "node", "token", 0, Cursor(), 4, False, False, 7)
-    facts = EpochFacts(0, 0, WINDOWS, ShardAssignment(1, 4, False, False), 4, None, spare_windows=spare)
+    facts = EpochFacts(0, 0, WINDOWS, ShardAssignment(1, 4, False, False), 4, None, extra_windows=spare)
     return Fetcher(coordinator, request, facts, Questions(), leads_on=False), coordinator
 
 
@@ -108,7 +108,7 @@ def test_what_no_question_tells_is_told_by_who_waits_lets_go_or_fails(
         waiting.join(WAIT_SECONDS)
         assert not waiting.is_alive()
     elif end == "lets go":
-        fetcher.let_go(NEVER)
+        fetcher.release(NEVER)
         assert coordinator.told == [Place(0, 1)]
     else:
         coordinator.broken.set()

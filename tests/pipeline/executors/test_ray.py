@@ -109,9 +109,9 @@ def test_what_was_let_go_comes_again_and_nothing_is_fetched_meanwhile(
     assert (0, 0) not in fetcher._ahead.fetched, "what is being consumed is not fetched again"
     stopped = threading.Event()
     stopped.set()
-    shard_client.let_go(stopped)
+    shard_client.release(stopped)
     assert fetcher._ahead.fetched, "a walk that has been stopped lets go of nothing that another one fetches"
-    shard_client.let_go(stop)
+    shard_client.release(stop)
     fetcher._keep((0, 1), under_way)
     assert fetcher._ahead.fetched == {}
     assert fetcher._ahead.next() is None

@@ -96,7 +96,7 @@ def test_from_ray_has_the_order_of_parquet(ray_local: Any, tmp_path: Path, execu
 
 
 def _starts(dataset: windrow.Dataset) -> tuple[list[int], list[int]]:
-    rows = dataset._chain.source.blocks.rows
+    rows = dataset._plan.source.blocks.rows
     return (np.cumsum(rows) - rows).tolist(), rows.tolist()
 
 

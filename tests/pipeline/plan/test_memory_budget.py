@@ -139,7 +139,7 @@ def test_of_small_windows_more_are_held_than_are_asked_for(
     resources = replace(on_cluster(1), small_windows_bytes=200 * MIB)
     budget, plain = budget_program(program, resources, 10), budget_program(program, on_cluster(1), 10)
     assert budget.windows == held
-    assert (plain.windows, plain.spare_windows) == (held - budget.spare_windows, 0)
+    assert (plain.windows, plain.extra_windows) == (held - budget.extra_windows, 0)
     assert plain.windows == min(1 + asked, held)
 
 
@@ -156,7 +156,7 @@ def test_of_small_windows_more_are_held_than_are_asked_for(
 def test_none_is_spare_where_windows_may_grow_or_are_counted_first(options: Any, spare: int) -> None:
     program = make_program([BLOCK] * 8, WindowCut(blocks_per_window=1), **options)
     resources = replace(on_cluster(1), small_windows_bytes=200 * MIB)
-    assert budget_program(program, resources, 10).spare_windows == spare
+    assert budget_program(program, resources, 10).extra_windows == spare
 
 
 def test_kept_blocks_go_before_windows_that_nobody_asked_for() -> None:

@@ -26,7 +26,7 @@ def plan(
         limit_bytes=limit,
         limit_covers_all=all_,
         exact=True,
-        most_windows=most,
+        max_windows=most,
     )
 
 
@@ -57,9 +57,9 @@ def test_more_windows_are_held_only_where_all_that_are_needed_fit_whole(
     roomy = plan(window, windows, limit, most=most)
     if plain.slices > 1:
         assert roomy == plain
-        assert roomy.spare_windows == 0
+        assert roomy.extra_windows == 0
     else:
-        assert roomy.windows == max(windows, min(most, limit // window)) == windows + roomy.spare_windows
+        assert roomy.windows == max(windows, min(most, limit // window)) == windows + roomy.extra_windows
         assert roomy.windows * window <= roomy.windows_bytes <= limit
 
 
@@ -81,9 +81,7 @@ def test_an_estimate_may_grow_up_to_the_limit() -> None:
 def test_what_grows_takes_from_the_windows_and_never_from_the_limit(
     row_bytes: float, excess: float, covers_all: bool
 ) -> None:
-    beside = Beside(
-        3, 100, 10, least_run_bytes=10_000, tasks=2, block_rows=5, row_bytes=100, block_bytes=2_500
-    )
+    beside = Beside(3, 100, 10, min_run_bytes=10_000, tasks=2, block_rows=5, row_bytes=100, block_bytes=2_500)
     budget = plan_budget(
         window_bytes=100_000,
         window_rows=1_000,

@@ -198,7 +198,7 @@ def test_an_error_of_the_next_epoch_is_told_there(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_consumer_that_pauses_between_epochs_holds_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefetch_loop, "_LET_GO_SECONDS", 0.05)
+    monkeypatch.setattr(prefetch_loop, "_RELEASE_SECONDS", 0.05)
     (shard,) = _open()
     with shard:
         for epoch in range(3):

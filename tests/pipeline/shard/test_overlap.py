@@ -33,7 +33,7 @@ def dataset(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
 
 
 def make(dataset: Any) -> Program:
-    return Program(Job(dataset._chain.source, WindowCut(blocks_per_window=5), 2, seed=1), 1, False, (0,))
+    return Program(Job(dataset._plan.source, WindowCut(blocks_per_window=5), 2, seed=1), 1, False, (0,))
 
 
 def _is_distant(program: Program) -> bool:

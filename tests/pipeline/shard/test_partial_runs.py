@@ -43,7 +43,7 @@ def test_portions_are_whole_batches(start: int, row_bytes: float, stop: int) -> 
 
 
 def test_what_is_asked_for_ahead_is_made_in_few_portions() -> None:
-    assert stop_of(Portions(is_transformed=False, least_batches=4), RUN_BYTES) == 40
+    assert stop_of(Portions(is_transformed=False, min_batches=4), RUN_BYTES) == 40
 
 
 def test_until_transformed_rows_have_been_measured_portions_are_small() -> None:
@@ -99,25 +99,25 @@ def _is_longer(items: list[int], length: int) -> bool:
 
 
 def test_a_window_that_was_let_go_goes_on_within_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    let_go: list[int] = []
-    drop = prefetch_loop.PrefetchLoop._let_go
+    release: list[int] = []
+    drop = prefetch_loop.PrefetchLoop._release
 
     def note(self: Any, data: Any) -> None:
-        let_go.append(1)
+        release.append(1)
         drop(self, data)
 
     monkeypatch.setattr(partial_runs, "RUN_BYTES", 1)
-    monkeypatch.setattr(prefetch_loop, "_LET_GO_SECONDS", 0.02)
-    monkeypatch.setattr(prefetch_loop.PrefetchLoop, "_let_go", note)
+    monkeypatch.setattr(prefetch_loop, "_RELEASE_SECONDS", 0.02)
+    monkeypatch.setattr(prefetch_loop.PrefetchLoop, "_release", note)
     pipe = windrow.from_items([{"x": x} for x in range(60)]).map_batches(lengthen).repeat(1)
     pipe = pipe.random_shuffle_each_window(seed=3).options(executor="threads")
     expected = [batch["x"].tolist() for batch in pipe.iter_batches(4)]
-    let_go.clear()
+    release.clear()
     found = []
     for batch in pipe.iter_batches(4):
         found.append(batch["x"].tolist())
         if len(found) % 5 == 0:
-            held = len(let_go)
-            assert eventually(partial(_is_longer, let_go, held)) or len(found) > 10
+            held = len(release)
+            assert eventually(partial(_is_longer, release, held)) or len(found) > 10
     assert found == expected
-    assert len(let_go) >= 2
+    assert len(release) >= 2

@@ -229,8 +229,8 @@ def test_another_thread_closes_while_a_batch_is_awaited(batch_format: Any) -> No
 
 
 def test_a_consumer_that_pauses_holds_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefetch_loop, "_LET_GO_SECONDS", 0.05)
-    calls = _count_calls(monkeypatch, _ThreadsClient, "let_go")
+    monkeypatch.setattr(prefetch_loop, "_RELEASE_SECONDS", 0.05)
+    calls = _count_calls(monkeypatch, _ThreadsClient, "release")
     (shard,) = _open(before=())
     with shard:
         batches = shard.iter_batches(4)

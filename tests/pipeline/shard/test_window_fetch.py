@@ -106,7 +106,7 @@ def test_windows_behind_the_last_question_are_told_of_at_once() -> None:
 def test_who_fetches_nothing_has_told_how_far_it_has_come() -> None:
     ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
     assert not consume(ahead, 0)
-    ahead.let_go()
+    ahead.release()
     assert ahead.take_news() is not None
     ahead.acknowledge(Place(0, 2))
     assert ahead.take_news() is not None
@@ -148,7 +148,7 @@ def test_what_is_let_go_is_fetched_when_it_is_asked_for() -> None:
     ahead.fetched[0, 0] = DATA
     assert ahead.take((0, 0)) is DATA
     ahead.fetched[0, 1] = DATA
-    ahead.let_go()
+    ahead.release()
     assert ahead.fetched == {}
     assert ahead.next() is None
     ahead.want((0, 0))

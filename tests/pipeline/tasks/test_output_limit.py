@@ -28,7 +28,7 @@ def test_what_is_put_out_is_looked_at_after_each_block(after: int, share: float)
         allowance.add(after, rows[after], 101)
     found = caught.value.shortfall
     assert (found.share, found.rows) == (share, sum(rows[: after + 1]))
-    assert (found.size_bytes, found.least_bytes) == (101, 101)
+    assert (found.size_bytes, found.min_bytes) == (101, 101)
 
 
 def test_blocks_of_unknown_rows_count_alike() -> None:
@@ -63,7 +63,7 @@ def test_a_few_rows_tell_what_a_block_takes(most: int, calls: list[int]) -> None
         found = caught.value.shortfall
         assert (found.share, found.rows) == ((1000 + 256) / 3000, 256)
         assert found.size_bytes == pytest.approx(256_000, rel=0.01)
-        assert found.least_bytes == pytest.approx(2_000_000, rel=0.01)
+        assert found.min_bytes == pytest.approx(2_000_000, rel=0.01)
     assert wide.calls == calls
 
 

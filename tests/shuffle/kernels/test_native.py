@@ -195,7 +195,7 @@ def test_text(data: st.DataObject) -> None:
 
 @needs_library
 def test_text_beyond_its_offsets_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windrow.core.text_types._MOST_BYTES", 5)
+    monkeypatch.setattr("windrow.core.text_types._MAX_BYTES", 5)
     array, goes = pa.array(["abc", "def"]), np.arange(2, dtype=np.uint32)
     assert move_text([array], [goes], slice(0, 2), POOL, "t") is None
     assert move_text([array], [goes], slice(0, 1), POOL, "t") == pa.array(["abc"])

@@ -47,6 +47,6 @@ def test_each_bit_of_the_key_counts() -> None:
 
 
 def test_multipliers_are_odd_and_distinct_at_every_width() -> None:
-    for multipliers, least_bits in ((MULTIPLIERS_32, 17), (MULTIPLIERS_64, 33)):
+    for multipliers, min_bits in ((MULTIPLIERS_32, 17), (MULTIPLIERS_64, 33)):
         assert all(multiplier % 2 for multiplier in multipliers)
-        assert len({multiplier % (1 << least_bits) for multiplier in multipliers}) == 6
+        assert len({multiplier % (1 << min_bits) for multiplier in multipliers}) == 6

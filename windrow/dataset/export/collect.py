@@ -20,7 +20,7 @@ from windrow.core.tracebacks import ends_traceback
 from windrow.dataset.argument_checks import check_count
 from windrow.dataset.epoch_iteration import read_epochs
 from windrow.dataset.head import find_schema, read_head
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.delivery.batch_formats import separate, to_pandas
 from windrow.pipeline.delivery.to_numpy import column_to_numpy
 from windrow.pipeline.plan.job import Job
@@ -31,7 +31,7 @@ _BATCH_ROWS = 2**16
 
 
 @ends_traceback
-def collect(chain: Chain, job: Job, limit: int | None, who: str, *, copies: int = 1) -> pa.Table:
+def collect(plan: LogicalPlan, job: Job, limit: int | None, who: str, *, copies: int = 1) -> pa.Table:
     """The rows of a job's first epoch, or the first ``limit`` of them.
 
     Parameters
@@ -45,13 +45,13 @@ def collect(chain: Chain, job: Job, limit: int | None, who: str, *, copies: int 
         If they would take more memory than is free, and no limit is given.
     """
     if limit is None:
-        refuse_large(chain, who, copies)
+        refuse_large(plan, who, copies)
         tables = list(stream_tables(job))
     else:
         rows = check_count(limit, "limit")
         # in stored order, the first rows are read from the blocks that hold them
-        tables = [read_head(chain, rows)] if chain.seed is None else list(_first(stream_tables(job), rows))
-    table = pa.concat_tables(tables) if tables else empty_table(find_schema(chain))
+        tables = [read_head(plan, rows)] if plan.seed is None else list(_first(stream_tables(job), rows))
+    table = pa.concat_tables(tables) if tables else empty_table(find_schema(plan))
     # taken, not sliced: a slice would keep its whole run in memory
     return table if limit is None else table.take(pa.array(np.arange(table.num_rows)))
 
@@ -71,9 +71,9 @@ def _first(tables: Iterator[pa.Table], limit: int) -> Iterator[pa.Table]:
             return
 
 
-def refuse_large(chain: Chain, who: str, copies: int = 1, room_bytes: int | None = None) -> None:
+def refuse_large(plan: LogicalPlan, who: str, copies: int = 1, room_bytes: int | None = None) -> None:
     """Raise a PlanError where a pass over the data would not fit into the memory that is free."""
-    needed = int(chain.read_source.blocks.memory_bytes.sum()) * copies
+    needed = int(plan.read_source.blocks.memory_bytes.sum()) * copies
     room = free_memory_bytes() if room_bytes is None else room_bytes
     if needed > room:
         raise PlanError(
@@ -82,15 +82,15 @@ def refuse_large(chain: Chain, who: str, copies: int = 1, room_bytes: int | None
         )
 
 
-def collect_frame(chain: Chain, job: Job, limit: int | None, who: str) -> Any:
+def collect_frame(plan: LogicalPlan, job: Job, limit: int | None, who: str) -> Any:
     """The same as a DataFrame."""
     require("pandas", "pandas", who)
-    return to_pandas(_one_batch(collect(chain, job, limit, who, copies=2)))
+    return to_pandas(_one_batch(collect(plan, job, limit, who, copies=2)))
 
 
-def collect_numpy(chain: Chain, job: Job, limit: int | None, who: str) -> dict[str, NDArray[Any]]:
+def collect_numpy(plan: LogicalPlan, job: Job, limit: int | None, who: str) -> dict[str, NDArray[Any]]:
     """The same as an array for each column."""
-    batch = _one_batch(collect(chain, job, limit, who, copies=2))
+    batch = _one_batch(collect(plan, job, limit, who, copies=2))
     columns = zip(batch.schema.names, batch.columns, strict=True)
     return separate({name: column_to_numpy(column, writable=True) for name, column in columns})
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.dataset.export.collect import collect, collect_frame, collect_numpy
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.plan.job import Job
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Convertible(ABC):
     A Dataset gives its rows in stored order, a pipeline those of its first epoch in their order.
     """
 
-    _chain: Chain
+    _plan: LogicalPlan
 
     @abstractmethod
     def _job(self) -> Job:
@@ -52,7 +52,7 @@ class Convertible(ABC):
         >>> windrow.range(1000).to_arrow(limit=3).to_pydict()
         {'id': [0, 1, 2]}
         """
-        return collect(self._chain, self._job(), limit, "to_arrow()")
+        return collect(self._plan, self._job(), limit, "to_arrow()")
 
     def to_pandas(self, limit: int | None = None) -> pd.DataFrame:
         """Return the rows of one pass as a pandas DataFrame, in memory.
@@ -80,7 +80,7 @@ class Convertible(ABC):
         1   1
         2   2
         """
-        return collect_frame(self._chain, self._job(), limit, "to_pandas()")
+        return collect_frame(self._plan, self._job(), limit, "to_pandas()")
 
     def to_numpy(self, limit: int | None = None) -> dict[str, NDArray[Any]]:
         """Return the rows of one pass as a dict of writable arrays, (rows, ...) each, in memory.
@@ -101,7 +101,7 @@ class Convertible(ABC):
         >>> windrow.range(3).to_numpy()
         {'id': array([0, 1, 2])}
         """
-        return collect_numpy(self._chain, self._job(), limit, "to_numpy()")
+        return collect_numpy(self._plan, self._job(), limit, "to_numpy()")
 
     def to_dask(self) -> Any:
         """Return the rows of one pass as a dask DataFrame; needs the extra ``dask``.
@@ -124,7 +124,7 @@ class Convertible(ABC):
         """
         from windrow.dataset.export.to_dask import to_dask
 
-        return to_dask(self._chain, self._job())
+        return to_dask(self._plan, self._job())
 
     def to_ray(self) -> Any:
         """Return the rows of one pass as a ``ray.data.Dataset``; needs the extra ``ray``.
@@ -145,7 +145,7 @@ class Convertible(ABC):
         """
         from windrow.dataset.export.to_ray import to_ray
 
-        return to_ray(self._chain, self._job())
+        return to_ray(self._plan, self._job())
 
     def to_huggingface(self, limit: int | None = None) -> Any:
         """Return the rows of one pass as a ``datasets.Dataset``, in memory; needs the extra ``huggingface``.
@@ -171,7 +171,7 @@ class Convertible(ABC):
         """
         from windrow.dataset.export.to_huggingface import to_huggingface
 
-        return to_huggingface(self._chain, self._job(), limit)
+        return to_huggingface(self._plan, self._job(), limit)
 
     def to_tf(
         self,
@@ -213,7 +213,7 @@ class Convertible(ABC):
         from windrow.dataset.export.to_tf import TfRequest, to_tf
 
         request = TfRequest(feature_columns, label_column, batch_size, drop_last, prefetch_batches)
-        return to_tf(self, self._chain, request)
+        return to_tf(self, self._plan, request)
 
     def to_spark(
         self,
@@ -253,4 +253,4 @@ class Convertible(ABC):
         """
         from windrow.dataset.export.to_spark import to_spark
 
-        return to_spark(self._chain, spark, cache_dir, storage_options)
+        return to_spark(self._plan, spark, cache_dir, storage_options)

@@ -14,7 +14,7 @@ from windrow.core.optional_dependencies import require
 from windrow.core.source import BlockAddress, BlockReader
 from windrow.dataset.export.collect import collect_frame
 from windrow.dataset.head import find_schema
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.delivery.batch_formats import to_pandas
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
@@ -24,22 +24,22 @@ __all__ = ["to_dask"]
 _CONVERT = "dataframe.convert-string"
 
 
-def to_dask(chain: Chain, job: Job) -> Any:
+def to_dask(plan: LogicalPlan, job: Job) -> Any:
     """A block a partition, read when it is computed; shuffled rows, from memory."""
     dask = require("dask.dataframe", "dask", "to_dask()")
     # dask would write every object as text: arrays, dates and bytes, too
     with require("dask", "dask", "to_dask()").config.set({_CONVERT: False}):
-        return _to_dask(dask, chain, job)
+        return _to_dask(dask, plan, job)
 
 
-def _to_dask(dask: Any, chain: Chain, job: Job) -> Any:
-    if chain.seed is not None:
-        frame = collect_frame(chain, job, None, "to_dask()")
+def _to_dask(dask: Any, plan: LogicalPlan, job: Job) -> Any:
+    if plan.seed is not None:
+        frame = collect_frame(plan, job, None, "to_dask()")
         return dask.from_pandas(frame, npartitions=available_cores(), sort=False)
-    source, schema = chain.read_source, find_schema(chain)
-    counts = {} if chain.maps else source.null_counts
+    source, schema = plan.read_source, find_schema(plan)
+    counts = {} if plan.maps else source.null_counts
     nullable = frozenset(name for name in schema.names if counts.get(name) != 0)
-    read = _ReadFrame(source.reader, chain.maps, nullable)
+    read = _ReadFrame(source.reader, plan.maps, nullable)
     addresses = source.addresses(range(len(source.blocks.rows)))
     meta = _frame(empty_table(schema), nullable)
     if not addresses:

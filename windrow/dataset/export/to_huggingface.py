@@ -10,17 +10,17 @@ import pyarrow as pa
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.dataset.export.collect import collect
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.delivery.to_numpy import column_to_numpy, permutation_of
 from windrow.pipeline.plan.job import Job
 
 __all__ = ["to_huggingface"]
 
 
-def to_huggingface(chain: Chain, job: Job, limit: int | None) -> Any:
+def to_huggingface(plan: LogicalPlan, job: Job, limit: int | None) -> Any:
     """A ``datasets.Dataset`` over one pass in memory."""
     library = require("datasets", "huggingface", "to_huggingface()")
-    table = collect(chain, job, limit, "to_huggingface()")
+    table = collect(plan, job, limit, "to_huggingface()")
     columns = {
         name: pa.chunked_array([_plain(chunk) for chunk in column.chunks], _plain_type(column.type))
         for name, column in zip(table.column_names, table.columns, strict=True)

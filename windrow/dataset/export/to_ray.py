@@ -6,18 +6,18 @@ from typing import Any
 
 from windrow.core.optional_dependencies import require
 from windrow.dataset.export.collect import refuse_large, stream_tables
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.plan.job import Job
 
 __all__ = ["to_ray"]
 
 
-def to_ray(chain: Chain, job: Job) -> Any:
+def to_ray(plan: LogicalPlan, job: Job) -> Any:
     """Blocks that Ray's tasks read; shuffled rows, in its store."""
     require("ray.data", "ray", "to_ray()")
     from windrow.pipeline.executors.ray.data.ray_data_output import put_tables, read_lazily, store_bytes
 
-    if chain.seed is None:
-        return read_lazily(chain.read_source, chain.maps)
-    refuse_large(chain, "to_ray()", room_bytes=store_bytes())
-    return put_tables(stream_tables(job), chain.source.schema)
+    if plan.seed is None:
+        return read_lazily(plan.read_source, plan.maps)
+    refuse_large(plan, "to_ray()", room_bytes=store_bytes())
+    return put_tables(stream_tables(job), plan.source.schema)

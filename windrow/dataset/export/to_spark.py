@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.write_blocks import write_parts
 from windrow.dataset.write.write_epochs import write_epochs
 from windrow.dataset.write.write_job import WriteRequest
@@ -21,7 +21,7 @@ _FIX = "give a cache_dir= that every machine of the Spark cluster sees at the sa
 
 
 def to_spark(
-    chain: Chain,
+    plan: LogicalPlan,
     spark: Any,
     cache_dir: str | os.PathLike[str] | None,
     storage_options: Mapping[str, Any] | None,
@@ -32,7 +32,7 @@ def to_spark(
     root.sweep()
     folder = root.make(None)
     try:
-        url = folder.url + _write(chain, root, folder, storage_options)
+        url = folder.url + _write(plan, root, folder, storage_options)
         with mapped_errors(f"to_spark: reading {url}", _FIX, root.secrets):
             frame = spark.read.parquet(url)
     except BaseException:
@@ -43,14 +43,14 @@ def to_spark(
 
 
 def _write(
-    chain: Chain, root: StageRoot, folder: StageFolder, storage_options: Mapping[str, Any] | None
+    plan: LogicalPlan, root: StageRoot, folder: StageFolder, storage_options: Mapping[str, Any] | None
 ) -> str:
     """Write one pass; returns where it lies in the folder."""
     place = folder.path if root.local else folder.url
     options = None if root.local else storage_options
     request = WriteRequest(SparkSink(), place, mode="append", storage_options=options)
-    if chain.seed is None:
-        write_parts(chain, request)
+    if plan.seed is None:
+        write_parts(plan, request)
         return ""
-    write_epochs(replace(chain, epochs=1), request)
+    write_epochs(replace(plan, epochs=1), request)
     return "/epoch=0"

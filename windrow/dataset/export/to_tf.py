@@ -12,7 +12,7 @@ import pyarrow as pa
 from windrow.core.errors import PlanError, TransformError
 from windrow.core.optional_dependencies import require
 from windrow.dataset.head import find_schema
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.delivery.iteration_methods import Deliverable
 from windrow.pipeline.delivery.tensors.schema_check import (
     check_label,
@@ -39,13 +39,13 @@ class TfRequest:
         check_label(self.label_column)
 
 
-def to_tf(rows: Any, chain: Chain, request: TfRequest) -> Any:
+def to_tf(rows: Any, plan: LogicalPlan, request: TfRequest) -> Any:
     """A dataset of batches; each iteration over it reads anew."""
     tensorflow = require("tensorflow", "tensorflow", "to_tf()")
-    schema = find_schema(chain)
+    schema = find_schema(plan)
     features = _features(schema, request)
     names = features if request.label_column is None else [*features, request.label_column]
-    _check(schema, {} if chain.maps else dict(chain.source.null_counts), names)
+    _check(schema, {} if plan.maps else dict(plan.source.null_counts), names)
     specs = {name: _spec(schema.field(name).type, tensorflow) for name in names}
 
     def arrange(columns: dict[str, Any]) -> Any:

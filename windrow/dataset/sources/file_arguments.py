@@ -6,7 +6,7 @@ from typing import Any
 
 from windrow.core.byte_sizes import parse_bytes
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.file_source import open_files
 from windrow.io.formats.format import Format, SurveyedFormat
 from windrow.io.storage.retries import Retries
@@ -30,4 +30,4 @@ def read_files(
         retries=Retries(seconds=retry_seconds),
         **options,
     )
-    return Dataset(Chain(source))
+    return Dataset(LogicalPlan(source))

@@ -11,7 +11,7 @@ from windrow.core.errors import PlanError, SourceError
 from windrow.core.integers import as_integer
 from windrow.core.optional_dependencies import require
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.user_columns import table_of_frame
 from windrow.io.adapters.dask_partitions import list_partitions
 
@@ -58,7 +58,7 @@ def from_dask(frame: Any, *, rows: Sequence[int] | None = None, schema: pa.Schem
     if not isinstance(frame, dask.DataFrame):
         raise PlanError(f"from_dask: {type(frame).__qualname__} is no dask DataFrame; give one")
     counts = None if rows is None else _check_rows(rows, frame.npartitions)
-    return Dataset(Chain(list_partitions(frame, _table_of_partition, "from_dask", counts, schema)))
+    return Dataset(LogicalPlan(list_partitions(frame, _table_of_partition, "from_dask", counts, schema)))
 
 
 def _check_rows(rows: Sequence[int], partitions: int) -> list[int]:

@@ -14,7 +14,7 @@ from windrow.core.empty_tables import empty_table
 from windrow.core.errors import PlanError, TransformError, WindrowError
 from windrow.core.integers import as_integer
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.user_columns import is_frame, table_of_arrays, table_of_frame, table_of_items
 from windrow.io.adapters.staging import stage_tables
 from windrow.pipeline.tasks.transforms import function_name
@@ -96,7 +96,7 @@ def from_generator(
     size = parse_bytes(target_block_bytes, "target_block_bytes")
     name = f"from_generator({function_name(fn)})"
     tables = _tables(_called(fn, name), name, batched=batched, schema=schema)
-    return Dataset(Chain(stage_tables(tables, name, size, cache_dir, stated)))
+    return Dataset(LogicalPlan(stage_tables(tables, name, size, cache_dir, stated)))
 
 
 def _called(fn: Callable[[], Iterable[Any]], name: str) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.in_memory import dataset_of_tables
 from windrow.io.adapters.extension_types import plain_table
 from windrow.io.adapters.huggingface import list_rows
@@ -68,4 +68,4 @@ def from_huggingface(dataset: Any, *, target_block_bytes: int | str = "64MiB") -
     if not dataset.cache_files:
         table = plain_table(dataset.with_format("arrow")[:])
         return dataset_of_tables([table], "from_huggingface", size)
-    return Dataset(Chain(list_rows(dataset, "from_huggingface", size)))
+    return Dataset(LogicalPlan(list_rows(dataset, "from_huggingface", size)))

@@ -12,7 +12,7 @@ from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.optional_dependencies import require
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.in_memory import dataset_of_tables
 from windrow.io.adapters.staging import stage_tables
 
@@ -57,7 +57,7 @@ def from_polars(
     polars = require("polars", "polars", "from_polars()")
     if isinstance(frames, polars.LazyFrame):
         size = parse_bytes(target_block_bytes, "target_block_bytes")
-        return Dataset(Chain(stage_tables(_collect(frames), "from_polars", size, cache_dir)))
+        return Dataset(LogicalPlan(stage_tables(_collect(frames), "from_polars", size, cache_dir)))
     parts = frames if isinstance(frames, (list, tuple)) else [frames]
     for part in parts:
         if not isinstance(part, polars.DataFrame):

@@ -6,12 +6,12 @@ from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.dataset.argument_checks import check_count
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.in_memory.number_range import count_up
 
 __all__ = ["range"]
 
-_MOST, _MOST_BLOCKS = 2**62, 10**7
+_MOST, _MAX_BLOCKS = 2**62, 10**7
 
 
 def range(n: int, *, block_rows: int = 2**20) -> Dataset:
@@ -40,9 +40,9 @@ def range(n: int, *, block_rows: int = 2**20) -> Dataset:
     if number is None or not 0 <= number <= _MOST:
         raise PlanError(f"range({n!r}): n must be an integer of 0 or more, and at most 2^62")
     size = check_count(block_rows, "block_rows")
-    if number // size > _MOST_BLOCKS:
+    if number // size > _MAX_BLOCKS:
         raise PlanError(
             f"range({n!r}) has {number // size:,} blocks of block_rows={size:,}, each of which is listed: "
             "make blocks larger"
         )
-    return Dataset(Chain(count_up(number, size)))
+    return Dataset(LogicalPlan(count_up(number, size)))

@@ -8,7 +8,7 @@ from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 
 __all__ = ["from_ray"]
 
@@ -46,4 +46,4 @@ def from_ray(dataset: Any, *, target_block_bytes: int | str = "64MiB") -> Datase
     from windrow.pipeline.executors.ray.data.ray_data_source import list_blocks
 
     size = parse_bytes(target_block_bytes, "target_block_bytes")
-    return Dataset(Chain(list_blocks(dataset, "from_ray", size)))
+    return Dataset(LogicalPlan(list_blocks(dataset, "from_ray", size)))

@@ -10,7 +10,7 @@ from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.core.source import Source
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.spark.dataframe_columns import Conversion, FloatType, VectorForm
 from windrow.io.spark.session import check_frame, mapped_errors, runs_on_ray
 from windrow.io.spark.staging import StageRequest, stage
@@ -93,9 +93,9 @@ def from_spark(
         raise PlanError("keep=True keeps what is staged: say where, with cache_dir=")
     conversion = Conversion(dtype, vectors)
     if use == "raydp" or (use == "auto" and cache_dir is None and runs_on_ray(df.sparkSession)):
-        return Dataset(Chain(_by_ray(df, conversion)))
+        return Dataset(LogicalPlan(_by_ray(df, conversion)))
     root = open_root(cache_dir, storage_options)
-    return Dataset(Chain(stage(StageRequest(df, conversion, root, keep, storage_options))))
+    return Dataset(LogicalPlan(stage(StageRequest(df, conversion, root, keep, storage_options))))
 
 
 def _by_ray(df: Any, conversion: Conversion) -> Source:

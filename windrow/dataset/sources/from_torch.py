@@ -8,7 +8,7 @@ from typing import Any
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.in_memory import dataset_of_tables
 from windrow.dataset.sources.torch_samples import rows_of_samples
 from windrow.dataset.sources.user_columns import table_of_arrays
@@ -64,7 +64,7 @@ def from_torch(data: Any, *, target_block_bytes: int | str = "64MiB") -> Dataset
             "use from_generator(lambda: iter(dataset)) for one that is iterated"
         )
     size = parse_bytes(target_block_bytes, "target_block_bytes")
-    return Dataset(Chain(index_items(data, rows_of_samples, "from_torch", size)))
+    return Dataset(LogicalPlan(index_items(data, rows_of_samples, "from_torch", size)))
 
 
 def _columns(data: Any) -> Mapping[str, Any] | None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.ray_transport import carry_held
 from windrow.io.in_memory.table_source import hold_tables
 
@@ -21,4 +21,4 @@ def dataset_of_tables(tables: Sequence[pa.Table], who: str, target_block_bytes: 
     if not tables:
         raise PlanError(f"{who}: there is nothing to read; give at least one")
     size = parse_bytes(target_block_bytes, "target_block_bytes")
-    return Dataset(Chain(hold_tables(tables, who, size, carry_held)))
+    return Dataset(LogicalPlan(hold_tables(tables, who, size, carry_held)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.core.byte_sizes import parse_bytes
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.file_source import open_parquet
 from windrow.io.storage.retries import Retries
 
@@ -98,4 +98,4 @@ def read_parquet(
         target_block_bytes=parse_bytes(target_block_bytes, "target_block_bytes"),
         retries=Retries(seconds=retry_seconds),
     )
-    return Dataset(Chain(source))
+    return Dataset(LogicalPlan(source))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.core.byte_sizes import parse_bytes
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.tables.delta_table import DeltaVersion, open_delta
 from windrow.io.tables.iceberg_table import IcebergVersion, open_iceberg
 from windrow.io.tables.lance_table import LanceVersion, open_lance
@@ -78,7 +78,7 @@ def read_delta(
         storage_options=storage_options,
         target_block_bytes=parse_bytes(target_block_bytes, "target_block_bytes"),
     )
-    return Dataset(Chain(source))
+    return Dataset(LogicalPlan(source))
 
 
 def read_iceberg(
@@ -152,7 +152,7 @@ def read_iceberg(
         storage_options=storage_options,
         target_block_bytes=parse_bytes(target_block_bytes, "target_block_bytes"),
     )
-    return Dataset(Chain(source))
+    return Dataset(LogicalPlan(source))
 
 
 def read_lance(
@@ -213,4 +213,4 @@ def read_lance(
         storage_options=storage_options,
         target_block_bytes=parse_bytes(target_block_bytes, "target_block_bytes"),
     )
-    return Dataset(Chain(source))
+    return Dataset(LogicalPlan(source))

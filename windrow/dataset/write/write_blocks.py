@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockReader, BlockTable, CorruptBlockError
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.write_job import WriteRequest, write
 from windrow.io.sinks.commit import WriteJob
 from windrow.io.sinks.file_splitting import Layout
 from windrow.io.sinks.write_files import write_rows
 from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
-from windrow.pipeline.coordinator.skipped_blocks import MOST_BLOCKS
+from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS
 from windrow.pipeline.executors.resolve import resolve_executor
 from windrow.pipeline.plan.job import Options
 from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, check_schema
@@ -29,7 +29,7 @@ __all__ = ["Part", "PartWriter", "cut_parts", "write_parts"]
 
 # a block as it is decoded, transformed, and encoded
 _COPIES = 3
-_LEAST_DIGITS = 5
+_MIN_DIGITS = 5
 
 
 @dataclass(frozen=True)
@@ -81,19 +81,19 @@ class PartWriter:
         return table
 
 
-def write_parts(chain: Chain, request: WriteRequest) -> WriteResult:
+def write_parts(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
     """Write the rows of a chain without windows: one file a block, or files of a target size."""
     layout = request.layout()
 
     def write_files(job: WriteJob) -> list[WrittenFile]:
-        source, options = chain.read_source, chain.options
-        writer = PartWriter(job, layout, source.reader, chain.maps, options.on_error == "skip")
+        source, options = plan.read_source, plan.options
+        writer = PartWriter(job, layout, source.reader, plan.maps, options.on_error == "skip")
         spans = cut_parts(source.blocks, layout.target_bytes)
-        digits = max(_LEAST_DIGITS, len(str(len(spans))))
+        digits = max(_MIN_DIGITS, len(str(len(spans))))
         parts = [Part(f"{at:0{digits}d}", source.addresses(span)) for at, span in enumerate(spans)]
         return _gather(_run(writer, parts, options, _largest_bytes(source.blocks, spans)))
 
-    return write(chain, request, layout, write_files)
+    return write(plan, request, layout, write_files)
 
 
 def cut_parts(blocks: BlockTable, target_bytes: int | None) -> list[range]:
@@ -153,9 +153,9 @@ def _gather(results: Sequence[tuple[list[WrittenFile], list[str]]]) -> list[Writ
 
 def _corrupt(results: Sequence[tuple[list[WrittenFile], list[str]]]) -> Iterator[str]:
     found = [why for _, corrupt in results for why in corrupt]
-    if len(found) > MOST_BLOCKS:
+    if len(found) > MAX_BLOCKS:
         raise SourceError(
-            f"{len(found)} blocks are corrupt, and on_error='skip' leaves out {MOST_BLOCKS} at most: restore "
+            f"{len(found)} blocks are corrupt, and on_error='skip' leaves out {MAX_BLOCKS} at most: restore "
             f"their files, or leave them out of the dataset. The first one: {found[0]}"
         )
     yield from found

@@ -11,7 +11,7 @@ import pyarrow as pa
 from windrow.core.errors import PlanError
 from windrow.core.source import BlockTable
 from windrow.dataset.epoch_iteration import read_epochs
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.write_job import WriteRequest, write
 from windrow.io.sinks.commit import WriteJob
 from windrow.io.sinks.file_splitting import Layout
@@ -28,9 +28,9 @@ _BATCH_BYTES = 16 * 2**20
 _BATCH_ROWS = 2**20
 
 
-def write_epochs(chain: Chain, request: WriteRequest) -> WriteResult:
+def write_epochs(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
     """Write every epoch of a chain into a directory of its own, ``epoch=<number>``."""
-    if chain.epochs is None:
+    if plan.epochs is None:
         raise PlanError("repeat() without times never ends, and cannot be written: give repeat(times)")
     layout = request.layout()
     layout = replace(layout, target_bytes=layout.target_bytes or _TARGET_BYTES)
@@ -40,11 +40,11 @@ def write_epochs(chain: Chain, request: WriteRequest) -> WriteResult:
         )
 
     def write_files(job: WriteJob) -> list[WrittenFile]:
-        rows = _batch_rows(chain.read_source.blocks, layout)
-        with closing(read_epochs(chain.job())) as epochs:
+        rows = _batch_rows(plan.read_source.blocks, layout)
+        with closing(read_epochs(plan.job())) as epochs:
             return [file for epoch in epochs for file in _write_epoch(job, layout, epoch, rows)]
 
-    return write(chain, request, layout, write_files)
+    return write(plan, request, layout, write_files)
 
 
 def _write_epoch(job: WriteJob, layout: Layout, epoch: Epoch, batch_rows: int) -> list[WrittenFile]:

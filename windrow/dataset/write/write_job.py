@@ -13,7 +13,7 @@ from windrow.core.errors import PlanError
 from windrow.core.source import Source
 from windrow.core.tracebacks import ends_traceback
 from windrow.dataset.head import find_schema
-from windrow.dataset.logical_plan import Chain
+from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.listed_source import ListedSource
 from windrow.io.sinks.commit import Mode, WriteJob, abandon, begin, commit, list_replaced
@@ -72,7 +72,7 @@ class WriteRequest:
 
 @ends_traceback
 def write(
-    chain: Chain,
+    plan: LogicalPlan,
     request: WriteRequest,
     layout: Layout,
     write_files: Callable[[WriteJob], Sequence[WrittenFile]],
@@ -92,10 +92,10 @@ def write(
     SourceError, TransformError
         If reading, a transform or writing fails.
     """
-    schema = find_schema(chain)
+    schema = find_schema(plan)
     request.sink.check(layout.stored(schema))
     store = find_store(request.path, request.filesystem, request.storage_options)
-    replaced = list_replaced(store, request.mode, _find_read(chain.source))
+    replaced = list_replaced(store, request.mode, _find_read(plan.source))
     job = WriteJob(os.urandom(_NAME_BYTES).hex(), store, request.sink, schema, layout.partition_by)
     made = begin(store, replaced)
     try:

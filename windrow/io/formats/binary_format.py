@@ -22,7 +22,7 @@ __all__ = ["BinaryFormat"]
 
 _COLUMN = "bytes"
 # a row costs something even if the file is empty
-_LEAST_BYTES = 64
+_MIN_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class BinaryFormat:
 
     def weigh(self, size_bytes: int) -> int:
         """About how many bytes a row of a file of this size has."""
-        return size_bytes + _LEAST_BYTES
+        return size_bytes + _MIN_BYTES
 
     def columns(self, files: Files, contents: Contents, names: Sequence[str]) -> Mapping[str, pa.Array]:
         """(files,) bytes, in the memory that they were read to."""

@@ -26,7 +26,7 @@ _SUFFIX = ".npy"
 # headers are padded to 64 bytes, and are longer only with very many fields
 _HEAD_BYTES = 4096
 # a longer one is an attack on the parser
-_MOST_HEADER_BYTES = 2**20
+_MAX_HEADER_BYTES = 2**20
 _ZIP_HEADER_BYTES = 30
 # what is read of a member to see its header: zipfile reads ahead
 _MEMBER_BYTES = 16 * 1024
@@ -156,7 +156,7 @@ def _parse(read: ReadRange, begin: int, end: int) -> StoredArray:
     if head[:6] != _NPY or len(head) < 12:
         raise ValueError("holds something that is no array")
     length = _header_end(head)
-    if length > min(_MOST_HEADER_BYTES, end - begin):
+    if length > min(_MAX_HEADER_BYTES, end - begin):
         raise ValueError(f"has a header that claims {length:,} bytes")
     if length > len(head):
         head = bytes(read(begin, begin + length))

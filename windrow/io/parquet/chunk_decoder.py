@@ -37,11 +37,11 @@ _WIDTHS = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
 _WHOLE = ("INT32", "INT64")
 _CODECS = {"UNCOMPRESSED": False, "SNAPPY": True}
 # Snappy's shortest copy of 64 bytes takes 3, which is 21.3 times less: a footer that states much more is wrong
-_MOST_RATIO = 24
+_MAX_RATIO = 24
 # SLACK in C: what may be read and written behind unpacked pages
 _SLACK_BYTES = 64
 # where a value lies in them has 32 bits
-_MOST_ROOM_BYTES = 2**32 - 1
+_MAX_ROOM_BYTES = 2**32 - 1
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
 
@@ -169,7 +169,7 @@ class StoredFooter:
             return None
         raw_bytes = column.total_uncompressed_size
         # as much is taken for text before any of it is looked at
-        if width == 0 and not 0 <= raw_bytes <= _MOST_RATIO * size_bytes:
+        if width == 0 and not 0 <= raw_bytes <= _MAX_RATIO * size_bytes:
             return None
         return Chunk(
             start=start,
@@ -289,7 +289,7 @@ def decode_text(
         than the type's offsets can tell.
     """
     room = sum(chunk.raw_bytes for chunk in chunks) + _SLACK_BYTES
-    if room > _MOST_ROOM_BYTES or any(chunk.width for chunk in chunks):
+    if room > _MAX_ROOM_BYTES or any(chunk.width for chunk in chunks):
         return None
     stored = [pages for chunk in chunks if (pages := _read_pages(file, chunk)) is not None]
     if len(stored) < len(chunks):

@@ -50,8 +50,8 @@ def look_at_arrow(filesystem: Any, path: str) -> Version:
     """Look at a file of a ``pyarrow.fs`` filesystem, with one request where that tells an ETag."""
     with filesystem.open_input_file(path) as file:
         size, told = file.size(), file.metadata() or {}
-    telling = {_text(key).lower(): _text(value) for key, value in told.items()}
-    texts = _texts(telling)
+    reporting = {_text(key).lower(): _text(value) for key, value in told.items()}
+    texts = _texts(reporting)
     if not texts:
         info = filesystem.get_file_info(path)
         if info.type == pa_fs.FileType.NotFound:
@@ -74,15 +74,15 @@ def told_by_listing(info: Mapping[str, Any]) -> Version:
 
     A listing may tell less: whoever takes it for a look makes sure first that both are the same.
     """
-    telling = {key.lower(): value for key, value in info.items() if value is not None}
-    return _version(int(info["size"]), " ".join(_texts(telling)))
+    reporting = {key.lower(): value for key, value in info.items() if value is not None}
+    return _version(int(info["size"]), " ".join(_texts(reporting)))
 
 
-def _texts(telling: Mapping[str, Any]) -> list[str]:
+def _texts(reporting: Mapping[str, Any]) -> list[str]:
     # listings tell some times as numbers
     found = {
         key: value.timestamp() if isinstance(value, datetime) else value
-        for key, value in sorted(telling.items())
+        for key, value in sorted(reporting.items())
         if _TELLING.fullmatch(key)
     }
     if found.get("etag"):
@@ -97,8 +97,8 @@ def _texts(telling: Mapping[str, Any]) -> list[str]:
     return [f"{key}={value}" for key, value in found.items()]
 
 
-def _version(size_bytes: int, telling: str) -> Version:
-    digest = hashlib.sha256(f"{size_bytes} {telling}".encode()).digest()
+def _version(size_bytes: int, reporting: str) -> Version:
+    digest = hashlib.sha256(f"{size_bytes} {reporting}".encode()).digest()
     return Version(size_bytes, int.from_bytes(digest[:8], "little") or 1)
 
 

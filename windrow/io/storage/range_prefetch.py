@@ -21,7 +21,7 @@ ReadRange = Callable[[int, int], Any]
 _REQUEST_BYTES = 16 * 2**20
 # Of one file at once: enough to fill a line with large requests, and to hide latency with small ones.
 _UNDER_WAY_BYTES = 128 * 2**20
-_LEAST_LANES, _MOST_LANES = 8, 32
+_MIN_LANES, _MAX_LANES = 8, 32
 # Bytes between ranges that nobody needs are read where a request for each range would cost more:
 # so many in all, or this share of what is needed.
 _HOLES_BYTES, _HOLES_SHARE = 64 * 1024, 1 / 32
@@ -84,7 +84,7 @@ def ask_for(
 def _count_lanes(ranges: Sequence[tuple[int, int]]) -> int:
     """Requests at once: a few that are large, many that are small."""
     mean = sum(min(stop - start, _REQUEST_BYTES) for start, stop in ranges) // max(1, len(ranges))
-    return max(_LEAST_LANES, min(_MOST_LANES, _UNDER_WAY_BYTES // max(1, mean)))
+    return max(_MIN_LANES, min(_MAX_LANES, _UNDER_WAY_BYTES // max(1, mean)))
 
 
 def join_ranges(ranges: Sequence[tuple[int, int]], size_bytes: int) -> list[tuple[int, int]]:

@@ -128,7 +128,7 @@ class CoordinatorCore:
             Seconds to wait for news at most; to be sent whether there were any.
         """
         began = self._host.now()
-        self._give_up(request, key, lost)
+        self._abandon(request, key, lost)
         while True:
             answer = self._answer(lambda: self._look(request, place, key, attempt, have))
             if answer is None or isinstance(answer, Failure):
@@ -293,11 +293,11 @@ class CoordinatorCore:
             reply = replace(reply, outputs=outputs)
         return now, reply
 
-    def _give_up(self, request: OpenRequest, key: Key, lost: str) -> None:
+    def _abandon(self, request: OpenRequest, key: Key, lost: str) -> None:
         incarnation, _, attempt = lost.rpartition("-")
         is_this = incarnation == self._incarnation and self._opened.get(request.shard) == request
         if lost and is_this and self._driver is not None:
-            self._driver.give_up(*key, int(attempt))
+            self._driver.abandon(*key, int(attempt))
 
     def _tell(self, driver: Driver, shard: int, place: Place) -> None:
         if shard in self._served:

@@ -111,7 +111,7 @@ class Driver:
             stop_epoch=job.epochs,
             slots=workers,
             memory_bytes=budget.shared_bytes,
-            prefetch_windows=asked + budget.spare_windows,
+            prefetch_windows=asked + budget.extra_windows,
             crosses_epochs=not job.on_demand,
             slices=budget.slices,
             patience_seconds=PATIENCE_SECONDS,
@@ -163,7 +163,7 @@ class Driver:
             run_rows=self._program.run_rows(batch_rows),
             total=self._total(cursor.epoch),
             user_warnings=self.take_user_warnings(),
-            spare_windows=self._budget.spare_windows,
+            extra_windows=self._budget.extra_windows,
         )
 
     def poll(self, shard: int, epoch: int, window: int, have: Collection[int]) -> WindowReply:
@@ -224,7 +224,7 @@ class Driver:
         """A shard needs nothing before ``place`` any more."""
         self._handle(Acknowledged(shard, place))
 
-    def give_up(self, epoch: int, window: int, attempt: int) -> None:
+    def abandon(self, epoch: int, window: int, attempt: int) -> None:
         """What an attempt at a window put out cannot be had any more: it is made anew."""
         self._handle(AttemptLost(epoch, window, attempt))
 
@@ -367,7 +367,7 @@ class Driver:
         if self._widened:
             # found before there was more
             return
-        freed = 0 if self._budget.exact else self._cache.give_up()
+        freed = 0 if self._budget.exact else self._cache.abandon()
         if not freed:
             self.task_failed(Failure.capture(make_window_error(self._program, self._budget, found)))
             return
@@ -417,7 +417,7 @@ class Driver:
         task = replace(
             task,
             skips=self._rows.corrupt.places(work.epoch, task.blocks),
-            most_bytes=instruction.most_bytes,
+            max_bytes=instruction.max_bytes,
             samples=instruction.samples,
         )
         task, cached = self._cache.prepare(task)

@@ -19,10 +19,10 @@ from windrow.core.errors import SourceError
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.corrupt_blocks import Corruption, refuse_late
 
-__all__ = ["MOST_BLOCKS", "SkippedBlocks", "blocks_passed", "name_blocks"]
+__all__ = ["MAX_BLOCKS", "SkippedBlocks", "blocks_passed", "name_blocks"]
 
 # A state names them all, and more are no accident any more.
-MOST_BLOCKS = 8
+MAX_BLOCKS = 8
 
 
 class SkippedBlocks:
@@ -120,9 +120,9 @@ class SkippedBlocks:
             raise refuse_late(corruption.error)
         self._errors[corruption.block] = corruption.error
         self._since[corruption.block] = epoch
-        if len(self._errors) > MOST_BLOCKS:
+        if len(self._errors) > MAX_BLOCKS:
             raise SourceError(
-                f"{len(self._errors)} blocks are corrupt, and on_error='skip' leaves out {MOST_BLOCKS} at most: "
+                f"{len(self._errors)} blocks are corrupt, and on_error='skip' leaves out {MAX_BLOCKS} at most: "
                 f"{'; '.join(self.names)}. Restore these files, or leave them out of the dataset. The last one: "
                 f"{corruption.error}"
             )

@@ -102,7 +102,7 @@ class EpochFacts:
     run_rows: int
     total: int | None
     user_warnings: tuple[str, ...] = ()
-    spare_windows: int = 0
+    extra_windows: int = 0
 
     @property
     def next_epoch(self) -> EpochFacts:
@@ -161,12 +161,12 @@ class CoordinatorClient(Protocol):
     def window(self, epoch: int, window: int, stop: Event) -> WindowData | None:
         """Wait for a window; None when ``stop`` is set first.
 
-        After `let_go` the same window may be asked for again. Windows of the next epoch may be
+        After `release` the same window may be asked for again. Windows of the next epoch may be
         asked for where the job leads on to it, as it is expected to be dealt: as the open one.
         """
         ...
 
-    def let_go(self, stop: Event) -> None:
+    def release(self, stop: Event) -> None:
         """Hold no windows until the next one is asked for: the consumer takes nothing.
 
         Not where ``stop`` is set: then others may be asking already.

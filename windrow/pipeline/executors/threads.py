@@ -310,7 +310,7 @@ class _ThreadsClient:
                 self._run.changed.wait(_LOOK_SECONDS)
         return None
 
-    def let_go(self, stop: threading.Event) -> None:
+    def release(self, stop: threading.Event) -> None:
         """Nothing is held here: the run's own outputs are in this process."""
 
     def acknowledge(self, place: Place) -> None:

@@ -35,11 +35,11 @@ DESTINATION_BYTES = 4 * 2**20
 # The more nodes, the more objects a second of the same size; one coordinator owns them all.
 _DESTINATION_BYTES_A_NODE = 96 * 2**10
 # With a single slice nothing of a window could be let go before its last row.
-_LEAST_SLICES = 2
+_MIN_SLICES = 2
 # Where memory is short, a window is cut into so many where tasks can be large enough for that.
 _WANTED_SLICES = 4
 # A task's own costs are small beside reading so much.
-_LEAST_TASK_BYTES = TASK_BYTES // 4
+_MIN_TASK_BYTES = TASK_BYTES // 4
 
 # The decoder's scratch, and the numbers that are computed for each row of a part.
 _WORK_BYTES = 8 * 2**20
@@ -50,7 +50,7 @@ RUNS_AHEAD = 4
 # Tasks on a core whose blocks lie in a store: while one waits for it, another decodes.
 _OVERLAP = 2
 # So many windows may a shard pass before it tells, with a call of its own where it asks nothing meanwhile.
-_SPARE_WINDOWS = 2
+_EXTRA_WINDOWS = 2
 # Epochs whose cut into windows is looked at: blocks are permuted, so sizes differ a little.
 _EPOCHS_LOOKED_AT = 3
 
@@ -116,9 +116,9 @@ def _make_room(program: Program, resources: Resources, batch_rows: int) -> Progr
     try:
         budget = budget_program(program, resources, batch_rows)
     except PlanError:
-        return replace(program, part_bytes=_LEAST_TASK_BYTES)
+        return replace(program, part_bytes=_MIN_TASK_BYTES)
     if budget.window_bytes > budget.windows_limit_bytes:
-        return replace(program, part_bytes=min(program.task_bytes, _LEAST_TASK_BYTES))
+        return replace(program, part_bytes=min(program.task_bytes, _MIN_TASK_BYTES))
     return program
 
 
@@ -144,7 +144,7 @@ def _slices(program: Program, resources: Resources) -> int:
     sizes = program.job.source.blocks.memory_bytes
     part_bytes = max(program.task_bytes, int(sizes.min()) if len(sizes) else 0)
     slices = int(part_bytes / _shrinkage(program)) // (DESTINATION_BYTES * destinations)
-    return min(MAX_SLICES, max(_LEAST_SLICES, slices))
+    return min(MAX_SLICES, max(_MIN_SLICES, slices))
 
 
 def _shrinkage(program: Program) -> float:
@@ -187,7 +187,7 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
     beside = _beside(program, resources, batch_rows)
     options: dict[str, Any] = {
         "windows": min(1 + job.options.prefetch_windows, _windows_of_run(program)),
-        "most_windows": _most_windows(program, resources, window_bytes),
+        "max_windows": _max_windows(program, resources, window_bytes),
         "limit_bytes": max(0, limit_bytes),
         "limit_covers_all": resources.limit_covers_all,
         # how far words can be packed is told by files, and may be wrong
@@ -235,10 +235,10 @@ def _beside(program: Program, resources: Resources, batch_rows: int) -> Beside:
         # no run is larger than the window either
         run_rows=min(program.run_rows(max(1, batch_rows)), largest_window(program, blocks.rows)),
         batch_rows=batch_rows,
-        least_run_bytes=RUN_BYTES,
+        min_run_bytes=RUN_BYTES,
         tasks=resources.workers,
         block_rows=int(blocks.rows.max(initial=0)),
-        least_block_bytes=min(block_bytes, TASK_BYTES),
+        min_block_bytes=min(block_bytes, TASK_BYTES),
         row_bytes=program.row_bytes,
         block_bytes=block_bytes,
     )
@@ -248,7 +248,7 @@ def _is_exact(job: Job) -> bool:
     return job.source.blocks.bytes_exact and not job.before
 
 
-def _most_windows(program: Program, resources: Resources, window_bytes: int) -> int:
+def _max_windows(program: Program, resources: Resources, window_bytes: int) -> int:
     """How many windows are held where they are small: as many as are asked for, and some to spare.
 
     None are where they may turn out larger than is known, or are counted first: the next one would wait for
@@ -258,7 +258,7 @@ def _most_windows(program: Program, resources: Resources, window_bytes: int) -> 
     if not asked or not window_bytes or not (_is_exact(program.job) and program.job.rows_known):
         return 0
     small = resources.small_windows_bytes // window_bytes
-    return min(1 + asked + _SPARE_WINDOWS, small, _windows_of_run(program))
+    return min(1 + asked + _EXTRA_WINDOWS, small, _windows_of_run(program))
 
 
 def largest_window_bytes(program: Program) -> int:

@@ -27,7 +27,7 @@ class MemoryEstimate:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._told_bytes = budget.total_bytes
+        self._estimated_bytes = budget.total_bytes
         self.total_bytes = budget.total_bytes
 
     def grow(self, sizes: RowSizes, *, memory_bytes: int) -> list[str]:
@@ -44,10 +44,10 @@ class MemoryEstimate:
             return []
         grown = self._budget.grown(sizes)
         self.total_bytes = max(self.total_bytes, grown.total_bytes)
-        told = self._told_bytes
+        told = self._estimated_bytes
         if self.total_bytes <= max(_TOLD_AGAIN * told, told + _TOLD_AGAIN_BYTES):
             return []
-        self._told_bytes = self.total_bytes
+        self._estimated_bytes = self.total_bytes
         what = (
             f"blocks take {sizes.growth:,.1f} times the memory that was estimated"
             if sizes.growth > 1

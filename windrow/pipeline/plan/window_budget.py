@@ -61,7 +61,7 @@ class Beside:
 
     Examples
     --------
-    >>> beside = Beside(runs=4, run_rows=1000, batch_rows=10, least_run_bytes=800)
+    >>> beside = Beside(runs=4, run_rows=1000, batch_rows=10, min_run_bytes=800)
     >>> [beside.runs_bytes(row_bytes) // 4 for row_bytes in (0, 1, 100, 1000)]
     [800, 1000, 1000, 10000]
     """
@@ -69,23 +69,23 @@ class Beside:
     runs: int
     run_rows: int
     batch_rows: int
-    least_run_bytes: int
+    min_run_bytes: int
     tasks: int = 0
     block_rows: int = 0
-    least_block_bytes: int = 0
+    min_block_bytes: int = 0
     row_bytes: int = 0
     block_bytes: int = 0
 
     def runs_bytes(self, row_bytes: float) -> int:
         """What runs and batches take where a row takes so much."""
-        run_bytes = max(float(self.least_run_bytes), self.batch_rows * row_bytes)
-        if self.run_rows * row_bytes <= WHOLE_RUNS * self.least_run_bytes:
+        run_bytes = max(float(self.min_run_bytes), self.batch_rows * row_bytes)
+        if self.run_rows * row_bytes <= WHOLE_RUNS * self.min_run_bytes:
             run_bytes = max(run_bytes, self.run_rows * row_bytes)
         return self.runs * ceil(run_bytes)
 
     def blocks_bytes(self, stored_row_bytes: float, tasks: int) -> int:
         """What the blocks of so many running tasks take where a stored row takes so much."""
-        return tasks * max(self.least_block_bytes, ceil(self.block_rows * stored_row_bytes))
+        return tasks * max(self.min_block_bytes, ceil(self.block_rows * stored_row_bytes))
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Budget:
     window_rows: int = 0
     beside: Beside | None = None
     shared: bool = False
-    spare_windows: int = 0
+    extra_windows: int = 0
 
     @property
     def outputs_limit_bytes(self) -> int:
@@ -183,7 +183,7 @@ class Budget:
 
         Examples
         --------
-        >>> beside = Beside(runs=4, run_rows=1000, batch_rows=1, least_run_bytes=5, tasks=1, block_rows=1)
+        >>> beside = Beside(runs=4, run_rows=1000, batch_rows=1, min_run_bytes=5, tasks=1, block_rows=1)
         >>> budget = plan_budget(window_bytes=10, window_rows=2, windows=2, runs_bytes=20, tasks_bytes=2,
         ...     limit_bytes=100, limit_covers_all=True, exact=False, beside=beside)
         >>> budget.total_bytes, budget.grown(RowSizes(7, 3, 5)).total_bytes
@@ -225,7 +225,7 @@ def plan_budget(
     processes_bytes: int = 0,
     copies: float = 1.0,
     slices: int = MAX_SLICES,
-    most_windows: int = 0,
+    max_windows: int = 0,
     window_rows: int = 0,
     beside: Beside | None = None,
     refuses: bool = True,
@@ -274,7 +274,7 @@ def plan_budget(
             f"{_fix(size_within(max(rest, 0)))}, or raise options(memory_limit=...)"
         )
     rest = max(0, rest)
-    fitting = min(max(windows, most_windows), rest // window_bytes) if window_bytes else windows
+    fitting = min(max(windows, max_windows), rest // window_bytes) if window_bytes else windows
     whole = fitting >= windows
     # one at a time may yet fit, where its size is an estimate
     fitting = max(fitting, min(1, windows))
@@ -297,7 +297,7 @@ def plan_budget(
         window_rows=window_rows,
         beside=beside,
         shared=limit_covers_all,
-        spare_windows=int(spare),
+        extra_windows=int(spare),
     )
 
 

@@ -54,7 +54,7 @@ def _suggest_blocks(program: Program, budget: Budget, found: Abort) -> str:
     block_row_bytes = 0.0
     if beside is not None:
         block_row_bytes = sizes.stored_row_bytes
-        free += beside.blocks_bytes(sizes.stored_row_bytes, 1) - beside.least_block_bytes
+        free += beside.blocks_bytes(sizes.stored_row_bytes, 1) - beside.min_block_bytes
     rows = int(max(0, free) / ((2 * held_row_bytes + block_row_bytes) * _SLACK))
     if rows < 1:
         return "no window of a single row fits into that"

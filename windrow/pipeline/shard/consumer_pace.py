@@ -20,7 +20,7 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._has_begun = False
+        self._has_started = False
         self._worked = self._waited = self._computed = 0.0
         self._run_worked = self._run_waited = self._run_computed = 0.0
 
@@ -42,12 +42,12 @@ class Pace:
 
     def begin(self) -> None:
         """The first window has been handed out."""
-        self._has_begun = True
+        self._has_started = True
 
     @property
     def works(self) -> bool:
         """Whether it worked for most of the time, of late; who has not come to a second window is taken to."""
-        return not self._has_begun or self._worked > 2 * self._waited
+        return not self._has_started or self._worked > 2 * self._waited
 
     @property
     def computes(self) -> bool:

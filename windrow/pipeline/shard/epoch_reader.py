@@ -199,7 +199,7 @@ class Reading:
     def _hear(self) -> None:
         """See that the run has opened this epoch; where it refuses to, nothing of it counts as consumed."""
         try:
-            self._reader.hear_of_opening()
+            self._reader.note_opening()
         except BaseException as error:
             if isinstance(error, (PlanError, StateError)):
                 # rows were placed as for another batch size, or from another row
@@ -233,7 +233,7 @@ class Reading:
         assignment, total = self.facts.assignment, self.facts.total
         taken = total is not None and self.steps >= assignment.steps(total, self._shard)
         # windows that hold nothing of its steps are walked yet, and are no longer there once the epoch is left
-        return taken and self._reader.has_heard and self._reader.is_walked()
+        return taken and self._reader.has_received and self._reader.is_walked()
 
     def _note_wait(self, began: float, computed: float) -> None:
         now = time.time()

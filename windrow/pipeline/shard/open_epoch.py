@@ -93,7 +93,7 @@ def open_epoch(
         prefetch_loop.stop()
     facts = shard_client.open_epoch(at, batch_rows, drop_last=delivery.drop_last)
     portions = Portions(
-        is_transformed=bool(job.after), least_batches=-(-max(1, delivery.prefetch_batches) // depth)
+        is_transformed=bool(job.after), min_batches=-(-max(1, delivery.prefetch_batches) // depth)
     )
     prefetch_loop = PrefetchLoop(
         shard_client, consumer, after=job.after, depth=depth, portions=portions, leads_on=job.leads_on

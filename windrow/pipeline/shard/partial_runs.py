@@ -31,11 +31,11 @@ class Portions:
         Batches of a portion, at least.
     """
 
-    def __init__(self, *, is_transformed: bool, least_batches: int = 1) -> None:
+    def __init__(self, *, is_transformed: bool, min_batches: int = 1) -> None:
         self._is_measured = not is_transformed
-        self._least_batches = least_batches
+        self._min_batches = min_batches
         self._lock = threading.Lock()
-        self._row_bytes = self._told_bytes = 0.0
+        self._row_bytes = self._estimated_bytes = 0.0
 
     def stop(self, run: Run, *, run_rows: int, batch_rows: int, row_bytes: float) -> int:
         """Where the portion of a run ends that begins with its first wanted row.
@@ -59,7 +59,7 @@ class Portions:
             return run.rows
         fitting = int(RUN_BYTES / (batch_rows * row_bytes)) if self._is_measured else 0
         place = run.place + run.skip
-        stop = place - place % batch_rows + batch_rows * max(self._least_batches, fitting)
+        stop = place - place % batch_rows + batch_rows * max(self._min_batches, fitting)
         return min(run.rows, stop - run.place)
 
     def measure(self, rows: pa.RecordBatch) -> float | None:
@@ -70,7 +70,7 @@ class Portions:
         with self._lock:
             self._is_measured = True
             self._row_bytes = max(self._row_bytes, row_bytes)
-            if self._row_bytes <= _TOLD_AGAIN * self._told_bytes:
+            if self._row_bytes <= _TOLD_AGAIN * self._estimated_bytes:
                 return None
-            self._told_bytes = self._row_bytes
+            self._estimated_bytes = self._row_bytes
             return self._row_bytes

@@ -32,7 +32,7 @@ from windrow.shuffle.order.shard_assignment import ShardAssignment
 __all__ = ["PrefetchLoop"]
 
 # before the run's patience with a silent shard ends, so that what it drops is held by nobody
-_LET_GO_SECONDS = 4.0
+_RELEASE_SECONDS = 4.0
 # about what a sleeping thread takes to be on a core again
 _YIELD_GIL_SECONDS = 50e-6
 
@@ -250,8 +250,8 @@ class PrefetchLoop:
         uses = SliceUses(data, self._report(runs, window))
         uses.expect([run.slice for run in (*wanted, *padding)])
         while wanted:
-            if not self._room.acquire(timeout=_LET_GO_SECONDS):
-                self._let_go(data)
+            if not self._room.acquire(timeout=_RELEASE_SECONDS):
+                self._release(data)
                 return first
             if self._stopped.is_set():
                 return None
@@ -273,13 +273,13 @@ class PrefetchLoop:
         uses.finish()
         return None
 
-    def _let_go(self, data: WindowData) -> None:
+    def _release(self, data: WindowData) -> None:
         """Hold no window for a consumer that takes nothing; returns when it has taken something.
 
         The run may have dropped the window for such a consumer, and counts on its memory.
         """
         data.slices[:] = [MapOutputs()] * len(data.slices)
-        self._client.let_go(self._stopped)
+        self._client.release(self._stopped)
         self._room.acquire()
         self._room.release()
 

@@ -102,7 +102,7 @@ class RunReader:
         elif self._schema != run.rows.schema:
             check_schema(self._schema, run.rows.schema, f"epoch {self._epoch}, window {run.window}")
 
-    def hear_of_opening(self) -> None:
+    def note_opening(self) -> None:
         """Wait for what the run says of the opening of this epoch, and raise what is against it."""
         opening = self._opening
         while opening is not None:
@@ -157,7 +157,7 @@ class RunReader:
         return max(start for start in tuple(self._runs.starts.items()) if start[1] < row)
 
     @property
-    def has_heard(self) -> bool:
+    def has_received(self) -> bool:
         """Whether the run has said all that it has to say of the opening, and nothing against it."""
         return self._opening is None
 

@@ -97,7 +97,7 @@ class Ahead:
         self._wanted, self._taken = None, max(self._taken, self._number(*key))
         return self.fetched.pop(key)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Drop what is here; there is no next window until one is asked for."""
         self.pause()
         self.fetched.clear()

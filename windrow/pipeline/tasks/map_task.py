@@ -122,7 +122,7 @@ class Task:
     found: tuple[int, ...] = ()
     keeps: tuple[int, ...] = ()
     skips: tuple[int, ...] = ()
-    most_bytes: int | None = None
+    max_bytes: int | None = None
     samples: bool = False
 
 
@@ -193,7 +193,7 @@ def run_task(
     start_time = time.time()
     ordering = task.ordering
     seen = _Seen()
-    allowance = Allowance(task.most_bytes, task.rows, samples=task.samples)
+    allowance = Allowance(task.max_bytes, task.rows, samples=task.samples)
     kept: list[pa.Table] = []
     layouts = ordering.layouts if ordering else ()
     destinations = Destinations(layouts) if ordering else None

@@ -15,7 +15,7 @@ __all__ = ["Allowance", "OutgrownError", "Shortfall"]
 # Rows of a block, evenly spaced, that tell what all of them take; the second time they have to be sure.
 _FEW_ROWS, _MORE_ROWS = 16, 256
 # A sample must be a small part of the block, or the block might as well be read.
-_LEAST_SHARE = 4
+_MIN_SHARE = 4
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Shortfall:
     share: float
     rows: int
     size_bytes: int
-    least_bytes: int
+    min_bytes: int
 
 
 class OutgrownError(Exception):
@@ -63,11 +63,11 @@ class Allowance:
         Whether to look at a few rows of each block.
     """
 
-    def __init__(self, most_bytes: int | None, rows: Sequence[int | None], *, samples: bool) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int | None, rows: Sequence[int | None], *, samples: bool) -> None:
+        self._max_bytes = max_bytes
         # blocks of which nobody knows the rows count alike
         self._weights = [1 if None in rows else max(1, count or 0) for count in rows]
-        self._samples = samples and most_bytes is not None
+        self._samples = samples and max_bytes is not None
         self._rows = self._bytes = 0
 
     def add(self, at: int, rows: int, total_bytes: int) -> None:
@@ -84,7 +84,7 @@ class Allowance:
         """
         self._rows += rows
         self._bytes = total_bytes
-        if self._most_bytes is not None and total_bytes > self._most_bytes:
+        if self._max_bytes is not None and total_bytes > self._max_bytes:
             share = sum(self._weights[: at + 1]) / sum(self._weights)
             raise OutgrownError(Shortfall(share, self._rows, total_bytes, total_bytes))
 
@@ -98,13 +98,13 @@ class Allowance:
         """
         if not self._samples or not maps:
             return
-        most_rows = table.num_rows // _LEAST_SHARE
-        if most_rows < _FEW_ROWS:
+        max_rows = table.num_rows // _MIN_SHARE
+        if max_rows < _FEW_ROWS:
             return
-        for count in (_FEW_ROWS, min(_MORE_ROWS, most_rows)):
+        for count in (_FEW_ROWS, min(_MORE_ROWS, max_rows)):
             sample = apply_maps(_spread(table, count), maps, origin)
             block_bytes = ceil(sample.nbytes * table.num_rows / count)
-            if self._bytes + block_bytes <= (self._most_bytes or 0):
+            if self._bytes + block_bytes <= (self._max_bytes or 0):
                 return
         before, all_blocks = sum(self._weights[:at]), sum(self._weights)
         share = (before + self._weights[at] * count / table.num_rows) / all_blocks

@@ -22,7 +22,7 @@ from windrow.shuffle.kernels.packed_rows import PackedRows
 
 __all__ = [
     "LIBRARY",
-    "MOST_ROWS",
+    "MAX_ROWS",
     "assign",
     "check_places",
     "copy_out",
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 # Rows of one call are numbered with 32 bits.
-MOST_ROWS = 2**32 - 1
+MAX_ROWS = 2**32 - 1
 _WIDTHS = (1, 2, 4, 8)
 # ROUNDS in C
 _ROUNDS = 6
@@ -179,7 +179,7 @@ def group(
         (entries,) the rank of each entry, those of runs outside [first, last) coming
         last; and (last - first + 1,) the rank at which each run begins.
     """
-    _require(runs.ndim == 1 and runs.dtype in _RUN_TYPES and len(runs) <= MOST_ROWS, "runs")
+    _require(runs.ndim == 1 and runs.dtype in _RUN_TYPES and len(runs) <= MAX_ROWS, "runs")
     _require(0 <= first <= last, "first and last")
     targets = np.empty(len(runs), np.uint32)
     starts, following = np.empty(last - first + 1, np.int64), np.empty(last - first + 1, np.int64)
@@ -229,8 +229,8 @@ def assign(
         (rows,) the id of each row's run, and its place there; and the entries of ``rows`` that lie
         outside of the full steps, whose runs and places are not set.
     """
-    _require(_is(rows, np.int64, len(rows)) and len(rows) <= MOST_ROWS, "rows")
-    _require(all(1 <= each <= MOST_ROWS for each in divisors), "divisors")
+    _require(_is(rows, np.int64, len(rows)) and len(rows) <= MAX_ROWS, "rows")
+    _require(all(1 <= each <= MAX_ROWS for each in divisors), "divisors")
     last_shard = (min(divisors[0], stop_row - first_row) - 1) // divisors[1]
     _require(_is(shards, np.int64, len(shards), 3) and last_shard < len(shards), "shards")
     _require(ids.ndim == 1 and ids.dtype in _RUN_TYPES, "ids")

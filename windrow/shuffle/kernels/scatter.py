@@ -162,7 +162,7 @@ def group_entries(runs: RunIds, slice_starts: NDArray[np.int64]) -> Grouping:
     """Find out where entries go; parameters as of `windrow.shuffle.kernels.group_rows.group_rows`."""
     first, last = int(slice_starts[0]), int(slice_starts[-1])
     cuts = (slice_starts - first).tolist()
-    if native.LIBRARY is not None and len(runs) <= native.MOST_ROWS:
+    if native.LIBRARY is not None and len(runs) <= native.MAX_ROWS:
         targets, starts = native.group(runs, first, last)
         few_left_out = len(runs) - int(starts[-1]) <= len(runs) // 8
         grouping = Grouping(_cut_starts(starts, cuts), targets)

@@ -47,7 +47,7 @@ def test_what_is_expected_grows_by_the_row() -> None:
 
 
 def test_a_tiny_estimate_scales_nothing() -> None:
-    beside = Beside(4, 10**6, 10, least_run_bytes=10**6, tasks=2, block_rows=20)
+    beside = Beside(4, 10**6, 10, min_run_bytes=10**6, tasks=2, block_rows=20)
     limits = memory_budget(memory=10**9, beside=beside)
     note(limits, Part(10, 1), 100_001)
     # runs in portions of a million bytes, and blocks of two hundred thousand, however little was expected
@@ -63,7 +63,7 @@ def test_rows_of_parts_that_are_to_be_counted_are_those_stored() -> None:
     assert (limits.sizes.row_bytes, limits.sizes.stored_row_bytes) == (50, 10)
 
 
-BESIDE = Beside(2, 3, 3, least_run_bytes=10, tasks=2, block_rows=5)
+BESIDE = Beside(2, 3, 3, min_run_bytes=10, tasks=2, block_rows=5)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_is_beside_windows_takes_what_rows_do_unpacked(unpacked: int, exces
 
 
 def test_rows_may_turn_out_smaller_than_was_estimated() -> None:
-    beside = Beside(2, 3, 3, least_run_bytes=10, tasks=2, block_rows=5, row_bytes=900, block_bytes=9000)
+    beside = Beside(2, 3, 3, min_run_bytes=10, tasks=2, block_rows=5, row_bytes=900, block_bytes=9000)
     limits = memory_budget(beside=beside, row_bytes=900)
     note(limits, Part(10, 9_000), 10)
     assert limits.limit_bytes(2) == 1000 - 2 * 10 - 2 * 5
@@ -100,7 +100,7 @@ def test_rows_that_a_transform_repeats_are_no_larger() -> None:
 
 def test_of_a_part_that_was_not_finished_what_was_read_counts() -> None:
     limits = memory_budget()
-    limits.measure_share(Part(100, 50), Outgrown(WORK, 0.1, rows=10, size_bytes=1005, least_bytes=5000))
+    limits.measure_share(Part(100, 50), Outgrown(WORK, 0.1, rows=10, size_bytes=1005, min_bytes=5000))
     assert limits.expect(Part(100, 50)) == 50 + 100 * 100
     assert limits.is_measured
 

@@ -410,7 +410,7 @@ def test_until_one_was_measured_tasks_that_may_grow_are_begun_one_by_one_where_m
 
 @pytest.mark.parametrize(("row_bytes", "block_bytes", "begun"), [(0, 0, 2), (1, 0, 1), (1, 1, 1), (0, 1, 1)])
 def test_what_may_grow_counts_what_grows_beside_it(row_bytes: int, block_bytes: int, begun: int) -> None:
-    beside = Beside(1, 1, 1, least_run_bytes=0, tasks=2, row_bytes=row_bytes, block_bytes=block_bytes)
+    beside = Beside(1, 1, 1, min_run_bytes=0, tasks=2, row_bytes=row_bytes, block_bytes=block_bytes)
     c = cluster(20, slots=2, memory_bytes=320, exact=False, beside=beside)
     c.open(0, 1)
     assert len(c.running) == begun
@@ -419,7 +419,7 @@ def test_what_may_grow_counts_what_grows_beside_it(row_bytes: int, block_bytes: 
 @pytest.mark.parametrize(("memory", "begun"), [(352, 2), (351, 1)])
 def test_of_what_grows_beside_it_a_block_counts_for_each_task_that_runs(memory: int, begun: int) -> None:
     # two tasks of 10 that grow sixteenfold, and two of four blocks of 1 that do
-    beside = Beside(0, 0, 0, least_run_bytes=0, tasks=4, block_bytes=1)
+    beside = Beside(0, 0, 0, min_run_bytes=0, tasks=4, block_bytes=1)
     c = cluster(20, slots=4, memory_bytes=memory, exact=False, beside=beside)
     c.open(0, 1)
     assert len(c.running) == begun
@@ -451,15 +451,15 @@ def only_runs(instructions: list[Instruction]) -> list[Run]:
 
 def test_tasks_are_told_what_they_may_put_out_and_the_first_to_look_at_a_few_rows() -> None:
     first, second = begin(scheduler_of(1, 1, memory=1001, slots=2))
-    assert (first.most_bytes, first.samples) == (1 + 1000 // 2, True)
-    assert second.most_bytes is not None
-    assert 501 + second.most_bytes <= 1001
+    assert (first.max_bytes, first.samples) == (1 + 1000 // 2, True)
+    assert second.max_bytes is not None
+    assert 501 + second.max_bytes <= 1001
 
 
 def test_what_is_known_exactly_has_no_bound() -> None:
     limits = Limits((0,), Place(0, 0), 1, 1, 100, 0, True, 1, 5.0)
     (run,) = begin(Scheduler(limits, lambda _: EpochShape(((Part(5, 10),),), (Stage("map", True),))))
-    assert (run.most_bytes, run.samples) == (None, False)
+    assert (run.max_bytes, run.samples) == (None, False)
 
 
 def test_a_part_that_outgrew_its_bound_is_begun_again_with_what_it_takes() -> None:
@@ -469,7 +469,7 @@ def test_a_part_that_outgrew_its_bound_is_begun_again_with_what_it_takes() -> No
     # both are expected to take 1,200 bytes now, and it waits until it may have all that there is
     assert again == []
     (run,) = only_runs(scheduler.handle(Finished(second.work, 10, (100,)), 2.0))
-    assert (run.work, run.most_bytes, run.samples) == (first.work, 600 + 300 // 2, False)
+    assert (run.work, run.max_bytes, run.samples) == (first.work, 600 + 300 // 2, False)
     assert only_runs(scheduler.handle(Finished(run.work, 10, (700,)), 3.0)) == []
     assert scheduler.held_bytes == 800
 
@@ -480,8 +480,8 @@ def test_what_a_task_puts_out_is_expected_of_those_that_were_started_before_it_w
     # what still runs may put out as much: together that is nearly all, and the third waits
     assert only_runs(scheduler.handle(Finished(first.work, 10, (480,)), 1.0)) == []
     assert scheduler.held_bytes == 480 + 480
-    assert second.most_bytes is not None
-    assert second.most_bytes > 480
+    assert second.max_bytes is not None
+    assert second.max_bytes > 480
     (third,) = only_runs(scheduler.handle(Finished(second.work, 10, (20,)), 2.0))
     assert third.work.part == 2
 
@@ -490,7 +490,7 @@ def test_what_is_expected_alone_refuses_nothing() -> None:
     scheduler = scheduler_of(1, 1, memory=1000, slots=1)
     (first,) = begin(scheduler)
     (second,) = only_runs(scheduler.handle(Finished(first.work, 10, (990,)), 1.0))
-    assert (second.most_bytes, second.samples) == (10, True)
+    assert (second.max_bytes, second.samples) == (10, True)
     assert only_runs(scheduler.handle(Finished(second.work, 10, (5,)), 2.0)) == []
 
 
@@ -504,7 +504,7 @@ def test_a_part_that_outgrew_all_that_there_is_is_refused() -> None:
 
 
 def test_as_many_tasks_run_as_their_blocks_leave_room_for() -> None:
-    beside = Beside(0, 0, 0, least_run_bytes=0, tasks=4, block_rows=10)
+    beside = Beside(0, 0, 0, min_run_bytes=0, tasks=4, block_rows=10)
     scheduler = scheduler_of(*[10] * 8, memory=1000, beside=beside, row_bytes=1)
     waiting = begin(scheduler)
     assert len(waiting) == 4
@@ -525,26 +525,26 @@ def test_as_many_tasks_run_as_their_blocks_leave_room_for() -> None:
 def test_until_one_was_measured_a_tasks_block_may_be_as_large_as_its_output(
     sizes: tuple[int, ...], memory: int, slots: int
 ) -> None:
-    beside = Beside(1, 1, 1, least_run_bytes=30, tasks=slots, block_rows=10)
+    beside = Beside(1, 1, 1, min_run_bytes=30, tasks=slots, block_rows=10)
     runs = begin(scheduler_of(*sizes, memory=memory, slots=slots, beside=beside))
     assert all(run.samples for run in runs)
-    most = [run.most_bytes or 0 for run in runs]
+    most = [run.max_bytes or 0 for run in runs]
     assert 2 * sum(most) <= memory - 30
     # no task may put out less than what is expected of it, but for one that would not fit beside its block
     assert all(may >= min(size, (memory - 30) // 2) for may, size in zip(most, sizes, strict=False))
 
 
 def test_a_task_that_outgrew_its_share_is_retried_with_what_its_block_leaves() -> None:
-    beside = Beside(0, 0, 0, least_run_bytes=0, tasks=2, block_rows=10)
+    beside = Beside(0, 0, 0, min_run_bytes=0, tasks=2, block_rows=10)
     scheduler = scheduler_of(1, 1, memory=1000, slots=2, beside=beside)
     first, second = begin(scheduler)
-    assert (first.most_bytes, second.most_bytes) == (250, 250)
+    assert (first.max_bytes, second.max_bytes) == (250, 250)
     # ten rows of 40 bytes, in the output and in the block: no second such task fits beside the first one
     assert only_runs(scheduler.handle(Outgrown(first.work, 0.5, 5, 200, 400), 1.0)) == []
     (again,) = only_runs(scheduler.handle(Outgrown(second.work, 0.5, 5, 200, 400), 2.0))
     assert not again.samples
-    assert again.most_bytes is not None
-    assert 400 <= again.most_bytes <= 1000 - 400
+    assert again.max_bytes is not None
+    assert 400 <= again.max_bytes <= 1000 - 400
 
 
 def test_a_task_that_puts_out_nothing_tells_nothing_of_growth() -> None:

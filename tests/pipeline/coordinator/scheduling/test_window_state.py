@@ -95,8 +95,8 @@ def test_tasks_that_run_are_expected_to_put_out_what_others_were_measured_to_but
 ):
     window, memory_budget = state(MAP, parts=4), make_room()
     works = [Work(1, 4, part, 0, 9) for part in range(4)]
-    for work, most_bytes in zip(works, (None, None, 45, 1000), strict=True):
-        window.start(work, 10 * (work.part + 1), most_bytes)
+    for work, max_bytes in zip(works, (None, None, 45, 1000), strict=True):
+        window.start(work, 10 * (work.part + 1), max_bytes)
     finished = Finished(works[0], 3, (20, 20))
     memory_budget.measure(window.parts[0], finished)
     window.finish(finished)

@@ -95,7 +95,7 @@ def test_files_serve_every_reader_of_the_machine(tmp_path: Path) -> None:
 
 def test_what_is_kept_of_a_mapped_file_is_no_view_of_it(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(1_000))
-    source: Any = windrow.read_numpy(tmp_path / "x.npy")._chain.source
+    source: Any = windrow.read_numpy(tmp_path / "x.npy")._plan.source
     addresses = source.addresses([0])
     reader = CachingReader(source.reader, None, [0], addresses, found={}, keeps=(0,))
     read_parts(reader, 0)

@@ -24,7 +24,7 @@ from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 
 BLOCKS = 3
 TABLES = {block: [pa.table({"x": range(block, block + 100)})] for block in range(BLOCKS + 1)}
-MOST_CALLS = 500
+MAX_CALLS = 500
 
 
 class Outcome(NamedTuple):
@@ -89,7 +89,7 @@ def _nobody_watches_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_each_call_fails(tmp_path: Path, error: int, for_ever: bool, contents: str) -> None:
-    for number in range(1, MOST_CALLS):
+    for number in range(1, MAX_CALLS):
         with failing_calls(error, lambda _, at, n=number: at >= n if for_ever else at == n) as calls:  # type: ignore[misc]
             outcome = use(tmp_path / str(number), contents)
         failed = calls.names[number - 1 : number]
@@ -102,7 +102,7 @@ def test_each_call_fails(tmp_path: Path, error: int, for_ever: bool, contents: s
             assert outcome.found == 2 * len(TABLES)
             assert noted == 0
             return
-    pytest.fail(f"the cache makes more than {MOST_CALLS} calls")
+    pytest.fail(f"the cache makes more than {MAX_CALLS} calls")
 
 
 def test_the_cache_calls_the_operating_system_by_one_module() -> None:

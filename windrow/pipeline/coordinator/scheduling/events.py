@@ -246,7 +246,7 @@ class Outgrown:
     share: float
     rows: int
     size_bytes: int
-    least_bytes: int
+    min_bytes: int
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ class Run:
     """
 
     work: Work
-    most_bytes: int | None = None
+    max_bytes: int | None = None
     samples: bool = False
 
 

@@ -280,7 +280,7 @@ class Scheduler:
                 return
             if other in self._windows and self._windows[other].held_bytes:
                 if self._shards.is_lagging(other, now):
-                    self._wanted.give_up(other)
+                    self._wanted.abandon(other)
                 self._drop(other, again=True)
 
     # --- starting
@@ -292,7 +292,7 @@ class Scheduler:
         near = [*urgent, *self._wanted.ahead(urgent, now)]
         free = self._limits.slots - self.running
         blocked = False
-        for key in chain(near, self._farther(near, now)):
+        for key in chain(near, self._read_ahead(near, now)):
             if key not in urgent and self._is_being_counted(key[0]):
                 break
             assignment = self.assignment(key[0])
@@ -319,7 +319,7 @@ class Scheduler:
             if free > 0 and not ordered and window.fully_read and key in urgent:
                 free -= self._count_behind(key, assignment)
 
-    def _farther(self, near: list[Key], now: float) -> Iterator[Key]:
+    def _read_ahead(self, near: list[Key], now: float) -> Iterator[Key]:
         """Windows farther ahead than was asked for, where those are smaller than the largest, and workers free.
 
         Windows of a task or two would leave workers without any until shards have passed one.
@@ -332,7 +332,7 @@ class Scheduler:
 
     def _may_begin(self, expected_bytes: int) -> bool:
         """Whether what was expected of all that has been begun of the windows leaves so much for a farther one."""
-        begun = sum(window.begun_bytes for window in self._windows.values())
+        begun = sum(window.started_bytes for window in self._windows.values())
         return begun + expected_bytes <= self._limits.ahead_bytes
 
     def _is_being_counted(self, epoch: int) -> bool:
@@ -351,7 +351,7 @@ class Scheduler:
         left = self._memory_budget.limit_bytes() - window.held_bytes
         if window.running or size_bytes <= left:
             return None
-        if left <= 0 or not self._limits.bounds_tasks or window.least_bytes(work.part) > left:
+        if left <= 0 or not self._limits.bounds_tasks or window.min_bytes(work.part) > left:
             self._too_large(window)
             return None
         # what is expected is an estimate: alone, the task may have all that is left
@@ -382,15 +382,15 @@ class Scheduler:
         is_doubtful: bool = False,
         is_bounded: bool = True,
     ) -> None:
-        most_bytes = None
+        max_bytes = None
         if self._limits.bounds_tasks and work.stage == 0 and is_bounded:
-            most_bytes = self._most_bytes(size_bytes)
-        window.start(work, size_bytes, most_bytes)
+            max_bytes = self._max_bytes(size_bytes)
+        window.start(work, size_bytes, max_bytes)
         self._wanted.take_up(window.key)
-        samples = most_bytes is not None and (is_doubtful or not self._memory_budget.is_measured)
-        self._out.append(Run(work, most_bytes, samples=samples))
+        samples = max_bytes is not None and (is_doubtful or not self._memory_budget.is_measured)
+        self._out.append(Run(work, max_bytes, samples=samples))
 
-    def _most_bytes(self, size_bytes: int) -> int:
+    def _max_bytes(self, size_bytes: int) -> int:
         """What a task may put out of which so much is expected."""
         memory_budget, slots = self._memory_budget, self._limits.slots
         if memory_budget.is_measured or not memory_budget.counts_blocks:

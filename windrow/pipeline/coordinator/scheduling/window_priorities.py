@@ -33,7 +33,7 @@ class WindowPriorities:
         self._counts = counts
         self._given_up: set[Key] = set()
 
-    def give_up(self, key: Key) -> None:
+    def abandon(self, key: Key) -> None:
         """Do not prepare a window again for shards while they are silent."""
         self._given_up.add(key)
 

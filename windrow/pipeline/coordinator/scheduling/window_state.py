@@ -50,11 +50,11 @@ class WindowState:
         self.stages = stages
         self.running: dict[Work, int] = {}
         # what those of them may put out that are bounded
-        self._most_bytes: dict[Work, int] = {}
+        self._max_bytes: dict[Work, int] = {}
         self.finished_parts = 0
-        self.begun_bytes = 0
+        self.started_bytes = 0
         # of parts that have outgrown what they might take: what they take at least
-        self._least_bytes: dict[int, int] = {}
+        self._min_bytes: dict[int, int] = {}
         self._waiting = [deque(range(len(parts))), *(deque[int]() for _ in stages[1:])]
         self._between: dict[int, int] = {}
         self._slice_bytes = [0] * slices
@@ -90,7 +90,7 @@ class WindowState:
     @property
     def allowed_bytes(self) -> int:
         """What the tasks that run may put out, as far as they are bounded."""
-        return sum(self._most_bytes.values())
+        return sum(self._max_bytes.values())
 
     def total_bytes(self, memory_budget: MemoryBudget) -> int:
         """What the whole window will hold: as measured, and for other parts as expected."""
@@ -100,11 +100,11 @@ class WindowState:
 
     def expect(self, part: int, memory_budget: MemoryBudget) -> int:
         """What a part will put out."""
-        return max(memory_budget.expect(self.parts[part]), self.least_bytes(part))
+        return max(memory_budget.expect(self.parts[part]), self.min_bytes(part))
 
-    def least_bytes(self, part: int) -> int:
+    def min_bytes(self, part: int) -> int:
         """What a part puts out at least, as far as that has been measured."""
-        return self._least_bytes.get(part, 0)
+        return self._min_bytes.get(part, 0)
 
     @property
     def ready(self) -> float:
@@ -134,23 +134,23 @@ class WindowState:
                 work = Work(self.epoch, self.window, part, stage, self.attempt)
                 yield work, (self.parts[part].size_bytes if stage == 0 else 0)
 
-    def start(self, work: Work, size_bytes: int, most_bytes: int | None = None) -> None:
-        """Note that a task runs, which may put out at most ``most_bytes``."""
+    def start(self, work: Work, size_bytes: int, max_bytes: int | None = None) -> None:
+        """Note that a task runs, which may put out at most ``max_bytes``."""
         self._waiting[work.stage].remove(work.part)
         if work.stage == 0:
-            self.begun_bytes += self.parts[work.part].size_bytes
+            self.started_bytes += self.parts[work.part].size_bytes
         self.running[work] = size_bytes
-        if most_bytes is not None:
-            self._most_bytes[work] = most_bytes
+        if max_bytes is not None:
+            self._max_bytes[work] = max_bytes
         self._unplaced_bytes += size_bytes
 
     def expect_again(self, memory_budget: MemoryBudget) -> None:
         """Expect of tasks that run what is expected now, where that is more than when they were started."""
         for work, size_bytes in self.running.items():
             if work.stage == 0:
-                most_bytes = self._most_bytes.get(work)
+                max_bytes = self._max_bytes.get(work)
                 expected = self.expect(work.part, memory_budget)
-                now_bytes = max(size_bytes, expected if most_bytes is None else min(expected, most_bytes))
+                now_bytes = max(size_bytes, expected if max_bytes is None else min(expected, max_bytes))
                 self.running[work] = now_bytes
                 self._unplaced_bytes += now_bytes - size_bytes
 
@@ -171,12 +171,12 @@ class WindowState:
         """A task has ended with nothing: its part waits again."""
         work = event.work
         self._unplaced_bytes -= self._end(work)
-        self.begun_bytes -= self.parts[work.part].size_bytes
-        self._least_bytes[work.part] = max(self.least_bytes(work.part), event.least_bytes)
+        self.started_bytes -= self.parts[work.part].size_bytes
+        self._min_bytes[work.part] = max(self.min_bytes(work.part), event.min_bytes)
         self._waiting[work.stage].appendleft(work.part)
 
     def _end(self, work: Work) -> int:
-        self._most_bytes.pop(work, None)
+        self._max_bytes.pop(work, None)
         return self.running.pop(work)
 
     def release(self, first_kept: int) -> tuple[int, ...]:

@@ -154,11 +154,11 @@ class _RayClient:
         fetcher = self._fetcher
         return None if fetcher is None else fetcher.take((epoch, window), stop)
 
-    def let_go(self, stop: threading.Event) -> None:
+    def release(self, stop: threading.Event) -> None:
         """Drop what is fetched, and fetch nothing until a window is asked for."""
         fetcher = self._fetcher
         if fetcher is not None:
-            fetcher.let_go(stop)
+            fetcher.release(stop)
 
     def acknowledge(self, place: Place) -> None:
         """Tell how far the shard has come."""

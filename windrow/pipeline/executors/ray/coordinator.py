@@ -75,24 +75,24 @@ class Coordinator:
         self._context = ray.put(replace(program.context, disk=disk))
         self._spread = False
         self._look_around_at = 0.0
-        self._workers_begun = asyncio.Event()
+        self._workers_started = asyncio.Event()
         self._starting_until = time.monotonic() + _LONGEST_START_SECONDS
         if not starts_workers or host.is_restarted():
             self._starting_until = 0.0
-            self._workers_begun.set()
+            self._workers_started.set()
 
     async def await_workers(self, started: Sequence[ray.ObjectRef[Any]]) -> None:
         """Hear when workers have begun: what is ready then."""
         await asyncio.gather(*started, return_exceptions=True)
         self._starting_until = 0.0
-        self._workers_begun.set()
+        self._workers_started.set()
 
     async def open_epoch(self, request: OpenRequest) -> EpochFacts | Failure:
         """Begin an epoch for a shard; after a failure, with a new driver."""
-        if not self._workers_begun.is_set():
+        if not self._workers_started.is_set():
             # a task that finds workers still beginning has Ray start more of them
-            await asyncio.wait([asyncio.ensure_future(self._workers_begun.wait())], timeout=_START_SECONDS)
-            self._workers_begun.set()
+            await asyncio.wait([asyncio.ensure_future(self._workers_started.wait())], timeout=_START_SECONDS)
+            self._workers_started.set()
         self._begin_ticking()
         facts = self._core.open_epoch(request)
         self._wake()

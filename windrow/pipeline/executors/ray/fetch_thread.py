@@ -45,7 +45,7 @@ class Fetcher:
         self._request = request
         self._stopped = threading.Event()
         self._changed = threading.Condition()
-        spare = facts.spare_windows
+        spare = facts.extra_windows
         self._ahead = Ahead(request.cursor, facts.windows, leads_on=leads_on, spare=spare)
         # set when what is being fetched is no longer to be kept
         self._void = threading.Event()
@@ -83,12 +83,12 @@ class Fetcher:
         ended = stop.is_set() or self._stopped.is_set() or self._error is not None
         return ended or key in self._ahead.fetched
 
-    def let_go(self, stop: threading.Event) -> None:
+    def release(self, stop: threading.Event) -> None:
         """Drop what is fetched, and fetch nothing until a window is asked for; not when ``stop`` is set."""
         with self._changed:
             if stop.is_set():
                 return
-            self._ahead.let_go()
+            self._ahead.release()
             self._void.set()
             news = self._ahead.take_news()
         self._tell(news)

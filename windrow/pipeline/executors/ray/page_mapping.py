@@ -23,7 +23,7 @@ import numpy as np
 __all__ = ["StorePages"]
 
 _CHUNK_BYTES = 2 * 2**20
-_MOST_CHUNKS = 4096
+_MAX_CHUNKS = 4096
 # Tens of milliseconds, so that no task is held up for long.
 _BYTES_A_CALL = 256 * 2**20
 # The store fills from its beginning: behind so many chunks that nobody uses there is nothing to be found.
@@ -81,7 +81,7 @@ class StorePages:
         if not found and (mapped := self._find()) is not None and mapped != self._mapped:
             self._mapped = mapped
             start, nbytes = mapped
-            chunks = min(math.ceil(nbytes / _CHUNK_BYTES), _MOST_CHUNKS)
+            chunks = min(math.ceil(nbytes / _CHUNK_BYTES), _MAX_CHUNKS)
             self._chunk_bytes = _CHUNK_BYTES * math.ceil(nbytes / chunks / _CHUNK_BYTES)
             self._unknown = list(range(start, start + nbytes, self._chunk_bytes))
             found = self._map_chunks()

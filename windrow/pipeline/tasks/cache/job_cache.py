@@ -72,7 +72,7 @@ class RunCache:
         self._warned.update(news)
         return tuple(news.values())
 
-    def give_up(self) -> int:
+    def abandon(self) -> int:
         """Keep nothing in memory from now on; returns how many bytes may be used otherwise."""
         self._blocks.clear()
         freed, self._limit_bytes = self._limit_bytes, 0
