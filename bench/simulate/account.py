@@ -37,7 +37,7 @@ def check_account(actor: Actor, scenario: Scenario) -> None:
 def count_held(driver: Driver) -> int:
     """Bytes behind the handles that a driver has."""
     size = 0
-    for window in driver._held.values():
+    for window in driver._buffered.values():
         size += sum(handle.size_bytes for handle in window.tables.values())
         for destinations in window.outputs.values():
             for slices in destinations:

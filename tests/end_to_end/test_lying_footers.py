@@ -62,8 +62,8 @@ def test_what_transforms_add_counts_however_well_it_packs(tmp_path: Path) -> Non
     ds = windrow.read_parquet(str(tmp_path), target_block_bytes=1).map_batches(_spread)
     pipe = ds.window(blocks_per_window=2).random_shuffle_each_window(seed=1)
     pipe = pipe.options(executor="threads", progress=False, memory_limit="2GB")
-    beside = pipe.explain().budget.beside
-    assert beside is not None
+    overhead = pipe.explain().budget.overhead
+    assert overhead is not None
     with pipe.iterator() as shard:
         with pytest.warns(RuntimeWarning, match="times the memory that was estimated"):
             seen = np.concatenate([batch["key"] for batch in shard.iter_batches(50_000)])
@@ -71,4 +71,4 @@ def test_what_transforms_add_counts_however_well_it_packs(tmp_path: Path) -> Non
     assert np.array_equal(np.sort(seen), np.arange(rows))
     assert run is not None
     # not packed, and 31 columns where one was expected: a block in each task, and four portions of a batch
-    assert run.estimated_bytes > (beside.tasks * 250_000 + 4 * 50_000) * 31 * 8
+    assert run.estimated_bytes > (overhead.tasks * 250_000 + 4 * 50_000) * 31 * 8

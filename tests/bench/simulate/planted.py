@@ -50,15 +50,15 @@ def serve_two_readers(patch: pytest.MonkeyPatch) -> None:
 
 def take_late_results(patch: pytest.MonkeyPatch) -> None:
     """The result of a try that was given up is delivered beside that of the next."""
-    take = Driver._take
+    take = Driver._record_result
 
     def take_any(self: Driver, task: Any, report: Any, output: Any, lane: str) -> None:
-        held = self._held.get((task.work.epoch, task.work.window))
+        held = self._buffered.get((task.work.epoch, task.work.window))
         if held is not None and held.attempt != task.work.attempt:
-            held.take(task.work.part, output, ordered=task.ordering is not None)
+            held.add(task.work.part, output, ordered=task.ordering is not None)
         take(self, task, report, output, lane)
 
-    patch.setattr(Driver, "_take", take_any)
+    patch.setattr(Driver, "_record_result", take_any)
 
 
 def leak_a_reference(patch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def leak_a_reference(patch: pytest.MonkeyPatch) -> None:
         self.tables.pop(part, None)
         (self.outputs if ordered else self.tables)[part] = output
 
-    patch.setattr(BufferedWindow, "take", take)
+    patch.setattr(BufferedWindow, "add", take)
 
 
 def leak_a_window(patch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def leak_a_window(patch: pytest.MonkeyPatch) -> None:
     drop = Driver._drop
 
     def keep(self: Driver, instruction: Drop) -> None:
-        if instruction.slices is not None or instruction.again:
+        if instruction.slices is not None or instruction.rebuild:
             drop(self, instruction)
 
     patch.setattr(Driver, "_drop", keep)
@@ -94,14 +94,14 @@ def keep_a_stale_location(patch: pytest.MonkeyPatch) -> None:
 
 def name_no_incarnation(patch: pytest.MonkeyPatch) -> None:
     """A try of a restarted coordinator has the name of one of its predecessor."""
-    drive = CoordinatorCore._drive
+    drive = CoordinatorCore._ensure_driver
 
     def drive_unnamed(self: CoordinatorCore, batch_rows: int) -> Driver:
         driver = drive(self, batch_rows)
         self._incarnation = ""
         return driver
 
-    patch.setattr(CoordinatorCore, "_drive", drive_unnamed)
+    patch.setattr(CoordinatorCore, "_ensure_driver", drive_unnamed)
 
 
 def restart_at_a_wrong_row(patch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def restart_at_a_wrong_row(patch: pytest.MonkeyPatch) -> None:
     open_request = CoordinatorCore._open
 
     def open_at_start(self: CoordinatorCore, request: OpenRequest) -> Any:
-        if self._host.is_restarted():
+        if self._environment.is_restarted():
             request = replace(request, cursor=Cursor(request.cursor.epoch))
         return open_request(self, request)
 
@@ -118,24 +118,24 @@ def restart_at_a_wrong_row(patch: pytest.MonkeyPatch) -> None:
 
 def restart_a_slice_too_far(patch: pytest.MonkeyPatch) -> None:
     """A restarted coordinator takes it that a shard has passed one slice more."""
-    tell = CoordinatorCore._tell
+    tell = CoordinatorCore._acknowledge
 
     def tell_more(self: CoordinatorCore, driver: Driver, shard: int, place: Place) -> None:
-        more = self._host.is_restarted() and place.slice > 0
+        more = self._environment.is_restarted() and place.slice > 0
         tell(self, driver, shard, replace(place, slice=place.slice + 1) if more else place)
 
-    patch.setattr(CoordinatorCore, "_tell", tell_more)
+    patch.setattr(CoordinatorCore, "_acknowledge", tell_more)
 
 
 def forget_what_polls_say(patch: pytest.MonkeyPatch) -> None:
     """A place in a request counts only where the shard is not known: found by this simulation."""
-    look = CoordinatorCore._look
+    look = CoordinatorCore._read_window
 
     def look_without(self: CoordinatorCore, request: Any, place: Place, *rest: Any) -> Any:
-        known = request.shard in self._served
+        known = request.shard in self._acknowledged
         return look(self, request, Place(request.cursor.epoch, 0) if known else place, *rest)
 
-    patch.setattr(CoordinatorCore, "_look", look_without)
+    patch.setattr(CoordinatorCore, "_read_window", look_without)
 
 
 def serve_incomplete_windows(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.laws.cases import Case
 from windrow.core.errors import SourceError
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.block_row_counts import BlockRows
+from windrow.pipeline.coordinator.block_row_counts import BlockRowCounts
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan.program import UNKNOWN_ROWS, Program
 from windrow.pipeline.tasks.corrupt_blocks import Corruption
@@ -22,45 +22,45 @@ CASE = Case((10,) * 4, WindowCut(blocks_per_window=1), seed=None, corrupt=frozen
 
 
 @pytest.fixture
-def rows() -> BlockRows:
-    return BlockRows(Program(CASE.job(ThreadsExecutor(1)), 1, False, (0,)))
+def rows() -> BlockRowCounts:
+    return BlockRowCounts(Program(CASE.job(ThreadsExecutor(1)), 1, False, (0,)))
 
 
-def learn(rows: BlockRows, window: int, counted: int, *corrupt: Corruption) -> list[str]:
+def record(rows: BlockRowCounts, window: int, counted: int, *corrupt: Corruption) -> list[str]:
     task: Any = SimpleNamespace(work=SimpleNamespace(epoch=0, window=window, part=0), blocks=(window,))
-    return rows.learn(task, TaskReport((counted,), (0,), None, 0.0, 0.0, corrupt=corrupt))
+    return rows.record(task, TaskReport((counted,), (0,), None, 0.0, 0.0, corrupt=corrupt))
 
 
-def test_rows_are_known_once_all_are_counted(rows: BlockRows) -> None:
+def test_rows_are_known_once_all_are_counted(rows: BlockRowCounts) -> None:
     assert rows.array.tolist() == [UNKNOWN_ROWS] * 4
     for window, counted in enumerate((10, 7, 0, 3)):
         assert rows.total is None
-        assert learn(rows, window, counted) == []
+        assert record(rows, window, counted) == []
     assert (rows.total, rows.count([0, 1]), rows.count([3])) == (20, 17, 3)
 
 
-def test_a_corrupt_block_has_no_rows_whoever_read_it_meanwhile(rows: BlockRows) -> None:
-    assert learn(rows, 1, 0, Corruption(1, "block 1 is torn")) == [
+def test_a_corrupt_block_has_no_rows_whoever_read_it_meanwhile(rows: BlockRowCounts) -> None:
+    assert record(rows, 1, 0, Corruption(1, "block 1 is torn")) == [
         "a corrupt block is left out, 10 rows as stored: block 1 is torn"
     ]
     # another try at its window began before
-    assert learn(rows, 1, 10) == []
+    assert record(rows, 1, 10) == []
     assert rows.count([1]) == 0
     # one that finds it torn as well has nothing new to tell
-    assert learn(rows, 1, 0, Corruption(1, "block 1 is torn")) == []
+    assert record(rows, 1, 0, Corruption(1, "block 1 is torn")) == []
 
 
-def test_what_has_been_counted_is_not_left_out_any_more(rows: BlockRows) -> None:
-    learn(rows, 2, 10)
+def test_what_has_been_counted_is_not_left_out_any_more(rows: BlockRowCounts) -> None:
+    record(rows, 2, 10)
     with pytest.raises(SourceError, match="block 2 is torn"):
-        learn(rows, 2, 0, Corruption(2, "block 2 is torn"))
+        record(rows, 2, 0, Corruption(2, "block 2 is torn"))
 
 
-def test_a_block_that_a_state_leaves_out_has_no_rows(rows: BlockRows) -> None:
+def test_a_block_that_a_state_leaves_out_has_no_rows(rows: BlockRowCounts) -> None:
     rows.admit(Cursor(0, corrupt=(1,)), 1)
     assert (rows.count([1]), rows.corrupt.blocks) == (0, (1,))
     for window in (0, 2, 3):
-        learn(rows, window, 10)
+        record(rows, window, 10)
     assert rows.total == 30
     with pytest.raises(SourceError, match="can be read now"):
         rows.admit(Cursor(0, corrupt=(2,)), 2)

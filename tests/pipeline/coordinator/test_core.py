@@ -381,12 +381,12 @@ def test_a_failed_run_holds_nothing_even_where_it_is_remembered() -> None:
     coordination.open_epoch(request(0))
     driver, late = host.tasks.pop()
     host.finish()
-    assert driver._held[0, 0].outputs
+    assert driver._buffered[0, 0].outputs
     driver.task_failed(Failure.capture(SourceError("the file is gone")))
-    assert driver._held == {}
+    assert driver._buffered == {}
     host.tasks.append((driver, late))
     host.finish()
-    assert driver._held == {}
+    assert driver._buffered == {}
 
 
 def test_a_restarted_coordinator_learns_from_requests_where_everybody_is() -> None:

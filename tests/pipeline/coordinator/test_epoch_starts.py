@@ -6,15 +6,17 @@ import pytest
 
 from windrow.core.errors import StateError
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.epoch_starts import Beginnings
+from windrow.pipeline.coordinator.epoch_starts import EpochStarts
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 OWN = (2, 10)
 
 
-def _open(beginnings: Beginnings, shard: int, row: int, assigned: tuple[int, int] | None = None) -> None:
+def _open(beginnings: EpochStarts, shard: int, row: int, assigned: tuple[int, int] | None = None) -> None:
     rest = ShardAssignment(2, 10, start_row=row)
-    beginnings.open(shard, Cursor(0, row, assigned=assigned), rest, anew=not hasattr(beginnings, "opened"))
+    beginnings.open(
+        shard, Cursor(0, row, assigned=assigned), rest, is_first=not hasattr(beginnings, "opened")
+    )
     beginnings.opened = True  # type: ignore[attr-defined]
 
 
@@ -29,7 +31,7 @@ def _open(beginnings: Beginnings, shard: int, row: int, assigned: tuple[int, int
     ],
 )
 def test_whole_steps_of_the_same_deal_may_lie_between(rows: list[tuple[int, tuple[int, int] | None]]) -> None:
-    beginnings = Beginnings()
+    beginnings = EpochStarts()
     for shard, (row, assigned) in enumerate(rows):
         _open(beginnings, shard % 2, row, assigned)
 
@@ -48,7 +50,7 @@ def test_whole_steps_of_the_same_deal_may_lie_between(rows: list[tuple[int, tupl
 def test_rows_that_would_be_lost_or_read_twice_are_told(
     rows: list[tuple[int, tuple[int, int] | None]], last: tuple[int, tuple[int, int] | None]
 ) -> None:
-    beginnings = Beginnings()
+    beginnings = EpochStarts()
     for row, assigned in rows:
         _open(beginnings, 0, row, assigned)
     with pytest.raises(StateError, match=rf"shard 1 would go on at row {last[0]} .*merge_state_dicts"):

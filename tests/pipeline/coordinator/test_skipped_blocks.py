@@ -101,6 +101,6 @@ def test_a_cursor_names_all_corruption_of_its_window_where_its_last_step_lies_in
     assert Cursor(0, 30, 2, 21, (2, 5)).passed == -1
     # what was not read by steps, or by whom is not known, tells nothing
     assert Cursor(0, 30, 2, 20).passed == -1
-    cursor = Cursor(0, 30, 2, 20, (2, 5), (7,)).leaving_out([3, 7])
+    cursor = Cursor(0, 30, 2, 20, (2, 5), (7,)).skipping([3, 7])
     assert (cursor.corrupt, cursor.passed, cursor) == ((3, 7), 2, Cursor(0, 30, 2, 20))
     assert cursor.next_epoch().corrupt == (3, 7)

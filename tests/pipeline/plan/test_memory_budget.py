@@ -191,10 +191,10 @@ def test_tasks_make_room_for_a_window_that_would_not_fit_beside_them() -> None:
     program = spread(make_program([(100, 2 * MIB)] * 64, WindowCut()), 1)
     window_bytes = int(program.held_bytes.sum())
 
-    def in_process(beside: int) -> Resources:
-        return Resources("simulated", 2, window_bytes + beside * MIB, limit_covers_all=True)
+    def in_process(overhead: int) -> Resources:
+        return Resources("simulated", 2, window_bytes + overhead * MIB, limit_covers_all=True)
 
-    ample, short, shortest = (in_process(beside) for beside in (256, 60, 20))
+    ample, short, shortest = (in_process(overhead) for overhead in (256, 60, 20))
     assert size_parts(program, ample) is program
     sized = size_parts(program, short)
     assert sized.task_bytes < TASK_BYTES

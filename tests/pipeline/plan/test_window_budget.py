@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.plan.window_budget import MAX_SLICES, Beside, Budget, RowSizes, plan_budget
+from windrow.pipeline.plan.window_budget import MAX_SLICES, Budget, RowOverhead, RowSizes, plan_budget
 
 SIZES = st.integers(0, 1000)
 
@@ -81,17 +81,19 @@ def test_an_estimate_may_grow_up_to_the_limit() -> None:
 def test_what_grows_takes_from_the_windows_and_never_from_the_limit(
     row_bytes: float, excess: float, covers_all: bool
 ) -> None:
-    beside = Beside(3, 100, 10, min_run_bytes=10_000, tasks=2, block_rows=5, row_bytes=100, block_bytes=2_500)
+    overhead = RowOverhead(
+        3, 100, 10, min_run_bytes=10_000, tasks=2, block_rows=5, row_bytes=100, block_bytes=2_500
+    )
     budget = plan_budget(
         window_bytes=100_000,
         window_rows=1_000,
         windows=2,
-        runs_bytes=beside.runs_bytes(100),
+        runs_bytes=overhead.runs_bytes(100),
         tasks_bytes=20_000,
         limit_bytes=1_000_000,
         limit_covers_all=covers_all,
         exact=False,
-        beside=beside,
+        overhead=overhead,
     )
     grown = budget.grown(RowSizes(row_bytes, row_bytes, excess, 2.0))
     assert abs(grown.window_bytes - 100_000 - 1_000 * excess) < 2
@@ -115,10 +117,10 @@ def test_estimates_refuse_nothing() -> None:
         "tasks_bytes": 20,
         "limit_covers_all": True,
     }
-    budget = plan_budget(**options, limit_bytes=60, exact=False, refuses=False)
+    budget = plan_budget(**options, limit_bytes=60, exact=False, must_fit=False)
     assert (budget.windows, budget.windows_bytes, budget.windows_limit_bytes) == (1, 10, 10)
     assert budget.slices == MAX_SLICES
-    assert plan_budget(**options, limit_bytes=40, exact=False, refuses=False).windows_limit_bytes == 0
+    assert plan_budget(**options, limit_bytes=40, exact=False, must_fit=False).windows_limit_bytes == 0
 
 
 def test_a_single_window_may_be_a_little_larger_in_another_epoch() -> None:
@@ -132,9 +134,9 @@ def test_all_windows_fit() -> None:
 
 
 def test_small_windows_may_take_what_as_many_of_the_largest_would() -> None:
-    assert plan(100, 2, 1000).ahead_bytes == 200
-    assert replace(plan(100, 2, 1000), copies=1.5).ahead_bytes == 133
-    assert plan(100, 2, 150).ahead_bytes == 0, "windows that do not fit whole leave nothing"
+    assert plan(100, 2, 1000).read_ahead_bytes == 200
+    assert replace(plan(100, 2, 1000), copies=1.5).read_ahead_bytes == 133
+    assert plan(100, 2, 150).read_ahead_bytes == 0, "windows that do not fit whole leave nothing"
 
 
 def test_slices_before_less_overlap() -> None:

@@ -45,7 +45,7 @@ class Cursor:
         shards, batch_rows = self.assigned
         return self.window if self.row - shards * batch_rows >= self.window_row else -1
 
-    def leaving_out(self, blocks: Iterable[int]) -> Cursor:
+    def skipping(self, blocks: Iterable[int]) -> Cursor:
         """The same place, where these blocks are left out too."""
         return replace(self, corrupt=tuple(sorted({*self.corrupt, *blocks})))
 

@@ -51,8 +51,8 @@ class Lineage:
 
     def epoch_lineage(self, epoch: int, start: int, stop: int) -> list[RowOrigin]:
         """Where rows [start, stop) of an epoch's order are stored."""
-        number = _check(epoch, "epoch")
-        first, last = _check(start, "start"), _check(stop, "stop")
+        number = _check_count(epoch, "epoch")
+        first, last = _check_count(start, "start"), _check_count(stop, "stop")
         epochs = self._program.job.epochs
         if epochs is not None and number >= epochs:
             raise PlanError(f"epoch={epoch}: the chain has {epochs} epochs, numbered from 0")
@@ -69,7 +69,7 @@ class Lineage:
 
     def origins(self, numbers: Iterable[int]) -> list[RowOrigin]:
         """Where the rows of some numbers are stored."""
-        found = np.array([_check(number, "row id") for number in numbers], dtype=np.int64)
+        found = np.array([_check_count(number, "row id") for number in numbers], dtype=np.int64)
         stored = self._source.identity().rows
         if found.max(initial=-1) >= stored:
             raise PlanError(f"there is no row {found.max():,}: {stored:,} rows are stored")
@@ -109,7 +109,7 @@ class Lineage:
                 yield at[some], int(blocks[place]), stored[some] - before[place]
 
 
-def _check(value: object, name: str) -> int:
+def _check_count(value: object, name: str) -> int:
     number = as_integer(value)
     if number is None or number < 0:
         raise PlanError(f"{name}={value!r} must be an integer of 0 or more")

@@ -65,7 +65,7 @@ def merge_state_dicts(
         _check_corrupt(earlier, later)
     if _place(parsed[first]) == _place(parsed[last]):
         return parsed[0].to_dict()
-    _tell(parsed, first, last, on_mismatch)
+    _report_mismatch(parsed, first, last, on_mismatch)
     return parsed[first if on_mismatch == "repeat" else last].to_dict()
 
 
@@ -83,9 +83,9 @@ def _place(state: State) -> tuple[int, int]:
     return state.epoch, state.row
 
 
-def _tell(parsed: Sequence[State], first: int, last: int, on_mismatch: str) -> None:
+def _report_mismatch(parsed: Sequence[State], first: int, last: int, on_mismatch: str) -> None:
     a, b = parsed[first], parsed[last]
-    stretch = f"from row {a.row:,} of epoch {a.epoch} to row {b.row:,} of epoch {b.epoch}"
+    span = f"from row {a.row:,} of epoch {a.epoch} to row {b.row:,} of epoch {b.epoch}"
     if on_mismatch == "error":
         raise StateError(
             f"the states are not of the same step: state {first} is at row {a.row:,} of epoch {a.epoch}, "
@@ -94,12 +94,12 @@ def _tell(parsed: Sequence[State], first: int, last: int, on_mismatch: str) -> N
         )
     rows = _rows_between(a, b)
     amount = "" if rows is None else f"{rows:,} rows, "
-    done = (
+    outcome = (
         "read again by the shards that had them"
         if on_mismatch == "repeat"
         else ("left out by the shards that lacked them")
     )
-    warnings.warn(f"{amount}{stretch}, are {done}", RuntimeWarning, stacklevel=3)
+    warnings.warn(f"{amount}{span}, are {outcome}", RuntimeWarning, stacklevel=3)
 
 
 def _rows_between(a: State, b: State) -> int | None:

@@ -27,8 +27,8 @@ __all__ = [
     "check_state",
     "describe_stream",
     "find_differences",
+    "make_seed_error",
     "parse_state",
-    "refuse_seed",
     "resume",
 ]
 
@@ -128,7 +128,7 @@ def describe_stream(job: Job) -> State:
         block_bytes=identity.block_bytes,
         blocks_per_window=job.cut.blocks_per_window,
         bytes_per_window=job.cut.bytes_per_window,
-        sizes=_sizes(job),
+        sizes=_digest_sizes(job),
         filter=identity.filter,
         row_changes=sum(not stage.preserves_rows for stage in job.before),
         seed=job.seed,
@@ -157,13 +157,13 @@ def parse_state(state: object) -> State:
             f"the state has format version {version!r}, and this windrow reads version {_FORMAT_VERSION}: "
             "load it with the windrow that wrote it, or a newer one"
         )
-    fields = {name: _read(body, name) for name in (*_TEXTS, *_COUNTS, *_MAYBE)}
+    fields = {name: _read_field(body, name) for name in (*_TEXTS, *_COUNTS, *_MAYBE)}
     parsed = State(**fields, corrupt=_read_corrupt(body))
     known = parsed.to_dict()
     if unknown := sorted(str(key) for key in state if key not in known):
-        raise _corrupt(f"it has entries that no state has: {', '.join(map(repr, unknown))}")
+        raise _make_corrupt_error(f"it has entries that no state has: {', '.join(map(repr, unknown))}")
     if body.get("check") != known["check"]:
-        raise _corrupt("its checksum does not match")
+        raise _make_corrupt_error("its checksum does not match")
     return parsed
 
 
@@ -195,7 +195,7 @@ def check_state(state: State, job: Job, *, admit_appended: bool = False) -> Job:
     )
     here = describe_stream(job)
     if admit_appended:
-        state = _admit(state, here, job)
+        state = _admit_appended(state, here, job)
     differences = find_differences(state, here)
     if differences:
         raise StateError(f"the state is not of this stream: {'; '.join(differences)}")
@@ -223,18 +223,20 @@ def check_cursor(cursor: Cursor, program: Program) -> Cursor:
             f"the state is at epoch {cursor.epoch}, and the chain has {epochs}: use repeat(...) for more"
         )
     if cursor.window_row > cursor.row or cursor.window > program.plan(cursor.epoch).windows:
-        raise _corrupt(f"window {cursor.window} does not hold row {cursor.row} of epoch {cursor.epoch}")
+        raise _make_corrupt_error(
+            f"window {cursor.window} does not hold row {cursor.row} of epoch {cursor.epoch}"
+        )
     if not program.job.rows_known:
         return cursor
     found = program.locate(cursor.epoch, cursor.row)
     # where rows are counted as they are read, a window's end is not yet the begin of the next
     before = program.locate(cursor.epoch, max(0, cursor.row - 1))
     if found.epoch == cursor.epoch and cursor not in (found, replace(before, row=cursor.row)):
-        raise _corrupt(f"row {cursor.row} of epoch {cursor.epoch} lies in another window")
+        raise _make_corrupt_error(f"row {cursor.row} of epoch {cursor.epoch} lies in another window")
     return replace(found, assigned=cursor.assigned)
 
 
-def refuse_seed(seed: int | None, others: int | None) -> StateError:
+def make_seed_error(seed: int | None, others: int | None) -> StateError:
     """The error for a shard that a state brought another seed than other shards read by."""
     return StateError(
         f"the state brings seed {seed}, and other shards of the same split() are being read by seed {others}: "
@@ -242,7 +244,7 @@ def refuse_seed(seed: int | None, others: int | None) -> StateError:
     )
 
 
-def _admit(state: State, here: State, job: Job) -> State:
+def _admit_appended(state: State, here: State, job: Job) -> State:
     """The state as if the data had had all its present files, where it had the first of them."""
     if state.row:
         raise StateError(
@@ -288,15 +290,17 @@ def _order_differences(state: State, here: State) -> list[str]:
         found.append(
             f"target_block_bytes was {format_bytes(state.block_bytes)}, now {format_bytes(here.block_bytes)}"
         )
-    if _window(state) != _window(here):
-        found.append(f"the chain had {_window(state)}, now {_window(here)}")
+    if _describe_window(state) != _describe_window(here):
+        found.append(f"the chain had {_describe_window(state)}, now {_describe_window(here)}")
     elif state.sizes != here.sizes and state.fingerprint == here.fingerprint:
         found.append(
-            f"other columns are selected, and {_window(here)} counts the bytes of those: select the same"
+            f"other columns are selected, and {_describe_window(here)} counts the bytes of those: select the same"
         )
     if state.filter != here.filter:
         found.append(
-            "the filter is another one" if state.filter and here.filter else _only(state.filter, "filter")
+            "the filter is another one"
+            if state.filter and here.filter
+            else _describe_change(state.filter, "filter")
         )
     if state.row_changes != here.row_changes:
         found.append(
@@ -305,20 +309,20 @@ def _order_differences(state: State, here: State) -> list[str]:
         )
     if state.seed != here.seed:
         found.append(
-            _only(state.seed is not None, "shuffle")
+            _describe_change(state.seed is not None, "shuffle")
             if None in (state.seed, here.seed)
             else f"the seed was {state.seed}, now {here.seed}"
         )
     return found
 
 
-def _only(then: object, what: str) -> str:
+def _describe_change(then: object, what: str) -> str:
     return (
         f"there was a {what}, and now there is none" if then else f"there was no {what}, and now there is one"
     )
 
 
-def _window(state: State) -> str:
+def _describe_window(state: State) -> str:
     if state.blocks_per_window is not None:
         return f"window(blocks_per_window={state.blocks_per_window})"
     if state.bytes_per_window is not None:
@@ -326,7 +330,7 @@ def _window(state: State) -> str:
     return "no window()"
 
 
-def _sizes(job: Job) -> str:
+def _digest_sizes(job: Job) -> str:
     """A digest of what windows are cut by; empty where no column matters."""
     if job.cut.bytes_per_window is None:
         return ""
@@ -334,19 +338,19 @@ def _sizes(job: Job) -> str:
     return hashlib.sha256(sizes.astype("<i8").tobytes()).hexdigest()[:_DIGEST_DIGITS]
 
 
-def _read(body: Mapping[str, Any], name: str) -> Any:
+def _read_field(body: Mapping[str, Any], name: str) -> Any:
     if name not in body:
-        raise _corrupt(f"{name!r} is missing")
+        raise _make_corrupt_error(f"{name!r} is missing")
     value = body[name]
     if name in _TEXTS:
         if not isinstance(value, str):
-            raise _corrupt(f"{name}={_shorten(value)} is not a text")
+            raise _make_corrupt_error(f"{name}={_shorten(value)} is not a text")
         return value
     if value is None and name in _MAYBE:
         return None
     number = as_integer(value)
     if number is None or (number < 0 and name != "seed"):
-        raise _corrupt(f"{name}={_shorten(value)} is not a count")
+        raise _make_corrupt_error(f"{name}={_shorten(value)} is not a count")
     return number
 
 
@@ -358,14 +362,14 @@ def _read_corrupt(body: Mapping[str, Any]) -> tuple[int, ...]:
             blocks = [as_integer(block) for block in given]
     found = tuple(block for block in blocks if block is not None and block >= 0)
     if len(found) != len(blocks):
-        raise _corrupt(f"{_CORRUPT}={_shorten(given)} is not a list of block numbers")
+        raise _make_corrupt_error(f"{_CORRUPT}={_shorten(given)} is not a list of block numbers")
     return found
 
 
 def _check_corrupt(blocks: tuple[int, ...], job: Job) -> None:
     """Make sure that a job can leave out what a state has left out."""
     if max(blocks) >= len(job.source.blocks.rows):
-        raise _corrupt(f"there is no block {max(blocks)}")
+        raise _make_corrupt_error(f"there is no block {max(blocks)}")
     if not job.skips_corrupt:
         names = "; ".join(address.origin for address in job.source.addresses(blocks))
         raise StateError(
@@ -374,7 +378,7 @@ def _check_corrupt(blocks: tuple[int, ...], job: Job) -> None:
         )
 
 
-def _corrupt(why: str) -> StateError:
+def _make_corrupt_error(why: str) -> StateError:
     return StateError(f"the state is corrupt: {why}. Load another copy of it")
 
 

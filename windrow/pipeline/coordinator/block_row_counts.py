@@ -12,10 +12,10 @@ from windrow.pipeline.plan.program import UNKNOWN_ROWS, Program
 from windrow.pipeline.tasks.corrupt_blocks import refuse_late
 from windrow.pipeline.tasks.map_task import Task, TaskReport
 
-__all__ = ["BlockRows"]
+__all__ = ["BlockRowCounts"]
 
 
-class BlockRows:
+class BlockRowCounts:
     """The rows of a run's blocks. A corrupt one that is left out has none.
 
     Parameters
@@ -61,7 +61,7 @@ class BlockRows:
         self.corrupt.admit(cursor.epoch, window, known, counted=counted)
         self.array[list(known)] = 0
 
-    def learn(self, task: Task, report: TaskReport) -> list[str]:
+    def record(self, task: Task, report: TaskReport) -> list[str]:
         """Take what a task has counted; returns what users should know of blocks that it leaves out.
 
         Raises
@@ -71,20 +71,20 @@ class BlockRows:
         """
         if self.known:
             return []
-        told = self._leave_out(task, report)
+        warnings = self._skip_corrupt(task, report)
         part = self._program.parts(task.work.epoch, task.work.window)[task.work.part]
         self.array[part] = report.rows
         # a task that began before another one found corruption may have read it whole
         self.array[list(self.corrupt.blocks)] = 0
         self.known = bool(np.all(self.array != UNKNOWN_ROWS))
-        return told
+        return warnings
 
-    def _leave_out(self, task: Task, report: TaskReport) -> list[str]:
-        told = []
+    def _skip_corrupt(self, task: Task, report: TaskReport) -> list[str]:
+        warnings = []
         for corruption in report.corrupt:
             if self.array[corruption.block] > 0:
                 # counted by another try at its window, meanwhile
                 raise refuse_late(corruption.error)
             if self.array[corruption.block] == UNKNOWN_ROWS:
-                told.append(self.corrupt.add(task.work.epoch, task.work.window, corruption))
-        return told
+                warnings.append(self.corrupt.add(task.work.epoch, task.work.window, corruption))
+        return warnings

@@ -72,10 +72,10 @@ class BufferedWindow:
     layouts: tuple[WindowRuns, ...] | None = None
     tables: dict[int, Any] = field(default_factory=dict)
     outputs: dict[int, list[list[Any]]] = field(default_factory=dict)
-    gone: set[int] = field(default_factory=set)
+    released: set[int] = field(default_factory=set)
     row_bytes: float = 0.0
 
-    def take(self, part: int, output: Any, *, ordered: bool, row_bytes: float = 0.0) -> None:
+    def add(self, part: int, output: Any, *, ordered: bool, row_bytes: float = 0.0) -> None:
         """Hold a task's output; a placed one takes the place of the tables it was made of."""
         self.row_bytes = max(self.row_bytes, row_bytes)
         self.tables.pop(part, None)
@@ -83,24 +83,24 @@ class BufferedWindow:
             self.tables[part] = output
             return
         self.outputs[part] = output
-        _empty(output, self.gone)
+        _clear_slices(output, self.released)
 
-    def empty(self, slices: Collection[int]) -> None:
+    def release(self, slices: Collection[int]) -> None:
         """Let go of slices."""
-        self.gone.update(slices)
+        self.released.update(slices)
         for destinations in self.outputs.values():
-            _empty(destinations, slices)
+            _clear_slices(destinations, slices)
 
     def reply(self, shard: int, parts: int, have: Collection[int]) -> WindowReply:
         """What a shard may have, beyond the parts that it has."""
         if self.layouts is None:
             return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
-        at = next(i for i, layout in enumerate(self.layouts) if shard in layout.shards)
-        outputs = {part: slices[at] for part, slices in self.outputs.items() if part not in have}
-        return WindowReply(self.attempt, parts, self.layouts[at], outputs, row_bytes=self.row_bytes)
+        destination = next(i for i, layout in enumerate(self.layouts) if shard in layout.shards)
+        outputs = {part: slices[destination] for part, slices in self.outputs.items() if part not in have}
+        return WindowReply(self.attempt, parts, self.layouts[destination], outputs, row_bytes=self.row_bytes)
 
 
-def _empty(destinations: list[list[Any]], slices: Collection[int]) -> None:
+def _clear_slices(destinations: list[list[Any]], slices: Collection[int]) -> None:
     for handles in destinations:
-        for gone in slices:
-            handles[gone] = None
+        for released in slices:
+            handles[released] = None

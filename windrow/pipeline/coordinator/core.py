@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.checkpoint.state import refuse_seed
+from windrow.pipeline.checkpoint.state import make_seed_error
 from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
@@ -25,7 +25,7 @@ from windrow.pipeline.plan.memory_budget import budget_program
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.map_task import Task
 
-__all__ = ["TICK_SECONDS", "Answer", "CoordinatorCore", "Host", "group_by_node"]
+__all__ = ["TICK_SECONDS", "Answer", "CoordinatorCore", "Environment", "group_by_node"]
 
 T = TypeVar("T")
 TICK_SECONDS = 1.0
@@ -39,7 +39,7 @@ _TASKS_PER_CPU = 2
 Answer = tuple[str, WindowReply] | Failure | None
 
 
-class Host(Protocol):
+class Environment(Protocol):
     """Where a coordinator lives."""
 
     def now(self) -> float:
@@ -76,20 +76,22 @@ class CoordinatorCore:
         Where this lives.
     """
 
-    def __init__(self, program: Program, resources: Resources, nodes: dict[int, str], host: Host) -> None:
+    def __init__(
+        self, program: Program, resources: Resources, nodes: dict[int, str], environment: Environment
+    ) -> None:
         self._program = program
         self._resources = resources
         self._nodes = nodes
-        self._host = host
+        self._environment = environment
         self._incarnation = ""
         self._opened: dict[int, OpenRequest] = {}
         # how far each shard is, as the present driver has been told
-        self._served: dict[int, Place] = {}
+        self._acknowledged: dict[int, Place] = {}
         # by shard, the token of a reader and how far it is in an epoch that it has not been heard to open
-        self._early: dict[int, tuple[str, Place]] = {}
+        self._early_acks: dict[int, tuple[str, Place]] = {}
         self._closed: dict[int, set[str]] = {}
         # the shards of which a question was heard before any opening: another reader may have begun since
-        self._found_open: set[int] = set()
+        self._recovered: set[int] = set()
         # by token, the epoch that another reader of its shard has begun since
         self._replaced: dict[str, int] = {}
         self._driver: Driver | None = None
@@ -105,7 +107,7 @@ class CoordinatorCore:
         """Begin an epoch for a shard; after a failure, with a new driver."""
         if self._driver is not None and self._driver.failure is not None:
             self._driver = None
-        return self._answer(lambda: self._open(request))
+        return self._capture(lambda: self._open(request))
 
     def poll(
         self,
@@ -127,18 +129,18 @@ class CoordinatorCore:
         float
             Seconds to wait for news at most; to be sent whether there were any.
         """
-        began = self._host.now()
+        began = self._environment.now()
         self._abandon(request, key, lost)
         while True:
-            answer = self._answer(lambda: self._look(request, place, key, attempt, have))
+            answer = self._capture(lambda: self._read_window(request, place, key, attempt, have))
             if answer is None or isinstance(answer, Failure):
                 return answer
             now, reply = answer
-            waited = self._host.now() - began
+            waited = self._environment.now() - began
             whole = len(have) + len(reply.outputs) >= reply.parts
             if whole or (reply.outputs and waited >= _GATHER_SECONDS) or waited >= _POLL_SECONDS:
                 user_warnings = () if self._driver is None else self._driver.take_user_warnings()
-                return now, replace(reply, user_warnings=(*self._host.user_warnings(), *user_warnings))
+                return now, replace(reply, user_warnings=(*self._environment.user_warnings(), *user_warnings))
             # an error that ends this later remembers the frame, which must hold no references then
             del answer, reply
             yield from self._wait_for_news(request, key, waited)
@@ -150,11 +152,11 @@ class CoordinatorCore:
             return False
         if place.epoch > opened.cursor.epoch:
             # it may have overtaken the opening, which would else bring back what has been let go
-            known = self._early.get(shard, (token, place))
-            self._early[shard] = max(known, (token, place)) if known[0] == token else (token, place)
+            known = self._early_acks.get(shard, (token, place))
+            self._early_acks[shard] = max(known, (token, place)) if known[0] == token else (token, place)
             # that the open epoch has been left is true in any case
             place = Place(opened.cursor.epoch + 1, 0)
-        self._tell(self._driver, shard, place)
+        self._acknowledge(self._driver, shard, place)
         return True
 
     def fail(self, error: Exception) -> None:
@@ -183,7 +185,7 @@ class CoordinatorCore:
         if self._driver is None:
             return False
         last = self._driver.close_shard(shard)
-        if not last and not self._opened and self._host.is_restarted():
+        if not last and not self._opened and self._environment.is_restarted():
             # those that closed before have told a coordinator that is gone; whoever comes yet opens anew
             for other in self._program.members:
                 self._driver.close_shard(other)
@@ -211,11 +213,11 @@ class CoordinatorCore:
         # a task belongs to the driver that began it, even when another has taken its place
         driver = self._driver
         assert driver is not None, "tasks are started by the driver"
-        self._host.submit(driver, task, tables, cached)
+        self._environment.submit(driver, task, tables, cached)
 
     # --- inside
 
-    def _answer(self, call: Callable[[], T]) -> T | Failure:
+    def _capture(self, call: Callable[[], T]) -> T | Failure:
         try:
             return call()
         except Exception as error:
@@ -231,15 +233,15 @@ class CoordinatorCore:
         if request.token in self._closed.get(request.shard, ()):
             raise PlanError(f"shard {request.shard} has been closed since")
         if request.goes_on:
-            self._refuse_replaced(request)
-        if self._driver is not None and request.shard in self._served and number == request.number:
+            self._check_not_replaced(request)
+        if self._driver is not None and request.shard in self._acknowledged and number == request.number:
             # a question about the epoch has been heard before its opening
             return self._driver.describe_epoch(
                 request.cursor, request.batch_rows, drop_last=request.drop_last
             )
         self._adopt_seed(request)
-        user_warnings = self._host.user_warnings()
-        driver = self._drive(request.batch_rows)
+        user_warnings = self._environment.user_warnings()
+        driver = self._ensure_driver(request.batch_rows)
         self._nodes[request.shard] = request.node
         facts = driver.open_epoch(
             request.shard, request.cursor, request.batch_rows, drop_last=request.drop_last
@@ -247,9 +249,9 @@ class CoordinatorCore:
         self._note_replaced(request)
         self._opened[request.shard] = request
         if not request.goes_on:
-            self._found_open.discard(request.shard)
-        self._served[request.shard] = Place(request.cursor.epoch, request.cursor.window)
-        token, place = self._early.pop(request.shard, ("", Place(0, 0)))
+            self._recovered.discard(request.shard)
+        self._acknowledged[request.shard] = Place(request.cursor.epoch, request.cursor.window)
+        token, place = self._early_acks.pop(request.shard, ("", Place(0, 0)))
         if token == request.token:
             self.acknowledge(request.shard, token, place)
         return replace(facts, user_warnings=(*user_warnings, *facts.user_warnings))
@@ -260,32 +262,32 @@ class CoordinatorCore:
             return
         others = [other.seed for shard, other in self._opened.items() if shard != request.shard]
         if any(seed != request.seed for seed in others):
-            raise refuse_seed(request.seed, self._program.job.seed)
+            raise make_seed_error(request.seed, self._program.job.seed)
         if self._driver is not None:
             # it starts no more tasks
-            self._driver.task_failed(Failure.capture(refuse_seed(request.seed, self._program.job.seed)))
+            self._driver.task_failed(Failure.capture(make_seed_error(request.seed, self._program.job.seed)))
         self._program = self._program.with_seed(request.seed)
         self._driver = None
 
-    def _look(
+    def _read_window(
         self, request: OpenRequest, place: Place, key: Key, attempt: str, have: frozenset[int]
     ) -> tuple[str, WindowReply] | None:
         if not self._is_current(request):
             return None
         opened = self._opened.get(request.shard)
-        if request.shard not in self._served or opened is None or _precedes(opened, request):
+        if request.shard not in self._acknowledged or opened is None or _precedes(opened, request):
             # this coordinator, or its driver, began anew since the shard opened its epoch
             self._open(request)
             if opened is None or opened.token != request.token:
-                self._found_open.add(request.shard)
+                self._recovered.add(request.shard)
             # which comes to a window with all those before it
             epoch, window = key
             if epoch == request.cursor.epoch:
-                self._drive(request.batch_rows).admit(request.cursor, window - 1)
-        driver = self._drive(request.batch_rows)
-        if place > self._served[request.shard]:
+                self._ensure_driver(request.batch_rows).admit(request.cursor, window - 1)
+        driver = self._ensure_driver(request.batch_rows)
+        if place > self._acknowledged[request.shard]:
             # what it told a coordinator that is gone since; a call that is made again tells less
-            self._tell(driver, request.shard, place)
+            self._acknowledge(driver, request.shard, place)
         reply = driver.poll(request.shard, *key, ())
         now = f"{self._incarnation}-{reply.attempt}"
         if now == attempt:
@@ -299,24 +301,24 @@ class CoordinatorCore:
         if lost and is_this and self._driver is not None:
             self._driver.abandon(*key, int(attempt))
 
-    def _tell(self, driver: Driver, shard: int, place: Place) -> None:
-        if shard in self._served:
-            self._served[shard] = max(place, self._served[shard])
+    def _acknowledge(self, driver: Driver, shard: int, place: Place) -> None:
+        if shard in self._acknowledged:
+            self._acknowledged[shard] = max(place, self._acknowledged[shard])
         driver.acknowledge(shard, place)
 
     def _is_current(self, request: OpenRequest) -> bool:
         """Whether a request is a shard's latest; False when its reader has gone on or has closed."""
-        self._refuse_replaced(request)
+        self._check_not_replaced(request)
         opened = self._opened.get(request.shard)
         if opened is None:
             return request.token not in self._closed.get(request.shard, ())
         return not _precedes(request, opened)
 
-    def _refuse_replaced(self, request: OpenRequest) -> None:
+    def _check_not_replaced(self, request: OpenRequest) -> None:
         opened = self._opened.get(request.shard)
         replaced = self._replaced.get(request.token)
         if opened is not None and opened.token != request.token:
-            is_later = request.shard in self._found_open and request.since > opened.since
+            is_later = request.shard in self._recovered and request.since > opened.since
             replaced = None if is_later else opened.cursor.epoch
         if replaced is not None:
             raise PlanError(
@@ -335,8 +337,8 @@ class CoordinatorCore:
         self, request: OpenRequest, key: Key, waited_seconds: float
     ) -> Generator[float, bool, None]:
         """Wait until a window is complete, nothing more will come, or some parts are worth an answer."""
-        until = self._host.now() + max(_GATHER_SECONDS - waited_seconds, TICK_SECONDS / 10)
-        while self._host.now() < until:
+        until = self._environment.now() + max(_GATHER_SECONDS - waited_seconds, TICK_SECONDS / 10)
+        while self._environment.now() < until:
             changed = yield TICK_SECONDS
             driver = self._driver
             if driver is None or driver.failure is not None:
@@ -346,18 +348,18 @@ class CoordinatorCore:
             if not changed:
                 return
 
-    def _drive(self, batch_rows: int) -> Driver:
+    def _ensure_driver(self, batch_rows: int) -> Driver:
         if self._driver is None:
             resources = self._resources
             budget = budget_program(self._program, resources, batch_rows)
-            self._incarnation = self._host.name_driver()
-            self._served.clear()
+            self._incarnation = self._environment.name_driver()
+            self._acknowledged.clear()
             self._driver = Driver(
                 self._program,
                 budget,
                 self,
                 workers=resources.workers * _TASKS_PER_CPU,
-                clock=self._host.now,
+                clock=self._environment.now,
                 cache_bytes=budget.cache_bytes,
             )
             for shard in self._closed.keys() - self._opened.keys():

@@ -14,9 +14,9 @@ from typing import Any
 from windrow.core.errors import PlanError
 from windrow.core.native_libraries import describe_missing, missing_libraries
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.block_row_counts import BlockRows
+from windrow.pipeline.coordinator.block_row_counts import BlockRowCounts
 from windrow.pipeline.coordinator.buffered_window import BufferedWindow, WindowReply
-from windrow.pipeline.coordinator.epoch_starts import Beginnings
+from windrow.pipeline.coordinator.epoch_starts import EpochStarts
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.scheduling.diagnosis import diagnose
 from windrow.pipeline.coordinator.scheduling.events import (
@@ -27,14 +27,14 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Drop,
     Event,
     Finished,
+    Heartbeat,
     Instruction,
     Limits,
     Opened,
-    Outgrown,
+    Overflowed,
     Place,
     Run,
     Tick,
-    Waits,
     Work,
 )
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
@@ -52,7 +52,7 @@ from windrow.shuffle.order.shard_assignment import ShardAssignment
 __all__ = ["PATIENCE_SECONDS", "Driver"]
 
 PATIENCE_SECONDS = 5.0
-_SPANS_KEPT = 20_000
+_MAX_SPANS = 20_000
 
 
 class Driver:
@@ -88,11 +88,11 @@ class Driver:
         self._budget = budget
         self._runner = runner
         self._clock = clock
-        self._rows = BlockRows(program)
-        self._held: dict[tuple[int, int], BufferedWindow] = {}
+        self._rows = BlockRowCounts(program)
+        self._buffered: dict[tuple[int, int], BufferedWindow] = {}
         self._running: dict[Work, str] = {}
         self._failure: Failure | None = None
-        self._beginnings = Beginnings()
+        self._epoch_starts = EpochStarts()
         self._schema: Any = None
         self._tasks = 0
         self._peak_bytes = 0
@@ -100,26 +100,26 @@ class Driver:
         self._estimate = MemoryEstimate(budget)
         self._user_warnings = [*describe_missing()]
         self._cache = RunCache(cache_bytes, job.source.blocks.memory_bytes)
-        self._uncounted: dict[int, ShardAssignment] = {}
+        self._unaccounted: dict[int, ShardAssignment] = {}
         self._events: deque[Event] = deque()
         self._handling = self._widened = False
-        self._spans: deque[Span] = deque(maxlen=_SPANS_KEPT)
-        asked = job.options.prefetch_windows
+        self._spans: deque[Span] = deque(maxlen=_MAX_SPANS)
+        prefetch = job.options.prefetch_windows
         limits = Limits(
             shards=program.members,
             start=Place(start.epoch, start.window),
             stop_epoch=job.epochs,
             slots=workers,
             memory_bytes=budget.shared_bytes,
-            prefetch_windows=asked + budget.extra_windows,
+            prefetch_windows=prefetch + budget.extra_windows,
             crosses_epochs=not job.on_demand,
             slices=budget.slices,
             patience_seconds=PATIENCE_SECONDS,
-            beside=budget.beside if budget.shared else None,
-            row_bytes=budget.beside.row_bytes if budget.beside is not None else 0,
+            overhead=budget.overhead if budget.shared else None,
+            row_bytes=budget.overhead.row_bytes if budget.overhead is not None else 0,
             exact=budget.exact,
-            bounds_tasks=budget.beside is not None,
-            ahead_bytes=budget.ahead_bytes if asked else 0,
+            bounds_tasks=budget.overhead is not None,
+            read_ahead_bytes=budget.read_ahead_bytes if prefetch else 0,
         )
         self._scheduler = Scheduler(limits, self._shape)
 
@@ -140,7 +140,7 @@ class Driver:
         # windows are cut as from the epoch's begin, so that a shard that comes back may be at any step
         assignment = rest.whole
         opened = self._scheduler.opened_assignment(cursor.epoch)
-        self._beginnings.open(shard, cursor, rest, anew=opened is None)
+        self._epoch_starts.open(shard, cursor, rest, is_first=opened is None)
         if opened is not None and opened != assignment:
             raise PlanError(
                 f"epoch {cursor.epoch} is being read with batch_size={opened.batch_rows}, "
@@ -149,7 +149,7 @@ class Driver:
             )
         self._handle(Opened(shard, Place(cursor.epoch, cursor.window), assignment, cursor.window_row))
         if opened is None:
-            self._uncounted[cursor.epoch] = assignment
+            self._unaccounted[cursor.epoch] = assignment
             self._note_left_out()
         return self.describe_epoch(cursor, batch_rows, drop_last=drop_last)
 
@@ -171,7 +171,7 @@ class Driver:
         self._handle(Tick())
         self._raise_failure()
         parts = len(self._scheduler.counts(epoch).shape.windows[window])
-        held = self._held.get((epoch, window))
+        held = self._buffered.get((epoch, window))
         if held is None:
             return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
         reply = held.reply(shard, parts, have)
@@ -218,7 +218,7 @@ class Driver:
 
     def heartbeat(self, shard: int) -> None:
         """A shard's consumer is alive and takes or awaits rows."""
-        self._handle(Waits(shard))
+        self._handle(Heartbeat(shard))
 
     def acknowledge(self, shard: int, place: Place) -> None:
         """A shard needs nothing before ``place`` any more."""
@@ -267,7 +267,7 @@ class Driver:
     # --- what tasks tell
 
     def task_done(
-        self, task: Task, report: TaskReport, output: Any, lane: str, kept: Sequence[Any] = ()
+        self, task: Task, report: TaskReport, output: Any, lane: str, cached: Sequence[Any] = ()
     ) -> None:
         """Take a task's output; ``output`` is a handle that only the runner understands.
 
@@ -276,29 +276,29 @@ class Driver:
         Never raises: nobody hears what a callback raises, so it becomes the run's failure.
         """
         try:
-            self._take(task, report, output, lane)
+            self._record_result(task, report, output, lane)
             if report.shortfall is not None:
                 self._cache.forgo(task)
             elif not self._scheduler.done:
-                self._cache.take(task, report.cache, kept)
+                self._cache.take(task, report.cache, cached)
         except Exception as error:
             self.task_failed(Failure.capture(error))
 
-    def _take(self, task: Task, report: TaskReport, output: Any, lane: str) -> None:
+    def _record_result(self, task: Task, report: TaskReport, output: Any, lane: str) -> None:
         work = task.work
         self._tasks += 1
         span = (work.epoch, work.window, report.start_time, report.stop_time)
         self._spans.append(Span(self._running.pop(work), *span, lane=lane))
         if report.shortfall is not None:
-            self._handle(Outgrown(work, **vars(report.shortfall)))
+            self._handle(Overflowed(work, **vars(report.shortfall)))
         else:
-            self._take_output(task, report, output)
+            self._record_output(task, report, output)
         self._grow_estimate()
 
-    def _take_output(self, task: Task, report: TaskReport, output: Any) -> None:
+    def _record_output(self, task: Task, report: TaskReport, output: Any) -> None:
         work = task.work
-        self._learn(task, report)
-        held = self._held.get((work.epoch, work.window))
+        self._record_report(task, report)
+        held = self._buffered.get((work.epoch, work.window))
         rows = self._rows.count(task.blocks)
         if held is not None and held.attempt == work.attempt:
             row_bytes = (report.unpacked_bytes or 0) / max(1, rows)
@@ -324,7 +324,7 @@ class Driver:
         if self._failure is None:
             self._failure = failure
             # a run that has ended holds nothing, however long this driver is remembered
-            self._held.clear()
+            self._buffered.clear()
             self._cache.clear()
 
     def tick(self) -> None:
@@ -360,19 +360,19 @@ class Driver:
         elif isinstance(instruction, Drop):
             self._drop(instruction)
         elif isinstance(instruction, Abort):
-            self._make_room_or_end(instruction)
+            self._release_cache_or_abort(instruction)
 
-    def _make_room_or_end(self, found: Abort) -> None:
+    def _release_cache_or_abort(self, found: Abort) -> None:
         """A window does not fit: let it have the memory of kept blocks, or end the run."""
         if self._widened:
             # found before there was more
             return
-        freed = 0 if self._budget.exact else self._cache.abandon()
-        if not freed:
+        freed_bytes = 0 if self._budget.exact else self._cache.abandon()
+        if not freed_bytes:
             self.task_failed(Failure.capture(make_window_error(self._program, self._budget, found)))
             return
         self._widened = True
-        self._scheduler.widen(int(freed / self._budget.copies))
+        self._scheduler.widen(int(freed_bytes / self._budget.copies))
         self._user_warnings.append(
             "decoded blocks are no longer kept in memory, since windows turned out to need it: "
             "ask for smaller windows with window(bytes_per_window=...), or raise options(memory_limit=...)"
@@ -381,11 +381,11 @@ class Driver:
 
     def _note_left_out(self) -> None:
         """Count what ``equal=True`` leaves out, once an epoch's rows are known."""
-        for epoch, assignment in list(self._uncounted.items()):
+        for epoch, assignment in list(self._unaccounted.items()):
             total = self._total(epoch)
             if total is not None:
                 self._left_out_rows += assignment.left_out_rows(total)
-                del self._uncounted[epoch]
+                del self._unaccounted[epoch]
 
     def _total(self, epoch: int) -> int | None:
         # counts learnt in an earlier epoch hold even where this one was begun without them
@@ -397,12 +397,12 @@ class Driver:
         stage = counts.shape.stages[work.stage]
         self._running[work] = stage.name
         key = (work.epoch, work.window)
-        if key not in self._held:
+        if key not in self._buffered:
             window = self._scheduler.window(*key)
             # slices that every shard has passed are not kept when a window is produced again
-            gone = set(range(window.first_kept)) if window is not None else set()
-            self._held[key] = BufferedWindow(work.attempt, gone=gone)
-        held = self._held[key]
+            released = set(range(window.first_kept)) if window is not None else set()
+            self._buffered[key] = BufferedWindow(work.attempt, released=released)
+        held = self._buffered[key]
         if stage.needs_order and held.layouts is None:
             assignment = self._scheduler.assignment(work.epoch)
             assert assignment is not None, "a running epoch has a deal"
@@ -426,12 +426,12 @@ class Driver:
     def _drop(self, instruction: Drop) -> None:
         key = (instruction.epoch, instruction.window)
         if instruction.slices is None:
-            self._held.pop(key, None)
-        elif key in self._held:
-            self._held[key].empty(instruction.slices)
+            self._buffered.pop(key, None)
+        elif key in self._buffered:
+            self._buffered[key].release(instruction.slices)
 
-    def _learn(self, task: Task, report: TaskReport) -> None:
-        self._user_warnings += self._rows.learn(task, report)
+    def _record_report(self, task: Task, report: TaskReport) -> None:
+        self._user_warnings += self._rows.record(task, report)
         if report.schema is None:
             return
         if self._schema is None:

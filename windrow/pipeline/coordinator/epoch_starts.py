@@ -6,16 +6,16 @@ from windrow.core.errors import StateError
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
-__all__ = ["Beginnings"]
+__all__ = ["EpochStarts"]
 
 
-class Beginnings:
+class EpochStarts:
     """Where the epochs that are being read were begun: the earliest row of any shard."""
 
     def __init__(self) -> None:
-        self._begun: dict[int, Cursor] = {}
+        self._starts: dict[int, Cursor] = {}
 
-    def open(self, shard: int, cursor: Cursor, rest: ShardAssignment, *, anew: bool) -> None:
+    def open(self, shard: int, cursor: Cursor, rest: ShardAssignment, *, is_first: bool) -> None:
         """A shard begins an epoch at a cursor, or comes back to it.
 
         Parameters
@@ -31,14 +31,14 @@ class Beginnings:
             If rows between the shards' would be lost or read twice: they must lie whole steps of
             this deal apart, and whoever is ahead must have come there by it.
         """
-        begun = cursor if anew else self._begun[cursor.epoch]
-        earlier, later = sorted((begun, cursor), key=lambda at: at.row)
+        start = cursor if is_first else self._starts[cursor.epoch]
+        earlier, later = sorted((start, cursor), key=lambda at: at.row)
         steps_apart = (later.row - earlier.row) % rest.step_rows == 0
         is_own = steps_apart and later.assigned == (rest.shards, rest.batch_rows)
         if earlier.row != later.row and not is_own:
             raise StateError(
                 f"shard {shard} would go on at row {cursor.row:,} of epoch {cursor.epoch}, and another shard "
-                f"reads that epoch from row {begun.row:,}: load the same state into all shards; "
+                f"reads that epoch from row {start.row:,}: load the same state into all shards; "
                 "windrow.merge_state_dicts makes one of several"
             )
-        self._begun[cursor.epoch] = earlier
+        self._starts[cursor.epoch] = earlier

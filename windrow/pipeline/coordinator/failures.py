@@ -73,13 +73,13 @@ class Failure:
             trim_traceback(exc)
         original = cause_of(exc) if isinstance(exc, WindrowError) else exc
         # a WindrowError is raised again where it is received, so what it came from is all that is missing there
-        told = original or exc
+        traced = original or exc
         return cls(
             kind=type(exc) if isinstance(exc, WindrowError) else None,
             message=str(exc),
-            original=None if original is None else _pickled(original, dumps),
+            original=None if original is None else _pickle(original, dumps),
             original_text="" if original is None else f"{type(original).__name__}: {original}",
-            traceback_text="".join(traceback.format_exception(told)),
+            traceback_text="".join(traceback.format_exception(traced)),
             live=exc,
         )
 
@@ -101,20 +101,20 @@ class Failure:
     def _restore_original(self) -> BaseException | None:
         if not self.original_text:
             return None
-        restored = _unpickled(self.original)
+        restored = _unpickle(self.original)
         return RemoteError(self.original_text) if restored is None else restored
 
 
-def _pickled(exc: BaseException, dumps: Callable[[BaseException], bytes]) -> bytes | None:
+def _pickle(exc: BaseException, dumps: Callable[[BaseException], bytes]) -> bytes | None:
     try:
         data = dumps(exc)
     except Exception:  # whatever a user's __reduce__ or attribute raises
         return None
     # Some exceptions pickle but cannot be built again: better known here than there.
-    return data if type(_unpickled(data)) is type(exc) else None
+    return data if type(_unpickle(data)) is type(exc) else None
 
 
-def _unpickled(data: bytes | None) -> BaseException | None:
+def _unpickle(data: bytes | None) -> BaseException | None:
     if data is None:
         return None
     try:

@@ -71,7 +71,7 @@ class SkippedBlocks:
             return ()
         for block in blocks:
             if (epoch, block) in self._overtaken:
-                raise refuse_late(self._told(block))
+                raise refuse_late(self._describe(block))
         return tuple(at for at, block in enumerate(blocks) if block in self._errors)
 
     def admit(self, epoch: int, window: int, known: Collection[int], *, counted: Collection[int]) -> None:
@@ -100,7 +100,7 @@ class SkippedBlocks:
             if block in known:
                 continue
             if self._since[block] <= epoch:
-                raise refuse_late(self._told(block))
+                raise refuse_late(self._describe(block))
             # found since: that epoch had its rows, or was begun behind it, and may not need it any more
             self._overtaken.add((epoch, block))
         for block in known:
@@ -129,7 +129,7 @@ class SkippedBlocks:
         rows = int(self._program.job.source.blocks.rows[corruption.block])
         return f"a corrupt block is left out, {rows:,} rows as stored: {corruption.error}"
 
-    def _told(self, block: int) -> str:
+    def _describe(self, block: int) -> str:
         return self._errors[block] or self._name(block)
 
     def _name(self, block: int) -> str:

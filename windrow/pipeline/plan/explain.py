@@ -24,7 +24,7 @@ __all__ = ["Explanation", "explain_job", "explain_program"]
 # Below this many blocks a window is a few long stretches of the stored order, mixed.
 _FEW_BLOCKS = 8
 # The memory of batches shows only when their size is known; this is the default of iter_batches.
-_USUAL_BATCH_ROWS = 256
+_DEFAULT_BATCH_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -123,25 +123,25 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [
-            self._head(),
-            f"rows     {self._rows()}; {self.source}",
+            self._format_head(),
+            f"rows     {self._format_rows()}; {self.source}",
             f"bytes    {'' if self.bytes_exact else 'about '}{format_bytes(self.decoded_bytes)} decoded an epoch",
-            f"windows  {self._windows()}",
-            f"shards   {self._shards()}",
-            f"tasks    {self._tasks()}",
-            f"memory   {self._memory()}",
+            f"windows  {self._format_windows()}",
+            f"shards   {self._format_shards()}",
+            f"tasks    {self._format_tasks()}",
+            f"memory   {self._format_memory()}",
             *([f"cache    {self.cache}"] if self.cache else []),
-            *([f"share    {self._share()}"] if self.processes > 1 else []),
+            *([f"share    {self._format_share()}"] if self.processes > 1 else []),
             *(f"warning  {line}" for line in self.user_warnings),
         ]
         return "\n".join(lines)
 
-    def _head(self) -> str:
-        epochs = "epochs for ever" if self.epochs is None else _several(self.epochs, "epoch")
+    def _format_head(self) -> str:
+        epochs = "epochs for ever" if self.epochs is None else _format_count(self.epochs, "epoch")
         order = "stored order" if self.seed is None else f"seed {self.seed}, order v{self.order_version}"
         return f"{epochs}, {order}, executor {self.executor}"
 
-    def _rows(self) -> str:
+    def _format_rows(self) -> str:
         if self.rows_known:
             return f"{self.rows:,} an epoch"
         left_out = ", corrupt blocks left out" if self.skips_corrupt else ""
@@ -149,40 +149,40 @@ class Explanation:
             f"{'at most' if self.rows_bounded else 'about'} {self.rows:,} an epoch, to be counted{left_out}"
         )
 
-    def _windows(self) -> str:
+    def _format_windows(self) -> str:
         if self.windows <= 1:
             return "1 an epoch: the whole dataset" if self.windows else "none: there is no data"
         size = format_bytes(self.decoded_bytes / self.windows)
         return f"{self.windows:,} an epoch of about {size} ({100 / self.windows:.2g} % of the data each)"
 
-    def _shards(self) -> str:
+    def _format_shards(self) -> str:
         text = f"{self.shards:,}, equal={self.equal!r}"
         if self.batch_rows is None:
             return text
         text += f"; batch_size {self.batch_rows:,}: "
         if self.steps is None:
             return text + "steps not known before the rows are"
-        text += _several(self.steps, "step")
+        text += _format_count(self.steps, "step")
         if self.last_step_rows:
-            text += f", the last of {_several(self.last_step_rows, 'row')}"
-        return text + f", {_several(self.left_out_rows or 0, 'row')} left out"
+            text += f", the last of {_format_count(self.last_step_rows, 'row')}"
+        return text + f", {_format_count(self.left_out_rows or 0, 'row')} left out"
 
-    def _tasks(self) -> str:
+    def _format_tasks(self) -> str:
         before, after = self.transforms
         transforms = f"; {before} transforms before the shuffle, {after} after it" if before or after else ""
-        return f"up to {self.tasks:,} a window; {_several(self.objects, 'object')}{transforms}"
+        return f"up to {self.tasks:,} a window; {_format_count(self.objects, 'object')}{transforms}"
 
-    def _share(self) -> str:
+    def _format_share(self) -> str:
         return (
             f"{self.processes:,} processes of a launcher divide the workers and the default memory limit: "
-            f"{_several(self.workers, 'worker')} each"
+            f"{_format_count(self.workers, 'worker')} each"
         )
 
-    def _memory(self) -> str:
+    def _format_memory(self) -> str:
         budget = self.budget
         windows = budget.windows_limit_bytes if budget.exact else budget.windows_bytes
         parts = [
-            f"{_several(budget.windows, 'window')} {format_bytes(windows)}",
+            f"{_format_count(budget.windows, 'window')} {format_bytes(windows)}",
             f"runs {format_bytes(budget.runs_bytes)}",
             f"tasks {format_bytes(budget.tasks_bytes)}",
         ]
@@ -208,8 +208,8 @@ def explain_job(job: Job, shards: int, *, equal: Equal, batch_rows: int | None) 
         reason = "Ray is initialised" if ray_is_initialized() else "Ray is not initialised"
         resources = replace(resources, executor=f"{resources.executor} (auto: {reason})")
     resources = replace(resources, user_warnings=(*resources.user_warnings, *describe_missing()))
-    resources = overlap_waiting(program, resources, batch_rows or _USUAL_BATCH_ROWS)
-    sized = size_parts(program, resources, batch_rows or _USUAL_BATCH_ROWS)
+    resources = overlap_waiting(program, resources, batch_rows or _DEFAULT_BATCH_ROWS)
+    sized = size_parts(program, resources, batch_rows or _DEFAULT_BATCH_ROWS)
     return explain_program(sized, resources, batch_rows)
 
 
@@ -220,7 +220,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
     rows = int(blocks.rows.sum())
     assignment = program.assignment(batch_rows, drop_last=False) if batch_rows and job.rows_known else None
     plan = program.plan(0)
-    budget = budget_program(program, resources, batch_rows or _USUAL_BATCH_ROWS)
+    budget = budget_program(program, resources, batch_rows or _DEFAULT_BATCH_ROWS)
     tasks = max((len(program.parts(0, window)) for window in range(plan.windows)), default=0)
     return Explanation(
         epochs=job.epochs,
@@ -246,7 +246,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
         tasks=tasks,
         objects=tasks * min(resources.nodes, len(program.members)) * budget.slices,
         budget=budget,
-        user_warnings=(*_warnings(program, budget), *resources.user_warnings),
+        user_warnings=(*_find_warnings(program, budget), *resources.user_warnings),
         cache=describe_cache(job, budget.cache_bytes),
         workers=resources.workers,
         processes=resources.processes,
@@ -265,13 +265,13 @@ def _filled_windows(plan: EpochPlan) -> int:
     return int(np.count_nonzero(np.diff(plan.starts)))
 
 
-def _warnings(program: Program, budget: Budget) -> list[str]:
+def _find_warnings(program: Program, budget: Budget) -> list[str]:
     job, plan = program.job, program.plan(0)
     blocks, windows = len(job.source.blocks.rows), _filled_windows(program.plan(0))
     lines = []
     if windows < plan.windows:
         lines.append(
-            f"windows are made of whole blocks, and {_several(blocks, 'block')} fill {windows:,} of the "
+            f"windows are made of whole blocks, and {_format_count(blocks, 'block')} fill {windows:,} of the "
             f"{plan.windows:,} asked for: give read_parquet a smaller target_block_bytes"
         )
     elif job.seed is not None and windows > 1 and blocks < _FEW_BLOCKS * windows:
@@ -294,5 +294,5 @@ def _warnings(program: Program, budget: Budget) -> list[str]:
     return lines
 
 
-def _several(count: int, noun: str) -> str:
+def _format_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -71,7 +71,7 @@ class Options:
     def __post_init__(self) -> None:
         if isinstance(self.executor, str) and self.executor not in _EXECUTORS:
             raise PlanError(f"executor={self.executor!r} must be one of {', '.join(map(repr, _EXECUTORS))}")
-        self._take_size("memory_limit", self.memory_limit)
+        self._set_size("memory_limit", self.memory_limit)
         windows = as_integer(self.prefetch_windows)
         if windows is None or windows < 0:
             raise PlanError(f"prefetch_windows={self.prefetch_windows!r} must be an integer of 0 or more")
@@ -82,7 +82,7 @@ class Options:
             raise PlanError(f"progress={self.progress!r} must be 'auto', True or False")
         self._check_cache()
 
-    def _take_size(self, name: str, given: int | str | None) -> None:
+    def _set_size(self, name: str, given: int | str | None) -> None:
         """Check a size; one with a unit stays as it was written, since it is shown."""
         if given is not None:
             size = parse_bytes(given, name)
@@ -91,7 +91,7 @@ class Options:
     def _check_cache(self) -> None:
         if self.cache not in _CACHES:
             raise PlanError(f"cache={self.cache!r} must be None, 'memory' or 'disk'")
-        self._take_size("cache_limit", self.cache_limit)
+        self._set_size("cache_limit", self.cache_limit)
         if self.cache_limit is not None and self.cache is None:
             raise PlanError(
                 f"cache_limit={self.cache_limit!r} limits nothing without cache='memory' or 'disk'"

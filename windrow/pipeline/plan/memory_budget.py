@@ -15,7 +15,7 @@ from windrow.io.catalog.value_widths import fixed_bits
 from windrow.pipeline.executors.base import Resources
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import RUN_BYTES, TASK_BYTES, Program
-from windrow.pipeline.plan.window_budget import MAX_SLICES, Beside, Budget, plan_budget
+from windrow.pipeline.plan.window_budget import MAX_SLICES, Budget, RowOverhead, plan_budget
 from windrow.pipeline.tasks.cache.cache_budget import RunBudget, share_memory
 from windrow.shuffle.kernels.group_rows import DECODED_TOGETHER_BYTES
 
@@ -37,7 +37,7 @@ _DESTINATION_BYTES_A_NODE = 96 * 2**10
 # With a single slice nothing of a window could be let go before its last row.
 _MIN_SLICES = 2
 # Where memory is short, a window is cut into so many where tasks can be large enough for that.
-_WANTED_SLICES = 4
+_TARGET_SLICES = 4
 # A task's own costs are small beside reading so much.
 _MIN_TASK_BYTES = TASK_BYTES // 4
 
@@ -52,7 +52,7 @@ _OVERLAP = 2
 # So many windows may a shard pass before it tells, with a call of its own where it asks nothing meanwhile.
 _EXTRA_WINDOWS = 2
 # Epochs whose cut into windows is looked at: blocks are permuted, so sizes differ a little.
-_EPOCHS_LOOKED_AT = 3
+_EPOCHS_SAMPLED = 3
 
 
 def overlap_waiting(program: Program, resources: Resources, batch_rows: int = 1) -> Resources:
@@ -71,13 +71,13 @@ def overlap_waiting(program: Program, resources: Resources, batch_rows: int = 1)
         task_cpus=resources.task_cpus / _OVERLAP,
     )
     try:
-        plain, roomy = (
+        plain, overlapped = (
             budget_program(size_parts(program, each, batch_rows), each, batch_rows)
             for each in (resources, more)
         )
     except PlanError:
         return resources
-    return more if (roomy.windows, roomy.slices) == (plain.windows, plain.slices) else resources
+    return more if (overlapped.windows, overlapped.slices) == (plain.windows, plain.slices) else resources
 
 
 def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> Program:
@@ -90,29 +90,29 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     Where tasks share the limit with windows, and the largest window would not fit beside
     them, they are made smaller.
     """
-    program = _give_each_worker_a_task(program, resources)
+    program = _split_for_workers(program, resources)
     if resources.limit_covers_all:
-        return _make_room(program, resources, batch_rows)
+        return _shrink_splits(program, resources, batch_rows)
     destinations, sizes = _destinations(program, resources), program.job.source.blocks.memory_bytes
     if destinations == 1 or not len(sizes):
         return program
     sliced = budget_program(program, resources, 1).slices > 1
     each, shrinkage = max(DESTINATION_BYTES, _DESTINATION_BYTES_A_NODE * destinations), _shrinkage(program)
-    wanted = int(each * destinations * (_WANTED_SLICES if sliced else 1) * shrinkage)
-    if wanted <= TASK_BYTES:
+    target_bytes = int(each * destinations * (_TARGET_SLICES if sliced else 1) * shrinkage)
+    if target_bytes <= TASK_BYTES:
         return program
     # parts are cut at multiples of their size, so that one may lack almost a block of it
-    lacking = 0 if int(sizes.min()) >= wanted else int(sizes.max())
+    missing_bytes = 0 if int(sizes.min()) >= target_bytes else int(sizes.max())
     windows = max(1, program.plan(0).windows)
     # one coordinator hears of all objects, of which there are more a second the more nodes there are and the
     # less of the network rows take; so many nodes wait for that long before their CPUs are busy
-    over = each / DESTINATION_BYTES
-    fewer = int(resources.workers / (over * min(shrinkage, over**2)))
-    most = int(sizes.sum()) // (windows * max(fewer, min(resources.workers, destinations)))
-    return replace(program, part_bytes=max(TASK_BYTES, min(wanted + lacking, most)))
+    ratio = each / DESTINATION_BYTES
+    workers = int(resources.workers / (ratio * min(shrinkage, ratio**2)))
+    most = int(sizes.sum()) // (windows * max(workers, min(resources.workers, destinations)))
+    return replace(program, part_bytes=max(TASK_BYTES, min(target_bytes + missing_bytes, most)))
 
 
-def _make_room(program: Program, resources: Resources, batch_rows: int) -> Program:
+def _shrink_splits(program: Program, resources: Resources, batch_rows: int) -> Program:
     try:
         budget = budget_program(program, resources, batch_rows)
     except PlanError:
@@ -122,7 +122,7 @@ def _make_room(program: Program, resources: Resources, batch_rows: int) -> Progr
     return program
 
 
-def _give_each_worker_a_task(program: Program, resources: Resources) -> Program:
+def _split_for_workers(program: Program, resources: Resources) -> Program:
     """Of rows that transforms make, nobody knows how large they are, or how long they take."""
     if not program.job.before:
         return program
@@ -184,7 +184,7 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
     job = program.job
     is_certain = _is_exact(job) and job.rows_known
     window_bytes = int(largest_window_bytes(program) * resources.copies)
-    beside = _beside(program, resources, batch_rows)
+    overhead = _overhead(program, resources, batch_rows)
     options: dict[str, Any] = {
         "windows": min(1 + job.options.prefetch_windows, _windows_of_run(program)),
         "max_windows": _max_windows(program, resources, window_bytes),
@@ -198,39 +198,39 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
         "slices": _slices(program, resources),
     }
     if not is_certain:
-        _refuse_the_certain(program, resources, beside, options)
+        _check_lower_bound(program, resources, overhead, options)
     return plan_budget(
         window_bytes=window_bytes,
         window_rows=largest_window(program, job.source.blocks.rows),
-        runs_bytes=beside.runs_bytes(beside.row_bytes),
+        runs_bytes=overhead.runs_bytes(overhead.row_bytes),
         tasks_bytes=resources.workers * _task_bytes(program, resources),
-        beside=None if is_certain else beside,
-        refuses=is_certain,
+        overhead=None if is_certain else overhead,
+        must_fit=is_certain,
         **options,
     )
 
 
-def _refuse_the_certain(
-    program: Program, resources: Resources, beside: Beside, options: dict[str, Any]
+def _check_lower_bound(
+    program: Program, resources: Resources, overhead: RowOverhead, options: dict[str, Any]
 ) -> None:
     """Refuse what cannot fit though sizes are estimates: not even the least that they can be."""
-    job, kept = program.job, _task_bytes(program, resources) - beside.block_bytes
+    job, kept = program.job, _task_bytes(program, resources) - overhead.block_bytes
     least = 0
     if job.rows_known and not job.before:
         decoded = np.minimum(program.held_bytes, job.source.blocks.decoded_bytes)
         least = int(largest_window(program, decoded) * resources.copies)
     # no room at all is too little for any row
-    least = max(least, int(beside.block_rows > 0))
-    tasks_bytes = resources.workers * kept + beside.blocks_bytes(0.0, 1)
-    plan_budget(window_bytes=least, runs_bytes=beside.runs_bytes(0.0), tasks_bytes=tasks_bytes, **options)
+    least = max(least, int(overhead.block_rows > 0))
+    tasks_bytes = resources.workers * kept + overhead.blocks_bytes(0.0, 1)
+    plan_budget(window_bytes=least, runs_bytes=overhead.runs_bytes(0.0), tasks_bytes=tasks_bytes, **options)
 
 
-def _beside(program: Program, resources: Resources, batch_rows: int) -> Beside:
+def _overhead(program: Program, resources: Resources, batch_rows: int) -> RowOverhead:
     blocks = program.job.source.blocks
     # no batch is larger than the dataset, whatever was asked for
     batch_rows = min(batch_rows, int(blocks.rows.sum()))
     block_bytes = _decoded_task_bytes(program, resources)
-    return Beside(
+    return RowOverhead(
         runs=len(program.members) * RUNS_AHEAD,
         # no run is larger than the window either
         run_rows=min(program.run_rows(max(1, batch_rows)), largest_window(program, blocks.rows)),
@@ -268,7 +268,7 @@ def largest_window_bytes(program: Program) -> int:
 
 def largest_window(program: Program, sizes: NDArray[np.int64]) -> int:
     """The most that any window has of something, given for every block of the dataset."""
-    epochs = _EPOCHS_LOOKED_AT if program.job.seed is not None and program.plan(0).windows > 1 else 1
+    epochs = _EPOCHS_SAMPLED if program.job.seed is not None and program.plan(0).windows > 1 else 1
     largest = 0
     for epoch in range(epochs):
         plan = program.plan(epoch)
@@ -298,7 +298,7 @@ def _task_bytes(program: Program, resources: Resources) -> int:
     outputs go to a store, the output before it is there.
     """
     largest = int(program.job.source.blocks.memory_bytes.max(initial=0))
-    kept = _kept_task_bytes(program, resources) + min(_WORK_BYTES, largest)
+    kept = _cached_task_bytes(program, resources) + min(_WORK_BYTES, largest)
     return kept + _decoded_task_bytes(program, resources)
 
 
@@ -331,7 +331,7 @@ def _columns_bytes(program: Program) -> int | None:
     return _COLUMNS_HELD * column + max(column, DECODED_TOGETHER_BYTES)
 
 
-def _kept_task_bytes(program: Program, resources: Resources) -> int:
+def _cached_task_bytes(program: Program, resources: Resources) -> int:
     """What a task holds of blocks that are to be kept until they are where they are kept."""
     decoded = program.job.source.blocks.memory_bytes
     if program.job.cache is None or (program.job.cache == "memory" and resources.limit_covers_all):

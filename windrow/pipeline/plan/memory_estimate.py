@@ -8,7 +8,7 @@ from windrow.pipeline.plan.window_budget import Budget, RowSizes
 __all__ = ["MemoryEstimate"]
 
 # An estimate that is passed by less is what estimates do.
-_TOLD_AGAIN, _TOLD_AGAIN_BYTES = 1.2, 64 * 2**20
+_REPORT_RATIO, _REPORT_BYTES = 1.2, 64 * 2**20
 
 
 class MemoryEstimate:
@@ -44,18 +44,18 @@ class MemoryEstimate:
             return []
         grown = self._budget.grown(sizes)
         self.total_bytes = max(self.total_bytes, grown.total_bytes)
-        told = self._estimated_bytes
-        if self.total_bytes <= max(_TOLD_AGAIN * told, told + _TOLD_AGAIN_BYTES):
+        announced_bytes = self._estimated_bytes
+        if self.total_bytes <= max(_REPORT_RATIO * announced_bytes, announced_bytes + _REPORT_BYTES):
             return []
         self._estimated_bytes = self.total_bytes
-        what = (
+        reason = (
             f"blocks take {sizes.growth:,.1f} times the memory that was estimated"
             if sizes.growth > 1
             else f"batches take {format_bytes(sizes.row_bytes)} a row, more than was estimated"
         )
         return [
-            f"{what}: the run holds about "
-            f"{format_bytes(self.total_bytes)} in all where {format_bytes(told)} were announced; "
+            f"{reason}: the run holds about "
+            f"{format_bytes(self.total_bytes)} in all where {format_bytes(announced_bytes)} were announced; "
             f"a window takes about {format_bytes(grown.window_bytes / grown.copies)} of the "
             f"{format_bytes(memory_bytes)} that all windows may. For less, ask for smaller "
             "windows with window(bytes_per_window=...)"

@@ -32,9 +32,9 @@ TASK_BYTES = 32 * 2**20
 UNKNOWN_ROWS = -1
 
 # The one being read, the one prepared ahead, and one that a slow shard still reads.
-_EPOCHS_KEPT = 3
+_CACHED_EPOCHS = 3
 # Windows whose tasks are started in turn; a plan of a million blocks takes 16 MB.
-_WINDOWS_KEPT = 8
+_CACHED_WINDOWS = 8
 
 # Beside its rows a map output holds each row's place, buffers are rounded up by 6 % on
 # average, and every block has a few small arrays.
@@ -46,7 +46,7 @@ _MAP = (Stage("map", needs_order=True),)
 _READ_THEN_PLACE = (Stage("read", needs_order=False), Stage("place", needs_order=True))
 
 
-def _as_held(output_bytes: NDArray[np.float64]) -> NDArray[np.int64]:
+def _estimate_held_bytes(output_bytes: NDArray[np.float64]) -> NDArray[np.int64]:
     held: NDArray[np.int64] = (output_bytes * _ROUNDING).astype(np.int64) + _BLOCK_BYTES
     return held
 
@@ -110,8 +110,10 @@ class Program:
         Transforms may change values, and blocks that are held whole are as they were read.
         """
         blocks = self.job.source.blocks
-        told = blocks.packed_bytes is not None and bool((blocks.packed_bytes < blocks.memory_bytes).any())
-        return told and self.job.rows_known and not self.job.before
+        is_packed = blocks.packed_bytes is not None and bool(
+            (blocks.packed_bytes < blocks.memory_bytes).any()
+        )
+        return is_packed and self.job.rows_known and not self.job.before
 
     @cached_property
     def held_bytes(self) -> NDArray[np.int64]:
@@ -119,17 +121,17 @@ class Program:
 
         Blocks that must be counted before their rows are placed are held whole.
         """
-        return _as_held(self.output_bytes)
+        return _estimate_held_bytes(self.output_bytes)
 
     @cached_property
     def output_bytes(self) -> NDArray[np.float64]:
         """(blocks,) the same without what memory is rounded up by, as it crosses from node to node."""
         packed = self.job.source.blocks.packed_bytes
-        return self._weigh(
+        return self._members_bytes(
             packed if self.packs and packed is not None else self.job.source.blocks.memory_bytes
         )
 
-    def _weigh(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _members_bytes(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
         """(blocks,) what the members' shards take of rows whose values take so much."""
         share = len(self.members) / self.shards if self.job.rows_known else 1.0
         rows = values + self._extra_row_bytes * self.job.source.blocks.rows
@@ -179,19 +181,19 @@ class Program:
     @cached_property
     def _plans(self) -> Callable[[int], EpochPlan]:
         job = self.job
-        return lru_cache(_EPOCHS_KEPT)(
+        return lru_cache(_CACHED_EPOCHS)(
             lambda epoch: plan_epoch(job.source.blocks, cut=job.cut, seed=job.seed, epoch=epoch)
         )
 
     @cached_property
     def _epoch_parts(self) -> Callable[[int], EpochParts]:
         plans, sizes, task_bytes = self._plans, self.job.source.blocks.memory_bytes, self.task_bytes
-        return lru_cache(_EPOCHS_KEPT)(lambda epoch: cut_parts(plans(epoch), sizes, task_bytes))
+        return lru_cache(_CACHED_EPOCHS)(lambda epoch: cut_parts(plans(epoch), sizes, task_bytes))
 
     @cached_property
     def _window_plans(self) -> Callable[[int, int], WindowPlan]:
         epoch_parts = self._epoch_parts
-        return lru_cache(_WINDOWS_KEPT)(lambda epoch, window: epoch_parts(epoch).window(window))
+        return lru_cache(_CACHED_WINDOWS)(lambda epoch, window: epoch_parts(epoch).window(window))
 
     def shape(self, epoch: int, rows: NDArray[np.int64]) -> EpochShape:
         """The epoch as the scheduler sees it, with the row counts known so far."""
@@ -204,7 +206,9 @@ class Program:
         sizes = parts.sums(self.held_bytes).tolist()
         unpacked: Iterable[int | None] = repeat(None)
         if self.packs:
-            unpacked = parts.sums(_as_held(self._weigh(self.job.source.blocks.memory_bytes))).tolist()
+            unpacked = parts.sums(
+                _estimate_held_bytes(self._members_bytes(self.job.source.blocks.memory_bytes))
+            ).tolist()
         stored: Iterable[int | None] = repeat(None)
         if not self.job.rows_known:
             stored = parts.sums(self.job.source.blocks.rows).tolist()

@@ -9,7 +9,7 @@ from math import ceil
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
 
-__all__ = ["MAX_SLICES", "WHOLE_RUNS", "Beside", "Budget", "RowSizes", "plan_budget"]
+__all__ = ["MAX_SLICES", "WHOLE_RUNS", "Budget", "RowOverhead", "RowSizes", "plan_budget"]
 
 MAX_SLICES = 8
 # Runs of up to so many times the usual bytes are placed whole; larger ones in portions of the usual bytes.
@@ -39,7 +39,7 @@ class RowSizes:
 
 
 @dataclass(frozen=True)
-class Beside:
+class RowOverhead:
     """What is held beside windows, computed from what a row takes. The floors do not scale.
 
     Attributes
@@ -141,7 +141,7 @@ class Budget:
     processes_bytes: int = 0
     copies: float = 1.0
     window_rows: int = 0
-    beside: Beside | None = None
+    overhead: RowOverhead | None = None
     shared: bool = False
     extra_windows: int = 0
 
@@ -157,9 +157,9 @@ class Budget:
 
         Otherwise what windows may.
         """
-        if self.beside is None or not self.shared:
+        if self.overhead is None or not self.shared:
             return self.outputs_limit_bytes
-        kept = self.tasks_bytes - self.beside.tasks * self.beside.block_bytes
+        kept = self.tasks_bytes - self.overhead.tasks * self.overhead.block_bytes
         return max(0, self.limit_bytes - self.processes_bytes - kept)
 
     @property
@@ -168,10 +168,10 @@ class Budget:
         windows = self.windows_limit_bytes if self.exact else self.windows_bytes
         total = windows + self.runs_bytes + self.tasks_bytes + self.processes_bytes
         # fewer tasks are run, rather than more held
-        return min(total, self.limit_bytes) if self.shared and self.beside is not None else total
+        return min(total, self.limit_bytes) if self.shared and self.overhead is not None else total
 
     @property
-    def ahead_bytes(self) -> int:
+    def read_ahead_bytes(self) -> int:
         """What all windows may take that are held and prepared at once where they fit whole, each counted once.
 
         Of small windows, that is more than there are largest ones.
@@ -185,7 +185,7 @@ class Budget:
         --------
         >>> beside = Beside(runs=4, run_rows=1000, batch_rows=1, min_run_bytes=5, tasks=1, block_rows=1)
         >>> budget = plan_budget(window_bytes=10, window_rows=2, windows=2, runs_bytes=20, tasks_bytes=2,
-        ...     limit_bytes=100, limit_covers_all=True, exact=False, beside=beside)
+        ...     limit_bytes=100, limit_covers_all=True, exact=False, overhead=overhead)
         >>> budget.total_bytes, budget.grown(RowSizes(7, 3, 5)).total_bytes
         (42, 73)
         >>> budget.grown(RowSizes(7, 3, 500)).total_bytes
@@ -194,12 +194,12 @@ class Budget:
         window_bytes = self.window_bytes + int(self.window_rows * self.copies * sizes.excess_bytes)
         windows_bytes = self.windows_bytes * window_bytes // max(1, self.window_bytes)
         runs_bytes, tasks_bytes, limit = self.runs_bytes, self.tasks_bytes, self.windows_limit_bytes
-        if self.beside is not None:
-            runs_bytes = max(runs_bytes, self.beside.runs_bytes(sizes.row_bytes))
+        if self.overhead is not None:
+            runs_bytes = max(runs_bytes, self.overhead.runs_bytes(sizes.row_bytes))
             block_bytes = max(
-                0, self.beside.blocks_bytes(sizes.stored_row_bytes, 1) - self.beside.block_bytes
+                0, self.overhead.blocks_bytes(sizes.stored_row_bytes, 1) - self.overhead.block_bytes
             )
-            tasks_bytes += block_bytes * self.beside.tasks
+            tasks_bytes += block_bytes * self.overhead.tasks
             if self.shared:
                 limit = max(0, limit - (runs_bytes - self.runs_bytes) - block_bytes)
         return replace(
@@ -227,8 +227,8 @@ def plan_budget(
     slices: int = MAX_SLICES,
     max_windows: int = 0,
     window_rows: int = 0,
-    beside: Beside | None = None,
-    refuses: bool = True,
+    overhead: RowOverhead | None = None,
+    must_fit: bool = True,
 ) -> Budget:
     """Fit windows into a memory limit: slice finer, then overlap less, then refuse.
 
@@ -266,11 +266,11 @@ def plan_budget(
     """
     outside = runs_bytes + tasks_bytes + processes_bytes if limit_covers_all else 0
     rest = limit_bytes - outside
-    if window_bytes > rest and refuses:
+    if window_bytes > rest and must_fit:
         raise PlanError(
             f"the largest window takes {'' if exact else 'about '}{format_bytes(window_bytes)} as held, and "
             f"the memory limit of {format_bytes(limit_bytes)} leaves {format_bytes(max(rest, 0))} for windows"
-            f"{_beside(runs_bytes, tasks_bytes, processes_bytes) if limit_covers_all else ''}: "
+            f"{_describe_overhead(runs_bytes, tasks_bytes, processes_bytes) if limit_covers_all else ''}: "
             f"{_fix(size_within(max(rest, 0)))}, or raise options(memory_limit=...)"
         )
     rest = max(0, rest)
@@ -278,14 +278,14 @@ def plan_budget(
     whole = fitting >= windows
     # one at a time may yet fit, where its size is an estimate
     fitting = max(fitting, min(1, windows))
-    spare = max(0, fitting - windows)
-    windows += spare
+    extra = max(0, fitting - windows)
+    windows += extra
     # a window of a later epoch may be a little larger than those that were looked at
-    most = min(rest, window_bytes * max(4 * windows, 5) // 4) if whole and exact else rest
+    max_bytes = min(rest, window_bytes * max(4 * windows, 5) // 4) if whole and exact else rest
     return Budget(
         window_bytes=window_bytes,
         windows_bytes=window_bytes * windows if whole else rest,
-        windows_limit_bytes=most,
+        windows_limit_bytes=max_bytes,
         runs_bytes=runs_bytes,
         tasks_bytes=tasks_bytes,
         limit_bytes=limit_bytes,
@@ -295,13 +295,13 @@ def plan_budget(
         processes_bytes=processes_bytes,
         copies=copies,
         window_rows=window_rows,
-        beside=beside,
+        overhead=overhead,
         shared=limit_covers_all,
-        extra_windows=int(spare),
+        extra_windows=int(extra),
     )
 
 
-def _beside(runs_bytes: int, tasks_bytes: int, processes_bytes: int) -> str:
+def _describe_overhead(runs_bytes: int, tasks_bytes: int, processes_bytes: int) -> str:
     process = f", {format_bytes(processes_bytes)} of the process" if processes_bytes else ""
     return f" (beside {format_bytes(runs_bytes)} of runs, {format_bytes(tasks_bytes)} of tasks{process})"
 

@@ -50,11 +50,11 @@ def _suggest_blocks(program: Program, budget: Budget, found: Abort) -> str:
     row_bytes = float(blocks.decoded_bytes.sum()) / stored
     held_row_bytes = float(program.held_bytes.sum()) / stored + sizes.excess_bytes
     free = found.limit_bytes
-    beside = budget.beside if budget.shared else None
+    overhead = budget.overhead if budget.shared else None
     block_row_bytes = 0.0
-    if beside is not None:
+    if overhead is not None:
         block_row_bytes = sizes.stored_row_bytes
-        free += beside.blocks_bytes(sizes.stored_row_bytes, 1) - beside.min_block_bytes
+        free += overhead.blocks_bytes(sizes.stored_row_bytes, 1) - overhead.min_block_bytes
     rows = int(max(0, free) / ((2 * held_row_bytes + block_row_bytes) * _SLACK))
     if rows < 1:
         return "no window of a single row fits into that"

@@ -17,6 +17,7 @@ from windrow.pipeline.coordinator.scheduling.events import (
     EpochShape,
     Event,
     Finished,
+    Heartbeat,
     Limits,
     Opened,
     Part,
@@ -24,7 +25,6 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Run,
     Stage,
     Tick,
-    Waits,
     Work,
 )
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
@@ -183,7 +183,7 @@ class Cluster:
             self.stale.update(attempt.running)
             needed = any(self.needs(reader, key) for reader in self.readers.values())
             if not needed:
-                assert not drop.again
+                assert not drop.rebuild
             return
         for reader in self.readers.values():
             if self.needs(reader, key):
@@ -292,7 +292,7 @@ class Cluster:
         self.now += seconds
         for shard in self.readers if awake is None else awake:
             if self.waits(shard):
-                self.handle(Waits(shard))
+                self.handle(Heartbeat(shard))
         self.handle(Tick())
 
     @property

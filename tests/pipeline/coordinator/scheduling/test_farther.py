@@ -22,14 +22,14 @@ def begun(cluster: Cluster) -> list[tuple[int, int]]:
 
 
 def test_small_windows_are_prepared_farther_ahead() -> None:
-    c = cluster(10, 4, 4, 10, slots=8, memory_bytes=100, ahead_bytes=20)
+    c = cluster(10, 4, 4, 10, slots=8, memory_bytes=100, read_ahead_bytes=20)
     c.open(0, 1)
     run_everything(c)
     assert begun(c) == [(0, 10), (1, 4), (2, 4)], "two of the largest take 20 bytes"
 
 
 def test_a_part_of_a_window_may_be_what_fits() -> None:
-    c = cluster(10, 4, 10, slots=8, memory_bytes=100, ahead_bytes=20)
+    c = cluster(10, 4, 10, slots=8, memory_bytes=100, read_ahead_bytes=20)
     c.open(0, 1)
     run_everything(c)
     assert begun(c) == [(0, 10), (1, 4), (2, 5)]
@@ -40,14 +40,14 @@ def test_a_part_of_a_window_may_be_what_fits() -> None:
 
 
 def test_windows_of_one_size_are_prepared_as_was_asked_for() -> None:
-    c = cluster(10, 10, 10, 10, slots=8, memory_bytes=100, ahead_bytes=20)
+    c = cluster(10, 10, 10, 10, slots=8, memory_bytes=100, read_ahead_bytes=20)
     c.open(0, 1)
     run_everything(c)
     assert begun(c) == [(0, 10), (1, 10)]
 
 
 def test_what_was_asked_for_comes_first() -> None:
-    c = cluster(4, 4, 4, slots=1, memory_bytes=100, ahead_bytes=20)
+    c = cluster(4, 4, 4, slots=1, memory_bytes=100, read_ahead_bytes=20)
     c.open(0, 1)
     assert len(c.running) == 1, "no worker is free for more"
     run_everything(c)
@@ -55,7 +55,7 @@ def test_what_was_asked_for_comes_first() -> None:
 
 
 def test_nothing_farther_ahead_is_prepared_for_shards_that_read_no_epoch() -> None:
-    c = cluster(4, 4, 4, epochs=2, slots=8, memory_bytes=100, ahead_bytes=20)
+    c = cluster(4, 4, 4, epochs=2, slots=8, memory_bytes=100, read_ahead_bytes=20)
     c.open(0, 1)
     run_everything(c)
     assert begun(c) == [(0, 4), (1, 4), (2, 4)]
@@ -65,14 +65,14 @@ def test_nothing_farther_ahead_is_prepared_for_shards_that_read_no_epoch() -> No
 
 
 def test_rows_that_must_be_counted_first_are_not_read_farther_ahead() -> None:
-    c = cluster(10, 4, 4, known=False, slots=8, memory_bytes=100, ahead_bytes=20)
+    c = cluster(10, 4, 4, known=False, slots=8, memory_bytes=100, read_ahead_bytes=20)
     c.open(0, 1)
     run_everything(c)
     assert [window for window, _ in begun(c)] == [0, 1]
 
 
 def test_no_epoch_is_planned_for_it() -> None:
-    c = cluster(10, epochs=None, slots=8, memory_bytes=100, ahead_bytes=30)
+    c = cluster(10, epochs=None, slots=8, memory_bytes=100, read_ahead_bytes=30)
     planned = set[int]()
     shape_of = c.scheduler._shape_of
 
@@ -88,7 +88,7 @@ def test_no_epoch_is_planned_for_it() -> None:
 
 
 def test_a_shard_that_waits_takes_the_memory_of_what_is_farthest_ahead() -> None:
-    c = cluster(10, 4, 4, 4, 4, shards=2, slots=8, memory_bytes=20, ahead_bytes=20)
+    c = cluster(10, 4, 4, 4, 4, shards=2, slots=8, memory_bytes=20, read_ahead_bytes=20)
     for shard in (0, 1):
         c.open(shard, 1)
     run_everything(c)
@@ -103,7 +103,7 @@ def test_a_shard_that_waits_takes_the_memory_of_what_is_farthest_ahead() -> None
     assert assignment is not None
     c.readers[1].window, c.readers[1].fetched = 0, False
     c.handle(Opened(1, Place(0, 0), assignment))
-    assert [(drop.window, drop.again) for drop in c.drops] == [(4, True)]
+    assert [(drop.window, drop.rebuild) for drop in c.drops] == [(4, True)]
     assert begun(c) == [(0, 10), (1, 2)]
 
 

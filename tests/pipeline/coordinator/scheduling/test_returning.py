@@ -24,7 +24,7 @@ def test_a_window_that_lacks_slices_for_it_is_made_again() -> None:
     reader = cluster.readers[0]
     reader.slice, reader.fetched = 0, False
     cluster.handle(Opened(0, Place(0, 0), ShardAssignment(2, 2)))
-    assert cluster.drops[-1] == Drop(0, 0, again=True)
+    assert cluster.drops[-1] == Drop(0, 0, rebuild=True)
     again = cluster.scheduler.window(0, 0)
     assert before is not None
     assert again is not None

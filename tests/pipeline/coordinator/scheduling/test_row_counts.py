@@ -45,8 +45,8 @@ def test_learning_a_part_is_as_knowing_it_before(
                 rows = parts[part] if parts[part] is not None else data.draw(st.integers(0, 6))
                 assert rows is not None
                 parts[part] = rows
-                counts.learn(at, part, rows)
-                counts.learn(at, part, rows)
+                counts.record(at, part, rows)
+                counts.record(at, part, rows)
     again = counts_of(windows)
     assert counts.total == again.total
     for window in range(len(windows)):
@@ -98,12 +98,12 @@ def test_windows_that_are_known_to_begin_somewhere(
         return
     true = [[7 if rows is None else rows for rows in parts] for parts in windows]
     firsts = [sum(sum(parts) for parts in true[:window]) for window in range(len(windows) + 1)]
-    begins = data.draw(st.lists(st.integers(0, len(windows)), min_size=1, unique=True))
-    for window in sorted(begins, reverse=True):
-        counts.begin_at(window, firsts[window])
-    assert counts.first_window == min(begins)
+    starts = data.draw(st.lists(st.integers(0, len(windows)), min_size=1, unique=True))
+    for window in sorted(starts, reverse=True):
+        counts.start_at(window, firsts[window])
+    assert counts.first_window == min(starts)
     for window in range(len(windows) + 1):
-        told = any(begin <= window and naive_sum(join(windows[begin:window])) is not None for begin in begins)
+        told = any(begin <= window and naive_sum(join(windows[begin:window])) is not None for begin in starts)
         assert counts.first_row(window) == (firsts[window] if told else None)
     for window, parts in enumerate(windows):
         # that the next one is known to begin somewhere does not suffice

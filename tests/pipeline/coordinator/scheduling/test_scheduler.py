@@ -18,7 +18,7 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Instruction,
     Limits,
     Opened,
-    Outgrown,
+    Overflowed,
     Part,
     Place,
     Run,
@@ -26,7 +26,7 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Work,
 )
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
-from windrow.pipeline.plan.window_budget import Beside
+from windrow.pipeline.plan.window_budget import RowOverhead
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 CHUNKS = st.builds(Chunk, rows=st.integers(0, 9), size_bytes=st.integers(0, 10), known=st.just(True))
@@ -50,7 +50,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
         slots=draw(st.integers(1, 4)),
         memory_bytes=largest + draw(st.integers(0, 40)),
         prefetch_windows=prefetch,
-        ahead_bytes=draw(st.sampled_from([0, (1 + prefetch) * largest])),
+        read_ahead_bytes=draw(st.sampled_from([0, (1 + prefetch) * largest])),
         crosses_epochs=draw(st.booleans()),
         slices=draw(st.sampled_from([1, 2, 8])),
         exact=draw(st.booleans()),
@@ -257,7 +257,7 @@ def test_rows_of_silent_shards_are_dropped_after_a_while_and_made_again() -> Non
     assert c.waits(0)
     assert not c.drops
     c.pass_time(5, {0})
-    assert c.drops == [Drop(0, 0, again=True)]
+    assert c.drops == [Drop(0, 0, rebuild=True)]
     c.read_all({0})
     c.read_all({1})
     assert c.scheduler.dropped_windows >= 1
@@ -293,13 +293,13 @@ def test_the_oldest_window_waited_for_has_the_right_of_way() -> None:
     # shard 1 goes on, shard 0 does not move and loses window 0
     c.step(1)
     c.pass_time(6, {1})
-    assert Drop(0, 0, again=True) in c.drops
+    assert Drop(0, 0, rebuild=True) in c.drops
     c.finish(c.running[0])
     # now it waits again: half of window 1 is there, and both cannot fit
     c.readers[0].fetched = False
     c.pass_time(1, {0, 1})
     run_everything(c)
-    assert Drop(0, 1, again=True) in c.drops
+    assert Drop(0, 1, rebuild=True) in c.drops
     assert c.is_ready(c.readers[0])
     c.read_all({0, 1})
     c.close_all()
@@ -410,8 +410,8 @@ def test_until_one_was_measured_tasks_that_may_grow_are_begun_one_by_one_where_m
 
 @pytest.mark.parametrize(("row_bytes", "block_bytes", "begun"), [(0, 0, 2), (1, 0, 1), (1, 1, 1), (0, 1, 1)])
 def test_what_may_grow_counts_what_grows_beside_it(row_bytes: int, block_bytes: int, begun: int) -> None:
-    beside = Beside(1, 1, 1, min_run_bytes=0, tasks=2, row_bytes=row_bytes, block_bytes=block_bytes)
-    c = cluster(20, slots=2, memory_bytes=320, exact=False, beside=beside)
+    overhead = RowOverhead(1, 1, 1, min_run_bytes=0, tasks=2, row_bytes=row_bytes, block_bytes=block_bytes)
+    c = cluster(20, slots=2, memory_bytes=320, exact=False, overhead=overhead)
     c.open(0, 1)
     assert len(c.running) == begun
 
@@ -419,20 +419,20 @@ def test_what_may_grow_counts_what_grows_beside_it(row_bytes: int, block_bytes: 
 @pytest.mark.parametrize(("memory", "begun"), [(352, 2), (351, 1)])
 def test_of_what_grows_beside_it_a_block_counts_for_each_task_that_runs(memory: int, begun: int) -> None:
     # two tasks of 10 that grow sixteenfold, and two of four blocks of 1 that do
-    beside = Beside(0, 0, 0, min_run_bytes=0, tasks=4, block_bytes=1)
-    c = cluster(20, slots=4, memory_bytes=memory, exact=False, beside=beside)
+    overhead = RowOverhead(0, 0, 0, min_run_bytes=0, tasks=4, block_bytes=1)
+    c = cluster(20, slots=4, memory_bytes=memory, exact=False, overhead=overhead)
     c.open(0, 1)
     assert len(c.running) == begun
 
 
 def scheduler_of(
-    *sizes: int, memory: int, slots: int = 4, beside: Beside | None = None, row_bytes: int = 0
+    *sizes: int, memory: int, slots: int = 4, overhead: RowOverhead | None = None, row_bytes: int = 0
 ) -> Scheduler:
     """One window of parts of ten rows each, of which so much is expected, and whose rows may grow."""
     options: dict[str, Any] = {
         "exact": False,
         "bounds_tasks": True,
-        "beside": beside,
+        "overhead": overhead,
         "row_bytes": row_bytes,
     }
     limits = Limits((0,), Place(0, 0), 1, slots, memory, 0, True, 1, 5.0, **options)
@@ -465,7 +465,7 @@ def test_what_is_known_exactly_has_no_bound() -> None:
 def test_a_part_that_outgrew_its_bound_is_begun_again_with_what_it_takes() -> None:
     scheduler = scheduler_of(1, 1, memory=1000, slots=2)
     first, second = begin(scheduler)
-    again = only_runs(scheduler.handle(Outgrown(first.work, 0.5, 5, 600, 600), 1.0))
+    again = only_runs(scheduler.handle(Overflowed(first.work, 0.5, 5, 600, 600), 1.0))
     # both are expected to take 1,200 bytes now, and it waits until it may have all that there is
     assert again == []
     (run,) = only_runs(scheduler.handle(Finished(second.work, 10, (100,)), 2.0))
@@ -498,14 +498,14 @@ def test_a_part_that_outgrew_all_that_there_is_is_refused() -> None:
     scheduler = scheduler_of(1, 1, memory=1000, slots=1)
     (first,) = begin(scheduler)
     (second,) = only_runs(scheduler.handle(Finished(first.work, 10, (990,)), 1.0))
-    (abort,) = scheduler.handle(Outgrown(second.work, 0.5, 5, 11, 11), 2.0)
+    (abort,) = scheduler.handle(Overflowed(second.work, 0.5, 5, 11, 11), 2.0)
     assert isinstance(abort, Abort)
     assert abort.window_bytes >= 1001
 
 
 def test_as_many_tasks_run_as_their_blocks_leave_room_for() -> None:
-    beside = Beside(0, 0, 0, min_run_bytes=0, tasks=4, block_rows=10)
-    scheduler = scheduler_of(*[10] * 8, memory=1000, beside=beside, row_bytes=1)
+    overhead = RowOverhead(0, 0, 0, min_run_bytes=0, tasks=4, block_rows=10)
+    scheduler = scheduler_of(*[10] * 8, memory=1000, overhead=overhead, row_bytes=1)
     waiting = begin(scheduler)
     assert len(waiting) == 4
     # outputs of 100, and blocks of 100 in tasks
@@ -525,8 +525,8 @@ def test_as_many_tasks_run_as_their_blocks_leave_room_for() -> None:
 def test_until_one_was_measured_a_tasks_block_may_be_as_large_as_its_output(
     sizes: tuple[int, ...], memory: int, slots: int
 ) -> None:
-    beside = Beside(1, 1, 1, min_run_bytes=30, tasks=slots, block_rows=10)
-    runs = begin(scheduler_of(*sizes, memory=memory, slots=slots, beside=beside))
+    overhead = RowOverhead(1, 1, 1, min_run_bytes=30, tasks=slots, block_rows=10)
+    runs = begin(scheduler_of(*sizes, memory=memory, slots=slots, overhead=overhead))
     assert all(run.samples for run in runs)
     most = [run.max_bytes or 0 for run in runs]
     assert 2 * sum(most) <= memory - 30
@@ -535,13 +535,13 @@ def test_until_one_was_measured_a_tasks_block_may_be_as_large_as_its_output(
 
 
 def test_a_task_that_outgrew_its_share_is_retried_with_what_its_block_leaves() -> None:
-    beside = Beside(0, 0, 0, min_run_bytes=0, tasks=2, block_rows=10)
-    scheduler = scheduler_of(1, 1, memory=1000, slots=2, beside=beside)
+    overhead = RowOverhead(0, 0, 0, min_run_bytes=0, tasks=2, block_rows=10)
+    scheduler = scheduler_of(1, 1, memory=1000, slots=2, overhead=overhead)
     first, second = begin(scheduler)
     assert (first.max_bytes, second.max_bytes) == (250, 250)
     # ten rows of 40 bytes, in the output and in the block: no second such task fits beside the first one
-    assert only_runs(scheduler.handle(Outgrown(first.work, 0.5, 5, 200, 400), 1.0)) == []
-    (again,) = only_runs(scheduler.handle(Outgrown(second.work, 0.5, 5, 200, 400), 2.0))
+    assert only_runs(scheduler.handle(Overflowed(first.work, 0.5, 5, 200, 400), 1.0)) == []
+    (again,) = only_runs(scheduler.handle(Overflowed(second.work, 0.5, 5, 200, 400), 2.0))
     assert not again.samples
     assert again.max_bytes is not None
     assert 400 <= again.max_bytes <= 1000 - 400
@@ -566,7 +566,7 @@ def test_of_windows_prepared_ahead_the_farthest_makes_room() -> None:
     assert c.held_bytes == 30
     before = len(c.drops)
     c.open(1, 1)
-    assert c.drops[before:] == [Drop(0, 4, again=True)]
+    assert c.drops[before:] == [Drop(0, 4, rebuild=True)]
 
 
 def test_room_that_silence_left_is_not_filled_again_with_what_it_let_go() -> None:
@@ -579,7 +579,7 @@ def test_room_that_silence_left_is_not_filled_again_with_what_it_let_go() -> Non
         run_everything(c)
     c.pass_time(6, {0})
     run_everything(c)
-    assert c.drops == [Drop(0, 0, again=True)]
+    assert c.drops == [Drop(0, 0, rebuild=True)]
     assert started(c).count((0, 0, 0)) == 1
 
 
@@ -593,7 +593,7 @@ def test_of_a_window_made_again_only_what_is_still_needed_is_held() -> None:
     c.step(1)
     c.pass_time(6, {1})
     run_everything(c)
-    assert Drop(0, 0, again=True) in c.drops
+    assert Drop(0, 0, rebuild=True) in c.drops
     c.readers[0].fetched = False
     c.pass_time(1, {0})
     run_everything(c)
@@ -628,9 +628,9 @@ def test_a_shard_that_moves_is_not_silent() -> None:
     c.pass_time(4, {0})
     c.step(1)
     c.pass_time(4, {0})
-    assert not any(drop.again for drop in c.drops)
+    assert not any(drop.rebuild for drop in c.drops)
     c.pass_time(2, {0})
-    assert any(drop.again for drop in c.drops)
+    assert any(drop.rebuild for drop in c.drops)
 
 
 def test_windows_that_everybody_has_read_do_not_count_as_dropped() -> None:

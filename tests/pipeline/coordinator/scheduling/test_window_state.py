@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.pipeline.coordinator.scheduling.test_memory_limit import memory_budget as make_room
-from windrow.pipeline.coordinator.scheduling.events import Finished, Outgrown, Part, Stage, Work
+from windrow.pipeline.coordinator.scheduling.events import Finished, Overflowed, Part, Stage, Work
 from windrow.pipeline.coordinator.scheduling.window_state import WindowState
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
@@ -84,7 +84,7 @@ def test_the_whole_is_judged_by_what_was_measured() -> None:
     assert window.total_bytes(memory_budget) == 40 + (20 + 30 + 40) + 3 * 30
     second = Work(1, 4, 1, 0, 9)
     window.start(second, 20)
-    window.outgrow(Outgrown(second, 0.5, 1, 70, 80))
+    window.overflow(Overflowed(second, 0.5, 1, 70, 80))
     assert window.held_bytes == 40
     assert window.total_bytes(memory_budget) == 40 + 80 + (30 + 40) + 2 * 30
     assert [work.part for work, _ in window.waiting(ordered=True, limit=10)] == [1, 2, 3]
@@ -100,10 +100,10 @@ def test_tasks_that_run_are_expected_to_put_out_what_others_were_measured_to_but
     finished = Finished(works[0], 3, (20, 20))
     memory_budget.measure(window.parts[0], finished)
     window.finish(finished)
-    window.expect_again(memory_budget)
+    window.update_estimates(memory_budget)
     assert window.held_bytes == 40 + (20 + 30) + 45 + (40 + 30)
-    window.outgrow(Outgrown(works[2], 1.0, 3, 50, 50))
-    window.expect_again(memory_budget)
+    window.overflow(Overflowed(works[2], 1.0, 3, 50, 50))
+    window.update_estimates(memory_budget)
     assert window.held_bytes == 40 + (20 + 30) + (40 + 30)
     for work in (works[1], works[3]):
         window.finish(Finished(work, 3, (1, 1)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from windrow.pipeline.plan.window_budget import Beside, RowSizes
+from windrow.pipeline.plan.window_budget import RowOverhead, RowSizes
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = [
@@ -17,16 +17,16 @@ __all__ = [
     "EpochShape",
     "Event",
     "Finished",
+    "Heartbeat",
     "Instruction",
     "Limits",
     "Opened",
-    "Outgrown",
+    "Overflowed",
     "Part",
     "Place",
     "Run",
     "Stage",
     "Tick",
-    "Waits",
     "Work",
 ]
 
@@ -163,11 +163,11 @@ class Limits:
     crosses_epochs: bool
     slices: int
     patience_seconds: float
-    beside: Beside | None = None
+    overhead: RowOverhead | None = None
     row_bytes: int = 0
     exact: bool = True
     bounds_tasks: bool = False
-    ahead_bytes: int = 0
+    read_ahead_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class Acknowledged:
 
 
 @dataclass(frozen=True)
-class Waits:
+class Heartbeat:
     """A shard's consumer is alive: it takes rows or waits for them."""
 
     shard: int
@@ -229,7 +229,7 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class Outgrown:
+class Overflowed:
     """A task ended before it had put out more than it may; nothing is kept of it.
 
     Attributes
@@ -263,7 +263,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = Opened | Acknowledged | Waits | Closed | Finished | Outgrown | AttemptLost | Tick
+Event = Opened | Acknowledged | Heartbeat | Closed | Finished | Overflowed | AttemptLost | Tick
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ class Drop:
     epoch: int
     window: int
     slices: tuple[int, ...] | None = None
-    again: bool = False
+    rebuild: bool = False
 
 
 @dataclass(frozen=True)

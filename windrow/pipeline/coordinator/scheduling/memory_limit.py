@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from windrow.pipeline.coordinator.scheduling.events import Finished, Limits, Outgrown, Part
+from windrow.pipeline.coordinator.scheduling.events import Finished, Limits, Overflowed, Part
 from windrow.pipeline.plan.window_budget import RowSizes
 
 __all__ = ["MemoryBudget"]
@@ -42,7 +42,7 @@ class MemoryBudget:
     @property
     def counts_blocks(self) -> bool:
         """Whether the blocks that tasks hold count against the limit too."""
-        return self._limits.beside is not None
+        return self._limits.overhead is not None
 
     @property
     def sizes(self) -> RowSizes:
@@ -52,19 +52,19 @@ class MemoryBudget:
     def limit_bytes(self, tasks: int = 1) -> int:
         """What outputs may hold while so many tasks run."""
         limits = self._limits
-        if limits.beside is None:
+        if limits.overhead is None:
             return self._memory_bytes
-        runs = limits.beside.runs_bytes(self._sizes.row_bytes)
+        runs = limits.overhead.runs_bytes(self._sizes.row_bytes)
         return self._memory_bytes - runs - self.blocks_bytes(tasks)
 
     def blocks_bytes(self, tasks: int) -> int:
         """What the blocks of so many tasks take, where they count against the limit; otherwise 0."""
-        beside = self._limits.beside
-        return 0 if beside is None else beside.blocks_bytes(self._sizes.stored_row_bytes, tasks)
+        overhead = self._limits.overhead
+        return 0 if overhead is None else overhead.blocks_bytes(self._sizes.stored_row_bytes, tasks)
 
-    def widen(self, more_bytes: int) -> None:
+    def widen(self, extra_bytes: int) -> None:
         """So much more may be held."""
-        self._memory_bytes += more_bytes
+        self._memory_bytes += extra_bytes
 
     def can_grow(self, held_bytes: int, tasks: int) -> bool:
         """Whether so many tasks may hold so much, of which more may come out than is expected.
@@ -76,9 +76,9 @@ class MemoryBudget:
         if limits.exact or self.is_measured:
             return True
         grown = held_bytes * _UNMEASURED_GROWTH
-        if limits.beside is not None:
-            grown += limits.beside.runs_bytes(limits.beside.row_bytes * _UNMEASURED_GROWTH)
-            grown += tasks * limits.beside.block_bytes * _UNMEASURED_GROWTH
+        if limits.overhead is not None:
+            grown += limits.overhead.runs_bytes(limits.overhead.row_bytes * _UNMEASURED_GROWTH)
+            grown += tasks * limits.overhead.block_bytes * _UNMEASURED_GROWTH
         return grown <= self._memory_bytes
 
     def unmeasured_bytes(self, size_bytes: int, allowed_bytes: int, tasks: int) -> int:
@@ -106,7 +106,7 @@ class MemoryBudget:
         unpacked = measured if finished.unpacked_bytes is None else finished.unpacked_bytes
         self._add(part, 1.0, finished.rows, measured, unpacked)
 
-    def measure_share(self, part: Part, outgrown: Outgrown) -> None:
+    def measure_share(self, part: Part, outgrown: Overflowed) -> None:
         """Note what a task put out of a share of its part."""
         self._add(part, outgrown.share, outgrown.rows, outgrown.size_bytes, outgrown.size_bytes)
 
@@ -118,9 +118,9 @@ class MemoryBudget:
         self._expected_unpacked += (part.unpacked_bytes or part.size_bytes) * share
         self._measured_unpacked += unpacked
         if self.is_measured:
-            self._tell()
+            self._update_sizes()
 
-    def _tell(self) -> None:
+    def _update_sizes(self) -> None:
         stored_rows, estimate = max(1.0, self._stored_rows), self._limits.row_bytes
         # every block takes some bytes however few its rows are, which estimates include: what is learnt is
         # how far those were missed, and not what a row takes that few others share a block with
@@ -141,8 +141,8 @@ class MemoryBudget:
     def note_delivered(self, row_bytes: float) -> None:
         """Take it that batches hold so much for each row, as a shard has measured it."""
         self._delivered_row_bytes = max(self._delivered_row_bytes, row_bytes)
-        self._tell()
+        self._update_sizes()
 
-    def expect(self, part: Part) -> int:
+    def estimate_bytes(self, part: Part) -> int:
         """What a task will put out, judged by how far others have exceeded what was expected."""
         return part.size_bytes + ceil(part.weight * self._sizes.excess_bytes)

@@ -19,19 +19,19 @@ class EpochCounts:
         self._unknown = [sum(rows is None for rows in parts) for parts in self._rows]
         self._next_with_parts = _find_next([len(parts) for parts in self._rows])
         # where windows are known to begin, whatever is counted before them
-        self._begins = {0: 0}
-        self._begin(0, 0)
+        self._window_starts = {0: 0}
+        self._set_start(0, 0)
 
-    def begin_at(self, window: int, row: int) -> None:
+    def start_at(self, window: int, row: int) -> None:
         """Take it that a window begins at this row of the epoch: nothing before it need be counted."""
         if any(self._unknown):
-            self._begin(window, row)
+            self._set_start(window, row)
         else:
-            self._begin(0, 0)
+            self._set_start(0, 0)
 
-    def _begin(self, window: int, row: int) -> None:
+    def _set_start(self, window: int, row: int) -> None:
         self._first = window
-        self._begins[window] = row
+        self._window_starts[window] = row
         self._unknown_parts = sum(self._unknown[window:])
         self._known_total = row + sum(self._sums[window:])
 
@@ -44,7 +44,7 @@ class EpochCounts:
         """The first window at or behind ``window`` that has parts; the number of windows if none has."""
         return self._next_with_parts[min(window, len(self._rows))]
 
-    def learn(self, window: int, part: int, rows: int) -> None:
+    def record(self, window: int, part: int, rows: int) -> None:
         """Note the rows that a part turned out to have."""
         if self._rows[window][part] is None:
             self._rows[window][part] = rows
@@ -62,10 +62,10 @@ class EpochCounts:
         """The epoch row at which a window begins, or None while unknown."""
         if window < self._first:
             return None
-        begin = max(begin for begin in self._begins if begin <= window)
+        begin = max(begin for begin in self._window_starts if begin <= window)
         if self._unknown_parts and any(self._unknown[begin:window]):
             return None
-        return self._begins[begin] + sum(self._sums[begin:window])
+        return self._window_starts[begin] + sum(self._sums[begin:window])
 
     @property
     def complete(self) -> bool:

@@ -19,14 +19,14 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Drop,
     Event,
     Finished,
+    Heartbeat,
     Instruction,
     Limits,
     Opened,
-    Outgrown,
+    Overflowed,
     Place,
     Run,
     ShapeOf,
-    Waits,
     Work,
 )
 from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryBudget
@@ -62,12 +62,12 @@ class Scheduler:
         self._shards = ShardTracker(
             limits.shards, limits.start, limits.patience_seconds, on_demand=not limits.crosses_epochs
         )
-        self._wanted = WindowPriorities(limits, self._shards, self.counts)
+        self._priorities = WindowPriorities(limits, self._shards, self.counts)
         self._assignments: dict[int, ShardAssignment] = {}
         self._latest_assignment: ShardAssignment | None = None
         self._latest_epoch = -1
         self._memory_budget = MemoryBudget(limits)
-        self._out: list[Instruction] = []
+        self._instructions: list[Instruction] = []
         self.dropped_windows = 0
         self.last_progress = 0.0
 
@@ -127,9 +127,9 @@ class Scheduler:
         """What rows have been measured to take so far."""
         return self._memory_budget.sizes
 
-    def widen(self, more_bytes: int) -> None:
+    def widen(self, extra_bytes: int) -> None:
         """Outputs may hold so much more."""
-        self._memory_budget.widen(more_bytes)
+        self._memory_budget.widen(extra_bytes)
 
     def note_delivered(self, row_bytes: float) -> None:
         """Take it that batches hold so much for each row."""
@@ -152,15 +152,15 @@ class Scheduler:
             self.last_progress = now
         if isinstance(event, Finished):
             self._finish(event, now)
-        elif isinstance(event, Outgrown):
-            self._outgrow(event, now)
+        elif isinstance(event, Overflowed):
+            self._overflow(event, now)
         elif isinstance(event, Opened):
             self._open(event, now)
         elif isinstance(event, Acknowledged):
-            if self._shards.reach(event.shard, event.place, now):
+            if self._shards.acknowledge(event.shard, event.place, now):
                 self.last_progress = now
                 self._release()
-        elif isinstance(event, Waits):
+        elif isinstance(event, Heartbeat):
             self._shards.heartbeat(event.shard, now)
         elif isinstance(event, Closed):
             self._shards.close(event.shard)
@@ -168,15 +168,15 @@ class Scheduler:
         elif isinstance(event, AttemptLost):
             window = self._windows.get((event.epoch, event.window))
             if window is not None and window.attempt == event.attempt:
-                self._drop(window.key, again=True)
+                self._drop(window.key, rebuild=True)
         self._start_work(now)
-        out, self._out = self._out, []
-        return out
+        instructions, self._instructions = self._instructions, []
+        return instructions
 
     def _open(self, event: Opened, now: float) -> None:
         counts = self.counts(event.place.epoch)
         if event.place.epoch not in self._assignments or event.place.window < counts.first_window:
-            counts.begin_at(event.place.window, event.first_row)
+            counts.start_at(event.place.window, event.first_row)
         self._assignments[event.place.epoch] = event.assignment
         if event.place.epoch >= self._latest_epoch:
             # a shard that comes late to an earlier epoch tells nothing about the next one
@@ -192,26 +192,26 @@ class Scheduler:
     def _drop_incomplete(self) -> None:
         """Let go of windows that lack slices for a shard that has come back to them."""
         for key, window in list(self._windows.items()):
-            kept = self._shards.first_kept(key)
-            if kept is not None and kept < window.first_kept:
-                self._drop(key, again=True)
+            first_kept = self._shards.first_kept(key)
+            if first_kept is not None and first_kept < window.first_kept:
+                self._drop(key, rebuild=True)
 
     def _finish(self, event: Finished, now: float) -> None:
         work = event.work
         self.last_progress = now
-        self._learn(work, event.rows)
+        self._record_rows(work, event.rows)
         if self._stale.pop(work, None) is not None:
             return
         window = self._windows[work.epoch, work.window]
         if work.stage == 0:
             self._memory_budget.measure(window.parts[work.part], event)
         window.finish(event)
-        self._expect_again()
+        self._update_estimates()
         # what still runs may turn out smaller than expected; the last task of a window needs room too
         if window.measured_bytes > self._memory_budget.limit_bytes(0 if window.complete else 1):
-            self._too_large(window)
+            self._abort(window)
 
-    def _outgrow(self, event: Outgrown, now: float) -> None:
+    def _overflow(self, event: Overflowed, now: float) -> None:
         work = event.work
         self.last_progress = now
         if self._stale.pop(work, None) is not None:
@@ -219,25 +219,25 @@ class Scheduler:
         window = self._windows[work.epoch, work.window]
         part = window.parts[work.part]
         self._memory_budget.measure_share(part, event)
-        window.outgrow(event)
-        self._expect_again()
+        window.overflow(event)
+        self._update_estimates()
 
-    def _expect_again(self) -> None:
+    def _update_estimates(self) -> None:
         """Tasks that were started before anything was measured may put out more than was expected then."""
         if self._memory_budget.sizes.excess_bytes > 0:
             for window in self._windows.values():
-                window.expect_again(self._memory_budget)
+                window.update_estimates(self._memory_budget)
 
-    def _learn(self, work: Work, rows: int) -> None:
+    def _record_rows(self, work: Work, rows: int) -> None:
         counts = self._counts.get(work.epoch)
         if counts is None:
             return
         was_complete = counts.complete
-        counts.learn(work.window, work.part, rows)
+        counts.record(work.window, work.part, rows)
         if counts.complete and not was_complete:
             # what is known now saves epochs not yet begun the stage that counts
-            begun = {epoch for epoch, _ in self._windows}
-            for epoch in [e for e, other in self._counts.items() if not other.complete and e not in begun]:
+            started = {epoch for epoch, _ in self._windows}
+            for epoch in [e for e, other in self._counts.items() if not other.complete and e not in started]:
                 del self._counts[epoch]
 
     # --- letting go
@@ -245,26 +245,26 @@ class Scheduler:
     def _release(self) -> None:
         """Let go of what every shard has passed."""
         for key, window in list(self._windows.items()):
-            kept = self._shards.first_kept(key)
-            if kept is None:
+            first_kept = self._shards.first_kept(key)
+            if first_kept is None:
                 self._drop(key)
             else:
-                gone = window.release(kept)
-                if gone:
-                    self._out.append(Drop(*key, slices=gone))
+                released = window.release(first_kept)
+                if released:
+                    self._instructions.append(Drop(*key, slices=released))
         oldest = self._shards.oldest_epoch()
         for epoch in [epoch for epoch in self._counts if oldest is None or epoch < oldest]:
             del self._counts[epoch]
             self._assignments.pop(epoch, None)
-        self._wanted.forget_passed()
+        self._priorities.forget_passed()
 
-    def _drop(self, key: Key, *, again: bool = False) -> None:
+    def _drop(self, key: Key, *, rebuild: bool = False) -> None:
         window = self._windows.pop(key)
         self._stale.update(window.running)
-        self._out.append(Drop(*key, again=again))
-        self.dropped_windows += again
+        self._instructions.append(Drop(*key, rebuild=rebuild))
+        self.dropped_windows += rebuild
 
-    def _make_room(self, key: Key, size_bytes: int, urgent: list[Key], now: float) -> None:
+    def _evict_windows(self, key: Key, size_bytes: int, urgent: list[Key], now: float) -> None:
         """Let go of windows that stand in the way of one that a shard waits for.
 
         First those that nobody waits for, the farthest first; then those held only for
@@ -280,16 +280,16 @@ class Scheduler:
                 return
             if other in self._windows and self._windows[other].held_bytes:
                 if self._shards.is_lagging(other, now):
-                    self._wanted.abandon(other)
-                self._drop(other, again=True)
+                    self._priorities.abandon(other)
+                self._drop(other, rebuild=True)
 
     # --- starting
 
     def _start_work(self, now: float) -> None:
         if self._latest_assignment is None:
             return
-        urgent = self._wanted.urgent(now)
-        near = [*urgent, *self._wanted.ahead(urgent, now)]
+        urgent = self._priorities.urgent(now)
+        near = [*urgent, *self._priorities.ahead(urgent, now)]
         free = self._limits.slots - self.running
         blocked = False
         for key in chain(near, self._read_ahead(near, now)):
@@ -302,62 +302,62 @@ class Scheduler:
             for work, expected_bytes in window.waiting(ordered=ordered, limit=free):
                 if free <= 0:
                     return
-                size_bytes = window.expect(work.part, self._memory_budget) if expected_bytes else 0
+                size_bytes = window.estimate_bytes(work.part, self._memory_budget) if expected_bytes else 0
                 if self.running and not self._memory_budget.can_grow(
                     self.held_bytes + size_bytes, self.running + 1
                 ):
                     return
-                if key not in near and not self._may_begin(expected_bytes):
+                if key not in near and not self._can_read_ahead(expected_bytes):
                     return
                 # what does not fit holds up all that comes later, except what adds nothing
-                found = None if blocked else self._find_room(window, work, size_bytes, urgent, now)
-                blocked = found is None
+                granted = None if blocked else self._find_memory(window, work, size_bytes, urgent, now)
+                blocked = granted is None
                 if blocked and size_bytes:
                     break
-                self._start(window, work, found or 0, is_doubtful=(found or 0) < size_bytes)
+                self._start(window, work, granted or 0, is_short=(granted or 0) < size_bytes)
                 free -= 1
             if free > 0 and not ordered and window.fully_read and key in urgent:
-                free -= self._count_behind(key, assignment)
+                free -= self._count_next_part(key, assignment)
 
     def _read_ahead(self, near: list[Key], now: float) -> Iterator[Key]:
         """Windows farther ahead than was asked for, where those are smaller than the largest, and workers free.
 
         Windows of a task or two would leave workers without any until shards have passed one.
         """
-        if self.running < self._limits.slots and self._may_begin(1):
-            for key in self._wanted.farther(near, now):
+        if self.running < self._limits.slots and self._can_read_ahead(1):
+            for key in self._priorities.read_ahead(near, now):
                 if not self.counts(key[0]).complete:
                     return
                 yield key
 
-    def _may_begin(self, expected_bytes: int) -> bool:
+    def _can_read_ahead(self, expected_bytes: int) -> bool:
         """Whether what was expected of all that has been begun of the windows leaves so much for a farther one."""
-        begun = sum(window.started_bytes for window in self._windows.values())
-        return begun + expected_bytes <= self._limits.ahead_bytes
+        started = sum(window.started_bytes for window in self._windows.values())
+        return started + expected_bytes <= self._limits.read_ahead_bytes
 
     def _is_being_counted(self, epoch: int) -> bool:
         """Whether an earlier epoch is about to tell the counts that this one lacks."""
         earlier = (counts for other, counts in self._counts.items() if other < epoch)
         return not self.counts(epoch).complete and any(not counts.complete for counts in earlier)
 
-    def _find_room(
+    def _find_memory(
         self, window: WindowState, work: Work, size_bytes: int, urgent: list[Key], now: float
     ) -> int | None:
         """How much a task may be expected to put out, so that there is room for it; None: there is none now."""
         if not self._fits(size_bytes) and window.key in urgent:
-            self._make_room(window.key, size_bytes, urgent, now)
+            self._evict_windows(window.key, size_bytes, urgent, now)
         if self._fits(size_bytes):
             return size_bytes
         left = self._memory_budget.limit_bytes() - window.held_bytes
         if window.running or size_bytes <= left:
             return None
         if left <= 0 or not self._limits.bounds_tasks or window.min_bytes(work.part) > left:
-            self._too_large(window)
+            self._abort(window)
             return None
         # what is expected is an estimate: alone, the task may have all that is left
         return left if not self.running and self.held_bytes == window.held_bytes else None
 
-    def _count_behind(self, key: Key, assignment: ShardAssignment) -> int:
+    def _count_next_part(self, key: Key, assignment: ShardAssignment) -> int:
         """Read on, one part at a time, where a window's last step reaches past its end.
 
         A run that begins in the middle of an epoch counts what lies before, too. This
@@ -370,7 +370,7 @@ class Scheduler:
         work = Work(key[0], unknown[0], unknown[1], 0, window.attempt)
         if work in window.running or not window.is_waiting(work):
             return 0
-        self._start(window, work, window.expect(work.part, self._memory_budget), is_bounded=False)
+        self._start(window, work, window.estimate_bytes(work.part, self._memory_budget), is_bounded=False)
         return 1
 
     def _start(
@@ -379,26 +379,26 @@ class Scheduler:
         work: Work,
         size_bytes: int,
         *,
-        is_doubtful: bool = False,
+        is_short: bool = False,
         is_bounded: bool = True,
     ) -> None:
         max_bytes = None
         if self._limits.bounds_tasks and work.stage == 0 and is_bounded:
             max_bytes = self._max_bytes(size_bytes)
         window.start(work, size_bytes, max_bytes)
-        self._wanted.take_up(window.key)
-        samples = max_bytes is not None and (is_doubtful or not self._memory_budget.is_measured)
-        self._out.append(Run(work, max_bytes, samples=samples))
+        self._priorities.resume(window.key)
+        samples = max_bytes is not None and (is_short or not self._memory_budget.is_measured)
+        self._instructions.append(Run(work, max_bytes, samples=samples))
 
     def _max_bytes(self, size_bytes: int) -> int:
         """What a task may put out of which so much is expected."""
         memory_budget, slots = self._memory_budget, self._limits.slots
         if memory_budget.is_measured or not memory_budget.counts_blocks:
-            return size_bytes + self._share(size_bytes)
+            return size_bytes + self._share_of_free(size_bytes)
         allowed_bytes = sum(window.allowed_bytes for window in self._windows.values())
         return memory_budget.unmeasured_bytes(size_bytes, allowed_bytes, tasks=max(1, slots - self.running))
 
-    def _share(self, size_bytes: int) -> int:
+    def _share_of_free(self, size_bytes: int) -> int:
         """What a task may put out beyond what is expected: its share of what is free."""
         free = max(0, self._memory_budget.limit_bytes(self.running + 1) - self.held_bytes - size_bytes)
         return free // self._limits.slots
@@ -408,10 +408,12 @@ class Scheduler:
             self.running + 1
         )
 
-    def _too_large(self, window: WindowState) -> None:
+    def _abort(self, window: WindowState) -> None:
         memory_budget = self._memory_budget
         window_bytes = max(window.held_bytes, window.total_bytes(memory_budget))
-        self._out.append(Abort(*window.key, window_bytes, memory_budget.limit_bytes(), memory_budget.sizes))
+        self._instructions.append(
+            Abort(*window.key, window_bytes, memory_budget.limit_bytes(), memory_budget.sizes)
+        )
 
     def _window(self, key: Key, assignment: ShardAssignment) -> WindowState:
         if key not in self._windows:
@@ -424,7 +426,7 @@ class Scheduler:
                 slices=self._limits.slices,
                 assignment=assignment,
             )
-            kept = self._shards.first_kept(key)
-            if kept:
-                self._windows[key].release(kept)
+            first_kept = self._shards.first_kept(key)
+            if first_kept:
+                self._windows[key].release(first_kept)
         return self._windows[key]

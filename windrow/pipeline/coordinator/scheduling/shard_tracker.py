@@ -48,10 +48,10 @@ class ShardTracker:
 
     def start(self, now: float) -> bool:
         """Note when the run began; returns whether it did just now."""
-        begins = self._started_at is None
-        if begins:
+        is_first = self._started_at is None
+        if is_first:
             self._started_at = now
-        return begins
+        return is_first
 
     def open(self, shard: int, place: Place, now: float) -> None:
         """A shard opens an epoch."""
@@ -60,7 +60,7 @@ class ShardTracker:
         self._enter(shard, place)
         self._heartbeats[shard] = now
 
-    def reach(self, shard: int, place: Place, now: float) -> bool:
+    def acknowledge(self, shard: int, place: Place, now: float) -> bool:
         """A shard needs nothing before a place; returns whether that is news."""
         if shard not in self.places:
             return False

@@ -11,7 +11,7 @@ from windrow.pipeline.coordinator.scheduling.shard_tracker import Key, ShardTrac
 __all__ = ["WindowPriorities"]
 
 # Beyond those that were asked for: windows that are small beside the largest one.
-_FARTHER = 4
+_READ_AHEAD_WINDOWS = 4
 
 
 class WindowPriorities:
@@ -27,23 +27,25 @@ class WindowPriorities:
         From an epoch's number to its windows.
     """
 
-    def __init__(self, limits: Limits, readers: ShardTracker, counts: Callable[[int], EpochCounts]) -> None:
+    def __init__(
+        self, limits: Limits, shard_tracker: ShardTracker, counts: Callable[[int], EpochCounts]
+    ) -> None:
         self._limits = limits
-        self._shards = readers
+        self._shards = shard_tracker
         self._counts = counts
-        self._given_up: set[Key] = set()
+        self._abandoned: set[Key] = set()
 
     def abandon(self, key: Key) -> None:
         """Do not prepare a window again for shards while they are silent."""
-        self._given_up.add(key)
+        self._abandoned.add(key)
 
-    def take_up(self, key: Key) -> None:
+    def resume(self, key: Key) -> None:
         """A window that was given up is being prepared again."""
-        self._given_up.discard(key)
+        self._abandoned.discard(key)
 
     def forget_passed(self) -> None:
         """Forget what no shard needs any more."""
-        self._given_up = {key for key in self._given_up if self._shards.first_kept(key) is not None}
+        self._abandoned = {key for key in self._abandoned if self._shards.first_kept(key) is not None}
 
     def urgent(self, now: float) -> list[Key]:
         """The windows that shards are reading, oldest first; silent ones wait for nothing."""
@@ -55,26 +57,26 @@ class WindowPriorities:
 
         What was let go for the silence of its shards stays so while they are silent.
         """
-        return self._beyond(urgent, 0, self._limits.stop_epoch, now)
+        return self._select(urgent, 0, self._limits.stop_epoch, now)
 
-    def farther(self, near: list[Key], now: float) -> list[Key]:
+    def read_ahead(self, near: list[Key], now: float) -> list[Key]:
         """Some windows behind those, nearest first, for shards that read, of no epoch that none of those is of."""
         stop_epoch = max((epoch for epoch, _ in near), default=-1) + 1
-        return self._beyond(near, _FARTHER, stop_epoch, now)
+        return self._select(near, _READ_AHEAD_WINDOWS, stop_epoch, now)
 
-    def _beyond(self, nearer: list[Key], more: int, stop_epoch: int | None, now: float) -> list[Key]:
-        wanted = list(self._being_read())
+    def _select(self, nearer: list[Key], extra: int, stop_epoch: int | None, now: float) -> list[Key]:
+        candidates = list(self._being_read())
         for place, reading, shards in self._shards.groups():
-            begun = self._limits.crosses_epochs and place.epoch > self._limits.start.epoch
-            if reading or begun:
-                count = self._limits.prefetch_windows + (more if reading else 0)
+            has_started = self._limits.crosses_epochs and place.epoch > self._limits.start.epoch
+            if reading or has_started:
+                count = self._limits.prefetch_windows + (extra if reading else 0)
                 following = self._following(place, reading, count, stop_epoch)
-                wanted.extend((key, shards) for key in following)
+                candidates.extend((key, shards) for key in following)
         return sorted(
             {
                 key
-                for key, shards in wanted
-                if key not in nearer and not (key in self._given_up and self._shards.are_silent(shards, now))
+                for key, shards in candidates
+                if key not in nearer and not (key in self._abandoned and self._shards.are_silent(shards, now))
             }
         )
 

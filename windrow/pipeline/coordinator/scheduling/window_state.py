@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from windrow.pipeline.coordinator.scheduling.events import Finished, Outgrown, Part, Stage, Work
+from windrow.pipeline.coordinator.scheduling.events import Finished, Overflowed, Part, Stage, Work
 from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryBudget
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
@@ -56,7 +56,7 @@ class WindowState:
         # of parts that have outgrown what they might take: what they take at least
         self._min_bytes: dict[int, int] = {}
         self._waiting = [deque(range(len(parts))), *(deque[int]() for _ in stages[1:])]
-        self._between: dict[int, int] = {}
+        self._unordered: dict[int, int] = {}
         self._slice_bytes = [0] * slices
         self._first_kept = 0
         # kept up, since the scheduler asks at every event, and thousands of tasks may run
@@ -85,7 +85,7 @@ class WindowState:
     @property
     def measured_bytes(self) -> int:
         """Bytes of outputs held."""
-        return sum(self._slice_bytes[self._first_kept :]) + sum(self._between.values())
+        return sum(self._slice_bytes[self._first_kept :]) + sum(self._unordered.values())
 
     @property
     def allowed_bytes(self) -> int:
@@ -94,13 +94,13 @@ class WindowState:
 
     def total_bytes(self, memory_budget: MemoryBudget) -> int:
         """What the whole window will hold: as measured, and for other parts as expected."""
-        measured = sum(self._slice_bytes) + sum(self._between.values())
+        measured = sum(self._slice_bytes) + sum(self._unordered.values())
         left = {*self._waiting[0], *(work.part for work in self.running if work.stage == 0)}
-        return measured + sum(self.expect(part, memory_budget) for part in left)
+        return measured + sum(self.estimate_bytes(part, memory_budget) for part in left)
 
-    def expect(self, part: int, memory_budget: MemoryBudget) -> int:
+    def estimate_bytes(self, part: int, memory_budget: MemoryBudget) -> int:
         """What a part will put out."""
-        return max(memory_budget.expect(self.parts[part]), self.min_bytes(part))
+        return max(memory_budget.estimate_bytes(self.parts[part]), self.min_bytes(part))
 
     def min_bytes(self, part: int) -> int:
         """What a part puts out at least, as far as that has been measured."""
@@ -109,7 +109,7 @@ class WindowState:
     @property
     def ready(self) -> float:
         """The share of its work that is done."""
-        done = self.finished_parts * len(self.stages) + len(self._between)
+        done = self.finished_parts * len(self.stages) + len(self._unordered)
         return done / (len(self.parts) * len(self.stages)) if self.parts else 1.0
 
     @property
@@ -144,12 +144,12 @@ class WindowState:
             self._max_bytes[work] = max_bytes
         self._unplaced_bytes += size_bytes
 
-    def expect_again(self, memory_budget: MemoryBudget) -> None:
+    def update_estimates(self, memory_budget: MemoryBudget) -> None:
         """Expect of tasks that run what is expected now, where that is more than when they were started."""
         for work, size_bytes in self.running.items():
             if work.stage == 0:
                 max_bytes = self._max_bytes.get(work)
-                expected = self.expect(work.part, memory_budget)
+                expected = self.estimate_bytes(work.part, memory_budget)
                 now_bytes = max(size_bytes, expected if max_bytes is None else min(expected, max_bytes))
                 self.running[work] = now_bytes
                 self._unplaced_bytes += now_bytes - size_bytes
@@ -157,17 +157,17 @@ class WindowState:
     def finish(self, event: Finished) -> None:
         """Note what a task put out."""
         work = event.work
-        self._unplaced_bytes -= self._end(work) + self._between.pop(work.part, 0)
+        self._unplaced_bytes -= self._end(work) + self._unordered.pop(work.part, 0)
         if work.stage + 1 < len(self.stages):
-            self._between[work.part] = sum(event.slice_bytes)
-            self._unplaced_bytes += self._between[work.part]
+            self._unordered[work.part] = sum(event.slice_bytes)
+            self._unplaced_bytes += self._unordered[work.part]
             self._waiting[work.stage + 1].append(work.part)
             return
         self.finished_parts += 1
         for i, size in enumerate(event.slice_bytes):
             self._slice_bytes[i] += size
 
-    def outgrow(self, event: Outgrown) -> None:
+    def overflow(self, event: Overflowed) -> None:
         """A task has ended with nothing: its part waits again."""
         work = event.work
         self._unplaced_bytes -= self._end(work)
@@ -181,6 +181,6 @@ class WindowState:
 
     def release(self, first_kept: int) -> tuple[int, ...]:
         """Let go of the slices before ``first_kept``; returns those that were still held."""
-        gone = tuple(range(self._first_kept, first_kept))
+        released = tuple(range(self._first_kept, first_kept))
         self._first_kept = max(self._first_kept, first_kept)
-        return gone
+        return released
