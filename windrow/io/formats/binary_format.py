@@ -1,4 +1,4 @@
-"""Files of any kind, each as its bytes."""
+"""Arbitrary files: one row per file, its bytes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["BinaryFormat"]
 
 _COLUMN = "bytes"
-# a row costs something even if the file is empty
+# a row has a cost even if its file is empty
 _MIN_BYTES = 64
 
 
 @dataclass(frozen=True)
 class BinaryFormat:
-    """A row a file: its bytes. Nothing of a file is looked at before it is read."""
+    """One row per file: its bytes. No file is opened before it is read."""
 
     name: str = "binary"
     options: str = ""
@@ -35,7 +35,7 @@ class BinaryFormat:
     joins_files: bool = True
 
     def survey(self, files: Files, paths: Sequence[str], file_bytes: NDArray[np.int64]) -> Survey:
-        """What files of these sizes hold: their bytes."""
+        """Derive everything from the file sizes."""
         schema = pa.schema([pa.field(_COLUMN, pa.large_binary())])
         return Survey(schema, file_bytes, {_COLUMN: file_bytes})
 
@@ -47,19 +47,19 @@ class BinaryFormat:
         partitions: Partitions,
         row_filter: pc.Expression | None,
     ) -> WholeFileReader:
-        """A reader of files."""
+        """Make a reader of whole files."""
         return WholeFileReader(self, files, schema, stored, partitions, row_filter)
 
     def weigh(self, size_bytes: int) -> int:
-        """About how many bytes a row of a file of this size has."""
+        """Estimate the in-memory bytes of the row of a file of this size."""
         return size_bytes + _MIN_BYTES
 
     def columns(self, files: Files, contents: Contents, names: Sequence[str]) -> Mapping[str, pa.Array]:
-        """(files,) bytes, in the memory that they were read to."""
+        """(files,) the bytes, referencing the buffer they were read into."""
         return {_COLUMN: binary_column(contents.ends, contents.data)}
 
 
 def binary_column(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:
-    """(len(ends) - 1,) pieces of memory as a column, without a copy."""
+    """(len(ends) - 1,) slices of a buffer as a column, without a copy."""
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.large_binary(), len(ends) - 1, buffers, null_count=0)

@@ -1,4 +1,4 @@
-"""A file of a block, opened, and made sure to be and to stay the one that was listed."""
+"""Open a file of a block, and verify before and after reading that it is the listed version."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _ONCE = Retries(seconds=0)
 
 @dataclass(frozen=True, eq=False)
 class OpenFile:
-    """A file, open for reading at random positions.
+    """A file open for random access.
 
     Attributes
     ----------
     name
-        Its path as the user knows it.
+        Its path as the user wrote it.
     path
-        Its path on a disk of this machine; None in a store.
+        Its path on the local disk; None for remote files.
     size_bytes
         Its size.
     file
-        What Arrow reads: a ``pyarrow.NativeFile``.
+        The handle that Arrow reads from: a ``pyarrow.NativeFile``.
     version
-        What tells this version of it from others; 0 where nobody has made sure of one.
+        The stamp of the verified file version; 0 where none was verified.
     """
 
     name: str
@@ -48,7 +48,7 @@ class OpenFile:
     version: int = 0
 
     def read_range(self, start: int, stop: int) -> pa.Buffer:
-        """The bytes of a range, all of them; with no copy from a file that is mapped, or was fetched."""
+        """The bytes of a range, never fewer; zero-copy if the file is memory-mapped or the range was fetched."""
         self.file.seek(start)
         data = self.file.read_buffer(stop - start)
         if data.size != stop - start:
@@ -56,21 +56,21 @@ class OpenFile:
         return data
 
     def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Read ranges of a file in a store ahead, several at once; they are found in memory then."""
+        """Prefetch ranges of a remote file with concurrent requests; later reads find them in memory."""
         if self._remote is not None:
             self._remote.fetch(join_ranges(ranges, self.size_bytes))
 
     @property
     def failed(self) -> bool:
-        """Whether its store did not give a range."""
+        """Whether a read from object storage failed."""
         return self._remote is not None and self._remote.failed
 
 
 @contextmanager
 def open_path(files: Files, path: str, size_bytes: int, *, mapped: bool = True) -> Iterator[OpenFile]:
-    """Open a file of a size that is known, for a look at it.
+    """Open a file of known size, without verifying its version.
 
-    With ``mapped=False`` what is read from a local disk is a copy, and not the file's own memory.
+    With ``mapped=False``, reads from local disk copy instead of referencing the mapped file.
     """
     name = files.name(path)
     if files.local:
@@ -86,27 +86,28 @@ def open_path(files: Files, path: str, size_bytes: int, *, mapped: bool = True) 
 def open_file(
     files: Files, groups: RowGroups, origin: str, *, mapped: bool = False, filters: bool = False
 ) -> Iterator[OpenFile]:
-    """Open the file of some row groups; once it has been read, make sure that it was what was listed.
+    """Open the file of some row groups; verify on exit that it was the listed version throughout.
 
-    What is used while it is open was of the file that was listed, even where it is ``mapped``.
-    With ``filters``, Arrow may say of healthy values too that they are invalid.
+    Data used inside the ``with`` block therefore comes from the listed file, even when ``mapped``.
+    ``filters`` states that the caller evaluates a filter: Arrow can then raise ``ArrowInvalid`` for
+    intact data too, so that such an error is not taken for corruption.
 
     Raises
     ------
     CorruptBlockError
-        If it is what was listed, and cannot be decoded.
+        If the file is the listed version and cannot be decoded.
     SourceError
-        If it is gone, cannot be had, or is not what was listed.
+        If the file is missing, unreadable, or not the listed version.
     """
     with (
         unchanged(files, groups, origin) as stamp,
         open_path(files, groups.path, groups.size_bytes, mapped=mapped) as opened,
     ):
         file = replace(opened, version=stamp)
-        # some formats look at no file, and leave nothing to compare
+        # formats that inspect no file record no digest
         compared = any(groups.footer_hash) and not listed_stamp(files, groups)
         if compared and digest_ends(file.read_range, groups.size_bytes) != groups.footer_hash:
-            raise changed(origin, groups, files.look(groups.path), "its ends are others")
+            raise changed(origin, groups, files.look(groups.path), "its first or last bytes differ")
         try:
             yield file
         except Exception as error:
@@ -117,7 +118,7 @@ def open_file(
 
 @contextmanager
 def unchanged(files: Files, groups: RowGroups, origin: str) -> Iterator[int]:
-    """Make sure that what is read meanwhile is of the file that was listed, as far as its store tells.
+    """Verify that the file stays the listed version inside the ``with`` block, as far as its store reports versions.
 
     Yields the stamp of that version.
     """
@@ -128,23 +129,23 @@ def unchanged(files: Files, groups: RowGroups, origin: str) -> Iterator[int]:
         except GaveUpError:
             raise
         except Exception:
-            # what cannot be decoded may be another file by now
+            # a failure to decode can mean that the file has been replaced: report that instead
             _compare(replace(files, retries=_ONCE), groups, origin, stamp)
             raise
         _compare(files, groups, origin, stamp)
 
 
 def corrupt(files: Files, name: str, error: BaseException) -> CorruptBlockError:
-    """The error for a file that was had, and is not what it should be."""
+    """Make the error for a file that was read completely but cannot be decoded."""
     fix = (
-        "it is corrupt: restore the file, write it anew, leave it out, or go on without its block with "
+        "it is corrupt: restore the file, write it again, exclude it, or skip its block with "
         "options(on_error='skip')"
     )
     return CorruptBlockError(str(files.error(f"{name}: cannot be read", error, fix)))
 
 
 def _is_corruption(error: Exception, file: OpenFile, filters: bool) -> bool:
-    """Whether the bytes were had; errors of stores look like those of Arrow's decoders."""
+    """Whether the read succeeded and decoding failed; storage errors look like errors of Arrow's decoders."""
     if file.failed or isinstance(error, (SourceError, GaveUpError)):
         return False
     if type(error) is pa.ArrowInvalid:
@@ -153,7 +154,7 @@ def _is_corruption(error: Exception, file: OpenFile, filters: bool) -> bool:
 
 
 def listed_stamp(files: Files, groups: RowGroups) -> int:
-    """The stamp that listing noted, where it can be compared here; else 0."""
+    """The stamp recorded by the listing where it is comparable here, else 0."""
     return groups.stamp if files.comparable else 0
 
 

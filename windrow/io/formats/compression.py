@@ -1,4 +1,4 @@
-"""Compressed files: known by suffix or by name, read as a whole, looked at from their beginning."""
+"""Compression of files: detect the codec by suffix or name, decompress a whole file or only its head."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _CODECS = tuple(sorted(set(_SUFFIXES.values())))
 _STEP_BYTES = 2**20
 _HEAD_STEP_BYTES = 16 * 1024
 _XZ_PADDING = bytes(4)
-# those that Arrow has not
+# codecs that Arrow lacks
 _PYTHON: Mapping[str, Callable[[], Any]] = {"xz": lzma.LZMADecompressor, "zlib": zlib.decompressobj}
 
 
 def check_compression(compression: str | None) -> str | None:
-    """A codec's name in lower case, ``"infer"``, or None.
+    """Normalise a codec name to lower case; ``"infer"`` and None pass.
 
     Raises
     ------
     PlanError
-        If there is no such codec.
+        If the codec is unknown.
     """
     if compression is None:
         return None
@@ -52,7 +52,7 @@ def check_compression(compression: str | None) -> str | None:
 
 
 def find_codec(compression: str | None, path: str) -> str | None:
-    """The codec of a file; None where it is plain.
+    """The codec of a file; None if it is not compressed.
 
     Examples
     --------
@@ -65,12 +65,12 @@ def find_codec(compression: str | None, path: str) -> str | None:
 
 
 def decompress(codec: str | None, data: pa.Buffer) -> pa.Buffer:
-    """All that a file holds.
+    """Decompress a whole file.
 
     Raises
     ------
     OSError
-        If it is corrupt or truncated.
+        If the file is corrupt or truncated.
     """
     if codec is None or not data.size:
         return data
@@ -78,7 +78,7 @@ def decompress(codec: str | None, data: pa.Buffer) -> pa.Buffer:
 
 
 def decompress_head(codec: str | None, data: pa.Buffer) -> pa.Buffer:
-    """What the beginning of a file holds, as far as it goes; nothing where it is corrupt at once."""
+    """Decompress as much of a file's head as possible; empty if its very beginning is corrupt."""
     if codec is None or not data.size:
         return data
     return (_join_streams if codec in _PYTHON else _stream)(codec, data, whole=False)
@@ -91,14 +91,14 @@ def _stream(codec: str, data: pa.Buffer, *, whole: bool) -> pa.Buffer:
             while part := stream.read(_STEP_BYTES if whole else _HEAD_STEP_BYTES):
                 sink.write(part)
         except OSError:
-            # a beginning ends within a frame
+            # a head usually ends inside a frame
             if whole:
                 raise
     return sink.getvalue()
 
 
 def _join_streams(codec: str, data: pa.Buffer, *, whole: bool) -> pa.Buffer:
-    """What streams hold that follow each other: nothing else may stand between or behind them."""
+    """Decompress concatenated streams; any other bytes between or after them are an error."""
     sink = pa.BufferOutputStream()
     view, at = memoryview(data), 0
     stream = _PYTHON[codec]()

@@ -1,4 +1,4 @@
-"""CSV: ranges of lines, with one type for each column of all files."""
+"""CSV files: split into ranges of lines, parsed by Arrow, with one type per column over all files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COLUMN = re.compile(r"In CSV column #(\d+): ")
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """CSV files: how their lines are stored, and what rows look like."""
+    """CSV files: how lines are stored, and how rows are parsed."""
 
     lines: LineFiles
     rows: CsvOptions
@@ -44,21 +44,21 @@ class CsvFormat:
 
     @property
     def options(self) -> str:
-        """All of them, since all change values."""
+        """All options: each affects values."""
         return f"{self.lines}, {self.rows}"
 
     def look(self, files: Files, path: str) -> Fragment:
-        """Infer the types of a file's columns from its beginning.
+        """Infer the column types of a file from its head.
 
         Raises
         ------
         SourceError
-            If it cannot be read, or is no CSV.
+            If the file cannot be read or parsed as CSV.
         """
         return look_at(files, path, self._summarise)
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
-        """One type for each column of all files."""
+        """Unify the inferred types over all files."""
         return unify_inferred(schemas, widen_text, fill=False, fix="give column_names=")
 
     def reader(
@@ -69,11 +69,11 @@ class CsvFormat:
         partitions: Partitions,
         row_filter: pc.Expression | None,
     ) -> TableReader:
-        """A reader of blocks, each of one file."""
+        """Make a reader of blocks, each within one file."""
         return TableReader(self, files, schema, stored, partitions, row_filter)
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read ranges of a file as a table; raises a `CorruptBlockError` for values that do not fit."""
+        """Read ranges of a file as a table; raises `CorruptBlockError` for values that do not fit."""
         begins = start == 0
         self.lines.fetch(file, start, stop, head=not begins and not self.rows.column_names)
         where = self.lines.where(file, start, stop)
@@ -94,7 +94,7 @@ class CsvFormat:
         try:
             table = parse_csv(text, self.rows, names, types)
         except pa.ArrowInvalid:
-            # the first thing to know about a value that goes on in the next line
+            # an open quote is the likeliest cause, and the more helpful error
             self._refuse_open_quotes(text, where, begins=names is None)
             raise
         lines = table.num_rows + (self.rows.head_lines if names is None else 0)
@@ -103,16 +103,16 @@ class CsvFormat:
         return table
 
     def maps(self, schema: pa.Schema) -> bool:
-        """Yes: what is parsed is a copy."""
+        """Always true: parsing copies."""
         return True
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read range by range, so that little text is held."""
+        """Read range by range, to hold little text in memory."""
         for group in range(start, stop):
             yield self.read(file, group, group + 1, schema)
 
     def _types(self, file: OpenFile, schema: pa.Schema) -> Mapping[str, pa.DataType]:
-        # to Arrow no column means all: where none is wanted, one has to be read for the number of rows
+        # Arrow reads all columns if given none: without any needed column, read one to count rows
         return {field.name: field.type for field in schema} or {self._names(file)[0]: pa.binary()}
 
     def _summarise(self, file: OpenFile) -> FragmentFacts:
@@ -123,7 +123,7 @@ class CsvFormat:
         raise AssertionError("the last head is the whole file")
 
     def _heads(self, file: OpenFile) -> Iterator[tuple[Head, pa.Buffer]]:
-        """The whole rows of a file's beginning, more each time; with more lines than its head has."""
+        """Yield ever longer heads of a file, cut to whole rows, with at least one line after the header."""
         quoted = self.rows.newlines_in_values and self.rows.quoting.quote
         for head, text in self.lines.heads(file):
             if not head.whole:
@@ -132,14 +132,14 @@ class CsvFormat:
                 yield head, text
 
     def _describe(self, file: OpenFile, head: Head, text: pa.Buffer) -> FragmentFacts:
-        """What some rows from the beginning of a file tell of it."""
+        """Summarise a file from the rows in its head."""
         if not bytes(self.rows.after_skipped(text)).strip() and not self.rows.column_names:
             return estimate_facts(pa.table({}), 0, [])
         self._refuse_open_quotes(text, file.name, begins=True)
         skipped = text.size - self.rows.after_skipped(text).size
         if skipped >= RANGE_BYTES and self.lines.is_cut(file):
             raise SourceError(
-                f"{file.name}: skip_rows= skips more than {RANGE_BYTES:,} bytes; leave them out of it"
+                f"{file.name}: skip_rows= skips more than {RANGE_BYTES:,} bytes; remove these lines from the file"
             )
         try:
             sample = _sample(text, self.rows)
@@ -153,18 +153,18 @@ class CsvFormat:
         return estimate_facts(sample, text.size, self.lines.group_bytes(file, head))
 
     def _names(self, file: OpenFile) -> Sequence[str]:
-        """The columns of a file, in its order."""
+        """The columns of a file, in file order."""
         if self.rows.column_names:
             return self.rows.column_names
         _, text = next(self._heads(file))
         return _sample(text, replace(self.rows, dtypes=None)).column_names
 
     def _refuse_inferred_binary(self, schema: pa.Schema, file: OpenFile) -> None:
-        """Arrow reads text of another encoding as bytes without a word."""
+        """Arrow silently infers binary for text of another encoding."""
         for field in schema:
             if pa.types.is_binary(field.type) and field.name not in (self.rows.dtypes or {}):
                 raise SourceError(
-                    f"{file.name}, column {field.name!r}: values are no UTF-8; give encoding= (such as "
+                    f"{file.name}, column {field.name!r}: values are not UTF-8; give encoding= (such as "
                     f"'latin-1'), or dtypes={{{field.name!r}: pa.binary()}} to read them as bytes"
                 )
 
@@ -175,19 +175,19 @@ class CsvFormat:
         opens = self.rows.quoting.open_line(text)
         if opens is not None:
             line = bytes(text[opens : opens + _SHOWN_BYTES]).decode(errors="replace").splitlines()[0]
-            # not a corrupt block: were it skipped, the next range would begin within the value
+            # not a CorruptBlockError: if this block were skipped, the next range would begin inside the value
             raise SourceError(
                 f"{where}: a quoted value goes on beyond the end of its line ({line!r}): read it with "
                 f"newlines_in_values=True, which reads each file as a whole, or repair the file"
             )
 
     def _explain(self, error: Exception, file: OpenFile) -> str:
-        """An error of Arrow's with the column's name for its number, and what to do."""
+        """Replace the column number in an Arrow error by the column's name, and add a fix."""
         found = _COLUMN.search(str(error))
         if found is None:
             return (
-                f"{error}; repair the file, or see whether column_names=, skip_rows=, delimiter=, quote_char= and "
-                "encoding= are right"
+                f"{error}; repair the file, or check column_names=, skip_rows=, delimiter=, quote_char= and "
+                "encoding="
             )
         name = self._names(file)[int(found[1])]
         why = str(error).replace(found[0], "")
@@ -198,5 +198,5 @@ class CsvFormat:
 
 
 def _sample(text: pa.Buffer, rows: CsvOptions) -> pa.Table:
-    # to Arrow a header that no newline ends is none
+    # Arrow needs a newline after the header line
     return parse_csv(pa.py_buffer(bytes(text) + b"\n"), rows)

@@ -1,4 +1,4 @@
-"""Rows of CSV as tables: ``pyarrow.csv`` with the options of a format."""
+"""Parse rows of CSV to tables: ``pyarrow.csv`` with the options of ``read_csv``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from windrow.io.formats.csv_quotes import Quoting
 
 __all__ = ["CsvOptions", "parse_csv", "parse_no_csv"]
 
-# Arrow parses block by block, and a line has to fit into one.
+# Arrow parses in blocks, and each line must fit into one block.
 _BLOCK_BYTES = 2**20
 _LARGEST_BYTES = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """What rows look like; see ``windrow.read_csv``."""
+    """How rows are parsed; see ``windrow.read_csv``."""
 
     quoting: Quoting
     header: bool = True
@@ -37,11 +37,11 @@ class CsvOptions:
 
     @property
     def head_lines(self) -> int:
-        """Lines before the first row, at least."""
+        """The minimum number of lines before the first row."""
         return self.skip_rows + self.header
 
     def after_skipped(self, text: pa.Buffer) -> pa.Buffer:
-        """A file's beginning without the lines that are skipped."""
+        """A file's head without the skipped lines."""
         lines = re.match(rb"(?:[^\n]*\n){%d}" % self.skip_rows, text)
         return text.slice(lines.end() if lines else 0)
 
@@ -52,24 +52,24 @@ def parse_csv(
     names: Sequence[str] | None = None,
     wanted: Mapping[str, pa.DataType] | None = None,
 ) -> pa.Table:
-    """Parse rows, single-threaded.
+    """Parse rows to a table, single-threaded.
 
     Parameters
     ----------
     text
-        UTF-8, rows as a whole.
+        Whole rows, as UTF-8.
     options
-        What they look like.
+        How rows are parsed.
     names
-        The columns; None where the text is a file's beginning, which tells them.
+        The file's columns; None if the text is the beginning of a file and names them itself.
     wanted
-        The columns that are needed, with their types; None: all, with types inferred from the
-        first megabyte.
+        The needed columns with their types; None reads all, with types inferred from the first
+        megabyte.
 
     Raises
     ------
     ArrowInvalid
-        If rows differ in length, or values do not fit.
+        If rows differ in length or values do not fit.
     """
     try:
         return _parse(text, options, names, wanted, _BLOCK_BYTES)
@@ -110,7 +110,7 @@ def _parse(
 
 
 def parse_no_csv(kind: pa.DataType) -> None:
-    """Parse no rows with a column of a type; raises an ``ArrowNotImplementedError`` if CSV has none."""
+    """Parse an empty column of a type; raises ``ArrowNotImplementedError`` if CSV does not support it."""
     import pyarrow.csv as csv
 
     csv.read_csv(
@@ -121,7 +121,7 @@ def parse_no_csv(kind: pa.DataType) -> None:
 
 
 def _beginning(options: CsvOptions) -> dict[str, Any]:
-    """How Arrow is told of a file's first lines."""
+    """Arrow's read options for the first lines of a file."""
     named = bool(options.column_names)
     return {
         "skip_rows": options.skip_rows,

@@ -1,4 +1,4 @@
-"""Quotes of CSV: values that go on in the next line, found before they are cut apart."""
+"""Quoted values in CSV: detect those that span lines before a file is split at newlines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEWLINE = 10
 
 @dataclass(frozen=True)
 class Quoting:
-    """How values are quoted; each character is one byte of ASCII, and ``escape`` may be empty."""
+    """How values are quoted. Each character is one ASCII byte; ``escape`` can be empty."""
 
     delimiter: str
     quote: str
@@ -24,10 +24,10 @@ class Quoting:
     escape: str
 
     def open_line(self, text: pa.Buffer) -> int | None:
-        """Where the first line begins that ends within a quoted value; None where there is none.
+        """The offset of the first line that ends inside a quoted value; None if no line does.
 
-        A line that does so has an odd number of quotes, unless they are escaped by others
-        than quotes. So only such lines are looked at closely, and most have none at all.
+        Without an escape character, such a line has an odd number of quotes. So only those lines
+        are scanned byte by byte, and most files have none.
         """
         data = np.frombuffer(text, np.uint8)
         mark, begin, carried = ord(self.quote), 0, 0
@@ -49,10 +49,10 @@ class Quoting:
         return begin if carried and self._ends_open(bytes(data[begin:])) else None
 
     def closes(self, text: pa.Buffer, lines: int) -> bool:
-        """Whether a text surely has so many lines, and the last of them no value that goes on.
+        """Whether the text certainly has ``lines`` lines and the last of them closes its quotes.
 
-        If parsing them gave as many rows, then no value goes on in any other line either. This
-        takes a fraction of what `open_line` does.
+        If parsing the text gave as many rows, then no quoted value spans lines anywhere. This check
+        costs a fraction of `open_line`.
         """
         data = np.frombuffer(text, np.uint8)
         windows = range(0, len(data), _WINDOW_BYTES)
@@ -65,13 +65,13 @@ class Quoting:
         return (begin > 0 or len(tail) == len(data)) and not self._ends_open(tail[begin:].rstrip(b"\n"))
 
     def whole_rows(self, text: pa.Buffer) -> pa.Buffer:
-        """The rows of a file's beginning that end before it does, where values may have newlines."""
+        """The complete rows of a file's head, where values can contain newlines."""
         data = bytes(text)
         rows = self._row_end(data)
         return text.slice(0, rows)
 
     def _row_end(self, data: bytes) -> int:
-        """The byte behind the last newline outside of quotes."""
+        """The offset after the last newline outside of quotes."""
         end = at = 0
         while True:
             newline = data.find(b"\n", at)
@@ -82,7 +82,7 @@ class Quoting:
             at = newline + 1
 
     def _ends_open(self, line: bytes) -> bool:
-        """Whether the end of some whole or half rows is within quotes, which open at a value's beginning only."""
+        """Whether a sequence of rows ends inside quotes; quotes open only at the beginning of a value."""
         delimiter, quote = self.delimiter.encode(), self.quote.encode()
         at = 0
         while at <= len(line):
@@ -95,7 +95,7 @@ class Quoting:
         return False
 
     def _closing(self, line: bytes, at: int) -> int | None:
-        """The byte behind the quote that closes a value."""
+        """The offset after the quote that closes a value."""
         quote, escape = self.quote.encode(), self.escape.encode()
         while at < len(line):
             byte = line[at : at + 1]
@@ -110,6 +110,6 @@ class Quoting:
         return None
 
     def _next_value(self, line: bytes, at: int, delimiter: bytes) -> int:
-        """Where the next value begins, behind a delimiter or a newline; behind the end where there is none."""
+        """The offset of the next value, after a delimiter or newline; past the end if there is none."""
         found = [place for place in (line.find(delimiter, at), line.find(b"\n", at)) if place >= 0]
         return min(found) + 1 if found else len(line) + 1

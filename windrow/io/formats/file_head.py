@@ -1,4 +1,4 @@
-"""A look at a file without a footer: its version, a digest of its ends, and its beginning."""
+"""Inspect a file that has no footer: its version, a digest of its two ends, and its first bytes."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from windrow.io.storage.filesystems import Files
 __all__ = ["HEAD_BYTES", "Head", "look_at", "read_heads"]
 
 HEAD_BYTES = 256 * 1024
-# decompressed it is several times as much
+# the decompressed head is several times as large
 _COMPRESSED_HEAD_BYTES = 64 * 1024
 _GROWTH = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """The beginning of a file.
+    """The first bytes of a file.
 
     Attributes
     ----------
     data
-        It, decompressed.
+        The bytes, decompressed.
     whole
-        Whether it is all there is.
+        Whether they are the entire file.
     content_bytes
-        What the file holds, decompressed; an estimate unless ``whole``.
+        The decompressed size of the file; an estimate unless ``whole``.
     """
 
     data: pa.Buffer
@@ -40,12 +40,12 @@ class Head:
 
 
 def look_at(files: Files, path: str, summarise: Callable[[OpenFile], FragmentFacts]) -> Fragment:
-    """Look at a file; ``summarise`` reads of it what it needs, as a rule its beginning.
+    """Inspect a file; ``summarise`` reads what it needs, usually only the head.
 
     Raises
     ------
     SourceError
-        If it cannot be read, or ``summarise`` finds it to be of another format.
+        If the file cannot be read, or ``summarise`` finds another format.
     """
     version = files.look(path)
     size = version.size_bytes
@@ -55,12 +55,12 @@ def look_at(files: Files, path: str, summarise: Callable[[OpenFile], FragmentFac
 
 
 def read_heads(file: OpenFile, codec: str | None) -> Iterator[Head]:
-    """The beginning of a file, longer each time, until it is the whole file.
+    """Yield ever longer heads of a file; the last one is the whole file.
 
     Raises
     ------
     OSError
-        If it cannot be decompressed.
+        If the file cannot be decompressed.
     """
     stored = HEAD_BYTES if codec is None else _COMPRESSED_HEAD_BYTES
     while stored < file.size_bytes:

@@ -1,4 +1,4 @@
-"""What a file format is to a source: a look at a file, and a reader of blocks."""
+"""The interface of file formats: how a file is inspected, and which reader decodes its blocks."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ __all__ = ["FileFormat", "Format", "Survey", "SurveyedFormat", "UnifyingFormat"]
 
 
 class FileFormat(Protocol):
-    """How files of one kind are read: a frozen value with the user's options, picklable."""
+    """How to read files of one format: a frozen, picklable value with the user's options."""
 
     @property
     def name(self) -> str:
-        """What users call it: ``"Parquet"``."""
+        """The format's name in messages: ``"Parquet"``."""
         ...
 
     @property
     def options(self) -> str:
-        """The options that change what rows a file holds, or their columns, in words that stay."""
+        """The options that affect rows or columns, as text that stays the same across releases (saved manifests)."""
         ...
 
     @property
     def rows_known(self) -> bool:
-        """Whether a look tells how many rows a row group has."""
+        """Whether inspecting a file yields exact row counts of its row groups."""
         ...
 
     @property
     def joins_files(self) -> bool:
-        """Whether adjacent files are joined into blocks, as row groups of a file are."""
+        """Whether a block can span adjacent files, not only adjacent row groups of one file."""
         ...
 
     def reader(
@@ -52,48 +52,48 @@ class FileFormat(Protocol):
         partitions: Partitions,
         row_filter: pc.Expression | None,
     ) -> BlockReader:
-        """A reader of blocks: locators are tuples of ``RowGroups``, one for each file of the block.
+        """Make a block reader; each locator is a tuple of ``RowGroups``, one per file of the block.
 
         Parameters
         ----------
         schema
-            Of every block: selected columns, of files and of partitions.
+            The schema of every block: selected columns, from files and partitions.
         stored
-            Of the files, all columns unified; what a filter sees, with partitions.
+            The unified schema of all file columns; filters see these and the partition columns.
         partitions
-            The columns that come from paths.
+            The columns parsed from paths.
         row_filter
-            Keeps rows for which it is true; None keeps all.
+            Keeps the rows for which it is true; None keeps all rows.
         """
         ...
 
 
 class Format(FileFormat, Protocol):
-    """A format whose files are looked at one by one."""
+    """A format whose files are inspected one by one."""
 
     def look(self, files: Files, path: str) -> Fragment:
-        """Look at a file, reading as little of it as planning needs; called by several threads.
+        """Inspect a file, reading no more of it than planning needs; several threads call this.
 
         Raises
         ------
         SourceError
-            If it cannot be read, or is not of this format.
+            If the file cannot be read or is not of this format.
         """
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What files of one row each hold, as far as their sizes and a look at some of them tell.
+    """Estimates for files of one row each, from their sizes and a sample of files.
 
     Attributes
     ----------
     schema
-        The columns of all files.
+        The columns, common to all files.
     encoded_bytes
-        (files,) what blocks are cut by.
+        (files,) the sizes by which blocks are cut.
     variable
-        For each column whose values differ in width, (files,) its bytes in memory.
+        For each variable-width column, (files,) its bytes in memory.
     """
 
     schema: pa.Schema
@@ -103,23 +103,23 @@ class Survey:
 
 @runtime_checkable
 class SurveyedFormat(FileFormat, Protocol):
-    """A format of one row a file, and no nulls, of which a listing tells enough: no file need be looked at."""
+    """A format of one row per file and no nulls: a listing suffices, so not every file is opened."""
 
     def survey(self, files: Files, paths: Sequence[str], file_bytes: NDArray[np.int64]) -> Survey:
-        """Tell what files of these sizes hold; may look at a few of them.
+        """Estimate what files of these sizes hold; this can open a sample of them.
 
         Raises
         ------
         SourceError
-            If one of those cannot be read, or is not of this format.
+            If a sampled file cannot be read or is not of this format.
         """
         ...
 
 
 @runtime_checkable
 class UnifyingFormat(Format, Protocol):
-    """A format whose files state no types, so that more of them fit together than Arrow's types do."""
+    """A format whose files declare no types, so that inferred types unify more freely than Arrow's."""
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
-        """One schema for files given as (path, schema); see ``windrow.io.catalog.schemas.unify_schemas``."""
+        """Merge the schemas of files, given as (path, schema); see ``windrow.io.catalog.schemas.unify_schemas``."""
         ...

@@ -1,7 +1,7 @@
-"""Files of lines: cut into ranges of bytes that end at newlines, where that can be.
+"""Split files of lines into byte ranges that are read independently, where encoding and compression permit.
 
-A range goes from the first line that begins in it to the last one that does, wherever that
-ends, as in Hadoop and Dask. So every line is read once, and each range can be read alone.
+A range covers the lines that begin in it, including the rest of its last line beyond the range,
+as in Hadoop and Dask. Thus every line is read exactly once, and each range can be read alone.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from windrow.io.formats.text_encoding import decode_head, decode_text, is_cuttab
 
 __all__ = ["RANGE_BYTES", "LineFiles", "cut_lines"]
 
-# It is part of what a saved manifest means by a row group: another size needs another name of it.
+# Saved manifests count row groups of this size: a change needs a new name in `LineFiles.__str__`.
 RANGE_BYTES = 16 * 2**20
 
-# The last line of a range ends in the next one.
+# read beyond the end of a range, where its last line ends
 _BEYOND_BYTES = 64 * 1024
 _GROWTH = 4
 _NEWLINE = re.compile(rb"\n")
@@ -32,16 +32,16 @@ _NEWLINE = re.compile(rb"\n")
 
 @dataclass(frozen=True)
 class LineFiles:
-    """How lines are stored.
+    """How lines are stored in files.
 
     Attributes
     ----------
     compression
         A codec, ``"infer"`` (by suffix), or None.
     encoding
-        The canonical name of an encoding.
+        The canonical name of the encoding.
     cuttable
-        False where a row may go on in the next line, so that only its file is read as a whole.
+        False if a row can span lines; such files are read as a whole.
     """
 
     compression: str | None
@@ -53,42 +53,42 @@ class LineFiles:
         return f"compression={self.compression}, encoding={self.encoding}, {cut}"
 
     def is_cut(self, file: OpenFile) -> bool:
-        """Whether a file is cut into ranges, each a row group; else it is one as a whole."""
+        """Whether a file is split into ranges, each a row group; otherwise the whole file is one row group."""
         return (
             self.cuttable and find_codec(self.compression, file.name) is None and is_cuttable(self.encoding)
         )
 
     def group_bytes(self, file: OpenFile, head: Head) -> list[int]:
-        """(row groups,) the bytes of each."""
+        """(row groups,) the uncompressed bytes of each."""
         if not self.is_cut(file):
             return [head.content_bytes] if head.content_bytes else []
         starts = range(0, file.size_bytes, RANGE_BYTES)
         return [min(RANGE_BYTES, file.size_bytes - start) for start in starts]
 
     def heads(self, file: OpenFile) -> Iterator[tuple[Head, pa.Buffer]]:
-        """The beginning of a file, longer each time, and the same as UTF-8.
+        """Yield ever longer heads of a file, raw and as UTF-8.
 
         Raises
         ------
         SourceError
-            If it is not of the encoding.
+            If the bytes are invalid in the encoding.
         """
         for head in read_heads(file, find_codec(self.compression, file.name)):
             try:
                 text = decode_head(head.data, self.encoding, whole=head.whole)
             except UnicodeError as error:
-                raise SourceError(f"{file.name}: {error}; see whether encoding= is right") from error
+                raise SourceError(f"{file.name}: {error}; check encoding=") from error
             yield head, text
 
     def where(self, file: OpenFile, start: int, stop: int) -> str:
-        """Row groups in words, for errors."""
+        """Describe row groups for error messages."""
         if not self.is_cut(file):
             return file.name
         last = min(stop * RANGE_BYTES, file.size_bytes)
         return f"{file.name}, lines from byte {start * RANGE_BYTES:,} to {last:,}"
 
     def fetch(self, file: OpenFile, start: int, stop: int, *, head: bool) -> None:
-        """Read what `read` needs ahead, and perhaps the file's beginning with it."""
+        """Prefetch what `read` needs, and optionally the file's head."""
         spans = [(0, min(HEAD_BYTES, file.size_bytes))] if head else []
         if self.is_cut(file):
             first, last = max(start * RANGE_BYTES - 1, 0), stop * RANGE_BYTES + _BEYOND_BYTES
@@ -98,14 +98,14 @@ class LineFiles:
         file.fetch(spans)
 
     def read(self, file: OpenFile, start: int, stop: int) -> pa.Buffer:
-        """The lines of row groups ``start`` to ``stop``, as UTF-8.
+        """Read the lines of row groups ``start`` to ``stop`` as UTF-8.
 
         Raises
         ------
         OSError
-            If they cannot be decompressed.
+            If the file cannot be decompressed.
         UnicodeDecodeError
-            If they are not of the encoding.
+            If the bytes are invalid in the encoding.
         """
         if not self.is_cut(file):
             data = decompress(find_codec(self.compression, file.name), file.read_range(0, file.size_bytes))
@@ -115,13 +115,13 @@ class LineFiles:
 
 
 def cut_lines(text: pa.Buffer) -> pa.Buffer:
-    """The whole lines of a file's beginning."""
+    """The complete lines of a file's head."""
     return text.slice(0, bytes(text).rfind(b"\n") + 1)
 
 
 def _read_lines(file: OpenFile, start: int, stop: int) -> pa.Buffer:
-    """The lines that begin in a range of bytes."""
-    # the byte before tells whether a line begins at once
+    """Read the lines that begin in a byte range."""
+    # the byte before the range decides whether a line begins exactly at its start
     base = max(start - 1, 0)
     beyond = _BEYOND_BYTES
     while True:

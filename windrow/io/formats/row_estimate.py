@@ -1,4 +1,4 @@
-"""What a file's row groups hold, as far as rows from its beginning tell."""
+"""Estimate rows and bytes of a file's row groups from a sample at its beginning."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["estimate_facts"]
 
 
 def estimate_facts(sample: pa.Table, sample_bytes: int, group_bytes: Sequence[int]) -> FragmentFacts:
-    """Estimate rows and bytes of row groups from a sample.
+    """Extrapolate rows and bytes of row groups from a sample.
 
     Parameters
     ----------
     sample
-        Rows from the beginning of the file; none where it has none at all.
+        The first rows of the file; empty if the file has no rows.
     sample_bytes
-        What they take in the file.
+        The bytes that these rows occupy in the file.
     group_bytes
-        (row groups,) the bytes of each, not compressed.
+        (row groups,) the uncompressed bytes of each.
     """
     groups = group_bytes if sample.num_rows else []
     shares = [size / max(sample_bytes, 1) for size in groups]

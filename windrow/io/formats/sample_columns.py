@@ -1,4 +1,4 @@
-"""Members of samples as columns, decoded by their extension, to a type that all of them share."""
+"""Decode the members of WebDataset samples to columns, by file extension."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Contents = Sequence["pa.Buffer | None"]
 
 
 class DecodeError(ValueError):
-    """A member is not what its extension says, or does not fit its column."""
+    """A member does not match its extension or its column's type."""
 
 
 def infer_column(extension: str, contents: Contents, mode: str | None) -> pa.DataType:
-    """The type for members of an extension, of which some samples are given.
+    """Infer the column type of an extension from the members of some samples.
 
     Raises
     ------
     DecodeError
-        If a member cannot be decoded, or no type holds all of them.
+        If a member cannot be decoded, or no common type exists.
     """
     kind = extension.rpartition(".")[2]
     if kind in _TEXTS:
@@ -53,14 +53,14 @@ def infer_column(extension: str, contents: Contents, mode: str | None) -> pa.Dat
 def decode_column(
     extension: str, contents: Contents, column_type: pa.DataType, mode: str | None, *, stated: bool
 ) -> pa.Array:
-    """Members of an extension as a column; None is null.
+    """Decode the members of one extension to a column; None becomes null.
 
-    ``stated``: the type was asked for, so that text or bytes are the member as it is.
+    ``stated`` means that the user requested the type: text and binary types then keep the raw member.
 
     Raises
     ------
     DecodeError
-        If a member cannot be decoded, or does not fit the type.
+        If a member cannot be decoded or does not fit the type.
     """
     kind = extension.rpartition(".")[2]
     decode = _array_decoder(kind, mode)
@@ -90,7 +90,7 @@ def _array_decoder(kind: str, mode: str | None) -> Callable[[Any], Any] | None:
 def _decode(decode: Callable[[Any], Any], extension: str, raw: pa.Buffer) -> Any:
     try:
         return decode(raw)
-    except Exception as error:  # Pillow, NumPy and json raise all kinds
+    except Exception as error:  # Pillow, NumPy and json raise many types
         raise DecodeError(f"a member {extension!r} cannot be decoded: {error}") from error
 
 
@@ -117,8 +117,8 @@ def _array_type(extension: str, arrays: Sequence[Any]) -> pa.DataType:
     if {len(shape) for shape in shapes} == {1}:
         return pa.list_(value)
     raise DecodeError(
-        f"members {extension!r} have shapes {sorted(shapes)[0]} and {sorted(shapes)[-1]}, which no column holds: "
-        f"keep their bytes with dtypes={{{extension!r}: pa.binary()}}"
+        f"members {extension!r} have shapes {sorted(shapes)[0]} and {sorted(shapes)[-1]}, which no column type "
+        f"can hold: keep their bytes with dtypes={{{extension!r}: pa.binary()}}"
     )
 
 
@@ -129,7 +129,9 @@ def _from_arrays(extension: str, arrays: Sequence[Any], column_type: pa.DataType
     shape, value = tuple(column_type.shape), column_type.value_type
     for array in arrays:
         if array is not None and array.shape != shape:
-            raise DecodeError(f"a member {extension!r} has the shape {array.shape} where others have {shape}")
+            raise DecodeError(
+                f"a member {extension!r} has the shape {array.shape}, but the column has {shape}"
+            )
     present = [array.ravel() for array in arrays if array is not None]
     flat = pa.array(np.concatenate(present) if present else np.zeros(0)).cast(value)
     stored = pa.FixedSizeListArray.from_arrays(flat, type=column_type.storage_type)
@@ -154,14 +156,14 @@ def _from_objects(extension: str, values: Sequence[Any], column_type: pa.DataTyp
 
 
 def _refuse_unknown(extension: str, value: Any, kind: pa.DataType) -> None:
-    """Arrow passes over keys that a struct lacks."""
+    """Reject keys that the struct type lacks: Arrow would drop them silently."""
     if pt.is_struct(kind) and isinstance(value, dict):
         fields = {kind.field(at).name: kind.field(at).type for at in range(kind.num_fields)}
         for key, inner in value.items():
             if key not in fields:
                 raise DecodeError(
-                    f"a member {extension!r} has the key {key!r}, which no first sample has: give dtypes=, or keep "
-                    f"the text with dtypes={{{extension!r}: pa.string()}}"
+                    f"a member {extension!r} has the key {key!r}, which is missing from every archive's first "
+                    f"samples: give dtypes=, or keep the text with dtypes={{{extension!r}: pa.string()}}"
                 )
             _refuse_unknown(extension, inner, fields[key])
     elif (pt.is_list(kind) or pt.is_large_list(kind)) and isinstance(value, list):

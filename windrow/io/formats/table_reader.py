@@ -1,4 +1,4 @@
-"""A reader of blocks for formats that read a file's row groups as tables."""
+"""The block reader of formats that decode row groups to Arrow tables."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 __all__ = ["PART_BYTES", "PartedFormat", "TableFormat", "TableReader", "keep_rows", "wanted_columns"]
 
-# Columns of a part should fit the cache; smaller parts cost more Python per row.
+# The columns of a part should fit the CPU cache; smaller parts cost more Python per row.
 PART_BYTES = 8 * 2**20
-# a file of this size is worth a part of its own
+# files of at least this size are read as parts of their own
 _WHOLE_FILE_BYTES = 2**20
-# small files of a store that are read at once
+# small remote files that are read concurrently
 _LANES = 8
 
 
 class TableFormat(Protocol):
-    """A format that reads row groups of a file as a table."""
+    """A format that reads row groups of a file as one table."""
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
         """Read row groups ``start`` to ``stop``, single-threaded, rows in stored order.
@@ -39,28 +39,28 @@ class TableFormat(Protocol):
         Parameters
         ----------
         schema
-            The columns that are needed, with the types that all files have together; those
-            of this file may be narrower, and are cast later. More columns than these do no harm.
+            The needed columns, with the types unified over all files. The file's types can be
+            narrower: the caller casts. Additional columns are ignored.
         """
         ...
 
 
 @runtime_checkable
 class PartedFormat(TableFormat, Protocol):
-    """A format that reads row groups table by table, each as large as a part should be."""
+    """A format that can read row groups as a sequence of tables, each about one part in size."""
 
     def maps(self, schema: pa.Schema) -> bool:
-        """Whether columns may be views of a mapped file, in a part that is used while that is open."""
+        """Whether columns can be views of a memory-mapped file; such parts are valid only while it is open."""
         ...
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read what `read` reads, one part after the other."""
+        """Read the same rows as `read`, one part at a time."""
         ...
 
 
 @dataclass(frozen=True)
 class TableReader:
-    """Reads blocks of files of a ``TableFormat``; see ``windrow.io.formats.format.Format.reader``."""
+    """Reads blocks of a ``TableFormat``; see ``windrow.io.formats.format.FileFormat.reader``."""
 
     format: TableFormat
     files: Files
@@ -75,15 +75,15 @@ class TableReader:
         Raises
         ------
         CorruptBlockError
-            If what is stored cannot be decoded, or does not fit the schema.
+            If the file cannot be decoded or does not fit the schema.
         SourceError
-            If a file is gone, cannot be had, or has changed since it was listed.
+            If a file is missing, unreadable, or has changed since it was listed.
         """
         return _joined(self._read_all(address.locator, address))
 
     @property
     def maps_files(self) -> bool:
-        """Whether parts may be views of mapped files."""
+        """Whether parts can be views of memory-mapped files."""
         wanted = wanted_columns(self.schema, self.stored, self.partitions, self.filter)
         return (
             self.files.local
@@ -92,7 +92,7 @@ class TableReader:
         )
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """Read one block part by part: of a large file, what its format makes a part; of small ones, several."""
+        """Read one block part by part: large files in the parts of their format, small files several to a part."""
         for some in _gather(address.locator):
             if len(some) == 1 and isinstance(self.format, PartedFormat):
                 yield from self._read_parts(self.format, some[0], address)
@@ -100,7 +100,7 @@ class TableReader:
                 yield _joined(self._read_all(some, address))
 
     def _read_all(self, locator: Sequence[RowGroups], address: BlockAddress) -> Iterable[pa.Table]:
-        """Read some files of a block, several at once where each costs requests."""
+        """Read some files of a block; remote files concurrently, since each costs requests."""
 
         def read(groups: RowGroups) -> pa.Table:
             return self._read(groups, _origin(self.files, groups, address))
@@ -119,7 +119,7 @@ class TableReader:
     def _read_parts(
         self, format: PartedFormat, groups: RowGroups, address: BlockAddress
     ) -> Iterator[BlockPart]:
-        """Hand out parts while the file is open: it is looked at once more when all have been used."""
+        """Yield parts while the file is open; the file is verified again after the last part is consumed."""
         wanted = wanted_columns(self.schema, self.stored, self.partitions, self.filter)
         stored = self._stored_of(wanted)
         origin, filters = _origin(self.files, groups, address), self.filter is not None
@@ -137,7 +137,7 @@ class TableReader:
 def wanted_columns(
     schema: pa.Schema, stored: pa.Schema, partitions: Partitions, row_filter: pc.Expression | None
 ) -> pa.Schema:
-    """The columns of a block, and those that the filter needs besides."""
+    """The columns of a block plus those that only the filter needs."""
     if row_filter is None:
         return schema
     everything = pa.schema([*stored, *partitions.schema])
@@ -147,19 +147,19 @@ def wanted_columns(
 
 
 def keep_rows(table: pa.Table, row_filter: pc.Expression | None, schema: pa.Schema) -> pa.Table:
-    """The columns of ``schema`` of those rows that a filter keeps."""
+    """Select the columns of ``schema`` from the rows that pass the filter."""
     if row_filter is not None:
         table = table.take(pa.array(kept_places(row_filter, table)))
     return table.select(schema.names)
 
 
 def _origin(files: Files, groups: RowGroups, address: BlockAddress) -> str:
-    """What is read in words: of a block of several files, the one file."""
+    """What errors name: the block, or the single file where a block has several."""
     return address.origin if len(address.locator) == 1 else files.name(groups.path)
 
 
 def _gather(locator: Sequence[RowGroups]) -> Iterator[list[RowGroups]]:
-    """Cut the files of a block into large ones, each alone, and some small ones together."""
+    """Split a block's files into groups: large files alone, small files together."""
     some: list[RowGroups] = []
     some_bytes = 0
     for groups in locator:

@@ -1,4 +1,4 @@
-"""Encodings of text: which can be cut at newlines as bytes, and everything as UTF-8."""
+"""Text encodings: which can be split at newline bytes, and conversion of all of them to UTF-8."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _UTF8 = "utf-8"
 
 
 def check_encoding(encoding: str) -> str:
-    """The canonical name of an encoding.
+    """Normalise the name of an encoding.
 
     Raises
     ------
     PlanError
-        If Python knows none of that name.
+        If Python has no text encoding of that name.
 
     Examples
     --------
@@ -29,19 +29,18 @@ def check_encoding(encoding: str) -> str:
     """
     try:
         name = codecs.lookup(encoding).name
-        # codecs of Python's that are no encodings of text are not found so, such as base64, or fail,
-        # such as idna
+        # rejects codecs that are not text encodings: base64 is not found by decode(), idna fails
         bytes(range(256)).decode(encoding, "replace")
     except (LookupError, TypeError, UnicodeError) as error:
         raise PlanError(
             f"encoding={encoding!r} is unknown: use a name like 'utf-8', 'latin-1' or 'utf-16'"
         ) from error
-    # a byte order mark is skipped in any case
+    # a byte order mark is skipped either way
     return _UTF8 if name in ("utf-8", "utf-8-sig", "ascii") else name
 
 
 def is_cuttable(encoding: str) -> bool:
-    r"""Whether the byte of a newline is always a newline, and never part of another character.
+    r"""Whether the newline byte always is a newline, never part of another character.
 
     Examples
     --------
@@ -51,29 +50,29 @@ def is_cuttable(encoding: str) -> bool:
     if encoding == _UTF8:
         return True
     one_byte = len(bytes(range(256)).decode(encoding, "replace")) == 256
-    # EBCDIC has other bytes for newlines
+    # EBCDIC encodes newlines as other bytes
     return one_byte and b"\n".decode(encoding) == "\n" and "\n".encode(encoding) == b"\n"
 
 
 def check_utf8(text: pa.Buffer) -> None:
-    """Raise a ``UnicodeDecodeError`` for text that is no UTF-8."""
+    """Raise ``UnicodeDecodeError`` if the text is not valid UTF-8."""
     ends = pa.py_buffer(np.array([0, text.size], np.int64))
     try:
         pa.Array.from_buffers(pa.large_string(), 1, [None, ends, text]).validate(full=True)
     except pa.ArrowInvalid:
-        # slower, and tells the place
+        # slower, but reports the position
         bytes(text).decode()
 
 
 def decode_text(data: pa.Buffer, encoding: str, *, begins: bool) -> pa.Buffer:
-    """UTF-8 of what is stored, without the byte order mark at a file's beginning.
+    """Convert stored bytes to UTF-8, without the byte order mark at the beginning of a file.
 
-    Bytes that are no UTF-8 are left for those who parse them.
+    UTF-8 input is not validated here: the parser does that.
 
     Raises
     ------
     UnicodeDecodeError
-        If the bytes are not of that encoding, and that is another one than UTF-8.
+        If the encoding is not UTF-8 and the bytes are invalid in it.
     """
     if encoding != _UTF8:
         data = pa.py_buffer(bytes(data).decode(encoding).encode())
@@ -82,7 +81,7 @@ def decode_text(data: pa.Buffer, encoding: str, *, begins: bool) -> pa.Buffer:
 
 
 def decode_head(data: pa.Buffer, encoding: str, *, whole: bool) -> pa.Buffer:
-    """UTF-8 of a file's beginning, which may end within a character unless it is ``whole``."""
+    """Convert a file's head to UTF-8; unless ``whole``, it can end inside a character."""
     if encoding != _UTF8:
         decoder = codecs.getincrementaldecoder(encoding)()
         data = pa.py_buffer(decoder.decode(bytes(data), whole).encode())

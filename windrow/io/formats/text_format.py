@@ -1,4 +1,4 @@
-"""Text: one row a line."""
+"""Text files: one row per line."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["TextFormat"]
 
 _SCHEMA = pa.schema([pa.field("text", pa.string())])
-# offsets of strings have 32 bits
+# string offsets have 32 bits
 _CHUNK_BYTES = 2**30
-_FIX = "repair the file, or see whether encoding= and compression= are right"
+_FIX = "repair the file, or check encoding= and compression="
 
 
 @dataclass(frozen=True)
 class TextFormat:
-    """Files of lines, each a row of the column ``text``."""
+    """Files of lines; each line is a row of the column ``text``."""
 
     lines: LineFiles
     drop_empty_lines: bool = True
@@ -43,16 +43,16 @@ class TextFormat:
 
     @property
     def options(self) -> str:
-        """What changes rows."""
+        """The options that affect rows."""
         return f"{self.lines}, drop_empty_lines={self.drop_empty_lines}"
 
     def look(self, files: Files, path: str) -> Fragment:
-        """Estimate from its beginning how many lines a file has.
+        """Estimate a file's number of lines from its head.
 
         Raises
         ------
         SourceError
-            If it cannot be read.
+            If the file cannot be read.
         """
         return look_at(files, path, self._summarise)
 
@@ -64,11 +64,11 @@ class TextFormat:
         partitions: Partitions,
         row_filter: pc.Expression | None,
     ) -> TableReader:
-        """A reader of blocks, each of one file."""
+        """Make a reader of blocks, each within one file."""
         return TableReader(self, files, schema, stored, partitions, row_filter)
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read ranges of a file as a table; raises a `CorruptBlockError` for what is no text."""
+        """Read ranges of a file as a table; raises `CorruptBlockError` for bytes that are not valid text."""
         self.lines.fetch(file, start, stop, head=False)
         try:
             return self._split(self.lines.read(file, start, stop))
@@ -79,11 +79,11 @@ class TextFormat:
             raise CorruptBlockError(f"{where}: {error}; {_FIX}") from error
 
     def maps(self, schema: pa.Schema) -> bool:
-        """Yes: what is parsed is a copy."""
+        """Always true: parsing copies."""
         return True
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read range by range, so that little text is held."""
+        """Read range by range, to hold little text in memory."""
         for group in range(start, stop):
             yield self.read(file, group, group + 1, schema)
 
@@ -93,7 +93,7 @@ class TextFormat:
             try:
                 sample = self._split(whole)
             except pa.ArrowInvalid as error:
-                raise SourceError(f"{file.name} is no text as described: {error}; {_FIX}") from error
+                raise SourceError(f"{file.name} is not valid text: {error}; {_FIX}") from error
             if sample.num_rows or head.whole:
                 return estimate_facts(sample, whole.size, self.lines.group_bytes(file, head))
         raise AssertionError("the last head is the whole file")

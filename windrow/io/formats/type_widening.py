@@ -1,13 +1,13 @@
-"""One schema for files whose types were inferred from text: what one type can hold of both.
+"""Unify schemas whose types were inferred from text: choose a type that holds the values of both.
 
-Numbers in text have no width, so more unifies than between files that state their types:
+Numbers in text have no declared width, so more types unify than between typed files:
 
-- what ``windrow.io.catalog.schemas`` unifies;
-- integers with floats: ``double``;
-- days with timestamps of no zone: timestamps;
-- structs of different fields: all of them;
-- strings with ``binary``: ``binary``;
-- otherwise, where any value can be read as text: ``string``.
+- everything that ``windrow.io.catalog.schemas`` unifies;
+- integers and floats: ``double``;
+- dates and timestamps without a time zone: timestamps;
+- structs with different fields: the union of the fields;
+- strings and ``binary``: ``binary``;
+- otherwise, where every value can be read as text: ``string``.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ Widen = Callable[[pa.DataType, pa.DataType], "pa.DataType | None"]
 def unify_inferred(
     schemas: Sequence[tuple[str, pa.Schema]], widen: Widen, *, fill: bool, fix: str
 ) -> pa.Schema:
-    """One schema for files given as (path, inferred schema); those without columns are empty.
+    """Unify the schemas of files, given as (path, inferred schema); files without columns are ignored.
 
-    ``fill``: a column may be missing in some files, and is null there. ``fix``: how a user names
-    the columns of files that are empty.
+    ``fill`` permits a column to be missing from some files, where it is null. ``fix`` is the advice
+    for the error when all files are empty: how to declare the columns.
 
     Raises
     ------
     SourceError
-        Naming file, column and types, where they do not unify, or all files are empty.
+        If types do not unify (names file, column and types), or all files are empty.
     """
     told = [(path, schema) for path, schema in schemas if len(schema)]
     if not told:
         raise SourceError(
-            f"{schemas[0][0]} is empty, as all files are: nothing tells what columns there are; "
-            f"leave them out, or {fix}"
+            f"{schemas[0][0]} is empty, as all files are, so the columns cannot be inferred: "
+            f"exclude these files, or {fix}"
         )
     if fill:
         everything = {field.name: field for _, schema in told for field in schema}
@@ -56,7 +56,7 @@ def _filled(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def widen_text(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type for values that were inferred as either, where anything can be read as text.
+    """The common type of two inferred types, in formats where every value can be read as text.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def widen_text(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def widen_json(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type for values that were inferred as either, where JSON tells numbers, strings and objects apart."""
+    """The common type of two inferred types in JSON, which distinguishes numbers, strings and objects."""
     known = _widen(left, right)
     if known is not None:
         return known
@@ -113,7 +113,7 @@ def _field_type(left: pa.DataType, right: pa.DataType, name: str) -> pa.DataType
 
 
 def widen_features(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type for features that had one value in some files, and several in others.
+    """The common type of a feature that has single values in some files and lists in others.
 
     Examples
     --------

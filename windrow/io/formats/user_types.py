@@ -1,4 +1,4 @@
-"""Types of columns as users give them, for files that state none."""
+"""Validate the column types that users pass for formats without declared types."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ __all__ = ["check_dtypes"]
 def check_dtypes(
     dtypes: Any, argument: str = "dtypes", parse: Callable[[pa.DataType], object] | None = None
 ) -> dict[str, pa.DataType] | None:
-    """Types by column, of a mapping or an Arrow schema.
+    """Convert a mapping or Arrow schema to types by column.
 
     Parameters
     ----------
     dtypes
-        What a user gave.
+        The user's argument.
     argument
-        Its name.
+        The name of that argument, for errors.
     parse
-        Parses nothing, or next to nothing, as a type; raises an ``ArrowNotImplementedError`` where
-        the format has no values of that type.
+        Parses an empty or minimal input as a type; raises ``ArrowNotImplementedError`` if the
+        format does not support the type.
 
     Raises
     ------
     PlanError
-        If it is neither, or one of the types is none, or none that can be parsed.
+        If ``dtypes`` is neither, or a type is invalid or cannot be parsed.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def _check_parsed(
         parse(kind)
     except pa.ArrowNotImplementedError as error:
         raise PlanError(
-            f"{argument}= gives {kind} for {name!r}: {error}; give one that is (text as pa.string(), lists of "
+            f"{argument}= gives {kind} for {name!r}: {error}; give a supported type (text as pa.string(), lists of "
             "JSON as pa.list_ without a size), and cast after reading, in map_batches"
         ) from error
 

@@ -1,4 +1,4 @@
-"""A reader of blocks for formats of one row a file: many small files at once."""
+"""The block reader of formats with one row per file: reads many small files per part."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Contents", "WholeFileFormat", "WholeFileReader"]
 
-# files of a store that are read at once
+# remote files that are read concurrently
 _LANES = 16
-# a large file of a store is read in several requests at once
+# larger remote files are fetched in several concurrent requests
 _RANGE_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What some files hold, one behind the other.
+    """The concatenated bytes of some files.
 
     Attributes
     ----------
     paths
-        (files,) their paths below the root.
+        (files,) paths relative to the root.
     ends
-        (files + 1,) where each begins, and the last ends.
+        (files + 1,) offsets into ``data``: file i is ``data[ends[i]:ends[i + 1]]``.
     data
-        Their bytes.
+        The bytes of all files.
     """
 
     paths: Sequence[str]
@@ -52,26 +52,26 @@ class Contents:
 
 
 class WholeFileFormat(Protocol):
-    """A format that makes one row of each file."""
+    """A format that decodes each file to one row."""
 
     def weigh(self, size_bytes: int) -> int:
-        """About how many bytes a row of a file of this size has."""
+        """Estimate the in-memory bytes of the row of a file of this size."""
         ...
 
     def columns(self, files: Files, contents: Contents, names: Sequence[str]) -> Mapping[str, pa.Array]:
-        """(files,) values of some columns, at least.
+        """(files,) values of at least the columns ``names``.
 
         Raises
         ------
         CorruptBlockError
-            If a file cannot be decoded; names it.
+            If a file cannot be decoded; the error names it.
         """
         ...
 
 
 @dataclass(frozen=True)
 class WholeFileReader:
-    """Reads blocks of files of a ``WholeFileFormat``; see ``windrow.io.formats.format.FileFormat.reader``."""
+    """Reads blocks of a ``WholeFileFormat``; see ``windrow.io.formats.format.FileFormat.reader``."""
 
     format: WholeFileFormat
     files: Files
@@ -81,20 +81,20 @@ class WholeFileReader:
     filter: pc.Expression | None
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block, rows in stored order; files of a store several at once.
+        """Read one block, rows in stored order; remote files are read concurrently.
 
         Raises
         ------
         CorruptBlockError
             If a file cannot be decoded.
         SourceError
-            If a file is gone, cannot be had, or has changed since it was listed.
+            If a file is missing, unreadable, or has changed since it was listed.
         """
         parts = list(self._tables(address))
         return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """Read one block some MiB at a time."""
+        """Read one block in parts of some MiB."""
         yield from self._tables(address)
 
     def _tables(self, address: BlockAddress) -> Iterator[pa.Table]:
@@ -102,19 +102,19 @@ class WholeFileReader:
         stored = [name for name in wanted.names if name not in self.partitions.schema.names]
         for some in _gather(address.locator, self.format):
             told = self.partitions.table([groups.path for groups in some])
-            # paths alone are known without reading
+            # path columns need no read
             found = self.format.columns(self.files, read_contents(self.files, some), stored) if stored else {}
             columns = [found[name] if name in found else told.column(name) for name in wanted.names]
             yield keep_rows(pa.Table.from_arrays(columns, schema=wanted), self.filter, self.schema)
 
 
 def read_contents(files: Files, some: Sequence[RowGroups]) -> Contents:
-    """Read whole files, and make sure that they are what was listed.
+    """Read whole files and verify that none has changed since it was listed.
 
     Raises
     ------
     SourceError
-        If one is gone, cannot be had, or has changed since it was listed.
+        If a file is missing, unreadable, or has changed since it was listed.
     """
     ends = np.cumsum([0, *(groups.size_bytes for groups in some)], dtype=np.int64)
     data = np.empty(int(ends[-1]), np.uint8)
@@ -130,7 +130,7 @@ def read_contents(files: Files, some: Sequence[RowGroups]) -> Contents:
 
 
 def _read_local(files: Files, groups: RowGroups, out: memoryview) -> None:
-    """Read a file, with as few calls as there may be, since there are many files."""
+    """Read a file with as few system calls as possible, since there are many files."""
     try:
         descriptor = os.open(files.path(groups.path), os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -138,7 +138,7 @@ def _read_local(files: Files, groups: RowGroups, out: memoryview) -> None:
             done = 0
             while done < len(out) and (count := os.readv(descriptor, [out[done:]])):
                 done += count
-            # of the file that was opened, whatever its name stands for by now
+            # fstat the open descriptor: the path can refer to another file by now
             now = told_by_stat(os.fstat(descriptor))
         finally:
             os.close(descriptor)
@@ -159,7 +159,7 @@ def _read_remote(files: Files, groups: RowGroups, out: memoryview) -> None:
 
 
 def _gather(locator: Sequence[RowGroups], format: WholeFileFormat) -> Iterator[list[RowGroups]]:
-    """Cut the files of a block into parts."""
+    """Split a block's files into parts."""
     some: list[RowGroups] = []
     some_bytes = 0
     for groups in locator:
