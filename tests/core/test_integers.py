@@ -13,7 +13,7 @@ import windrow
 from windrow import PlanError
 from windrow.core.integers import as_integer
 from windrow.dataset.argument_checks import check_count, check_seed
-from windrow.dataset.launcher import find_place
+from windrow.dataset.launcher import find_rank
 from windrow.io.formats.image_format import _check_size
 from windrow.pipeline.delivery.iteration_methods import Delivery
 
@@ -25,7 +25,7 @@ def test_integers_of_any_library_and_whole_floats_are_integers(value: Any) -> No
     for taken in (as_integer(value), check_count(value, "n"), check_seed(value)):
         assert taken == 3
         assert type(taken) is int
-    assert find_place(value, value + 1) == (3, 4)
+    assert find_rank(value, value + 1) == (3, 4)
     delivery = Delivery(value, False, value, iter)
     assert (delivery.batch_rows, type(delivery.batch_rows)) == (3, int)
     assert (delivery.prefetch_batches, type(delivery.prefetch_batches)) == (3, int)

@@ -51,7 +51,7 @@ def test_torch_batches_of_rows_without_columns() -> None:
 
 def test_for_ever() -> None:
     batches = _pipe(3, times=None).iter_batches(batch_size=2)
-    with pytest.raises(TypeError, match="repeats for ever"):
+    with pytest.raises(TypeError, match="repeats forever"):
         len(batches)
     assert _rows(islice(batches, 5)) == [[0, 1], [2], [0, 1], [2], [0, 1]]
 

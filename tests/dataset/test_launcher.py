@@ -10,7 +10,7 @@ import pytest
 
 import windrow
 from windrow.core.errors import PlanError
-from windrow.dataset.launcher import find_launch, find_place
+from windrow.dataset.launcher import find_launch, find_rank
 from windrow.pipeline.executors import threads
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.executors.workers import WorkerPool
@@ -35,30 +35,30 @@ def _torch(initialised: bool) -> Any:
 
 
 def test_given() -> None:
-    assert find_place(1, 3) == (1, 3)
+    assert find_rank(1, 3) == (1, 3)
 
 
 def test_torch_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setitem(sys.modules, "torch", _torch(initialised=False))
-    assert find_place(None, None) == (0, 2)
+    assert find_rank(None, None) == (0, 2)
     monkeypatch.setitem(sys.modules, "torch", _torch(initialised=True))
-    assert find_place(None, None) == (2, 4)
-    assert find_place(0, 1) == (0, 1)
+    assert find_rank(None, None) == (2, 4)
+    assert find_rank(0, 1) == (0, 1)
 
 
 def test_torch_is_never_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    find_place(None, None)
+    find_rank(None, None)
     assert "torch" not in sys.modules
 
 
 @pytest.mark.parametrize(
     ("rank", "world_size", "message"),
     [
-        (None, None, r"RANK and WORLD_SIZE are not set. To mend it, call shard\(rank=..., world_size=...\)"),
+        (None, None, r"RANK and WORLD_SIZE are not set. To fix it, call shard\(rank=..., world_size=...\)"),
         (0, None, r"shard\(rank=0, world_size=None\): give both, or neither"),
         (None, 2, r"shard\(rank=None, world_size=2\): give both, or neither"),
         (2, 2, r"rank=2 must be an integer from 0 to world_size - 1 = 1"),
@@ -69,7 +69,7 @@ def test_torch_is_never_imported(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_bad_places(rank: Any, world_size: Any, message: str) -> None:
     with pytest.raises(PlanError, match=message):
-        find_place(rank, world_size)
+        find_rank(rank, world_size)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_bad_places(rank: Any, world_size: Any, message: str) -> None:
     [
         (None, "2", "RANK is not set"),
         ("1", None, "WORLD_SIZE is not set"),
-        ("one", "2", "RANK='one', WORLD_SIZE='2' are no integers"),
+        ("one", "2", "RANK='one', WORLD_SIZE='2' are not integers"),
         ("3", "2", "rank=3 must be"),
     ],
 )
@@ -88,7 +88,7 @@ def test_bad_environment(
         if value is not None:
             monkeypatch.setenv(name, value)
     with pytest.raises(PlanError, match=message):
-        find_place(None, None)
+        find_rank(None, None)
 
 
 @pytest.fixture

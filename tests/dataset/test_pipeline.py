@@ -79,7 +79,7 @@ def test_what_shards_are_asked_for(pipe: DatasetPipeline, monkeypatch: pytest.Mo
     asked: list[Any] = []
     monkeypatch.setattr(pipeline, "open_shards", lambda *args, **named: asked.append((args, named)))
     monkeypatch.setattr(pipeline, "open_shard", lambda *args, **named: asked.append((args, named)))
-    monkeypatch.setattr(pipeline, "find_place", lambda *_: (1, 4))
+    monkeypatch.setattr(pipeline, "find_rank", lambda *_: (1, 4))
     shuffled = pipe.random_shuffle_each_window(seed=3).map_batches(_same)
     shuffled.split(2, equal="pad", locality_hints=("a", None))
     shuffled.shard(equal=True)
@@ -106,16 +106,16 @@ def test_a_drawn_seed_is_not_shared(pipe: DatasetPipeline) -> None:
     "call", ["split(1, state_dict={})", "iterator(state_dict={})", "shard(state_dict={})"]
 )
 def test_states_are_refused(pipe: DatasetPipeline, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "find_place", lambda *_: (0, 1))
+    monkeypatch.setattr(pipeline, "find_rank", lambda *_: (0, 1))
     with pytest.raises(StateError, match="not a state of windrow"):
         eval(f"pipe.{call}", {"pipe": pipe})
 
 
 BAD_CALLS = {
     "repeat(0)": r"times=0 must be",
-    "window().window()": r"has a window already \(bytes_per_window='1.0GiB'\)",
+    "window().window()": r"already has a window \(bytes_per_window='1.0GiB'\)",
     "random_shuffle_each_window(seed=True)": r"seed=True must be an integer",
-    "random_shuffle_each_window(seed=1).random_shuffle_each_window()": r"shuffles already",
+    "random_shuffle_each_window(seed=1).random_shuffle_each_window()": r"already shuffles",
     "random_shuffle_each_window().map_batches(len, preserves_rows=False)": r"call it before the shuffle",
     "split(0)": r"n=0 must be an integer of 1 or more",
     "split('2')": r"n='2' must be",

@@ -1,4 +1,4 @@
-"""Arguments that several calls take, checked where they are given."""
+"""Checks of arguments that several public calls share: counts, seeds, locality hints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["check_count", "check_hints", "check_seed"]
 
 
 def check_count(value: object, name: str, more: str = "") -> int:
-    """Return an integer of 1 or more, or raise a PlanError that says so."""
+    """Return ``value`` as an integer of 1 or more, or raise a PlanError; ``more`` names other valid values."""
     number = as_integer(value)
     if number is None or number < 1:
         raise PlanError(f"{name}={value!r} must be an integer of 1 or more{more and ', ' + more}")
@@ -20,7 +20,7 @@ def check_count(value: object, name: str, more: str = "") -> int:
 
 
 def check_seed(seed: object) -> int:
-    """Return an integer seed, or raise a PlanError."""
+    """Return ``seed`` as an integer, or raise a PlanError."""
     number = as_integer(seed)
     if number is None:
         raise PlanError(f"seed={seed!r} must be an integer, or None to draw one")
@@ -28,15 +28,15 @@ def check_seed(seed: object) -> int:
 
 
 def check_hints(hints: Sequence[Any] | None, shards: int) -> list[Any] | None:
-    """Return one hint for each shard, or raise a PlanError."""
+    """Return a list with one hint per shard, or raise a PlanError."""
     if hints is None:
         return None
     if isinstance(hints, str) or not isinstance(hints, Sequence):
         raise PlanError(
-            f"locality_hints={hints!r} must be a list: an actor handle, a node id or None a shard"
+            f"locality_hints={hints!r} must be a list: one actor handle, node id or None per shard"
         )
     if len(hints) != shards:
         raise PlanError(
-            f"locality_hints has {len(hints)} entries for {shards} shards: give one a shard, or None"
+            f"locality_hints has {len(hints)} entries for {shards} shards: give one per shard, or None"
         )
     return list(hints)

@@ -1,4 +1,4 @@
-"""Counting rows that no footer tells: reads the data once and keeps nothing."""
+"""Counts the rows of an epoch: from the manifest, else in one pass over the data."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["count_rows"]
 
 @ends_traceback
 def count_rows(plan: LogicalPlan) -> int:
-    """Rows of one epoch: from the manifest, or by a pass on threads where it does not tell."""
+    """Return the rows of one epoch, from the manifest or, if filters or transforms drop rows, by reading."""
     source = plan.source
     if plan.job().rows_stated:
         return int(source.blocks.rows.sum())
-    # transforms up to the last that changes the count are what has to run
+    # only the transforms up to the last one that can change the count have to run
     changing = [at for at, stage in enumerate(plan.before) if not stage.preserves_rows]
     maps = plan.before[: changing[-1] + 1] if changing else ()
     if not maps and isinstance(source, TracingSource):

@@ -1,4 +1,4 @@
-"""Dataset: data at rest, with transforms, as a user holds it."""
+"""Dataset: the lazy, immutable description of stored data and its transforms."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = ["Dataset"]
 
 @dataclass(frozen=True, repr=False)
 class Dataset(Readable):
-    """Data at rest and the transforms to apply to it: a description that holds no data.
+    """Stored data and the transforms to apply to it.
 
-    Make one with `windrow.read_parquet`. It is immutable, can be pickled and read again
-    and again; each method that changes something returns a new one. Looking at it
-    (``take``, ``show``, ``iter_*`` ...) happens in the calling process and never starts
-    Ray.
+    Create one with a ``read_*`` or ``from_*`` function, such as `windrow.read_parquet`. A Dataset
+    is lazy and immutable: it holds no data, can be pickled and can be read any number of times.
+    Methods that change something return a new one. Methods that read rows (``take``, ``show``,
+    ``iter_*`` ...) run in the calling process and never start Ray.
 
     Examples
     --------
@@ -60,30 +60,30 @@ class Dataset(Readable):
         fn_kwargs: Mapping[str, Any] | None = None,
         preserves_rows: bool = True,
     ) -> Dataset:
-        """Apply a function to batches of rows, when they are read.
+        """Apply a function to batches of rows as they are read.
 
         Parameters
         ----------
         fn
             Called as ``fn(batch, *fn_args, **fn_kwargs)``; returns a dict of arrays, a
-            DataFrame or a Table. It must be pure and may run in several threads. The
-            arrays that it gets are read-only.
+            DataFrame or a Table. It must be pure, because it runs again in every epoch and
+            after a failure, and thread-safe. Its input arrays are read-only.
         batch_format
-            What it gets: ``"numpy"`` (a dict of arrays, (rows, ...) each), ``"pandas"``
-            or ``"pyarrow"``.
+            Type of the input batch: ``"numpy"`` (a dict of arrays, (rows, ...) each),
+            ``"pandas"`` or ``"pyarrow"``.
         batch_size
-            Rows of a batch; batches lie within a block, whose last is short. None: a
-            block in one batch.
+            Rows per batch. Batches never cross block boundaries, so the last batch of a block
+            can be short. None: one batch per block.
         fn_args, fn_kwargs
-            Further arguments.
+            Further arguments of ``fn``.
         preserves_rows
-            True: row i out comes from row i in. False: any number of rows comes out,
-            and row counts are not known before the data has been read.
+            True: output row i comes from input row i. False: ``fn`` can return any number of
+            rows, so row counts are unknown until the data has been read.
 
         Raises
         ------
         PlanError
-            For a wrong argument.
+            If an argument is invalid.
 
         Examples
         --------
@@ -102,20 +102,20 @@ class Dataset(Readable):
     def window(
         self, *, blocks_per_window: int | None = None, bytes_per_window: int | str | None = None
     ) -> DatasetPipeline:
-        """Cut each epoch into windows, the blocks that are shuffled together.
+        """Cut each epoch into windows, the groups of blocks that are shuffled together.
 
         Parameters
         ----------
         blocks_per_window
-            Blocks of a window; the last may be short.
+            Blocks per window; the last window can have fewer.
         bytes_per_window
-            Decoded bytes of a window, about: an integer, or a string with a unit such
-            as ``"8GiB"``. Neither: ``"1GiB"``.
+            Approximate decoded bytes per window: an integer, or a string with a unit such
+            as ``"8GiB"``. Default if neither size is given: ``"1GiB"``.
 
         Raises
         ------
         PlanError
-            If both are given, or a size is no size.
+            If both sizes are given, or a size is invalid.
 
         Examples
         --------
@@ -131,23 +131,23 @@ class Dataset(Readable):
     def repeat(self, times: int | None = None) -> DatasetPipeline:
         """Deliver the data several times.
 
-        Without ``window`` the whole dataset is shuffled as one window, which is refused
-        before anything is read when it cannot fit into memory.
+        Without ``window``, a shuffle treats the whole dataset as one window. Opening such a
+        pipeline raises before anything is read if that window does not fit into memory.
 
         Parameters
         ----------
         times
-            Epochs; None: for ever.
+            Number of epochs; None: repeat forever.
 
         Raises
         ------
         PlanError
-            If ``times`` is no integer of 1 or more.
+            If ``times`` is not an integer of 1 or more.
         """
         return DatasetPipeline(self._plan.repeated(times))
 
     def random_shuffle_each_window(self, *, seed: int | None = None) -> NoReturn:
-        """Refuse to shuffle what has no windows yet: ``window`` and ``repeat`` return what has.
+        """Raise: only a DatasetPipeline, as ``window`` and ``repeat`` return it, has windows to shuffle.
 
         Raises
         ------
@@ -162,26 +162,25 @@ class Dataset(Readable):
     def split(
         self, n: int, *, equal: Equal = False, locality_hints: Sequence[Any] | None = None
     ) -> list[Shard]:
-        """Deal the rows, in stored order, to ``n`` shards; for validation sets.
+        """Split the rows, in stored order, into ``n`` shards; for validation sets.
 
-        Each call of a shard's ``iter_*`` is one pass, made on demand: nothing is held
+        Each call of a shard's ``iter_*`` starts one pass on demand. Nothing is held in memory
         between passes.
 
         Parameters
         ----------
         n
-            How many shards.
+            Number of shards.
         equal
-            What happens to the rows of the last step when they do not fill it: False
-            gives the first shards one more, True leaves out at most n - 1 rows,
-            ``"pad"`` repeats at most n - 1.
+            How to treat a last step that is not full: False gives the first shards one row
+            more, True drops at most n - 1 rows, ``"pad"`` repeats at most n - 1 rows.
         locality_hints
             (n,) where each shard will be read: an actor handle, a node id, or None.
 
         Raises
         ------
         PlanError
-            For a wrong argument.
+            If an argument is invalid.
         """
         shards = check_count(n, "n")
         hints = check_hints(locality_hints, shards)
@@ -189,13 +188,13 @@ class Dataset(Readable):
         return open_shards(job, shards, equal=check_equal(equal), locality_hints=hints)
 
     def num_blocks(self) -> int:
-        """Return the number of blocks: adjacent row groups of a file that are read together."""
+        """Return the number of blocks; a block is a group of adjacent row groups of a file, read together."""
         return len(self._plan.source.blocks.rows)
 
     def size_bytes(self) -> int:
-        """Return the decoded bytes of the selected columns, before transforms, as the footers tell them.
+        """Return the decoded bytes of the selected columns, before transforms, according to the footers.
 
-        Exact for columns of fixed width, the encoded size for others.
+        Exact for fixed-width columns; the encoded size for others.
         """
         return int(self._plan.source.blocks.decoded_bytes.sum())
 
@@ -205,7 +204,7 @@ class Dataset(Readable):
         Raises
         ------
         PlanError
-            If ``limit`` is no integer of 1 or more.
+            If ``limit`` is not an integer of 1 or more.
         """
         table = read_head(self._plan, check_count(limit, "limit"))
         return [row for batch in table.to_batches() for row in rows(batch)]
@@ -216,7 +215,7 @@ class Dataset(Readable):
         Parameters
         ----------
         batch_size
-            Rows; fewer come where the dataset has fewer.
+            Number of rows; a smaller dataset returns fewer.
         batch_format
             ``"numpy"``: a dict of arrays, (rows, ...) each; ``"pandas"``: a DataFrame;
             ``"pyarrow"``: a Table.
@@ -224,7 +223,7 @@ class Dataset(Readable):
         Raises
         ------
         PlanError
-            For a wrong argument.
+            If an argument is invalid.
 
         Examples
         --------
@@ -235,19 +234,19 @@ class Dataset(Readable):
         """
         check_format(batch_format)
         table = read_head(self._plan, check_count(batch_size, "batch_size"))
-        # taken, not sliced: a slice would keep its whole block in memory
+        # take() copies; a slice would keep its whole block in memory
         table = table.take(np.arange(table.num_rows)).combine_chunks()
         columns = [column.combine_chunks() for column in table.columns]
         batch = pa.RecordBatch.from_arrays(columns, schema=table.schema)
         return convert(batch, batch_format, writable=True)
 
     def show(self, limit: int = 20) -> None:
-        """Print the first rows, one a line, reading only the blocks that hold them.
+        """Print the first rows, one per line, reading only the blocks that hold them.
 
         Raises
         ------
         PlanError
-            If ``limit`` is no integer of 1 or more.
+            If ``limit`` is not an integer of 1 or more.
 
         Examples
         --------
@@ -261,12 +260,14 @@ class Dataset(Readable):
             print(row)
 
     def save_manifest(self, path: str | os.PathLike[str]) -> None:
-        """Write what the paths were resolved to into a local file, for ``read_parquet(manifest=)``.
+        """Write the manifest (files, schema and row groups) to a local file, for ``read_parquet(manifest=)``.
 
         Raises
         ------
+        PlanError
+            If the dataset does not read files.
         SourceError
-            If the file cannot be written.
+            If the manifest cannot be written.
 
         Examples
         --------
@@ -278,18 +279,18 @@ class Dataset(Readable):
         """
         source = self._plan.source
         if not isinstance(source, FileSource):
-            raise PlanError(f"{source!r} has no manifest to save: only files have one")
+            raise PlanError(f"{source!r} has no manifest to save: only datasets of files have one")
         source.save_manifest(path)
 
     def delete_staged(self) -> None:
-        """Remove the files that `windrow.from_spark` has staged for this dataset, now and for everybody.
+        """Delete the files that `windrow.from_spark` staged for this dataset; every other user loses them too.
 
         Raises
         ------
         PlanError
-            If it does not read what was staged, or that is gone already.
+            If the dataset does not read staged files, or they have been deleted already.
         SourceError
-            If the files cannot be removed.
+            If the files cannot be deleted.
 
         Examples
         --------
@@ -298,7 +299,7 @@ class Dataset(Readable):
         """
         source = self._plan.source
         if not isinstance(source, FileSource):
-            raise PlanError(f"{source!r} reads no files that from_spark() has staged")
+            raise PlanError(f"{source!r} does not read files that from_spark() staged")
         delete_folder(source.files)
 
     def _write(self, request: WriteRequest) -> WriteResult:

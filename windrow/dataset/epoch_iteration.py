@@ -1,4 +1,4 @@
-"""All epochs of a chain, read one after the other by this process."""
+"""Iterates over the epochs of a job in this process, as one shard."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ __all__ = ["Passes", "read_epochs"]
 
 
 def read_epochs(job: Job) -> Generator[Epoch, None, None]:
-    """Yield the epochs of a job, as one shard."""
+    """Yield the epochs of a job."""
     (shard,) = open_shards(job, 1, equal=False, locality_hints=None)
     try:
         yield from shard.iter_epochs()
     except BaseException:
-        # a generator that is dropped gets here from a finalizer
+        # a garbage-collected generator gets here inside a finalizer, which must not take locks
         in_background(shard.close)
         raise
     shard.close()
 
 
 class Passes(Iterator[Any]):
-    """An iterator over all epochs in turn; everything is released when it ends or is dropped.
+    """An iterator over the batches of all epochs; releases everything when exhausted or garbage-collected.
 
     Parameters
     ----------
     job
-        What to read.
+        The job to run.
     delivery
-        How epochs are handed out; the first one is begun at once, so that what cannot
-        be delivered is refused where it is asked for.
+        The batch format and size. The constructor starts the first epoch, so that invalid
+        delivery arguments raise in the user's call rather than in the loop.
     """
 
     def __init__(self, job: Job, delivery: Delivery) -> None:
@@ -45,19 +45,21 @@ class Passes(Iterator[Any]):
         self._epochs = self._shard.iter_epochs()
         self._delivered = 0
         try:
-            self._current = self._begin(next(self._epochs))
+            self._current = self._start_epoch(next(self._epochs))
         except BaseException:
             self.close()
             raise
 
     @property
     def start(self) -> int:
-        """Steps of the current epoch that had been consumed before."""
+        """Steps of the current epoch that were consumed before this iterator started."""
         return int(self._current.start)
 
     def __len__(self) -> int:
         if self._times is None:
-            raise TypeError("the chain repeats for ever, so it has no length; iter_epochs() has one an epoch")
+            raise TypeError(
+                "the pipeline repeats forever, so it has no length; each epoch of iter_epochs() has one"
+            )
         return len(self._current) * self._times
 
     def __next__(self) -> Any:
@@ -65,7 +67,7 @@ class Passes(Iterator[Any]):
             try:
                 item = next(self._current)
             except StopIteration:
-                self._begin_next()
+                self._start_next_epoch()
                 continue
             except BaseException:
                 self.close()
@@ -77,14 +79,14 @@ class Passes(Iterator[Any]):
         """Stop reading and release everything."""
         self._shard.close()
 
-    def _begin_next(self) -> None:
-        # An epoch that delivers nothing is followed by others like it, perhaps for ever.
+    def _start_next_epoch(self) -> None:
+        # If one epoch delivers nothing, none will: stop, or repeat() would loop forever.
         epoch = next(self._epochs, None) if self._delivered else None
         if epoch is None:
             self.close()
             raise StopIteration
         self._delivered = 0
-        self._current = self._begin(epoch)
+        self._current = self._start_epoch(epoch)
 
-    def _begin(self, epoch: Epoch) -> Batches:
+    def _start_epoch(self, epoch: Epoch) -> Batches:
         return epoch._deliver(self._delivery)

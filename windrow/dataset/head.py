@@ -1,4 +1,4 @@
-"""Quick looks: the first rows, read on the spot from as few blocks as hold them."""
+"""Reads the first rows, and the schema after transforms, in this process from as few blocks as possible."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ __all__ = ["find_schema", "read_head"]
 
 @ends_traceback
 def find_schema(plan: LogicalPlan) -> pa.Schema:
-    """The schema of what the chain delivers; with transforms, that of their first rows."""
+    """Return the schema that the pipeline delivers; with transforms, it is taken from their first rows."""
     return read_head(plan, 1).schema if plan.maps else plan.read_source.schema
 
 
 @ends_traceback
 def read_head(plan: LogicalPlan, limit: int) -> pa.Table:
-    """Read the first ``limit`` rows in stored order, through the chain's transforms.
+    """Read the first ``limit`` rows in stored order and apply the pipeline's transforms.
 
-    Where there are no rows, the table has the source's schema.
+    If there are no rows, the table has the source's schema.
     """
-    source, found, missing = plan.read_source, list[pa.Table](), limit
+    source, found, remaining = plan.read_source, list[pa.Table](), limit
     for block in np.flatnonzero(source.blocks.rows):
-        if missing <= 0:
+        if remaining <= 0:
             break
         (address,) = source.addresses([int(block)])
         table = apply_maps(source.reader.read(address), plan.maps, address.origin)
         if not table.num_rows:
-            continue  # what has no rows went through no transform, so its schema says nothing
+            continue  # transforms are not applied to empty tables, so the schema is not the final one
         if found:
             check_schema(found[0].schema, table.schema, address.origin)
-        found.append(table.slice(0, missing))
-        missing -= found[-1].num_rows
+        found.append(table.slice(0, remaining))
+        remaining -= found[-1].num_rows
     return pa.concat_tables(found) if found else empty_table(source.schema)

@@ -1,4 +1,4 @@
-"""What a Dataset and a DatasetPipeline have in common: a chain that can be read."""
+"""Methods shared by Dataset and DatasetPipeline: schema, count, options, row lineage and iteration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Self = TypeVar("Self", bound="Readable")
 
 @dataclass(frozen=True, repr=False)
 class Readable(Deliverable, Writable, Convertible):
-    """A description of data that can be read by the calling process; it holds nothing else."""
+    """Base class of Dataset and DatasetPipeline: a logical plan that the calling process can read."""
 
     _plan: LogicalPlan
 
@@ -41,14 +41,14 @@ class Readable(Deliverable, Writable, Convertible):
 
     @abstractmethod
     def _job(self) -> Job:
-        """What ``iter_*`` reads."""
+        """The job that ``iter_*`` runs."""
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of the rows.
 
-        Without transforms it is known. With transforms, the first block that has rows
-        is read and passed through them on the spot; where there are no rows at all, the
-        schema of the files is returned.
+        Without transforms, nothing is read. With transforms, the first block that has rows is
+        read and transformed in this process; if there are no rows, the schema of the source is
+        returned.
 
         Raises
         ------
@@ -64,17 +64,17 @@ class Readable(Deliverable, Writable, Convertible):
         return list(self.schema().names)
 
     def count(self) -> int:
-        """Return the rows of one epoch.
+        """Return the number of rows of one epoch.
 
-        The manifest tells them, and nothing is read. Where a filter or a
-        ``map_batches(..., preserves_rows=False)`` drops rows, they are counted in a pass
-        over the data on threads, which reads no more columns than the counting needs
-        and keeps nothing.
+        The manifest holds it, so nothing is read. If a filter or
+        ``map_batches(..., preserves_rows=False)`` can change the number of rows, they are counted
+        in one pass over the data on threads, which reads only the columns needed for counting and
+        caches nothing.
         """
         return count_rows(self._plan)
 
     def row_lineage(self, row_ids: Iterable[int]) -> list[RowOrigin]:
-        """Tell where rows are stored, given by the numbers of ``options(row_id=...)``.
+        """Return where rows are stored, given their row ids from ``options(row_id=...)``.
 
         Returns
         -------
@@ -84,7 +84,7 @@ class Readable(Deliverable, Writable, Convertible):
         Raises
         ------
         PlanError
-            If there is no such row.
+            If a row id does not exist.
 
         Examples
         --------
@@ -113,60 +113,60 @@ class Readable(Deliverable, Writable, Convertible):
         keep_cache: bool | EllipsisType = ...,
         row_id: str | EllipsisType | None = ...,
     ) -> Self:
-        """Return the same chain, run in another way; the order of rows never changes.
+        """Set how to run the pipeline; no option changes the order of rows.
 
-        What is not given stays as it is.
+        Options that are not given keep their values.
 
         Parameters
         ----------
         executor
-            ``"auto"`` (the default: Ray where it is initialised, else threads),
+            ``"auto"`` (the default: Ray if it is initialised, else threads),
             ``"threads"`` or ``"ray"``.
         memory_limit
-            Bytes that may be held at once: an integer, or a string with a unit such as
+            Maximum bytes held at a time: an integer, or a string with a unit such as
             ``"8GiB"``. None (the default): 80 % of Ray's object store, or half of the
             free memory on threads.
         prefetch_windows
-            Windows prepared beyond the one that is consumed; 1 by default. Where these are smaller
-            than the largest ones, parts of the windows behind them too, within the memory that as
-            many of the largest would take; on Ray, of windows of which more take no more than
-            192 MiB, two more where their sizes and rows are known before they are read. 0: none.
+            Number of windows prefetched beyond the one being consumed; 1 by default, 0: no
+            prefetching. Memory is reserved for that many windows of the largest size; if the next
+            windows are smaller, later windows are prefetched in part within the same memory. On Ray,
+            up to two extra windows are prefetched while all windows held together take at most
+            192 MiB, if sizes and row counts are known before reading.
         on_error
-            ``"raise"`` (the default): the first error ends the run. ``"skip"``: a block (one
-            or more row groups of a file) that is corrupt, and so cannot be decoded, is left
-            out: it counts as having no rows, from before any row of its window is delivered.
-            A warning names it, ``stats().run.corrupt_blocks`` tells all, and saved states name
-            them by number; more than 8 are an error. All other errors end the run: a file
-            that is gone or was changed, a store that does not answer, and a block that was
-            read before and is corrupt now. Rows are counted by reading, as with a filter.
+            ``"raise"`` (the default): the first error ends the job. ``"skip"``: a corrupt block
+            (one or more row groups of a file that cannot be decoded) is skipped, that is, it
+            counts as having no rows before any row of its window is delivered. At most 8 corrupt
+            blocks are skipped; each is reported in a warning, in ``stats().run.corrupt_blocks``
+            and, by block number, in checkpoints. All other errors still end the job: a file that
+            was deleted or changed, storage that does not respond, and a block that was read
+            before and is corrupt now. Rows are counted by reading, as with a filter.
         progress
-            Whether to show a progress line; ``"auto"`` (the default): where standard
-            error is a terminal.
+            Whether to show a progress line; ``"auto"`` (the default): if standard error is a
+            terminal.
         cache
-            Where decoded blocks (the selected columns, after the filter and before any
-            ``map_batches``) are kept, so that later epochs need not decode them again:
-            ``"memory"``, within the memory limit; ``"disk"``, in files of each machine
-            that are mapped into memory; None (the default): nowhere. What does not fit is
-            read again each time. It ends with the run.
+            Where to cache decoded blocks (the selected columns, after the filter and before any
+            ``map_batches``), so that later epochs do not decode them again: ``"memory"``, within
+            the memory limit; ``"disk"``, in memory-mapped files on each machine; None (the
+            default): no cache. Blocks that do not fit are read again in each epoch. The cache is
+            deleted when the job ends.
         cache_limit
-            Bytes that the cache may take, on disk those of each machine. None (the
-            default): in memory 80 % of what windows leave of the memory limit, on disk
-            half of what is free.
+            Maximum bytes of the cache, on disk per machine. None (the default): in memory, 80 %
+            of the memory limit that windows leave free; on disk, half of the free space.
         cache_dir
-            The folder for ``cache="disk"``, a local disk; None (the default): the system's
-            folder for temporary files.
+            The folder for ``cache="disk"``, on a local disk; None (the default): the system's
+            temporary folder.
         keep_cache
-            Whether the files stay in ``cache_dir`` after the run, and serve later runs
-            over the same files, columns and filter. You remove them.
+            Whether the files stay in ``cache_dir`` after the job, so that later jobs over the same
+            files, columns and filter reuse them. You delete them.
         row_id
-            The name of a column to add, int64: each row's number as stored, its rank among all
-            rows of all files. `row_lineage` tells path, row group and row. None (the default):
-            none is added.
+            Name of an int64 column to add that holds each row's id: its rank among all stored rows
+            of all files. `row_lineage` maps ids to path, row group and row. None (the default): no
+            column is added.
 
         Raises
         ------
         PlanError
-            For any other value.
+            If a value is invalid.
         """
         changes = {
             "executor": executor,

@@ -1,4 +1,4 @@
-"""Which shard of how many this process reads, and who shares its machine, where a launcher has decided it."""
+"""Finds rank, world size and local process count from torch.distributed or the launcher's variables."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from windrow.core.integers import as_integer
 from windrow.dataset.argument_checks import check_count
 from windrow.pipeline.plan.job import Launch
 
-__all__ = ["find_launch", "find_place"]
+__all__ = ["find_launch", "find_rank"]
 
 _LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
-# Set by srun for the step that this process belongs to. SLURM_NTASKS_PER_NODE, SLURM_PROCID and SLURM_LOCALID do
-# not tell: a batch script has them too, and what it runs without srun is alone on its node.
+# srun sets these for the SLURM step of this process. SLURM_NTASKS_PER_NODE, SLURM_PROCID and SLURM_LOCALID cannot
+# be used: sbatch sets them for the batch script too, whose commands without srun run alone on their node.
 _STEP_SIZES = "SLURM_STEP_TASKS_PER_NODE"
 _STEP_NODE = "SLURM_NODEID"
 _STEP_COUNT = re.compile(r"([1-9][0-9]*)(?:\(x([1-9][0-9]{0,6})\))?")
 _FIX = "call shard(rank=..., world_size=...), start the process with torchrun, or set RANK and WORLD_SIZE"
 
 
-def find_place(rank: int | None, world_size: int | None) -> tuple[int, int]:
+def find_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Return (rank, world size): as given, from torch.distributed, or from the launcher's variables.
 
     Raises
     ------
     PlanError
-        If only one of the two is given, none can be found, or they do not fit.
+        If only one of the two is given, neither can be found, or the rank is not below the world size.
     """
     if (rank is None) != (world_size is None):
         raise PlanError(f"shard(rank={rank!r}, world_size={world_size!r}): give both, or neither")
     if rank is None or world_size is None:
-        rank, world_size = _torch_place() or _launcher_place()
+        rank, world_size = _torch_rank() or _environment_rank()
     size, number = check_count(world_size, "world_size"), as_integer(rank)
     if number is None or not 0 <= number < size:
         raise PlanError(f"rank={rank!r} must be an integer from 0 to world_size - 1 = {size - 1}")
@@ -41,23 +41,23 @@ def find_place(rank: int | None, world_size: int | None) -> tuple[int, int]:
 
 
 def find_launch(world_size: int) -> Launch:
-    """The processes that divide this machine with this one, where a launcher has told how many.
+    """Return how many processes share this machine, if a launcher set it.
 
-    torchrun and Ray Train set LOCAL_WORLD_SIZE, Open MPI and SLURM's srun variables of their own.
+    torchrun and Ray Train set LOCAL_WORLD_SIZE; Open MPI and SLURM's srun set variables of their own.
 
     Raises
     ------
     PlanError
-        If such a variable is not a count.
+        If such a variable does not hold a count.
     """
-    # As RANK: an argument that the launcher gives, not a setting.
+    # Like RANK, these variables are arguments that the launcher passes, not settings.
     for name in _LOCAL_SIZES:
         text = os.environ.get(name)  # noqa: TID251
         if text is not None:
             if not text.isdecimal() or int(text) < 1:
                 raise PlanError(
-                    f"{name}={text!r} is not a number of processes: set it to how many run on this machine, "
-                    "or unset it"
+                    f"{name}={text!r} is not a number of processes: set it to the number of processes on this "
+                    "machine, or unset it"
                 )
             return Launch(int(text), max(int(text), world_size))
     text = os.environ.get(_STEP_SIZES)  # noqa: TID251
@@ -68,40 +68,40 @@ def find_launch(world_size: int) -> Launch:
 
 
 def _step_tasks(text: str, node: str) -> int:
-    """The tasks of a SLURM step on a node, from counts as in ``2(x3),1``; the most where the node is not known."""
+    """Return a SLURM step's tasks on a node, from counts such as ``2(x3),1``; the maximum if the node is unknown."""
     counts: list[int] = []
     for part in text.split(","):
         match = _STEP_COUNT.fullmatch(part)
         if match is None:
             raise PlanError(
                 f"{_STEP_SIZES}={text!r} is not a list of task counts such as 2(x3),1: unset it, or set "
-                "LOCAL_WORLD_SIZE to how many processes run on this machine"
+                "LOCAL_WORLD_SIZE to the number of processes on this machine"
             )
         counts += [int(match[1])] * int(match[2] or 1)
     return counts[int(node)] if node.isdecimal() and int(node) < len(counts) else max(counts)
 
 
-def _torch_place() -> tuple[int, int] | None:
-    torch = sys.modules.get("torch")  # who has initialised it has imported it
+def _torch_rank() -> tuple[int, int] | None:
+    torch = sys.modules.get("torch")  # torch.distributed can only be initialised once torch is imported
     distributed = getattr(torch, "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     return int(distributed.get_rank()), int(distributed.get_world_size())
 
 
-def _launcher_place() -> tuple[int, int]:
-    # These two variables are how torchrun and its like tell a process its place: an argument, not a setting.
+def _environment_rank() -> tuple[int, int]:
+    # torchrun and similar launchers pass the rank in these variables: arguments, not settings.
     names = ("RANK", "WORLD_SIZE")
     texts = [os.environ.get(name) for name in names]  # noqa: TID251
     missing = [name for name, text in zip(names, texts, strict=True) if text is None]
     if missing:
         raise PlanError(
-            "shard() does not know which shard this process reads: torch.distributed is not initialised and "
-            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set. To mend it, {_FIX}"
+            "shard() cannot find the rank of this process: torch.distributed is not initialised and "
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set. To fix it, {_FIX}"
         )
     try:
         rank, world_size = (int(text or "") for text in texts)
     except ValueError:
         shown = ", ".join(f"{name}={text!r}" for name, text in zip(names, texts, strict=True))
-        raise PlanError(f"shard(): {shown} are no integers. To mend it, {_FIX}") from None
+        raise PlanError(f"shard(): {shown} are not integers. To fix it, {_FIX}") from None
     return rank, world_size

@@ -1,8 +1,8 @@
-"""A chain: what a user has asked for so far, as one frozen value.
+"""LogicalPlan: the calls of a pipeline so far (source, transforms, windows, epochs, seed, options), frozen.
 
-Every step of a chain returns a new one, and nothing is read. The order of ``window``,
-``repeat`` and ``random_shuffle_each_window`` does not matter; where ``map_batches``
-stands against the shuffle does.
+Every method returns a new plan, and nothing is read. The order of ``window``, ``repeat`` and
+``random_shuffle_each_window`` does not matter; whether ``map_batches`` comes before or after the
+shuffle does.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from windrow.shuffle.order.epoch_plan import WindowCut
 __all__ = ["LogicalPlan"]
 
 DEFAULT_WINDOW_BYTES = 2**30
-# Without a shuffle windows are units of work and change no order: small ones keep memory small.
+# Without a shuffle, windows do not affect the order; they are only units of work, and small ones save memory.
 UNSHUFFLED_WINDOW_BYTES = 256 * 2**20
-# So that a seed survives JSON readers whose numbers are doubles.
+# JSON readers that parse numbers as doubles keep integers of up to 53 bits exact.
 DRAWN_SEED_BITS = 53
 
 
 @dataclass(frozen=True)
 class LogicalPlan:
-    """A source and what is to be done with it.
+    """A source and the operations on it.
 
     Attributes
     ----------
     source
-        The data at rest.
+        The stored data.
     before, after
-        Transforms before and after the shuffle; without a shuffle, all are before.
+        Transforms before and after the shuffle; without a shuffle, all are in ``before``.
     cut
-        The windows asked for, or None.
+        The window size given by ``window()``, or None.
     epochs
-        How many passes; None: for ever.
+        Number of passes; None: repeat forever.
     seed
         The shuffle's seed; None: no shuffle.
     seed_drawn
-        Whether the seed was drawn rather than given.
+        Whether the seed was drawn instead of given.
     options
         How to run.
     """
@@ -71,7 +71,9 @@ class LogicalPlan:
     def windowed(self, blocks_per_window: int | None, bytes_per_window: int | str | None) -> LogicalPlan:
         """Cut epochs into windows."""
         if self.cut is not None:
-            raise PlanError(f"the chain has a window already ({_cut_text(self.cut)}): keep one window() call")
+            raise PlanError(
+                f"the pipeline already has a window ({_cut_text(self.cut)}): keep one window() call"
+            )
         if blocks_per_window is not None and bytes_per_window is not None:
             raise PlanError(
                 f"window(blocks_per_window={blocks_per_window!r}, bytes_per_window={bytes_per_window!r}) "
@@ -85,40 +87,40 @@ class LogicalPlan:
         return replace(self, cut=WindowCut(bytes_per_window=parse_bytes(size, "bytes_per_window")))
 
     def repeated(self, times: int | None) -> LogicalPlan:
-        """Multiply the number of passes; for ever absorbs any number."""
+        """Multiply the number of passes; a pipeline that repeats forever stays so."""
         if times is not None:
-            times = check_count(times, "times", "or None for ever")
-        for_ever = times is None or self.epochs is None
-        return replace(self, epochs=None if for_ever else (self.epochs or 1) * (times or 1))
+            times = check_count(times, "times", "or None to repeat forever")
+        forever = times is None or self.epochs is None
+        return replace(self, epochs=None if forever else (self.epochs or 1) * (times or 1))
 
     def shuffled(self, seed: int | None) -> LogicalPlan:
-        """Shuffle each window; a seed that is not given is drawn now."""
+        """Shuffle each window; if no seed is given, one is drawn now."""
         if self.seed is not None:
             raise PlanError(
-                f"the chain shuffles already (seed={self.seed}): keep one random_shuffle_each_window() call"
+                f"the pipeline already shuffles (seed={self.seed}): keep one random_shuffle_each_window() call"
             )
         if seed is not None:
             return replace(self, seed=check_seed(seed))
         return replace(self, seed=secrets.randbits(DRAWN_SEED_BITS), seed_drawn=True)
 
     def mapped(self, stage: MapBatches) -> LogicalPlan:
-        """Add a transform, before the shuffle or after it, where the chain stands now."""
+        """Add a transform: after the shuffle if the plan already has one, else before it."""
         if self.seed is None:
             return replace(self, before=(*self.before, stage))
         if not stage.preserves_rows:
             raise PlanError(
-                f"{stage.name} with preserves_rows=False stands after random_shuffle_each_window(), where rows "
-                "have their places already: call it before the shuffle"
+                f"{stage.name} with preserves_rows=False comes after random_shuffle_each_window(), where the "
+                "positions of rows are already fixed: call it before the shuffle"
             )
         return replace(self, after=(*self.after, stage))
 
     def configured(self, **changes: Any) -> LogicalPlan:
-        """Change how to run; an Ellipsis leaves a setting as it is."""
+        """Change options; an Ellipsis leaves an option unchanged."""
         given = {name: value for name, value in changes.items() if not isinstance(value, EllipsisType)}
         return replace(self, options=replace(self.options, **given))
 
     def job(self) -> Job:
-        """The job that delivers this chain's epochs."""
+        """Return the job that delivers this plan's epochs."""
         if self.cut is not None:
             cut = self.cut
         else:
@@ -136,16 +138,16 @@ class LogicalPlan:
 
     @property
     def read_source(self) -> Source:
-        """The source as it is read: with the numbers of rows where they are asked for."""
+        """The source as it is read: with the column of row ids if ``options(row_id=...)`` is set."""
         name = self.options.row_id
         if name is None:
             return self.source
         if not isinstance(self.source, TracingSource):
-            raise PlanError(f"row_id={name!r}: {self.source!r} cannot number its rows")
+            raise PlanError(f"row_id={name!r}: {self.source!r} does not support row ids")
         return self.source.with_row_id(name)
 
     def _steps(self) -> list[str]:
-        """The calls that make this chain; those whose order does not matter in one order."""
+        """Return the calls that build this plan; calls whose order does not matter come in a canonical order."""
         steps = [_map_text(stage) for stage in self.before]
         if self.cut is not None:
             steps.append(f".window({_cut_text(self.cut)})")
@@ -163,7 +165,7 @@ def _cut_text(cut: WindowCut) -> str:
         return f"blocks_per_window={cut.blocks_per_window}"
     size = cut.bytes_per_window or 0
     text = format_bytes(size).replace(" ", "")
-    # a rounded size would be another window
+    # a rounded size would mean different windows
     exact = parse_bytes(text, "bytes_per_window") == size
     return f"bytes_per_window={text!r}" if exact else f"bytes_per_window={size}"
 

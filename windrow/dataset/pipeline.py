@@ -1,4 +1,4 @@
-"""DatasetPipeline: epochs of windows, shuffled anew each time, as a user holds them."""
+"""DatasetPipeline: the lazy, immutable description of epochs, windows and shuffle; opens shards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windrow.core.source import RowOrigin
 from windrow.dataset.argument_checks import check_count, check_hints
 from windrow.dataset.epoch_iteration import read_epochs
 from windrow.dataset.iteration_methods import Readable
-from windrow.dataset.launcher import find_launch, find_place
+from windrow.dataset.launcher import find_launch, find_rank
 from windrow.dataset.write.write_epochs import write_epochs
 from windrow.dataset.write.write_job import WriteRequest
 from windrow.io.sinks.written_manifest import WriteResult
@@ -31,12 +31,13 @@ __all__ = ["DatasetPipeline"]
 
 @dataclass(frozen=True, repr=False)
 class DatasetPipeline(Readable):
-    """Epochs of a dataset, cut into windows and shuffled: a description that holds no data.
+    """Epochs of a dataset, cut into windows and shuffled.
 
-    Make one with ``Dataset.window`` or ``Dataset.repeat``. It is immutable, can be
-    pickled and read again and again; each method that changes something returns a new
-    one. ``window``, ``repeat`` and ``random_shuffle_each_window`` mean the same in any
-    order. Without a shuffle every epoch has the stored order.
+    Create one with ``Dataset.window`` or ``Dataset.repeat``. A DatasetPipeline is lazy and
+    immutable: it holds no data, can be pickled and can be read any number of times. Methods that
+    change something return a new one. The order of ``window``, ``repeat`` and
+    ``random_shuffle_each_window`` does not matter. Without a shuffle, every epoch delivers the
+    rows in stored order.
 
     Examples
     --------
@@ -62,31 +63,31 @@ class DatasetPipeline(Readable):
     ) -> DatasetPipeline:
         """Apply a function to batches of rows, in every epoch.
 
-        Called before ``random_shuffle_each_window`` it works on blocks as they are
-        read, as `Dataset.map_batches` does. Called after it, it works on shuffled rows:
-        it must return a row for each, ``batch_size`` is an upper limit, and which rows
-        come together is not specified.
+        Before ``random_shuffle_each_window``, the function is applied to blocks as they are
+        read, as in `Dataset.map_batches`. After it, the function is applied to shuffled rows: it
+        must return one row for each input row, ``batch_size`` is an upper limit, and which rows
+        share a batch is not specified.
 
         Parameters
         ----------
         fn
             Called as ``fn(batch, *fn_args, **fn_kwargs)``; returns a dict of arrays, a
-            DataFrame or a Table. It must be pure and may run in several threads. The
-            arrays that it gets are read-only.
+            DataFrame or a Table. It must be pure, because it runs again in every epoch and
+            after a failure, and thread-safe. Its input arrays are read-only.
         batch_format
-            What it gets: ``"numpy"`` (a dict of arrays, (rows, ...) each), ``"pandas"``
-            or ``"pyarrow"``.
+            Type of the input batch: ``"numpy"`` (a dict of arrays, (rows, ...) each),
+            ``"pandas"`` or ``"pyarrow"``.
         batch_size
-            Rows of a batch; None: as they come.
+            Rows per batch. None: one batch per block before the shuffle, any size after it.
         fn_args, fn_kwargs
-            Further arguments.
+            Further arguments of ``fn``.
         preserves_rows
-            Whether row i out comes from row i in; must be True after the shuffle.
+            Whether output row i comes from input row i; must be True after the shuffle.
 
         Raises
         ------
         PlanError
-            For a wrong argument, or ``preserves_rows=False`` after the shuffle.
+            If an argument is invalid, or for ``preserves_rows=False`` after the shuffle.
         """
         stage = MapBatches(
             fn, batch_format, batch_size, fn_args, {} if fn_kwargs is None else fn_kwargs, preserves_rows
@@ -96,29 +97,29 @@ class DatasetPipeline(Readable):
     def window(
         self, *, blocks_per_window: int | None = None, bytes_per_window: int | str | None = None
     ) -> DatasetPipeline:
-        """Cut each epoch into windows, as `Dataset.window` does; once a chain.
+        """Cut each epoch into windows, as `Dataset.window` does; allowed once per pipeline.
 
         Raises
         ------
         PlanError
-            If the chain has a window already, both sizes are given, or one is no size.
+            If the pipeline already has a window, both sizes are given, or a size is invalid.
         """
         return DatasetPipeline(self._plan.windowed(blocks_per_window, bytes_per_window))
 
     def repeat(self, times: int | None = None) -> DatasetPipeline:
-        """Deliver every epoch so far ``times`` times; repeats multiply.
+        """Repeat all epochs so far ``times`` times; repeats multiply.
 
-        None: for ever. Every epoch is shuffled anew.
+        None: repeat forever. Each epoch has its own shuffled order.
 
         Raises
         ------
         PlanError
-            If ``times`` is no integer of 1 or more.
+            If ``times`` is not an integer of 1 or more.
         """
         return DatasetPipeline(self._plan.repeated(times))
 
     def random_shuffle_each_window(self, *, seed: int | None = None) -> DatasetPipeline:
-        """Shuffle the rows of each window, in a new order every epoch; once a chain.
+        """Shuffle the rows of each window, in a new order every epoch; allowed once per pipeline.
 
         Each epoch also permutes the blocks before they are cut into windows, so that a
         window mixes rows from all over the dataset.
@@ -126,13 +127,13 @@ class DatasetPipeline(Readable):
         Parameters
         ----------
         seed
-            Any integer: the same data, windows and seed give the same order everywhere.
-            None: one is drawn now, and shown by ``repr``.
+            Any integer. The same data, windows and seed give the same order on every machine
+            and executor. None: a seed is drawn now; ``repr`` shows it.
 
         Raises
         ------
         PlanError
-            If the chain shuffles already, or the seed is no integer.
+            If the pipeline already shuffles, or the seed is not an integer.
 
         Examples
         --------
@@ -156,35 +157,34 @@ class DatasetPipeline(Readable):
         state_dict: Mapping[str, Any] | None = None,
         admit_appended: bool = False,
     ) -> list[Shard]:
-        """Deal the rows of every epoch to ``n`` shards, one for each trainer.
+        """Split the rows of every epoch into ``n`` shards, one for each trainer.
 
-        Batch s of shard t is rows [s·n·B + t·B, s·n·B + (t+1)·B) of the epoch, B being
-        the batch size, so a step's rows are the same whatever n is, as long as n·B is.
+        With batch size B, batch s of shard t holds rows [s·n·B + t·B, s·n·B + (t+1)·B) of the
+        epoch. The rows of a step therefore depend only on n·B, not on n.
 
         Parameters
         ----------
         n
-            How many shards.
+            Number of shards.
         equal
-            What happens to the rows of the last step when they do not fill it: False
-            gives the first shards one more, True leaves out at most n - 1 rows,
-            ``"pad"`` repeats at most n - 1.
+            How to treat a last step that is not full: False gives the first shards one row
+            more, True drops at most n - 1 rows, ``"pad"`` repeats at most n - 1 rows.
         locality_hints
             (n,) where each shard will be read: an actor handle, a node id, or None.
         state_dict
-            From ``Shard.state_dict()``: go on from there, whatever n and batch size it was saved
-            with. A seed that was drawn gives way to the state's.
+            A checkpoint from ``Shard.state_dict()`` to resume from; it can have been saved with
+            another n and batch size. If the pipeline's seed was drawn, the state's seed replaces it.
         admit_appended
-            Accept data that has grown since by files after those of then, in listing order;
-            the state must be at an epoch's start.
+            Accept files added since the checkpoint if they come after the old ones in listing
+            order. The state must be at the start of an epoch.
 
         Raises
         ------
         PlanError
-            For a wrong argument, or a window that cannot fit into memory; it names the
-            largest that can.
+            If an argument is invalid, or a window does not fit into memory; the message names the
+            largest size that fits.
         StateError
-            If the state is corrupt, or not of this stream; says what differs.
+            If the state is corrupt or belongs to another stream; the message names the difference.
 
         Examples
         --------
@@ -202,14 +202,14 @@ class DatasetPipeline(Readable):
         return open_shards(job, shards, equal=check_equal(equal), locality_hints=hints, start=start)
 
     def iterator(self, *, state_dict: Mapping[str, Any] | None = None, admit_appended: bool = False) -> Shard:
-        """Return everything as one shard, which remembers how far it has been read.
+        """Return all rows as one shard, whose progress can be checkpointed.
 
         ``state_dict`` and ``admit_appended`` are as in `split`.
 
         Raises
         ------
         StateError
-            If the state is corrupt, or not of this stream; says what differs.
+            If the state is corrupt or belongs to another stream; the message names the difference.
         """
         return self.split(1, state_dict=state_dict, admit_appended=admit_appended)[0]
 
@@ -222,30 +222,30 @@ class DatasetPipeline(Readable):
         state_dict: Mapping[str, Any] | None = None,
         admit_appended: bool = False,
     ) -> Shard:
-        """Return this process's shard, where nobody calls ``split`` for all (torchrun).
+        """Return this process's shard, for jobs without a process that calls ``split`` (torchrun).
 
-        Every process makes the same chain and reads its own part of the same order,
-        without talking to the others. Where the launcher says how many processes run on this machine
-        (LOCAL_WORLD_SIZE, or what Open MPI or SLURM's srun sets), they divide its cores and its memory;
-        a limit given by ``options(memory_limit=...)`` is each process' own.
+        Every process builds the same pipeline and reads its own shard of the same order; the
+        processes do not communicate. If the launcher sets the number of processes on this machine
+        (LOCAL_WORLD_SIZE, or the variables of Open MPI or SLURM's srun), they divide its cores and
+        memory. A limit given by ``options(memory_limit=...)`` applies to each process.
 
         Parameters
         ----------
         rank, world_size
-            Which shard of how many. None: as torch.distributed says where it is
-            initialised, else as the variables RANK and WORLD_SIZE do.
+            Index of this shard and number of shards. None: taken from torch.distributed if it is
+            initialised, else from the environment variables RANK and WORLD_SIZE.
         equal
             As in `split`.
         state_dict, admit_appended
-            As in `split`; all processes give the same state.
+            As in `split`; all processes must pass the same state.
 
         Raises
         ------
         PlanError
-            If rank and world size are unknown or do not fit, or the world has several
-            processes and the seed was drawn, since each would have drawn its own.
+            If rank and world size are unknown or invalid, or if the seed was drawn and there are
+            several processes, since each would have drawn its own.
         StateError
-            If the state is corrupt, or not of this stream; says what differs.
+            If the state is corrupt or belongs to another stream; the message names the difference.
 
         Examples
         --------
@@ -256,22 +256,21 @@ class DatasetPipeline(Readable):
         >>> sum(len(batch["x"]) for batch in shard.iter_batches())
         6
         """
-        own_rank, size = find_place(rank, world_size)
+        own_rank, size = find_rank(rank, world_size)
         job, start = self._resume(state_dict, admit_appended)
         if size > 1 and self._plan.seed_drawn and state_dict is None:
             raise PlanError(
-                f"shard() of a world of {size} needs a seed that all processes share, and "
-                "random_shuffle_each_window() has drawn one for this process alone: give it seed=..."
+                f"shard() in a world of {size} needs a seed that all processes share, and "
+                "random_shuffle_each_window() drew one for this process alone: pass it seed=..."
             )
         job = replace(job, launch=find_launch(size))
         return open_shard(job, rank=own_rank, world_size=size, equal=check_equal(equal), start=start)
 
     def epoch_lineage(self, epoch: int, start: int, stop: int) -> list[RowOrigin]:
-        """Tell where rows [start, stop) of an epoch's order are stored, from the plan.
+        """Return where rows [start, stop) of an epoch's order are stored, computed from the plan.
 
-        Nothing is read where the manifest tells how many rows there are; with a filter, the
-        columns that it needs are. Blocks that ``on_error="skip"`` leaves out are not known here:
-        ``shard.step_lineage`` goes by them.
+        Nothing is read if the manifest holds the row counts; with a filter, its columns are read.
+        Blocks skipped by ``on_error="skip"`` are unknown here; ``shard.step_lineage`` accounts for them.
 
         Returns
         -------
@@ -281,7 +280,7 @@ class DatasetPipeline(Readable):
         Raises
         ------
         PlanError
-            If there are no such rows, or a transform makes rows that are stored nowhere.
+            If there are no such rows, or a transform has ``preserves_rows=False``.
 
         Examples
         --------
@@ -296,12 +295,12 @@ class DatasetPipeline(Readable):
         return Lineage(self._job()).epoch_lineage(epoch, start, stop)
 
     def iter_epochs(self, max_epoch: int = -1) -> Iterator[Epoch]:
-        """Iterate over the epochs, each one pass over all rows, as one shard.
+        """Iterate over the epochs in this process; each is one pass over all rows.
 
         Parameters
         ----------
         max_epoch
-            Stop before the epoch of this number, counted from 0; -1: at the end.
+            Stop before the epoch with this number, counted from 0; -1: iterate over all.
 
         Raises
         ------
@@ -315,20 +314,20 @@ class DatasetPipeline(Readable):
         return read_epochs(job)
 
     def explain(self, n: int = 1, *, equal: Equal = False, batch_size: int | None = None) -> Explanation:
-        """Tell what running this chain means, before anything runs: a value that prints well.
+        """Return a printable execution plan (rows, windows, steps, memory) without running the pipeline.
 
         Parameters
         ----------
         n, equal
-            As in `split`. Where a launcher has started several processes on this machine, memory and workers
-            are those of `shard` in one of them.
+            As in `split`. If a launcher started several processes on this machine, memory and
+            workers are those of one process that calls `shard`.
         batch_size
-            Rows of a batch, to tell the number of steps; None: they are left out.
+            Rows per batch, needed to compute the number of steps; None: steps are omitted.
 
         Raises
         ------
         PlanError
-            If a window cannot fit into memory; names the largest that can.
+            If a window does not fit into memory; the message names the largest size that fits.
 
         Examples
         --------
