@@ -28,7 +28,7 @@ def test_what_type_checkers_see_is_what_there_is() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert seen == windrow._HOMES
+    assert seen == windrow._MODULES
     assert sorted([*seen, "__version__"]) == windrow.__all__
     for name, module in seen.items():
         assert getattr(windrow, name) is getattr(sys.modules[str(module)], name)

@@ -106,7 +106,7 @@ __all__ = [
 
 # Where each name is, for when it is asked for: a worker needs few of these modules, and all take
 # as long to import as Arrow does.
-_HOMES = {
+_MODULES = {
     "PlanError": "windrow.core.errors",
     "SourceError": "windrow.core.errors",
     "StallError": "windrow.core.errors",
@@ -151,9 +151,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> _typing.Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(_importlib.import_module(_HOMES[name]), name)
+    found = globals()[name] = getattr(_importlib.import_module(_MODULES[name]), name)
     return found
 
 

@@ -86,8 +86,8 @@ def test_what_alone_exceeds_the_limit_is_not_kept() -> None:
 
 def test_a_limit_is_raised_and_never_lowered() -> None:
     pool = BufferPool(1000)
-    pool.widen(6000)
-    pool.widen(0)
+    pool.raise_limit(6000)
+    pool.raise_limit(0)
     buffer = pool.take(5000)
     del buffer
     assert pool.idle_bytes == 5120
@@ -104,7 +104,7 @@ def test_what_comes_back_while_the_limit_is_raised_is_counted_at_once() -> None:
             buffer.clear()
             return super().__gt__(int(str(other)))
 
-    pool.widen(Limit(6000))
+    pool.raise_limit(Limit(6000))
     assert not buffer
     assert not pool._returned
 
@@ -139,7 +139,7 @@ def test_where_one_of_several_fails_those_that_were_made_come_back(monkeypatch: 
 
     monkeypatch.setattr("windrow.core.buffer_pool._allocate", allocate)
     with pytest.raises(MemoryError, match="5,120 bytes"):
-        pool.take_each(5000, 4)
+        pool.take_many(5000, 4)
     assert pool.in_use_bytes == 0
 
 
@@ -215,7 +215,7 @@ def test_threads_never_share_memory_and_all_of_it_returns() -> None:
 
 def test_what_others_hold_leaves_less_for_idle_memory() -> None:
     others = [0]
-    pool = BufferPool(3 * 1024, beside=lambda: others[0])
+    pool = BufferPool(3 * 1024, other_bytes=lambda: others[0])
     buffers = [pool.take(1024) for _ in range(3)]
     others[0] = 2 * 1024
     del buffers
@@ -224,7 +224,7 @@ def test_what_others_hold_leaves_less_for_idle_memory() -> None:
 
 def test_idle_memory_makes_room_for_what_others_are_about_to_hold() -> None:
     others = [0]
-    pool = BufferPool(4 * 1024, beside=lambda: others[0])
+    pool = BufferPool(4 * 1024, other_bytes=lambda: others[0])
     lent, *rest = [pool.take(1024) for _ in range(4)]
     del rest
     assert (pool.in_use_bytes, pool.idle_bytes) == (1024, 3 * 1024)

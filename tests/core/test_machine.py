@@ -38,7 +38,7 @@ def policy_after(*calls: Callable[[], object]) -> int:
 @LINUX
 def test_a_thread_that_wakes_behind_others_is_the_only_one_that_does() -> None:
     before = os.sched_getscheduler(0)
-    assert policy_after(machine.wake_behind_others) == os.SCHED_BATCH
+    assert policy_after(machine.use_batch_scheduling) == os.SCHED_BATCH
     assert os.sched_getscheduler(0) == before
     assert policy_after() == before
 
@@ -48,7 +48,7 @@ def test_a_thread_that_is_scheduled_in_another_way_stays_so() -> None:
     def idle() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
-    assert policy_after(idle, machine.wake_behind_others) == os.SCHED_IDLE
+    assert policy_after(idle, machine.use_batch_scheduling) == os.SCHED_IDLE
 
 
 @LINUX
@@ -57,4 +57,4 @@ def test_where_it_is_refused_all_goes_on_as_before(monkeypatch: pytest.MonkeyPat
         raise PermissionError("not here")
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    assert policy_after(machine.wake_behind_others) == os.sched_getscheduler(0)
+    assert policy_after(machine.use_batch_scheduling) == os.sched_getscheduler(0)

@@ -31,7 +31,7 @@ def test_what_never_comes_is_made_anew(
     # the references of the first try at the second window
     gone: set[Any] = set()
     lost_attempts: list[str] = []
-    load, ask = Fetcher._load, Fetcher._ask
+    load, ask = Fetcher._load, Fetcher._poll
 
     def forget(self: Fetcher, reply: Any, patience_seconds: float) -> Any:
         refs = {ref for handles in reply.outputs.values() for ref in handles}
@@ -46,9 +46,9 @@ def test_what_never_comes_is_made_anew(
             lost_attempts.append(lost)
         return ask(self, key, attempt, have, lost)
 
-    monkeypatch.setattr(window_fetch, "_TRIES_OF_ATTEMPT", 2)
+    monkeypatch.setattr(window_fetch, "_LOSSES_PER_ATTEMPT", 2)
     monkeypatch.setattr(Fetcher, "_load", forget)
-    monkeypatch.setattr(Fetcher, "_ask", note)
+    monkeypatch.setattr(Fetcher, "_poll", note)
     with pipe.options(executor="ray").iterator() as shard:
         assert column(read_pass(shard, 100)) == expected
         assert shard.stats().run.dropped_windows == 1

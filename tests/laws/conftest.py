@@ -27,7 +27,7 @@ def few_rows_and_little_patience() -> Iterator[None]:
         patch.setattr(driver, "PATIENCE_SECONDS", 0.3)
         patch.setattr(run_reader, "_HEARTBEAT_SECONDS", 0.05)
         patch.setattr(run_reader, "_LOOK_SECONDS", 0.05)
-        patch.setattr(threads, "_LOOK_SECONDS", 0.05)
+        patch.setattr(threads, "_POLL_SECONDS", 0.05)
         yield
 
 

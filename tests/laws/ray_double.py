@@ -205,12 +205,12 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
     double = _RayDouble()
 
     def submit_task(
-        context: Any, task: Any, tables: Any, cached: Sequence[Any], *, beat: Any, **options: Any
+        context: Any, task: Any, tables: Any, cached: Sequence[Any], *, heartbeat: Any, **options: Any
     ) -> Submitted:
         layouts = task.ordering.layouts if task.ordering else ()
         slices = layouts[0].slices if layouts else 1
         stop = 1 + max(1, len(layouts)) * slices
-        refs = double.submit(ray_task._run, ([context], task, beat, tables, *cached), stop + len(task.keeps))
+        refs = double.submit(ray_task._run, ([context], task, heartbeat, tables, *cached), stop + len(task.keeps))
         outputs = [refs[1 + i * slices : 1 + (i + 1) * slices] for i in range(len(layouts))]
         return Submitted(refs[0], outputs if layouts else refs[1], refs[stop:])
 
@@ -220,12 +220,12 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
                 patch.setattr(module, "ray", double)
             patch.setattr(coordinator, "submit_task", submit_task)
             patch.setattr(coordinator, "export_code", lambda: None)
-            patch.setattr(coordinator, "remove_everywhere", lambda disk: [])
+            patch.setattr(coordinator, "remove_on_all_nodes", lambda disk: [])
             patch.setattr(coordinator, "others_hold_cpus", lambda cpus: False)
             patch.setattr(coordinator, "list_nodes", lambda: [Node(_NODE, _WORKERS, _WORKERS)])
-            patch.setattr(ray_task, "beating", lambda beat: nullcontext())
+            patch.setattr(ray_task, "sending_heartbeats", lambda heartbeat: nullcontext())
             patch.setattr(ray_task, "yielding_cpu", nullcontext)
-            patch.setattr(ray_task, "_store_pages", lambda: SimpleNamespace(map_ahead=lambda: None))
+            patch.setattr(ray_task, "_object_store_pages", lambda: SimpleNamespace(map_ahead=lambda: None))
             yield DoubledRayExecutor(double)
     finally:
         double.stop()

@@ -37,7 +37,7 @@ class ExactPool(BufferPool):
     def __init__(self) -> None:
         super().__init__(0)
 
-    def take_each(self, nbytes: int, count: int) -> list[NDArray[np.uint8]]:
+    def take_many(self, nbytes: int, count: int) -> list[NDArray[np.uint8]]:
         return [np.empty(nbytes, np.uint8) for _ in range(count)]
 
 

@@ -24,11 +24,11 @@ from windrow.core.native_libraries import address_of
 __all__ = ["ALIGNMENT_BYTES", "BufferPool"]
 
 ALIGNMENT_BYTES = 64
-_SMALLEST_CLASS_BYTES = 256
+_MIN_CLASS_BYTES = 256
 # Just below the largest block that glibc takes as a hint (32 MiB).
-_KEPT_BYTES = 31 * 2**20
+_MALLOC_HINT_BYTES = 31 * 2**20
 # Larger blocks are mapped, so that dropping one gives its pages back whatever the C library keeps.
-_MAPPED_BYTES = 2**20
+_MIN_MMAP_BYTES = 2**20
 
 
 class BufferPool:
@@ -57,15 +57,15 @@ class BufferPool:
     (0, 1024)
     """
 
-    def __init__(self, limit_bytes: int, beside: Callable[[], int] = int) -> None:
+    def __init__(self, limit_bytes: int, other_bytes: Callable[[], int] = int) -> None:
         if limit_bytes < 0:
             raise PlanError(f"limit_bytes={limit_bytes} must be 0 or more")
         self._limit_bytes = limit_bytes
-        self._beside = beside
+        self._other_bytes = other_bytes
         # The C library returns freed memory to the system at once until it has seen a large block
         # come and go; from then on it keeps that much. Kernels make megabytes of temporaries, whose
         # fresh pages cost 70,000 faults in an epoch of 1.4 GB; this leaves 8,000.
-        np.empty(_KEPT_BYTES, np.uint8)
+        np.empty(_MALLOC_HINT_BYTES, np.uint8)
         self._lock = threading.Lock()
         self._returned: deque[_Block] = deque()
         self._idle: dict[int, deque[tuple[int, _Block]]] = {}
@@ -82,19 +82,19 @@ class BufferPool:
             (nbytes,) uint8, writable, starting at a multiple of 64 bytes. The memory
             is lent until this array and everything that views it are collected.
         """
-        return self.take_each(nbytes, 1)[0]
+        return self.take_many(nbytes, 1)[0]
 
-    def take_each(self, nbytes: int, count: int) -> list[NDArray[np.uint8]]:
+    def take_many(self, nbytes: int, count: int) -> list[NDArray[np.uint8]]:
         """`take` as much so many times, each to be given back by itself."""
         if nbytes == 0:
             return [np.empty(0, np.uint8) for _ in range(count)]
-        size = _class_bytes(nbytes)
+        size = _size_class(nbytes)
         with self._lock:
-            self._take_returned()
+            self._collect_returned()
             self._in_use_bytes += size * count
             blocks = [self._pop_idle(size) for _ in range(count)]
             self._evict()
-        self._settle_if_free()
+        self._reclaim_if_unlocked()
         leases: list[_Lease] = []
         try:
             leases.extend(
@@ -119,11 +119,11 @@ class BufferPool:
         with self._locked():
             return self._in_use_bytes
 
-    def widen(self, limit_bytes: int) -> None:
+    def raise_limit(self, limit_bytes: int) -> None:
         """Raise the limit; a lower one changes nothing."""
         with self._lock:
             self._limit_bytes = max(self._limit_bytes, limit_bytes)
-        self._settle_if_free()
+        self._reclaim_if_unlocked()
 
     def evict(self) -> None:
         """Return idle memory beyond the limit to the system, once others are about to hold more."""
@@ -146,29 +146,29 @@ class BufferPool:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with self._lock:
-            self._settle()
+            self._reclaim()
             yield
-        self._settle_if_free()
+        self._reclaim_if_unlocked()
 
-    def _give_back(self, block: _Block) -> None:
+    def _return_block(self, block: _Block) -> None:
         # Called by finalizers, which run in any thread at any allocation, even in one
         # that holds the lock: the append is atomic and nothing here ever waits.
         self._returned.append(block)
-        self._settle_if_free()
+        self._reclaim_if_unlocked()
 
-    def _settle_if_free(self) -> None:
+    def _reclaim_if_unlocked(self) -> None:
         # Whoever holds the lock looks again after releasing it, so nothing stays behind.
         while self._returned and self._lock.acquire(blocking=False):
             try:
-                self._settle()
+                self._reclaim()
             finally:
                 self._lock.release()
 
-    def _settle(self) -> None:
-        self._take_returned()
+    def _reclaim(self) -> None:
+        self._collect_returned()
         self._evict()
 
-    def _take_returned(self) -> None:
+    def _collect_returned(self) -> None:
         while self._returned:
             block = self._returned.popleft()
             self._returns += 1
@@ -178,7 +178,10 @@ class BufferPool:
             self._idle.setdefault(size, deque()).append((self._returns, block))
 
     def _evict(self) -> None:
-        while self._idle_bytes and self._idle_bytes + self._in_use_bytes + self._beside() > self._limit_bytes:
+        while (
+            self._idle_bytes
+            and self._idle_bytes + self._in_use_bytes + self._other_bytes() > self._limit_bytes
+        ):
             size, idle = min(((s, d) for s, d in self._idle.items() if d), key=lambda entry: entry[1][0][0])
             idle.popleft()
             self._idle_bytes -= size
@@ -192,7 +195,7 @@ class _Block(NamedTuple):
 
 
 def _allocate(size: int) -> _Block:
-    if size >= _MAPPED_BYTES:
+    if size >= _MIN_MMAP_BYTES:
         memory = _map(size)
     else:
         raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
@@ -224,12 +227,12 @@ class _Lease:
     def __del__(self) -> None:
         pool = self._pool()
         if pool is not None:
-            pool._give_back(self._block)
+            pool._return_block(self._block)
 
 
-def _class_bytes(nbytes: int) -> int:
+def _size_class(nbytes: int) -> int:
     """Round up to an eighth of a power of two: close sizes share memory, an eighth at most is unused."""
-    if nbytes <= _SMALLEST_CLASS_BYTES:
-        return _SMALLEST_CLASS_BYTES
+    if nbytes <= _MIN_CLASS_BYTES:
+        return _MIN_CLASS_BYTES
     step = 1 << ((nbytes - 1).bit_length() - 4)
     return -(-nbytes // step) * step

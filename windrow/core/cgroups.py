@@ -13,12 +13,12 @@ from pathlib import Path
 
 __all__ = [
     "ControlGroup",
+    "cpuset_cores",
     "find_groups",
     "find_mounts",
     "free_bytes",
     "quota_cores",
     "read_file",
-    "set_cores",
 ]
 
 _ROOT = Path("/")
@@ -109,7 +109,7 @@ def _choose_mount(mounts: Sequence[Mount], path: str) -> Mount | None:
     """The mount that shows a group and most of its ancestors; where none shows it, the likeliest one."""
     # of several mounts at one point only the last one is visible
     visible = list({mount.point: mount for mount in mounts}.values())
-    showing = [mount for mount in visible if _names_below(path, mount.root) is not None]
+    showing = [mount for mount in visible if _relative_names(path, mount.root) is not None]
     if showing:
         return min(showing, key=lambda mount: len(mount.root.rstrip("/")))
     # A root above this process's cgroup namespace begins with "/..": its group is an ancestor at best, as where
@@ -117,7 +117,7 @@ def _choose_mount(mounts: Sequence[Mount], path: str) -> Mount | None:
     return min(visible, key=lambda mount: mount.root.startswith("/.."), default=None)
 
 
-def _names_below(path: str, root: str) -> list[str] | None:
+def _relative_names(path: str, root: str) -> list[str] | None:
     """The names that lead from a mount's root to a group, or None where the mount does not show the group."""
     root = root.rstrip("/")
     if not (path + "/").startswith(root + "/"):
@@ -129,7 +129,7 @@ def _names_below(path: str, root: str) -> list[str] | None:
 def _levels(path: str, root: str) -> Iterator[str]:
     """The directories of a group and of those that hold it, seen from a mount point, innermost first."""
     # a group that the mount does not show, as in a container that sees its own alone, is the mount's own
-    names = _names_below(path, root) or []
+    names = _relative_names(path, root) or []
     for depth in range(len(names), -1, -1):
         yield "/".join(names[:depth])
 
@@ -173,7 +173,7 @@ def quota_cores(group: ControlGroup) -> int | None:
     return None
 
 
-def set_cores(group: ControlGroup) -> int | None:
+def cpuset_cores(group: ControlGroup) -> int | None:
     """How many cores the processes of a group may run on, or None where that is not told."""
     name = "cpuset.cpus.effective" if group.version == 2 else "cpuset.effective_cpus"
     text = read_file(group.path / name).strip()
@@ -191,10 +191,10 @@ def _number(group: ControlGroup, name: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _stat(group: ControlGroup, wanted: str) -> int | None:
+def _stat(group: ControlGroup, key: str) -> int | None:
     for line in read_file(group.path / "memory.stat").splitlines():
         name, _, count = line.partition(" ")
-        if name == wanted and count.strip().isdigit():
+        if name == key and count.strip().isdigit():
             return int(count)
     return None
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["whole_strings"]
+__all__ = ["preserve_embedded_nuls"]
 
 
-def whole_strings(array: NDArray[Any]) -> NDArray[Any]:
+def preserve_embedded_nuls(array: NDArray[Any]) -> NDArray[Any]:
     r"""Strings that Arrow takes as they are: it cuts those of ``U`` and ``S`` at their first zero.
 
     Those with a zero inside become objects; zeros at the end are padding to NumPy too.

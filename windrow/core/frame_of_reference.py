@@ -16,7 +16,7 @@ import pyarrow.types as pt
 __all__ = ["Packing", "join_ranges", "packs"]
 
 _BITS = (16, 32, 64)
-_LEAST = -(2**63)
+_INT64_MIN = -(2**63)
 
 
 def packs(kind: pa.DataType) -> bool:
@@ -41,10 +41,10 @@ def join_ranges(ranges: Iterable[tuple[int, int] | None]) -> tuple[int, int] | N
     ((-1, 9), None, None)
     """
     joined = None
-    for told in ranges:
-        if told is None:
+    for bounds in ranges:
+        if bounds is None:
             return None
-        joined = told if joined is None else (min(joined[0], told[0]), max(joined[1], told[1]))
+        joined = bounds if joined is None else (min(joined[0], bounds[0]), max(joined[1], bounds[1]))
     return joined
 
 
@@ -71,7 +71,7 @@ class Packing(NamedTuple):
         >>> Packing.of(8, -3, 200), Packing.of(8, 5, 5), Packing.of(4, 0, 70_000)
         (Packing(bytes=1, base=-3), Packing(bytes=0, base=5), Packing(bytes=4, base=0))
         """
-        if not _LEAST <= low <= high < -_LEAST:
+        if not _INT64_MIN <= low <= high < -_INT64_MIN:
             return cls(width, 0)
         needed = (high - low).bit_length()
         for narrower in (0, 1, 2, 4):

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from windrow.core.cgroups import find_groups, free_bytes, quota_cores, read_file, set_cores
+from windrow.core.cgroups import cpuset_cores, find_groups, free_bytes, quota_cores, read_file
 
-__all__ = ["available_cores", "free_memory_bytes", "wake_behind_others"]
+__all__ = ["available_cores", "free_memory_bytes", "use_batch_scheduling"]
 
 _ROOT = Path("/")
 
@@ -30,7 +30,7 @@ def available_cores(processes: int = 1, root: Path = _ROOT) -> int:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
         cores = os.cpu_count() or 1
-    all_cores = next(_known(set_cores(group) for group in find_groups("cpuset", root)), None)
+    all_cores = next(_known(cpuset_cores(group) for group in find_groups("cpuset", root)), None)
     bound = cores < (all_cores or os.cpu_count() or 1)
     shared = cores if bound else cores // processes
     quotas = _known(quota_cores(group) for group in find_groups("cpu", root))
@@ -47,7 +47,7 @@ def _known(values: Iterable[int | None]) -> Iterator[int]:
     return (value for value in values if value is not None)
 
 
-def wake_behind_others() -> None:
+def use_batch_scheduling() -> None:
     """Have this thread, for good, take no core from a running one as it wakes up; its share stays as it was.
 
     Who wakes it then goes on at once, where Linux would often have it stand aside for milliseconds, with

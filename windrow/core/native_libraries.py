@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["address_of", "describe_missing", "load_library", "missing_libraries"]
+__all__ = ["address_of", "load_library", "missing_libraries", "missing_library_warnings"]
 
 _missing: list[str] = []
 
@@ -38,7 +38,7 @@ def missing_libraries() -> tuple[str, ...]:
     return tuple(sorted(_missing))
 
 
-def describe_missing() -> tuple[str, ...]:
+def missing_library_warnings() -> tuple[str, ...]:
     """What a user should know of them: a line, or none.
 
     Examples

@@ -13,14 +13,14 @@ from typing import ParamSpec, TypeVar
 
 from windrow.core.errors import WindrowError
 
-__all__ = ["SHOWN", "cause_of", "ends_traceback", "trim_traceback"]
+__all__ = ["USER_ERRORS", "cause_of", "ends_traceback", "trim_traceback"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 
 # What users are shown: other exceptions are faults of ours, and keep every frame.
-SHOWN = (WindrowError, KeyboardInterrupt, SystemExit)
+USER_ERRORS = (WindrowError, KeyboardInterrupt, SystemExit)
 
 _OURS = "windrow"
 # what lies between two of our frames where one waits for the other, or maps its errors
@@ -34,7 +34,7 @@ def ends_traceback(call: Callable[P, T]) -> Callable[P, T]:
     def trimming(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return call(*args, **kwargs)
-        except SHOWN as error:
+        except USER_ERRORS as error:
             raise trim_traceback(error) from cause_of(error)
 
     return trimming

@@ -15,7 +15,7 @@ from windrow.pipeline.coordinator.requests import OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import EpochFacts
 from windrow.pipeline.executors.ray import fetch_thread as module
-from windrow.pipeline.executors.ray.coordinator_calls import Questions
+from windrow.pipeline.executors.ray.coordinator_calls import PendingCalls
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
@@ -56,11 +56,11 @@ class _Method:
 
 def begin(monkeypatch: pytest.MonkeyPatch, *, spare: int, lacks: int) -> tuple[Fetcher, Coordinator]:
     coordinator = Coordinator(lacks)
-    monkeypatch.setattr(module, "ask_until", coordinator.answer)
-    monkeypatch.setattr(module, "tell", lambda method, *args: method.remote(*args))
+    monkeypatch.setattr(module, "await_answer_until", coordinator.answer)
+    monkeypatch.setattr(module, "notify", lambda method, *args: method.remote(*args))
     request = OpenRequest(0, "node", "token", 0, Cursor(), 4, False, False, 7)
     facts = EpochFacts(0, 0, WINDOWS, ShardAssignment(1, 4, False, False), 4, None, extra_windows=spare)
-    return Fetcher(coordinator, request, facts, Questions(), leads_on=False), coordinator
+    return Fetcher(coordinator, request, facts, PendingCalls(), leads_on=False), coordinator
 
 
 def wait_until(found: Callable[[], bool]) -> None:

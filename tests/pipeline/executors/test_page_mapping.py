@@ -16,7 +16,7 @@ import pytest
 import ray
 
 from windrow.pipeline.executors.ray import page_mapping
-from windrow.pipeline.executors.ray.page_mapping import StorePages
+from windrow.pipeline.executors.ray.page_mapping import ObjectStorePages
 
 resource = pytest.importorskip("resource")
 
@@ -71,7 +71,9 @@ def store() -> Iterator[Store]:
 
 
 def supported(store: Store) -> bool:
-    return page_mapping._ask("madvise", store.find()[0], 4096, ctypes.c_int(page_mapping._POPULATE_READ))
+    return page_mapping._call_libc(
+        "madvise", store.find()[0], 4096, ctypes.c_int(page_mapping._POPULATE_READ)
+    )
 
 
 def test_what_others_wrote_is_written_without_faults(store: Store) -> None:
@@ -80,7 +82,7 @@ def test_what_others_wrote_is_written_without_faults(store: Store) -> None:
     store.map_anew()
     store.write_elsewhere(WRITTEN)
     made = store.made_bytes()
-    assert StorePages(store.find).map_ahead() == 24 * CHUNK
+    assert ObjectStorePages(store.find).map_ahead() == 24 * CHUNK
     assert store.made_bytes() == made  # the chunk that is not whole, and those that are not there, stay
     faults = store.faults_of_writing(24 * CHUNK)
     store.map_anew()
@@ -99,9 +101,9 @@ def test_it_looks_again_when_it_is_time_and_more_rarely_where_nothing_is_found(
         looked.append(now[0])
         return ask(address, nbytes)
 
-    ask = page_mapping._exists
-    monkeypatch.setattr(page_mapping, "_exists", exists)
-    watched = StorePages(store.find, clock=lambda: now[0])
+    ask = page_mapping._is_resident
+    monkeypatch.setattr(page_mapping, "_is_resident", exists)
+    watched = ObjectStorePages(store.find, clock=lambda: now[0])
     store.write_elsewhere(2 * CHUNK)
     assert watched.map_ahead() == 2 * CHUNK
     assert watched.map_ahead() == 0  # too early
@@ -119,20 +121,20 @@ def test_it_looks_again_when_it_is_time_and_more_rarely_where_nothing_is_found(
 def test_no_more_than_some_at_a_call(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     if not supported(store):
         pytest.skip("this system cannot populate pages")
-    monkeypatch.setattr(page_mapping, "_BYTES_A_CALL", 3 * CHUNK)
-    monkeypatch.setattr(page_mapping, "_SHORTEST_PAUSE_S", 0.0)
+    monkeypatch.setattr(page_mapping, "_MAX_BYTES_PER_CALL", 3 * CHUNK)
+    monkeypatch.setattr(page_mapping, "_MIN_PAUSE_SECONDS", 0.0)
     store.write_elsewhere(8 * CHUNK)
-    watched = StorePages(store.find)
+    watched = ObjectStorePages(store.find)
     assert [watched.map_ahead() for _ in range(3)] == [3 * CHUNK, 3 * CHUNK, 2 * CHUNK]
 
 
 def test_it_does_not_look_far_beyond_what_is_used(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     if not supported(store):
         pytest.skip("this system cannot populate pages")
-    monkeypatch.setattr(page_mapping, "_MISSES_A_CALL", 3)
-    monkeypatch.setattr(page_mapping, "_SHORTEST_PAUSE_S", 0.0)
+    monkeypatch.setattr(page_mapping, "_MAX_MISSES_PER_CALL", 3)
+    monkeypatch.setattr(page_mapping, "_MIN_PAUSE_SECONDS", 0.0)
     store.write_elsewhere(2 * CHUNK)
-    watched = StorePages(store.find)
+    watched = ObjectStorePages(store.find)
     assert watched.map_ahead() == 2 * CHUNK
     store.write_elsewhere(7 * CHUNK)
     assert watched.map_ahead() == 5 * CHUNK  # misses are counted anew at each call
@@ -140,10 +142,10 @@ def test_it_does_not_look_far_beyond_what_is_used(store: Store, monkeypatch: pyt
 
 @pytest.mark.parametrize("call", ["mincore", "madvise"])
 def test_systems_that_cannot_be_asked(store: Store, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    ask = page_mapping._ask
-    monkeypatch.setattr(page_mapping, "_ask", lambda name, *args: name != call and ask(name, *args))
+    ask = page_mapping._call_libc
+    monkeypatch.setattr(page_mapping, "_call_libc", lambda name, *args: name != call and ask(name, *args))
     store.write_elsewhere(2 * CHUNK)
-    watched = StorePages(store.find, clock=iter([0.0, 10.0, 30.0]).__next__)
+    watched = ObjectStorePages(store.find, clock=iter([0.0, 10.0, 30.0]).__next__)
     assert [watched.map_ahead() for _ in range(3)] == [0, 0, 0]
     assert (watched._unknown == []) == (call == "madvise")  # a system without it is not asked again
 
@@ -153,17 +155,17 @@ def test_what_is_used_in_part_does_not_hide_what_lies_behind(
 ) -> None:
     if not supported(store):
         pytest.skip("this system cannot populate pages")
-    monkeypatch.setattr(page_mapping, "_MISSES_A_CALL", 2)
+    monkeypatch.setattr(page_mapping, "_MAX_MISSES_PER_CALL", 2)
     store.write_elsewhere(8 * CHUNK)
-    exists = page_mapping._exists
+    exists = page_mapping._is_resident
     start = store.find()[0]
 
     def lacks_pages_in_front(address: int, nbytes: int) -> bool:
         in_part = address < start + 4 * CHUNK and nbytes > 4096
         return not in_part and exists(address, nbytes)
 
-    monkeypatch.setattr(page_mapping, "_exists", lacks_pages_in_front)
-    assert StorePages(store.find).map_ahead() == 4 * CHUNK
+    monkeypatch.setattr(page_mapping, "_is_resident", lacks_pages_in_front)
+    assert ObjectStorePages(store.find).map_ahead() == 4 * CHUNK
 
 
 def test_a_store_that_is_mapped_later_or_elsewhere_is_found(store: Store) -> None:
@@ -171,7 +173,7 @@ def test_a_store_that_is_mapped_later_or_elsewhere_is_found(store: Store) -> Non
         pytest.skip("this system cannot populate pages")
     store.write_elsewhere(2 * CHUNK)
     places: list[tuple[int, int] | None] = [None, (2**20, CHUNK), store.find(), store.find()]
-    watched = StorePages(lambda: places.pop(0), clock=iter([0.0, 10.0, 30.0, 60.0]).__next__)
+    watched = ObjectStorePages(lambda: places.pop(0), clock=iter([0.0, 10.0, 30.0, 60.0]).__next__)
     assert [watched.map_ahead() for _ in range(4)] == [0, 0, 2 * CHUNK, 0]
 
 
@@ -181,15 +183,15 @@ def test_names_of_files_may_be_of_any_encoding(tmp_path: Path) -> None:
         file.write(b"x" * 4096)
         file.flush()
         with mmap.mmap(file.fileno(), 4096):
-            assert StorePages().map_ahead() >= 0
+            assert ObjectStorePages().map_ahead() >= 0
 
 
 def test_without_a_store() -> None:
-    assert StorePages(lambda: None).map_ahead() == 0
+    assert ObjectStorePages(lambda: None).map_ahead() == 0
 
 
 def test_an_address_that_is_gone_is_not_touched() -> None:
-    assert StorePages(lambda: (2**20, 4 * CHUNK)).map_ahead() == 0
+    assert ObjectStorePages(lambda: (2**20, 4 * CHUNK)).map_ahead() == 0
 
 
 def test_a_worker_finds_its_store(ray_local: object) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from windrow.pipeline.executors.ray.placement import MOMENT_SECONDS, Node, Placement, Planner
+from windrow.pipeline.executors.ray.placement import MIN_SILENCE_SECONDS, Node, Placement, Planner
 
 CPU = Placement(1.0)
 # a moment, and a little
-LATER = MOMENT_SECONDS + 0.1
+LATER = MIN_SILENCE_SECONDS + 0.1
 
 
 def busy(*cores: int) -> list[Node]:
@@ -18,11 +18,11 @@ def test_a_task_that_runs_or_has_just_been_submitted_stays_where_it_is() -> None
     planner = Planner(1.0)
     assert planner.begin(0, 0.0) == CPU
     for second in range(1, 100):
-        planner.heard(0, 0, float(second))
+        planner.note_heartbeat(0, 0, float(second))
         assert not planner.is_due(second + 0.9)
     planner.end(0, 0, 99.9)
     planner.begin(1, 99.9)
-    assert not planner.is_due(99.9 + MOMENT_SECONDS - 0.1)
+    assert not planner.is_due(99.9 + MIN_SILENCE_SECONDS - 0.1)
     assert not planner.starved
 
 
@@ -51,9 +51,9 @@ def test_cpus_are_known_to_be_lacking_once_a_task_runs_while_it_waits_for_one() 
     assert planner.starved
     # a task that has never asked for a CPU does not tell
     assert planner.begin(1, LATER) == Placement(0.0, "a")
-    planner.heard(1, 0, LATER)
+    planner.note_heartbeat(1, 0, LATER)
     assert not planner.lacks_cpus
-    planner.heard(0, 1, LATER)
+    planner.note_heartbeat(0, 1, LATER)
     assert planner.lacks_cpus
 
 
@@ -61,8 +61,8 @@ def test_a_task_that_had_a_cpu_all_along_and_was_slow_to_begin_does_not_tell_of_
     planner = Planner(1.0)
     planner.begin(0, 0.0)
     planner.review(LATER, busy(2))
-    planner.heard(0, 0, LATER)
-    planner.heard(0, 1, LATER + 1)
+    planner.note_heartbeat(0, 0, LATER)
+    planner.note_heartbeat(0, 1, LATER + 1)
     planner.end(0, 1, LATER + 2)
     assert not planner.lacks_cpus
 
@@ -112,8 +112,8 @@ def test_where_a_cpu_is_free_no_task_goes_without() -> None:
 def test_a_task_that_was_heard_and_is_silent_is_placed_elsewhere() -> None:
     planner = Planner(1.0)
     planner.begin(0, 0.0)
-    planner.heard(0, 0, 20.0)
-    assert not planner.is_due(20.0 + MOMENT_SECONDS - 0.1)
+    planner.note_heartbeat(0, 0, 20.0)
+    assert not planner.is_due(20.0 + MIN_SILENCE_SECONDS - 0.1)
     assert planner.review(20.0 + LATER, [Node("a", 1, 1.0), *busy(0, 2)]) == [(0, 1, Placement(1.0, "a"))]
     # a node from which nothing came is not tried again, and two more copies are the most
     assert planner.review(20.0 + 2 * LATER, [Node("a", 1, 1.0), *busy(0, 2)[1:]]) == [
@@ -126,8 +126,8 @@ def test_no_cpu_is_said_to_be_free_only_where_none_of_ours_has_one() -> None:
     planner = Planner(1.0)
     for key in range(2):
         planner.begin(key, 0.0)
-    planner.heard(0, 0, 4.0)
-    planner.heard(1, 0, 8.0)
+    planner.note_heartbeat(0, 0, 4.0)
+    planner.note_heartbeat(1, 0, 8.0)
     # one of two workers is lost: its task is placed again, and the others still ask for a CPU
     assert planner.review(4.0 + LATER, busy(2)) == [(0, 1, Placement(0.0, "a"))]
     assert not planner.starved
@@ -138,7 +138,7 @@ def test_a_task_may_be_queued_as_long_as_others_take() -> None:
     for key in range(2):
         planner.begin(key, 0.0)
     for second in range(1, 60):
-        planner.heard(0, 0, float(second))
+        planner.note_heartbeat(0, 0, float(second))
         assert not planner.is_due(float(second))
     planner.end(0, 0, 60.0)
     assert not planner.is_due(200.0)

@@ -23,9 +23,9 @@ from windrow.pipeline.shard import prefetch_loop
 
 @pytest.fixture(autouse=True)
 def _asked_anew() -> Iterator[None]:
-    process_priority._can_take_back.cache_clear()
+    process_priority._can_restore_priority.cache_clear()
     yield
-    process_priority._can_take_back.cache_clear()
+    process_priority._can_restore_priority.cache_clear()
 
 
 class Table:
@@ -96,7 +96,7 @@ def test_nothing_is_given_that_cannot_be_taken_back(
 
 
 needs_right = pytest.mark.skipif(
-    not process_priority._can_take_back(), reason="this process may not make threads less nice again"
+    not process_priority._can_restore_priority(), reason="this process may not make threads less nice again"
 )
 
 

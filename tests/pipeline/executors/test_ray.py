@@ -39,8 +39,8 @@ from windrow.pipeline.executors.ray import fetch_thread as fetcher_module
 from windrow.pipeline.executors.ray.coordinator import Coordinator
 from windrow.pipeline.executors.ray.executor import RayExecutor
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
-from windrow.pipeline.executors.ray.ray_task import _Kept
-from windrow.pipeline.executors.ray.worker_deaths import explain_death
+from windrow.pipeline.executors.ray.ray_task import _WorkerState
+from windrow.pipeline.executors.ray.worker_deaths import make_death_error
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard import window_fetch
@@ -132,11 +132,11 @@ def test_a_feed_that_is_closed_while_it_opens_an_epoch_fetches_nothing(
     shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def close_meanwhile(ref: Any, who: str) -> Any:
-        answer = coordinator_calls.ask(ref, who)
+        answer = coordinator_calls.await_answer(ref, who)
         shard_client.close()
         return answer
 
-    monkeypatch.setattr(client, "ask", close_meanwhile)
+    monkeypatch.setattr(client, "await_answer", close_meanwhile)
     with pytest.raises(StallError, match="shard 0 was closed while epoch 0 was being opened"):
         shard_client.open_epoch(Cursor(), 5, drop_last=False)
     assert fetcher_of(shard_client) is None
@@ -206,7 +206,7 @@ def test_objects_that_stay_lost_end_in_an_error(
         raise ObjectLostError("ab" * 28, "", "")
 
     monkeypatch.setattr(Fetcher, "_load", lose)
-    monkeypatch.setattr(window_fetch, "_LONGEST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(window_fetch, "_MAX_PAUSE_SECONDS", 0.001)
     shard_client.open_epoch(Cursor(), 5, drop_last=False)
     with pytest.raises(StallError, match=r"shard 0: map outputs of epoch 0, window 0 were lost 30 times"):
         shard_client.window(0, 0, threading.Event())
@@ -289,7 +289,7 @@ def test_a_worker_that_crashes_is_an_error_that_names_the_blocks(ray_local: Any)
 
     async def take() -> None:
         coordinator = Coordinator(program, RayExecutor().resources(), (None,))
-        await coordinator._take(cast("Any", failures), task, die(), None, ())
+        await coordinator._record_result(cast("Any", failures), task, die(), None, ())
 
     asyncio.run(take())
     with pytest.raises(TransformError, match=r"epoch 0, window 0: block 0: the worker process died"):
@@ -317,7 +317,7 @@ def test_a_death_is_told_in_windrows_words(
 ) -> None:
     addresses = tuple(BlockAddress(f"part-{i}", i) for i in range(5))
     task = Task(Work(3, 2, 0, 0, 0), tuple(range(5)), addresses, (None,) * 5, True, None)
-    ours = explain_death(task, error, transforms=transforms)
+    ours = make_death_error(task, error, transforms=transforms)
     assert type(ours) is kind
     assert str(ours).startswith("epoch 3, window 2: part-0, part-1, part-2 and 2 more")
     assert text in str(ours)
@@ -327,7 +327,7 @@ def test_a_cancelled_task_is_named_without_the_traceback_of_its_worker() -> None
     remote = "ray::windrow:map 0.0.0()\n  File 'a.py', line 7, in _run\nTask: 9 was cancelled."
     error = RayTaskError("map", remote, TaskCancelledError()).as_instanceof_cause()
     task = Task(Work(3, 2, 0, 0, 0), (0,), (BlockAddress("part-0", 0),), (None,), True, None)
-    ours = explain_death(task, error, transforms=True)
+    ours = make_death_error(task, error, transforms=True)
     assert type(ours) is StallError
     assert str(ours) == (
         "epoch 3, window 2: part-0: the task was cancelled: by ray.cancel, or by an interrupt (SIGINT) of its "
@@ -336,15 +336,15 @@ def test_a_cancelled_task_is_named_without_the_traceback_of_its_worker() -> None
 
 
 def test_a_worker_keeps_idle_memory_for_about_two_outputs() -> None:
-    kept = _Kept(TaskContext(BlocksSource((1,)).reader, ()))
-    kept.make_fit(1 << 20)
+    kept = _WorkerState(TaskContext(BlocksSource((1,)).reader, ()))
+    kept.fit_pool(1 << 20)
     pool = kept.pool
     lent = [pool.take(1 << 20) for _ in range(2)]
     del lent
     assert pool.idle_bytes == 2 << 20
     pool.take(3 << 20)
     assert pool.idle_bytes == 0
-    kept.make_fit(1 << 20)
+    kept.fit_pool(1 << 20)
     assert kept.pool is pool
 
 
@@ -368,7 +368,7 @@ def test_kept_blocks_that_are_lost_are_read_again(ray_local: Any, monkeypatch: p
 
     async def take() -> None:
         coordinator = Coordinator(program, RayExecutor().resources(), (None,))
-        await coordinator._take(cast("Any", driver), task, lose(), None, ())
+        await coordinator._record_result(cast("Any", driver), task, lose(), None, ())
 
     asyncio.run(take())
     assert submitted == [(driver, replace(task, found=()), None, ())]
@@ -441,7 +441,7 @@ def test_objects_that_are_not_heard_of_are_asked_for_anew(
     asked: list[str] = []
     replies: list[weakref.ref[Any]] = []
     patience: list[float] = []
-    ask, load = Fetcher._ask, Fetcher._load
+    ask, load = Fetcher._poll, Fetcher._load
 
     def note_ask(self: Fetcher, key: Key, attempt: str, have: frozenset[int], lost: str) -> Any:
         # to let go of a reply would cancel transfers
@@ -456,9 +456,9 @@ def test_objects_that_are_not_heard_of_are_asked_for_anew(
         patience.append(patience_seconds)
         return load(self, reply, patience_seconds)
 
-    monkeypatch.setattr(window_fetch, "_UNHEARD_SECONDS", 0.2)
-    monkeypatch.setattr(window_fetch, "_LONGEST_UNHEARD_SECONDS", 0.5)
-    monkeypatch.setattr(Fetcher, "_ask", note_ask)
+    monkeypatch.setattr(window_fetch, "_LOAD_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(window_fetch, "_MAX_LOAD_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(Fetcher, "_poll", note_ask)
     monkeypatch.setattr(Fetcher, "_load", note_load)
     monkeypatch.setattr(ray, call, forget)
     deaf.set()

@@ -60,14 +60,14 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> tuple[CoordinatorClient, Coordin
     ray = SimpleNamespace(is_initialized=lambda: True, wait=coordinator.wait)
     monkeypatch.setattr(coordinator_calls, "ray", ray)
     coordinator.answered.add("open 0")
-    monkeypatch.setattr(client, "ask", lambda ref, who: FACTS)
+    monkeypatch.setattr(client, "await_answer", lambda ref, who: FACTS)
     monkeypatch.setattr(client, "this_node", lambda: "node")
     monkeypatch.setattr(
-        fetch_thread, "ask_until", lambda ref, who, stopped: stopped.wait(WAIT_SECONDS) and None
+        fetch_thread, "await_answer_until", lambda ref, who, stopped: stopped.wait(WAIT_SECONDS) and None
     )
     pool = BufferPool(0)
     shard_client = client._RayClient(
-        coordinator, 0, pool, 1, seed=7, has_files=False, leads_on=lambda _: False
+        coordinator, 0, pool, 1, seed=7, has_disk_cache=False, leads_on=lambda _: False
     )
     shard_client.open_epoch(Cursor(), 4, drop_last=False)
     assert coordinator.polled.wait(WAIT_SECONDS)

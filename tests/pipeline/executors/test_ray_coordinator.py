@@ -32,7 +32,7 @@ def play(script: Callable[[Coordinator], Coroutine[Any, Any, None]]) -> None:
         ("_core", "acknowledge", (0, "token", None)),
         ("_core", "heartbeat", (0,)),
         ("_core", "close_shard", (0, "token")),
-        ("_dispatcher", "heard", (0, 0)),
+        ("_dispatcher", "note_heartbeat", (0, 0)),
         ("_dispatcher", "tick", ()),
         ("_core", "tick", ()),
     ],
@@ -53,11 +53,11 @@ def test_what_fails_where_nobody_waits_for_an_answer_ends_the_run(
         monkeypatch.setattr(coordinator._core, "fail", failures.append)
         monkeypatch.setattr(getattr(coordinator, inside), name, fail)
         if name == "tick":
-            coordinator._begin_ticking()
+            coordinator._start_ticking()
             await asyncio.sleep(0.3)
             assert len(calls) > 2, "ticking goes on"
-        elif name == "heard":
-            await coordinator.task_runs(coordinator._run, *arguments)
+        elif name == "note_heartbeat":
+            await coordinator.task_heartbeat(coordinator._incarnation, *arguments)
         else:
             await getattr(coordinator, name)(*arguments)
         assert {str(error) for error in failures} == {f"of {name}"}
@@ -75,7 +75,7 @@ def test_files_are_removed_although_a_copy_of_a_task_never_ends(
         removed.append(time.monotonic())
         return []
 
-    monkeypatch.setattr(module, "remove_everywhere", remove)
+    monkeypatch.setattr(module, "remove_on_all_nodes", remove)
 
     async def script(coordinator: Coordinator) -> None:
         held = asyncio.Event()
@@ -84,7 +84,7 @@ def test_files_are_removed_although_a_copy_of_a_task_never_ends(
             await held.wait()
 
         coordinator.spawn(wait())
-        disk = DiskCache("", "", "", None, kept=False)
+        disk = DiskCache("", "", "", None, persistent=False)
         await asyncio.wait_for(coordinator._remove_files(disk), 10)
         assert len(removed) == 1
         # and once more when what it may have written is there

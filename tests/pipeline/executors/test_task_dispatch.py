@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from windrow.pipeline.executors.ray.placement import MOMENT_SECONDS, Node, Placement, Planner
+from windrow.pipeline.executors.ray.placement import MIN_SILENCE_SECONDS, Node, Placement, Planner
 from windrow.pipeline.executors.ray.task_dispatch import Cluster, Dispatcher, Submitted
 
 
@@ -113,7 +113,7 @@ def play(script: Callable[[Double], Coroutine[Any, Any, None]]) -> Double:
 def test_a_task_that_never_starts_is_placed_again_and_the_first_answer_counts() -> None:
     async def script(double: Double) -> None:
         double.run()
-        double.pass_time(MOMENT_SECONDS)
+        double.pass_time(MIN_SILENCE_SECONDS)
         assert [placement for _, _, placement, _ in double.copies] == [Placement(1.0), Placement(0.0, "a")]
         await double.end(1, "second")
         assert double.withdrawn == [double.copies[0][3]]
@@ -128,7 +128,7 @@ def test_a_task_that_never_starts_is_placed_again_and_the_first_answer_counts() 
 def test_the_original_may_answer_first() -> None:
     async def script(double: Double) -> None:
         double.run()
-        double.pass_time(MOMENT_SECONDS)
+        double.pass_time(MIN_SILENCE_SECONDS)
         await double.end(0, "first")
         await double.end(1, "second, late")
 
@@ -138,7 +138,7 @@ def test_the_original_may_answer_first() -> None:
 def test_a_copy_that_fails_leaves_it_to_the_others() -> None:
     async def script(double: Double) -> None:
         double.run()
-        double.pass_time(MOMENT_SECONDS)
+        double.pass_time(MIN_SILENCE_SECONDS)
         await double.end(1, OSError("no worker could be started"))
         assert not double.taken
         await double.end(0, "first")
@@ -151,7 +151,7 @@ def test_what_would_end_every_copy_ends_the_task() -> None:
 
     async def script(double: Double) -> None:
         double.run()
-        double.pass_time(MOMENT_SECONDS)
+        double.pass_time(MIN_SILENCE_SECONDS)
         await double.end(1, error)
         await double.end(0, "late")
 
@@ -163,7 +163,7 @@ def test_the_last_copy_that_fails_is_told() -> None:
 
     async def script(double: Double) -> None:
         double.run()
-        double.pass_time(MOMENT_SECONDS)
+        double.pass_time(MIN_SILENCE_SECONDS)
         await double.end(0, OSError("gone"))
         await double.end(1, error)
 
@@ -178,9 +178,9 @@ def test_what_cannot_be_submitted_fails_and_never_the_tick() -> None:
         double.refuses = None
         double.run()
         double.refuses = ConnectionError("no answer from the control plane")
-        double.pass_time(2 * MOMENT_SECONDS)
+        double.pass_time(2 * MIN_SILENCE_SECONDS)
         double.refuses = OSError("cannot be submitted again")
-        double.pass_time(MOMENT_SECONDS)
+        double.pass_time(MIN_SILENCE_SECONDS)
         # a task that waits for a core is told so
         await double.end(0, "first")
         double.refuses = None
@@ -207,7 +207,7 @@ def test_silence_counts_only_where_something_could_be_heard(why: str) -> None:
             double.starting = True
             double.pass_time(100)
             double.starting = False
-        double.pass_time(MOMENT_SECONDS - 1)
+        double.pass_time(MIN_SILENCE_SECONDS - 1)
         assert len(double.copies) == 1
         double.pass_time(1)
         assert len(double.copies) == 2
@@ -219,14 +219,14 @@ def test_what_gives_signs_is_left_alone_and_the_cluster_is_not_asked() -> None:
     async def script(double: Double) -> None:
         double.run()
         for _ in range(100):
-            double.dispatcher.heard(0, 0)
+            double.dispatcher.note_heartbeat(0, 0)
             double.pass_time(1.0)
         assert len(double.copies) == 1
         assert double.looks == 0
         # of a task that has ended, and of none there ever was
         await double.end(0)
-        double.dispatcher.heard(0, 0)
-        double.dispatcher.heard(7, 1)
+        double.dispatcher.note_heartbeat(0, 0)
+        double.dispatcher.note_heartbeat(7, 1)
 
     assert play(script).warnings == 0
 
@@ -234,7 +234,7 @@ def test_what_gives_signs_is_left_alone_and_the_cluster_is_not_asked() -> None:
 def test_without_cpus_no_more_run_than_there_are_cores_and_each_follows_at_once() -> None:
     async def script(double: Double) -> None:
         double.run()
-        double.pass_time(MOMENT_SECONDS)
+        double.pass_time(MIN_SILENCE_SECONDS)
         for _ in range(4):
             double.run()
         assert [placement.cpus for _, _, placement, _ in double.copies] == [1.0, 0.0, 0.0]
@@ -254,7 +254,7 @@ def test_a_warning_waits_until_it_is_known_to_be_true_and_costs_no_answer() -> N
     async def script(double: Double) -> None:
         double.held = ConnectionError("the control plane is being restarted")
         double.run()
-        double.pass_time(MOMENT_SECONDS)
+        double.pass_time(MIN_SILENCE_SECONDS)
         await double.end(1, "second")
         assert double.taken == [(0, "second")]
         assert double.asked == 1
@@ -278,7 +278,7 @@ def test_an_answer_is_not_lost_where_another_copy_cannot_be_cancelled() -> None:
 
         double.cancel = fail
         double.run()
-        double.pass_time(MOMENT_SECONDS)
+        double.pass_time(MIN_SILENCE_SECONDS)
         await double.end(1, "second")
 
     double = play(script)

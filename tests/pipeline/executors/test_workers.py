@@ -44,7 +44,7 @@ def test_what_runs_makes_way_for_what_is_more_urgent() -> None:
     def run() -> None:
         begun.set()
         go.wait(WAIT_SECONDS)
-        pool.help((1,))
+        pool.run_urgent((1,))
         done.append("what ran")
 
     running = pool.submit((2,), run)
@@ -64,20 +64,20 @@ def test_a_core_is_left_to_whoever_computes_and_one_thread_always_works() -> Non
     pool = WorkerPool(3, "windrow-test", cores=3)
     go = threading.Event()
     for consumer in range(3):
-        pool.leave_core(consumer, True)
+        pool.reserve_core(consumer, True)
     futures = [pool.submit((0,), lambda: go.wait(WAIT_SECONDS)) for _ in range(3)]
 
     def running() -> int:
         return sum(future.running() for future in futures)
 
     assert eventually(lambda: running() == 1)
-    pool.leave_core(0, True)  # told again
-    pool.leave_core(1, False)
+    pool.reserve_core(0, True)  # told again
+    pool.reserve_core(1, False)
     time.sleep(0.05)
     assert running() == 1
-    pool.leave_core(2, False)
+    pool.reserve_core(2, False)
     assert eventually(lambda: running() == 2)
-    pool.leave_core(0, False)
+    pool.reserve_core(0, False)
     assert eventually(lambda: running() == 3)
     go.set()
     assert all(future.result(WAIT_SECONDS) for future in futures)
@@ -89,10 +89,10 @@ def test_a_core_is_left_to_whoever_computes_and_one_thread_always_works() -> Non
 )
 def test_as_many_threads_less_as_a_core_has(workers: int, cores: int, most: int) -> None:
     pool = WorkerPool(workers, "windrow-test", cores)
-    pool.leave_core(0, True)
-    assert pool._queue._most == most
-    pool.leave_core(0, False)
-    assert pool._queue._most == workers
+    pool.reserve_core(0, True)
+    assert pool._queue._max_busy == most
+    pool.reserve_core(0, False)
+    assert pool._queue._max_busy == workers
     pool.close()
 
 
@@ -100,7 +100,7 @@ def test_a_consumer_that_says_nothing_any_more_is_left_nothing(monkeypatch: pyte
     monkeypatch.setattr(workers_module, "_COMPUTING_SECONDS", 0.3)
     pool = WorkerPool(2, "windrow-test", cores=2)
     go = threading.Event()
-    pool.leave_core(0, True)
+    pool.reserve_core(0, True)
     futures = [pool.submit((0,), lambda: go.wait(WAIT_SECONDS)) for _ in range(2)]
     assert eventually(lambda: all(future.running() for future in futures))
     go.set()
@@ -109,7 +109,7 @@ def test_a_consumer_that_says_nothing_any_more_is_left_nothing(monkeypatch: pyte
 
 def test_what_waits_goes_on_when_a_thread_has_less_company() -> None:
     pool = WorkerPool(2, "windrow-test", cores=2)
-    pool.leave_core(0, True)
+    pool.reserve_core(0, True)
     assert [pool.submit((0,), partial(int, i)).result(WAIT_SECONDS) for i in range(50)] == list(range(50))
     futures = [pool.submit((0,), partial(int, i)) for i in range(50)]
     assert [future.result(WAIT_SECONDS) for future in futures] == list(range(50))

@@ -107,13 +107,13 @@ def test_the_core_time_is_that_of_the_thread_which_began_to_count() -> None:
 def test_a_computing_consumer_is_left_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(pa.table({"x": np.arange(60_000)}), tmp_path / "x.parquet", row_group_size=1000)
     left: list[bool] = []
-    leave = WorkerPool.leave_core
+    leave = WorkerPool.reserve_core
 
     def note_left(pool: WorkerPool, consumer: int, computes: bool) -> None:
         left.append(computes)
         leave(pool, consumer, computes)
 
-    monkeypatch.setattr(WorkerPool, "leave_core", note_left)
+    monkeypatch.setattr(WorkerPool, "reserve_core", note_left)
     # on a core for longer than it can have been: whatever the machine does meanwhile, it computes
     monkeypatch.setattr(CoreTime, "seconds", lambda core: 3600.0)
     ds = windrow.read_parquet(tmp_path, target_block_bytes=1).window(blocks_per_window=6)

@@ -38,8 +38,8 @@ class GuardedPool(BufferPool):
         super().__init__(0)
         self._lent: list[NDArray[np.uint8]] = []
 
-    def take_each(self, nbytes: int, count: int) -> list[NDArray[np.uint8]]:
-        lent = super().take_each(nbytes + 2 * ALIGNMENT_BYTES, count)
+    def take_many(self, nbytes: int, count: int) -> list[NDArray[np.uint8]]:
+        lent = super().take_many(nbytes + 2 * ALIGNMENT_BYTES, count)
         for whole in lent:
             whole[:] = 0xAB
         self._lent += lent

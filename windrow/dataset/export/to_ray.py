@@ -15,9 +15,13 @@ __all__ = ["to_ray"]
 def to_ray(plan: LogicalPlan, job: Job) -> Any:
     """Blocks that Ray's tasks read; shuffled rows, in its store."""
     require("ray.data", "ray", "to_ray()")
-    from windrow.pipeline.executors.ray.data.ray_data_output import put_tables, read_lazily, store_bytes
+    from windrow.pipeline.executors.ray.data.ray_data_output import (
+        object_store_bytes,
+        put_tables,
+        read_lazily,
+    )
 
     if plan.seed is None:
         return read_lazily(plan.read_source, plan.maps)
-    refuse_large(plan, "to_ray()", room_bytes=store_bytes())
+    refuse_large(plan, "to_ray()", room_bytes=object_store_bytes())
     return put_tables(stream_tables(job), plan.source.schema)

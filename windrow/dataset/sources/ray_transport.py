@@ -14,6 +14,6 @@ def carry_held(held: InMemoryBlocks) -> tuple[Any, ...] | None:
     """What blocks in memory are pickled as; None: themselves."""
     if not ray_is_initialized():
         return None
-    from windrow.pipeline.executors.ray.data.object_store_blocks import carry
+    from windrow.pipeline.executors.ray.data.object_store_blocks import reduce_to_references
 
-    return carry(held)
+    return reduce_to_references(held)

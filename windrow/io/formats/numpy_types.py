@@ -1,4 +1,4 @@
-"""NumPy's types as columns of Arrow: which there are, and arrays of them without a copy where that can be.
+"""Convert NumPy types and arrays to Arrow, without a copy where possible.
 
 ==================================  =============================================
 NumPy                               Arrow
@@ -22,22 +22,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.fixed_width_strings import whole_strings
+from windrow.core.fixed_width_strings import preserve_embedded_nuls
 
 __all__ = ["column_type", "row_memory_bytes", "to_column"]
 
 _UNITS = ("s", "ms", "us", "ns")
-# the widths of floats that Arrow has
+# the widths of Arrow's floats in bytes
 _FLOATS = (2, 4, 8)
 
 
 def column_type(dtype: np.dtype[Any], shape: tuple[int, ...]) -> pa.DataType:
-    """The type of a column whose rows are arrays of a shape: () for single values.
+    """The Arrow type of a column whose rows have this dtype and shape; () for scalars.
 
     Raises
     ------
     ValueError
-        If Arrow has none; says what to do.
+        If Arrow has no such type; the message names a fix.
     """
     leaf = _leaf_type(dtype)
     if len(shape) > 1 and dtype.kind in "iuf" and 0 not in shape:
@@ -48,15 +48,15 @@ def column_type(dtype: np.dtype[Any], shape: tuple[int, ...]) -> pa.DataType:
 
 
 def row_memory_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    """About what a row takes in memory, once it is a column."""
+    """Estimate the bytes of a row as an Arrow column."""
     if dtype.kind == "U":
-        # most text is ASCII, and NumPy keeps 4 bytes for every character
+        # most text is ASCII: 1 byte per character in Arrow, 4 in NumPy
         return prod(shape) * (4 + dtype.itemsize // 4)
     return prod(shape) * (dtype.itemsize + (4 if dtype.kind == "S" else 0))
 
 
 def to_column(array: NDArray[Any]) -> pa.Array:
-    """(rows, ...) values as a column; without a copy where they are aligned numbers in C order."""
+    """Convert (rows, ...) values to a column, without a copy if they are aligned numbers in C order."""
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     kind = column_type(array.dtype, array.shape[1:])
@@ -83,7 +83,7 @@ def _leaf_type(dtype: np.dtype[Any]) -> pa.DataType:
 
 def _fix(dtype: np.dtype[Any]) -> str:
     if dtype.kind == "O":
-        return "which is stored as pickles, and windrow never loads those: save it with a plain dtype"
+        return "which is stored as pickles, which windrow never loads: save it with a plain dtype"
     if dtype.kind == "c":
         return "which Arrow does not have: save .real and .imag"
     if dtype.kind in "mM":
@@ -94,7 +94,7 @@ def _fix(dtype: np.dtype[Any]) -> str:
 def _leaf_column(flat: NDArray[Any]) -> pa.Array:
     kind, dtype = _leaf_type(flat.dtype), flat.dtype
     if dtype.kind in "US":
-        return pa.array(whole_strings(flat), kind)
+        return pa.array(preserve_embedded_nuls(flat), kind)
     if dtype.kind == "b":
         return _plain(kind, np.packbits(flat, bitorder="little"), len(flat))
     if dtype.kind not in "mM":
@@ -104,7 +104,7 @@ def _leaf_column(flat: NDArray[Any]) -> pa.Array:
     if pa.types.is_date32(kind):
         numbers = np.where(missing, 0, numbers)
         if len(numbers) and not -(2**31) <= numbers.min() <= numbers.max() < 2**31:
-            raise ValueError("a date is too far off for date32: save it with .astype('M8[s]')")
+            raise ValueError("a date is outside the range of date32: save it with .astype('M8[s]')")
         numbers = numbers.astype(np.int32)
     return _plain(kind, numbers, len(flat), ~missing if missing.any() else None)
 
@@ -112,7 +112,7 @@ def _leaf_column(flat: NDArray[Any]) -> pa.Array:
 def _plain(
     kind: pa.DataType, values: NDArray[Any], length: int, valid: NDArray[np.bool_] | None = None
 ) -> pa.Array:
-    # pa.array() would import pandas where it is installed
+    # pa.array() would import pandas if installed
     mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     nulls = 0 if valid is None else length - int(np.count_nonzero(valid))
     return pa.Array.from_buffers(kind, length, [mask, pa.py_buffer(values)], null_count=nulls)

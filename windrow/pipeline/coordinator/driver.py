@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from windrow.core.errors import PlanError
-from windrow.core.native_libraries import describe_missing, missing_libraries
+from windrow.core.native_libraries import missing_libraries, missing_library_warnings
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.block_row_counts import BlockRowCounts
 from windrow.pipeline.coordinator.buffered_window import BufferedWindow, WindowReply
@@ -98,7 +98,7 @@ class Driver:
         self._peak_bytes = 0
         self._left_out_rows = 0
         self._estimate = MemoryEstimate(budget)
-        self._user_warnings = [*describe_missing()]
+        self._user_warnings = [*missing_library_warnings()]
         self._cache = RunCache(cache_bytes, job.source.blocks.memory_bytes)
         self._unaccounted: dict[int, ShardAssignment] = {}
         self._events: deque[Event] = deque()

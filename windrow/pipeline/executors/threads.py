@@ -17,7 +17,7 @@ import pyarrow as pa
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.machine import available_cores, free_memory_bytes
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.checkpoint.state import refuse_seed
+from windrow.pipeline.checkpoint.state import make_seed_error
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.scheduling.events import Place
@@ -37,7 +37,7 @@ from windrow.pipeline.tasks.map_task import Task, TaskReport, run_task
 __all__ = ["ThreadsExecutor"]
 
 T = TypeVar("T")
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 # stacks of threads, and what allocators keep in pieces too small to give back
 _PROCESS_BYTES = 8 * 2**20
 # a task that runs makes way for what is urgent; what is placed goes before tasks that have not begun
@@ -144,12 +144,14 @@ class _Run:
         self._blocks = blocks
         self._seed = program.job.seed
         self.workers = executor.pool(resources.workers, available_cores(launch.local_world_size))
-        self.help = partial(self.workers.help, (_PLACE,))
+        self.run_urgent = partial(self.workers.run_urgent, (_PLACE,))
         self.changed = threading.Condition(threading.RLock())
         self.ended = False
         self.disk = open_disk(program.job)
         # before anything else that may fail
-        self._finalizer = weakref.finalize(self, in_background, partial(_end, self.workers, self.disk))
+        self._finalizer = weakref.finalize(
+            self, in_background, partial(_close_resources, self.workers, self.disk)
+        )
         runner = _ThreadsRunner(program, self)
         self.driver = Driver(
             program,
@@ -159,40 +161,40 @@ class _Run:
             clock=time.monotonic,
             cache_bytes=budget.cache_bytes,
         )
-        self._feeds = 0
+        self._clients = 0
 
     def connect(self, seed: int | None) -> bool:
         """Count one more shard that reads; False when the run has ended or failed."""
         with self.changed:
-            lives = not self.ended and self.driver.failure is None
-            if lives and seed != self._seed:
-                raise refuse_seed(seed, self._seed)
-            self._feeds += lives
-            return lives
+            alive = not self.ended and self.driver.failure is None
+            if alive and seed != self._seed:
+                raise make_seed_error(seed, self._seed)
+            self._clients += alive
+            return alive
 
-    def take(self, task: Task, report: TaskReport, output: Any, kept: Sequence[Any]) -> None:
+    def record_result(self, task: Task, report: TaskReport, output: Any, blocks: Sequence[Any]) -> None:
         """Take what a task has put out."""
         with self.changed:
-            self.driver.task_done(task, report, output, threading.current_thread().name, kept)
-            self.note_blocks()
-            self.widen()
+            self.driver.task_done(task, report, output, threading.current_thread().name, blocks)
+            self.update_blocks_estimate()
+            self.raise_limit()
             self.changed.notify_all()
 
-    def note_blocks(self) -> None:
+    def update_blocks_estimate(self) -> None:
         """Leave room for the blocks of the tasks that run, as large as rows have been measured."""
         self._blocks.size_bytes = self.driver.blocks_bytes
 
-    def widen(self) -> None:
+    def raise_limit(self) -> None:
         """Keep as much memory for the next one to use as rows turn out to need."""
         total_bytes = min(self.driver.estimated_bytes, self._budget.limit_bytes)
-        self.memory.widen(total_bytes - self._budget.processes_bytes)
+        self.memory.raise_limit(total_bytes - self._budget.processes_bytes)
 
     def disconnect(self, shard: int) -> None:
         """A shard reads no more; the last one that does ends the run."""
         with self.changed:
             self.driver.close_shard(shard)
-            self._feeds -= 1
-            last = self._feeds == 0
+            self._clients -= 1
+            last = self._clients == 0
         if last:
             self.close()
 
@@ -200,7 +202,7 @@ class _Run:
         """End the threads; whoever waits is told."""
         self.ended = True
         self._finalizer.detach()
-        _end(self.workers, self.disk)
+        _close_resources(self.workers, self.disk)
         with self.changed:
             self.changed.notify_all()
 
@@ -224,7 +226,7 @@ def _decoded_bytes(blocks: _BlocksEstimate, before: int, most: int) -> int:
     return max(blocks.size_bytes, min(max(0, pa.total_allocated_bytes() - before), most))
 
 
-def _end(workers: WorkerPool, disk: DiskCache | None) -> None:
+def _close_resources(workers: WorkerPool, disk: DiskCache | None) -> None:
     workers.close()
     if disk is not None:
         disk.remove()
@@ -242,9 +244,11 @@ class _ThreadsRunner:
         """Queue a task."""
         run = self._run()
         if run is not None:
-            run.note_blocks()
+            run.update_blocks_estimate()
             work = task.work
-            call = partial(_run_task, self._run, self._context, task, tables, run.memory, cached, run.help)
+            call = partial(
+                _run_task, self._run, self._context, task, tables, run.memory, cached, run.run_urgent
+            )
             run.workers.submit((_TASKS, work.epoch, work.window, -work.stage, work.part), call)
 
 
@@ -260,9 +264,9 @@ def _run_task(
     try:
         # before the block is made: buffers of other windows may be as large
         memory.evict()
-        report, output, kept = run_task(context, task, tables, memory, cached, between)
+        report, output, blocks = run_task(context, task, tables, memory, cached, between)
         if (run := run_ref()) is not None:
-            run.take(task, report, output, kept)
+            run.record_result(task, report, output, blocks)
     except BaseException as error:
         failure = Failure.capture(error)
         if (run := run_ref()) is not None:
@@ -307,7 +311,7 @@ class _ThreadsClient:
                 collector.add(reply, reply.attempt)
                 if collector.complete:
                     return collector.window(self._run.driver.take_user_warnings())
-                self._run.changed.wait(_LOOK_SECONDS)
+                self._run.changed.wait(_POLL_SECONDS)
         return None
 
     def release(self, stop: threading.Event) -> None:
@@ -329,11 +333,11 @@ class _ThreadsClient:
         """Tell what a row takes as it is delivered."""
         with self._run.changed:
             self._run.driver.note_delivered(row_bytes)
-        self._run.widen()
+        self._run.raise_limit()
 
     def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
         """Place a run's rows on the run's threads, before any task."""
-        self._run.workers.leave_core(self._shard, pace.computes)
+        self._run.workers.reserve_core(self._shard, pace.computes)
         return self._run.workers.submit((_URGENT if pace.works else _PLACE,), place)
 
     def diagnose(self) -> tuple[str, float]:
@@ -350,5 +354,5 @@ class _ThreadsClient:
         """The shard reads no more."""
         with self._run.changed:
             self._closed = True
-        self._run.workers.leave_core(self._shard, False)
+        self._run.workers.reserve_core(self._shard, False)
         self._run.disconnect(self._shard)

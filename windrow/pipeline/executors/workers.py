@@ -52,18 +52,18 @@ class WorkerPool:
         self._queue.put(priority, future, call)
         return future
 
-    def leave_core(self, consumer: int, computes: bool) -> None:
+    def reserve_core(self, consumer: int, computes: bool) -> None:
         """Work on a core less while this consumer computes, since it needs one to itself.
 
         To be told again and again: for a consumer that does not say so for some seconds nothing is
         left. One thread always works.
         """
-        self._queue.leave_core(consumer, computes)
+        self._queue.reserve_core(consumer, computes)
 
-    def help(self, before: tuple[int, ...]) -> None:
+    def run_urgent(self, before: tuple[int, ...]) -> None:
         """Run, in the calling thread, what waits and is more urgent than ``before``."""
-        while (taken := self._queue.take_before(before)) is not None:
-            _run(*taken)
+        while (work := self._queue.pop_before(before)) is not None:
+            _run(*work)
 
     def close(self) -> None:
         """Cancel what waits, and wait a bounded time for what runs."""
@@ -80,7 +80,7 @@ class _Queue:
         self._busy = 0
         self._changed = threading.Condition()
         self._heap: list[tuple[tuple[int, ...], int, Future[Any], Callable[[], Any]]] = []
-        self._numbers = count()
+        self._sequence = count()
         self._closed = False
 
     def put(self, priority: tuple[int, ...], future: Future[Any], call: Callable[[], Any]) -> None:
@@ -88,12 +88,12 @@ class _Queue:
             if self._closed:
                 future.cancel()
                 return
-            heapq.heappush(self._heap, (priority, next(self._numbers), future, call))
+            heapq.heappush(self._heap, (priority, next(self._sequence), future, call))
             self._changed.notify()
 
-    def take(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+    def pop(self) -> tuple[Future[Any], Callable[[], Any]] | None:
         with self._changed:
-            while not self._closed and (not self._heap or self._busy >= self._most):
+            while not self._closed and (not self._heap or self._busy >= self._max_busy):
                 self._changed.wait(_COMPUTING_SECONDS if self._heap else None)
             if self._closed:
                 return None
@@ -102,7 +102,7 @@ class _Queue:
             return future, call
 
     @property
-    def _most(self) -> int:
+    def _max_busy(self) -> int:
         if not self._computing:
             return self._workers
         now = time.monotonic()
@@ -114,7 +114,7 @@ class _Queue:
         with self._changed:
             self._busy -= 1
 
-    def leave_core(self, consumer: int, computes: bool) -> None:
+    def reserve_core(self, consumer: int, computes: bool) -> None:
         if not computes and consumer not in self._computing:
             return
         with self._changed:
@@ -124,7 +124,7 @@ class _Queue:
                 self._computing.pop(consumer, None)
                 self._changed.notify_all()
 
-    def take_before(self, priority: tuple[int, ...]) -> tuple[Future[Any], Callable[[], Any]] | None:
+    def pop_before(self, priority: tuple[int, ...]) -> tuple[Future[Any], Callable[[], Any]] | None:
         # asked for often: without the lock what comes at this very moment waits for the next time
         if not self._heap:
             return None
@@ -144,10 +144,10 @@ class _Queue:
 
 
 def _work(queue: _Queue) -> None:
-    while (taken := queue.take()) is not None:
-        _run(*taken)
+    while (work := queue.pop()) is not None:
+        _run(*work)
         # a thread that waits for work must not keep the last work's data alive
-        del taken
+        del work
         queue.done()
 
 

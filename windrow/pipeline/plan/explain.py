@@ -1,4 +1,4 @@
-"""What running a job means, told before anything runs."""
+"""What running a job will do and cost (`explain()`), computed before anything runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from windrow.core.byte_sizes import format_bytes
-from windrow.core.native_libraries import describe_missing
+from windrow.core.native_libraries import missing_library_warnings
 from windrow.pipeline.executors.base import Resources
 from windrow.pipeline.executors.resolve import ray_is_initialized, resolve_executor
 from windrow.pipeline.plan.job import Job
@@ -21,68 +21,68 @@ from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
 
 __all__ = ["Explanation", "explain_job", "explain_program"]
 
-# Below this many blocks a window is a few long stretches of the stored order, mixed.
+# A window of fewer blocks mixes only a few long stretches of the stored order.
 _FEW_BLOCKS = 8
-# The memory of batches shows only when their size is known; this is the default of iter_batches.
+# Assumed where no batch size is given: the default of iter_batches.
 _DEFAULT_BATCH_ROWS = 256
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What running a chain means; ``print`` it, or read its attributes.
+    """What running a pipeline will do; ``print`` it, or read its attributes.
 
     Attributes
     ----------
     epochs
-        How many passes; None: for ever.
+        Number of epochs; None: endless.
     seed
-        The shuffle's seed; None: the stored order.
+        Seed of the shuffle; None: stored order.
     order_version
-        The version of the algorithm behind the order.
+        Version of the algorithm that defines the order.
     executor
-        What runs it, and why.
+        The executor, and why it was chosen.
     source
-        The files in words.
+        Description of the data source.
     rows
-        Rows of an epoch, an upper bound where ``rows_known`` is False; an estimate where
+        Rows per epoch: an upper bound where ``rows_known`` is False, an estimate where
         ``rows_bounded`` is False too.
     rows_known
-        Whether the manifest tells the rows.
+        Whether the manifest states the row counts.
     decoded_bytes
-        Bytes of an epoch once decoded, as the footers tell.
+        Decoded bytes per epoch, from file footers.
     bytes_exact
-        Whether sizes are exact; otherwise they are estimates.
+        Whether sizes are exact rather than estimated.
     transforms
-        Transforms before and after the shuffle.
+        Number of transforms before and after the shuffle.
     windows
-        Windows of an epoch that hold blocks.
+        Windows per epoch that contain blocks.
     blocks
-        Blocks of an epoch.
+        Blocks per epoch.
     shards, equal
-        How epochs are dealt.
+        Number of shards, and how the last step is assigned to them.
     batch_rows
-        Rows of a batch, or None where it was not given; then the next three are None too.
+        Rows per batch, or None if not given; then the next three are None too.
     steps
-        Steps of an epoch, the last one included.
+        Steps per epoch, including the last one.
     last_step_rows
-        Rows of the last step, all shards together, where it is not a full one; else 0.
+        Rows of the last step over all shards if it is not a full one, else 0.
     left_out_rows
-        Rows of an epoch that no shard gets.
+        Rows per epoch that no shard receives.
     tasks, objects
-        Tasks of the largest window, and what they put out at most: one object for each
-        node with shards and each slice.
+        Tasks of the largest window, and the maximum number of objects that they output: one per
+        node with shards and slice.
     budget
-        How the memory is shared; its ``total_bytes`` is the bound that the run keeps.
-    look_out
-        What the user should know, a line each.
+        The memory budget; its ``total_bytes`` is the bound that the run keeps.
+    user_warnings
+        Warnings, one line each.
     cache
-        Where decoded blocks are kept, and how many; empty without ``options(cache=...)``.
+        Where decoded blocks are cached, and how many; empty without ``options(cache=...)``.
     skips_corrupt
-        Whether corrupt blocks are left out.
+        Whether corrupt blocks are skipped.
     workers
-        Tasks that run at once.
+        Number of tasks that run concurrently.
     processes
-        How many processes of a launcher divide the workers and the default memory limit.
+        Number of launched processes that share the workers and the default memory limit.
 
     Examples
     --------
@@ -137,14 +137,14 @@ class Explanation:
         return "\n".join(lines)
 
     def _format_head(self) -> str:
-        epochs = "epochs for ever" if self.epochs is None else _format_count(self.epochs, "epoch")
+        epochs = "endless epochs" if self.epochs is None else _format_count(self.epochs, "epoch")
         order = "stored order" if self.seed is None else f"seed {self.seed}, order v{self.order_version}"
         return f"{epochs}, {order}, executor {self.executor}"
 
     def _format_rows(self) -> str:
         if self.rows_known:
             return f"{self.rows:,} an epoch"
-        left_out = ", corrupt blocks left out" if self.skips_corrupt else ""
+        left_out = ", corrupt blocks skipped" if self.skips_corrupt else ""
         return (
             f"{'at most' if self.rows_bounded else 'about'} {self.rows:,} an epoch, to be counted{left_out}"
         )
@@ -161,7 +161,7 @@ class Explanation:
             return text
         text += f"; batch_size {self.batch_rows:,}: "
         if self.steps is None:
-            return text + "steps not known before the rows are"
+            return text + "the number of steps is known once rows are counted"
         text += _format_count(self.steps, "step")
         if self.last_step_rows:
             text += f", the last of {_format_count(self.last_step_rows, 'row')}"
@@ -195,19 +195,19 @@ class Explanation:
 
 
 def explain_job(job: Job, shards: int, *, equal: Equal, batch_rows: int | None) -> Explanation:
-    """Explain a job on the executor that it would run on; starts nothing.
+    """Explain a job on the executor that would run it. Starts nothing.
 
     Raises
     ------
     PlanError
-        When the largest window does not fit into memory.
+        If the largest window does not fit into memory.
     """
     program = Program(job, shards, equal, tuple(range(shards)))
     resources = resolve_executor(job.options.executor).resources(job.launch)
     if job.options.executor == "auto":
         reason = "Ray is initialised" if ray_is_initialized() else "Ray is not initialised"
         resources = replace(resources, executor=f"{resources.executor} (auto: {reason})")
-    resources = replace(resources, user_warnings=(*resources.user_warnings, *describe_missing()))
+    resources = replace(resources, user_warnings=(*resources.user_warnings, *missing_library_warnings()))
     resources = overlap_waiting(program, resources, batch_rows or _DEFAULT_BATCH_ROWS)
     sized = size_parts(program, resources, batch_rows or _DEFAULT_BATCH_ROWS)
     return explain_program(sized, resources, batch_rows)
@@ -271,26 +271,26 @@ def _find_warnings(program: Program, budget: Budget) -> list[str]:
     lines = []
     if windows < plan.windows:
         lines.append(
-            f"windows are made of whole blocks, and {_format_count(blocks, 'block')} fill {windows:,} of the "
-            f"{plan.windows:,} asked for: give read_parquet a smaller target_block_bytes"
+            f"windows consist of whole blocks, and {_format_count(blocks, 'block')} fill only {windows:,} of the "
+            f"{plan.windows:,} requested windows: give read_parquet a smaller target_block_bytes"
         )
     elif job.seed is not None and windows > 1 and blocks < _FEW_BLOCKS * windows:
         lines.append(
             f"windows hold about {blocks / windows:.2g} of {blocks:,} blocks, too few to mix well: "
-            "make windows larger, or give read_parquet a smaller target_block_bytes"
+            "use larger windows, or give read_parquet a smaller target_block_bytes"
         )
     if budget.window_bytes > budget.windows_limit_bytes:
         lines.append(
-            f"the largest window is estimated to take {format_bytes(budget.window_bytes)}, more than the memory "
-            "limit leaves: whether it fits is measured as its first blocks are read"
+            f"the largest window is estimated at {format_bytes(budget.window_bytes)}, more than the memory "
+            "limit leaves for windows: its first blocks will show whether it fits"
         )
     elif budget.slices > 1:
         lines.append(
-            f"the memory limit lets {budget.windows} of the windows wanted be held whole: "
-            "the next one is prepared as the current one is consumed"
+            f"the memory limit holds only {_format_count(budget.windows, 'whole window')}: "
+            "the next window is prepared slice by slice as the current one is consumed"
         )
     if not job.rows_known:
-        lines.append("rows are counted as they are read, in the first epoch: steps are not known before")
+        lines.append("the first epoch counts rows as it reads them: the number of steps is not known before")
     return lines
 
 

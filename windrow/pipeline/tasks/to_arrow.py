@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.fixed_width_strings import whole_strings
+from windrow.core.fixed_width_strings import preserve_embedded_nuls
 from windrow.pipeline.delivery.to_numpy import fixed_dtype, permutation_of
 
 __all__ = ["to_arrow"]
@@ -35,28 +35,28 @@ _KINDS: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
 _TIMES = ("timestamp", "date", "time", "duration")
 
 
-def to_arrow(values: Any, kept: pa.DataType | None, *, nan_is_null: bool = False) -> pa.ChunkedArray:
+def to_arrow(values: Any, preferred: pa.DataType | None, *, nan_is_null: bool = False) -> pa.ChunkedArray:
     """Convert a column.
 
     Parameters
     ----------
     values
         An array, a list or tuple, a pandas Series, or what NumPy can view (a tensor).
-    kept
+    preferred
         The type to keep where the values are of its kind; None to infer.
     nan_is_null
         Whether NaN means null, as it does where pandas wrote it.
     """
-    if isinstance(kept, pa.BaseExtensionType) and not isinstance(kept, pa.FixedShapeTensorType):
-        column = to_arrow(values, kept.storage_type, nan_is_null=nan_is_null)
-        return column.cast(kept) if column.type == kept.storage_type else column
+    if isinstance(preferred, pa.BaseExtensionType) and not isinstance(preferred, pa.FixedShapeTensorType):
+        column = to_arrow(values, preferred.storage_type, nan_is_null=nan_is_null)
+        return column.cast(preferred) if column.type == preferred.storage_type else column
     array = _numpy_view(values)
     if array is None or (array.ndim == 1 and array.dtype.kind in "OUST"):
-        column = _from_objects(values if array is None else array, kept, nan_is_null)
+        column = _from_objects(values if array is None else array, preferred, nan_is_null)
     elif array.ndim == 1:
-        column = _from_plain(array, kept, nan_is_null)
+        column = _from_plain(array, preferred, nan_is_null)
     else:
-        column = _from_tensors(array, kept)
+        column = _from_tensors(array, preferred)
     return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
 
 
@@ -82,47 +82,47 @@ def _stacked(values: Any) -> NDArray[Any] | None:
     return np.stack(list(values)) if shape is not None and len(shape) >= 2 else None
 
 
-def _from_plain(array: NDArray[Any], kept: pa.DataType | None, nan_is_null: bool) -> pa.Array:
-    if kept is not None and pa.types.is_time(kept) and array.dtype == fixed_dtype(kept):
-        return _from_times(array, kept)
+def _from_plain(array: NDArray[Any], preferred: pa.DataType | None, nan_is_null: bool) -> pa.Array:
+    if preferred is not None and pa.types.is_time(preferred) and array.dtype == fixed_dtype(preferred):
+        return _from_times(array, preferred)
     plain = pa.array(array, from_pandas=nan_is_null)
-    if kept is None:
+    if preferred is None:
         return plain
-    value_type = kept.value_type if pa.types.is_dictionary(kept) else kept
+    value_type = preferred.value_type if pa.types.is_dictionary(preferred) else preferred
     if array.dtype == fixed_dtype(value_type):
-        return _cast(plain, kept)
-    if pa.types.is_timestamp(plain.type) and pa.types.is_timestamp(kept):
-        return plain.cast(pa.timestamp(plain.type.unit, kept.tz))
+        return _cast(plain, preferred)
+    if pa.types.is_timestamp(plain.type) and pa.types.is_timestamp(preferred):
+        return plain.cast(pa.timestamp(plain.type.unit, preferred.tz))
     return plain
 
 
-def _from_times(array: NDArray[Any], kept: pa.DataType) -> pa.Array:
-    integer = np.int32 if kept.bit_width == 32 else np.int64
+def _from_times(array: NDArray[Any], preferred: pa.DataType) -> pa.Array:
+    integer = np.int32 if preferred.bit_width == 32 else np.int64
     missing = np.isnat(array)
     numbers = np.where(missing, 0, array.view(np.int64)).astype(integer)
-    return pa.array(numbers, mask=missing).cast(kept)
+    return pa.array(numbers, mask=missing).cast(preferred)
 
 
-def _from_objects(values: Any, kept: pa.DataType | None, nan_is_null: bool) -> pa.Array:
-    if isinstance(kept, pa.FixedShapeTensorType):
-        return _from_some_tensors(values, kept, nan_is_null)
+def _from_objects(values: Any, preferred: pa.DataType | None, nan_is_null: bool) -> pa.Array:
+    if isinstance(preferred, pa.FixedShapeTensorType):
+        return _from_some_tensors(values, preferred, nan_is_null)
     if isinstance(values, np.ndarray):
         # Arrow does not know NumPy's own strings
-        values = values.astype(object) if values.dtype.kind == "T" else whole_strings(values)
+        values = values.astype(object) if values.dtype.kind == "T" else preserve_embedded_nuls(values)
     try:
         plain = pa.array(values, from_pandas=nan_is_null)
     except (pa.ArrowException, TypeError, ValueError):
-        if kept is None:
+        if preferred is None:
             raise
-        return pa.array(values, type=kept, from_pandas=nan_is_null)
-    if kept is None or _kind(plain.type) not in (_kind(kept), "null"):
+        return pa.array(values, type=preferred, from_pandas=nan_is_null)
+    if preferred is None or _kind(plain.type) not in (_kind(preferred), "null"):
         return plain
-    if _kind(kept) == "floating" and _kind(plain.type) == "floating":
+    if _kind(preferred) == "floating" and _kind(plain.type) == "floating":
         return plain  # a narrower float would round
-    if _kind(kept) in _TIMES:
-        return _cast(plain, kept)  # building from objects truncates in silence
+    if _kind(preferred) in _TIMES:
+        return _cast(plain, preferred)  # building from objects truncates in silence
     try:
-        return pa.array(values, type=kept, from_pandas=nan_is_null)
+        return pa.array(values, type=preferred, from_pandas=nan_is_null)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return plain
 
@@ -132,59 +132,59 @@ def _kind(arrow_type: pa.DataType) -> str:
     return next((kind for kind, is_kind in _KINDS if is_kind(value_type)), str(value_type))
 
 
-def _cast(plain: pa.Array, kept: pa.DataType) -> pa.Array:
+def _cast(plain: pa.Array, preferred: pa.DataType) -> pa.Array:
     try:
-        return (plain.dictionary_encode() if pa.types.is_dictionary(kept) else plain).cast(kept)
+        return (plain.dictionary_encode() if pa.types.is_dictionary(preferred) else plain).cast(preferred)
     except pa.ArrowException:
         return plain
 
 
-def _from_tensors(array: NDArray[Any], kept: pa.DataType | None) -> pa.Array:
-    if isinstance(kept, pa.FixedShapeTensorType) and array.dtype == fixed_dtype(kept.value_type):
-        back = np.argsort(permutation_of(kept))
+def _from_tensors(array: NDArray[Any], preferred: pa.DataType | None) -> pa.Array:
+    if isinstance(preferred, pa.FixedShapeTensorType) and array.dtype == fixed_dtype(preferred.value_type):
+        back = np.argsort(permutation_of(preferred))
         if array.ndim == 1 + len(back):
             stored = array.transpose(0, *(1 + back))
-            if stored.shape[1:] == tuple(kept.shape):
-                return _tensor_column(stored, kept)
-    leaf_type, widths = kept, []
+            if stored.shape[1:] == tuple(preferred.shape):
+                return _tensor_column(stored, preferred)
+    leaf_type, widths = preferred, []
     while leaf_type is not None and pa.types.is_fixed_size_list(leaf_type):
         widths.append(leaf_type.list_size)
         leaf_type = leaf_type.value_type
     if widths and tuple(widths) == array.shape[1:]:
-        return _nested(_leaf(array, leaf_type), array.shape, kept)
+        return _nested(_leaf(array, leaf_type), array.shape, preferred)
     if array.dtype.kind in "biuf" and all(array.shape[1:]):
         value_type = pa.from_numpy_dtype(array.dtype)
         return _tensor_column(array, pa.fixed_shape_tensor(value_type, array.shape[1:]))
     return _nested(_leaf(array, None), array.shape, None)
 
 
-def _leaf(array: NDArray[Any], kept: pa.DataType | None) -> pa.Array:
-    column = to_arrow(np.ascontiguousarray(array).reshape(-1), kept)
+def _leaf(array: NDArray[Any], preferred: pa.DataType | None) -> pa.Array:
+    column = to_arrow(np.ascontiguousarray(array).reshape(-1), preferred)
     # Arrow would copy a single chunk too: images would be held twice while their block is made
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _tensor_column(stored: NDArray[Any], kept: pa.FixedShapeTensorType) -> pa.Array:
+def _tensor_column(stored: NDArray[Any], preferred: pa.FixedShapeTensorType) -> pa.Array:
     shape = (len(stored), math.prod(stored.shape[1:]))
     return pa.ExtensionArray.from_storage(
-        kept, _nested(_leaf(stored, kept.value_type), shape, kept.storage_type)
+        preferred, _nested(_leaf(stored, preferred.value_type), shape, preferred.storage_type)
     )
 
 
-def _from_some_tensors(values: Any, kept: pa.FixedShapeTensorType, nan_is_null: bool) -> pa.Array:
+def _from_some_tensors(values: Any, preferred: pa.FixedShapeTensorType, nan_is_null: bool) -> pa.Array:
     """Convert tensors of which some are None."""
-    shape = tuple(kept.shape[dimension] for dimension in permutation_of(kept))
+    shape = tuple(preferred.shape[dimension] for dimension in permutation_of(preferred))
     arrays = [value for value in values if value is not None]
     if not all(isinstance(value, np.ndarray) and value.shape == shape for value in arrays):
         return _from_objects(values, None, nan_is_null)
-    back = np.argsort(permutation_of(kept))
+    back = np.argsort(permutation_of(preferred))
     flat = [None if value is None else value.transpose(back).reshape(-1) for value in values]
-    return pa.ExtensionArray.from_storage(kept, pa.array(flat, type=kept.storage_type))
+    return pa.ExtensionArray.from_storage(preferred, pa.array(flat, type=preferred.storage_type))
 
 
-def _nested(leaf: pa.Array, shape: tuple[int, ...], kept: pa.DataType | None) -> pa.Array:
+def _nested(leaf: pa.Array, shape: tuple[int, ...], preferred: pa.DataType | None) -> pa.Array:
     """Wrap values in fixed-size lists, the innermost first; widths may be 0."""
-    types = [kept]
+    types = [preferred]
     for _ in shape[2:]:
         types.append(None if types[-1] is None else types[-1].value_type)
     for depth in range(len(shape) - 1, 0, -1):

@@ -20,9 +20,9 @@ from windrow.shuffle.kernels.fixed_width import (
     row_bytes,
     rows_view,
     wrap_list_rows,
-    wrap_words,
+    wrap_values,
 )
-from windrow.shuffle.kernels.map_output import MapOutput, columns_by_width, other_columns, word_columns
+from windrow.shuffle.kernels.map_output import MapOutput, columns_by_width, fixed_width_columns, other_columns
 from windrow.shuffle.kernels.packed_rows import PackedRows, join_columns, join_packings
 from windrow.shuffle.kernels.text_columns import can_move_text, move_text
 
@@ -47,7 +47,7 @@ class MapOutputs(tuple[MapOutput, ...]):
         """
         if not self:
             return np.zeros((2, 0), np.int64)
-        return np.ascontiguousarray(np.stack([map_output.run_starts for map_output in self], axis=1))
+        return np.ascontiguousarray(np.group([map_output.run_starts for map_output in self], axis=1))
 
     def portion(self, run: int, row_count: int, rows: slice, pool: BufferPool) -> MapOutputs:
         """The rows of some places of a run, as the pieces of a single run that has no others.
@@ -93,18 +93,18 @@ class MapOutputs(tuple[MapOutput, ...]):
         return np.array([map_output.places_address for map_output in self], np.int64)
 
     @cached_property
-    def stacks(self) -> list[_Stack]:
+    def column_groups(self) -> list[_ColumnGroup]:
         """The columns of words, by their width."""
         schema = self[0].schema
-        at = {number: place for place, number in enumerate(word_columns(schema))}
-        each = np.stack([map_output.sources for map_output in self], axis=1)
-        stacks = []
+        at = {number: place for place, number in enumerate(fixed_width_columns(schema))}
+        each = np.group([map_output.sources for map_output in self], axis=1)
+        column_groups = []
         for width, numbers in columns_by_width(schema).items():
             places = [at[number] for number in numbers]
             sources = each[places]
             packing = join_packings(sources[:, :, 1], sources[:, :, 2], width)
-            stacks.append(_Stack(numbers, places, width, sources, tuple(packing)))
-        return stacks
+            column_groups.append(_ColumnGroup(numbers, places, width, sources, tuple(packing)))
+        return column_groups
 
     @cached_property
     def others(self) -> list[int]:
@@ -112,12 +112,12 @@ class MapOutputs(tuple[MapOutput, ...]):
         return other_columns(self[0].schema)
 
     @cached_property
-    def masked(self) -> frozenset[int]:
+    def nullable(self) -> frozenset[int]:
         """The numbers of the columns of words that hold nulls somewhere."""
         return frozenset(chain.from_iterable(map_output.validity for map_output in self))
 
 
-class _Stack(NamedTuple):
+class _ColumnGroup(NamedTuple):
     """The columns of words of one width.
 
     Attributes
@@ -173,10 +173,10 @@ def place_rows(
         return _without_values(row_count, schema)
     columns: dict[int, pa.Array] = {}
     kinds = schema.types
-    for stack in map_outputs.stacks:
-        for number, values in zip(stack.columns, placing.place_stack(stack, pool), strict=True):
-            valid = placing.place_mask(number) if number in map_outputs.masked else None
-            columns[number] = wrap_words(values, kinds[number], valid)
+    for group in map_outputs.column_groups:
+        for number, values in zip(group.columns, placing.place_columns(group, pool), strict=True):
+            valid = placing.place_mask(number) if number in map_outputs.nullable else None
+            columns[number] = wrap_values(values, kinds[number], valid)
     for at, number in enumerate(map_outputs.others):
         columns[number] = placing.place_other(at, schema.field(number).name, pool)
     return pa.RecordBatch.from_arrays([columns[i] for i in range(len(columns))], schema=schema)
@@ -227,10 +227,10 @@ class _Placing:
         bounds = map_outputs.starts[run : run + 2]
         self._starts: NDArray[np.int64] = bounds[0]
         self._counts: NDArray[np.int64] = bounds[1] - bounds[0]
-        if not self._are_whole():
+        if not self._are_places_complete():
             raise _make_places_error(run, row_count, int(self._counts.sum()))
 
-    def _are_whole(self) -> bool:
+    def _are_places_complete(self) -> bool:
         if native.LIBRARY is None:
             return int(self._counts.sum()) == self._row_count and bool((self.sources >= 0).all())
         return native.check_places(self._addresses, self._counts, self._row_count)
@@ -253,21 +253,21 @@ class _Placing:
         """For each place of the run, which of the spans' rows goes there; -1 for none."""
         return _invert(self._given, self._row_count)
 
-    def place_stack(self, stack: _Stack, pool: BufferPool) -> list[PlainRows]:
+    def place_columns(self, group: _ColumnGroup, pool: BufferPool) -> list[PlainRows]:
         """Each column of a stack in place order, in a buffer of its own."""
-        memory = pool.take_each(stack.width * self._row_count, len(stack.columns))
-        outs = [rows_view(each, stack.width) for each in memory]
+        memory = pool.take_many(group.width * self._row_count, len(group.columns))
+        outs = [rows_view(each, group.width) for each in memory]
         if native.LIBRARY is None:
-            together = rows_view(pool.take(stack.width * self._row_count), stack.width)
-            for at, out in zip(stack.at, outs, strict=True):
-                parts = [span.map_output.words_of(at, stack.width, span.rows) for span in self._spans]
-                np.concatenate(parts, out=together)
-                np.take(together, self.sources, axis=0, out=out, mode="clip")
+            concatenated = rows_view(pool.take(group.width * self._row_count), group.width)
+            for at, out in zip(group.at, outs, strict=True):
+                parts = [span.map_output.values_of(at, group.width, span.rows) for span in self._spans]
+                np.concatenate(parts, out=concatenated)
+                np.take(concatenated, self.sources, axis=0, out=out, mode="clip")
         else:
-            packed_rows = join_columns(stack.packing, stack.width, self._row_count)
-            scratch = self._take_scratch(stack.width, packed_rows, pool)
+            packed_rows = join_columns(group.packing, group.width, self._row_count)
+            scratch = self._take_scratch(group.width, packed_rows, pool)
             native.place(
-                stack.sources, self._starts, self._addresses, self._counts, scratch, outs, packed_rows
+                group.sources, self._starts, self._addresses, self._counts, scratch, outs, packed_rows
             )
         return outs
 

@@ -16,14 +16,20 @@ import ray
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import StallError
-from windrow.core.machine import available_cores, wake_behind_others
+from windrow.core.machine import available_cores, use_batch_scheduling
 from windrow.io.storage.io_threads import call_ahead
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.requests import OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, Session, WindowData
-from windrow.pipeline.executors.ray.coordinator_calls import LOOK_SECONDS, Questions, ask, explain_loss, tell
+from windrow.pipeline.executors.ray.coordinator_calls import (
+    POLL_SECONDS,
+    PendingCalls,
+    await_answer,
+    make_loss_error,
+    notify,
+)
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
 from windrow.pipeline.executors.ray.nodes import this_node
 from windrow.pipeline.executors.workers import WorkerPool
@@ -37,7 +43,7 @@ __all__ = ["RaySession"]
 
 T = TypeVar("T")
 _PLACERS = 2
-_ASK_SECONDS = 60.0
+_ANSWER_SECONDS = 60.0
 
 
 class RaySession:
@@ -59,7 +65,7 @@ class RaySession:
             BufferPool(RUNS_AHEAD * run_bytes),
             placers,
             seed=seed,
-            has_files=job.cache == "disk",
+            has_disk_cache=job.cache == "disk",
             leads_on=job.leads_on,
         )
 
@@ -79,18 +85,18 @@ class _RayClient:
         placers: int,
         *,
         seed: int | None,
-        has_files: bool,
+        has_disk_cache: bool,
         leads_on: Callable[[int], bool],
     ) -> None:
         self._seed = seed
         self._leads_on = leads_on
-        self._has_files = has_files
+        self._has_disk_cache = has_disk_cache
         self._coordinator = coordinator
         self._shard = shard
         self._token, self._since = uuid.uuid4().hex, time.time()
-        self._opened = 0
+        self._open_count = 0
         self._closed = False
-        self._questions = Questions()
+        self._pending_calls = PendingCalls()
         self._pool = pool
         self._workers = WorkerPool(placers, f"windrow-place-{shard}")
         self._finalizer = weakref.finalize(self, in_background, self._workers.close)
@@ -106,11 +112,11 @@ class _RayClient:
         self._stop_fetching()
         request = self._request(cursor, batch_rows, drop_last=drop_last, goes_on=False)
         answer = self._coordinator.open_epoch.remote(request)
-        self._questions.add(answer)
-        facts: EpochFacts = ask(answer, f"shard {self._shard}")
-        self._questions.answered(answer)
+        self._pending_calls.add(answer)
+        facts: EpochFacts = await_answer(answer, f"shard {self._shard}")
+        self._pending_calls.remove(answer)
         leads_on = self._leads_on(cursor.epoch)
-        self._fetcher = Fetcher(self._coordinator, request, facts, self._questions, leads_on=leads_on)
+        self._fetcher = Fetcher(self._coordinator, request, facts, self._pending_calls, leads_on=leads_on)
         if self._closed:
             # by another thread, which has found nothing to stop yet
             self._stop_fetching()
@@ -124,14 +130,14 @@ class _RayClient:
             raise StallError(f"shard {self._shard} was closed while epoch {cursor.epoch} was being opened")
         request = self._request(cursor, batch_rows, drop_last=drop_last, goes_on=True)
         answer = self._coordinator.open_epoch.remote(request)
-        self._questions.add(answer)
-        fetcher.go_on(request, leads_on=self._leads_on(cursor.epoch))
+        self._pending_calls.add(answer)
+        fetcher.open_next_epoch(request, leads_on=self._leads_on(cursor.epoch))
         who = f"shard {self._shard}"
-        (opened,) = call_ahead([partial(ask, answer, who)], 1, f"windrow-open-{self._shard}")
+        (opened,) = call_ahead([partial(await_answer, answer, who)], 1, f"windrow-open-{self._shard}")
         return opened
 
     def _request(self, cursor: Cursor, batch_rows: int, *, drop_last: bool, goes_on: bool) -> OpenRequest:
-        number, self._opened = self._opened, self._opened + 1
+        number, self._open_count = self._open_count, self._open_count + 1
         return OpenRequest(
             shard=self._shard,
             node=this_node(),
@@ -147,7 +153,7 @@ class _RayClient:
 
     def begin_prefetch(self) -> None:
         """Let the consumer, who wakes the calling thread, keep its core: tasks give way to both."""
-        wake_behind_others()
+        use_batch_scheduling()
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
         """Wait for a window."""
@@ -164,28 +170,28 @@ class _RayClient:
         """Tell how far the shard has come."""
         fetcher = self._fetcher
         if fetcher is None:
-            tell(self._coordinator.acknowledge, self._shard, self._token, place)
+            notify(self._coordinator.acknowledge, self._shard, self._token, place)
         else:
             fetcher.acknowledge(place)
 
     def heartbeat(self) -> None:
         """Tell that the consumer is alive."""
-        tell(self._coordinator.heartbeat, self._shard)
+        notify(self._coordinator.heartbeat, self._shard)
 
     def note_delivered(self, row_bytes: float) -> None:
         """Tell what a row takes as it is delivered."""
-        tell(self._coordinator.note_delivered, row_bytes)
+        notify(self._coordinator.note_delivered, row_bytes)
 
     def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
         """Place a run's rows in this process."""
-        self._workers.leave_core(self._shard, pace.computes)
+        self._workers.reserve_core(self._shard, pace.computes)
         return self._workers.submit((), place)
 
     def diagnose(self) -> tuple[str, float]:
         """Say what the shard waits for."""
         try:
             answer: tuple[str, float] = ray.get(
-                self._coordinator.diagnose.remote(self._shard), timeout=_ASK_SECONDS
+                self._coordinator.diagnose.remote(self._shard), timeout=_ANSWER_SECONDS
             )
         except ray.exceptions.RayError as error:
             return f"the coordinator does not answer: {type(error).__name__}", float("inf")
@@ -196,13 +202,15 @@ class _RayClient:
         if not ray.is_initialized():
             raise StallError(f"shard {self._shard} has no statistics of its run: Ray has been shut down")
         try:
-            stats: RunStats = ray.get(self._coordinator.run_stats.remote(spans=spans), timeout=_ASK_SECONDS)
+            stats: RunStats = ray.get(
+                self._coordinator.run_stats.remote(spans=spans), timeout=_ANSWER_SECONDS
+            )
         except ray.exceptions.RayActorError as error:
-            raise explain_loss(f"shard {self._shard}", error) from error
+            raise make_loss_error(f"shard {self._shard}", error) from error
         except ray.exceptions.GetTimeoutError as error:
             raise StallError(
                 f"shard {self._shard} has no statistics of its run: the coordinator has not answered for "
-                f"{_ASK_SECONDS:.0f} s"
+                f"{_ANSWER_SECONDS:.0f} s"
             ) from error
         except ray.exceptions.RayError as error:
             raise StallError(
@@ -220,18 +228,20 @@ class _RayClient:
             calls.callback(self._workers.close)
             if fetcher is not None:
                 calls.callback(fetcher.join)
-            calls.callback(self._tell_closed)
+            calls.callback(self._notify_closed)
             if fetcher is not None:
                 calls.callback(fetcher.stop)
 
-    def _tell_closed(self) -> None:
-        closed = tell(self._coordinator.close_shard, self._shard, self._token)
-        if self._has_files and closed is not None:
+    def _notify_closed(self) -> None:
+        closed = notify(self._coordinator.close_shard, self._shard, self._token)
+        if self._has_disk_cache and closed is not None:
             # the last shard takes the run's files with it, which a driver that ends now would prevent
-            ray.wait([closed], timeout=_ASK_SECONDS)
-        if closed is not None and not self._questions.await_answers(0.0):
-            again = partial(tell, self._coordinator.close_shard, self._shard, self._token)
-            thread = threading.Thread(target=_call_when_answered, args=(self._questions, again), daemon=True)
+            ray.wait([closed], timeout=_ANSWER_SECONDS)
+        if closed is not None and not self._pending_calls.await_answers(0.0):
+            close_again = partial(notify, self._coordinator.close_shard, self._shard, self._token)
+            thread = threading.Thread(
+                target=_call_once_answered, args=(self._pending_calls, close_again), daemon=True
+            )
             # where no more threads may start, the process ends, and its questions with it
             with suppress(RuntimeError):
                 thread.start()
@@ -242,9 +252,9 @@ class _RayClient:
             fetcher.stop()
 
 
-def _call_when_answered(questions: Questions, call: Callable[[], object]) -> None:
+def _call_once_answered(pending_calls: PendingCalls, call: Callable[[], object]) -> None:
     """Close a shard once more: a coordinator restarted since has heard its questions, and not that it is closed."""
-    for _ in range(int(Waiting().fail_seconds / LOOK_SECONDS)):
-        if questions.await_answers(LOOK_SECONDS):
+    for _ in range(int(Waiting().fail_seconds / POLL_SECONDS)):
+        if pending_calls.await_answers(POLL_SECONDS):
             call()
             return

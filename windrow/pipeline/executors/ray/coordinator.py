@@ -23,25 +23,30 @@ from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.executors.base import EpochFacts, Resources
 from windrow.pipeline.executors.ray.function_export import export_code
-from windrow.pipeline.executors.ray.heartbeats import Beat
-from windrow.pipeline.executors.ray.nodes import describe_starving, list_nodes, others_hold_cpus, this_node
+from windrow.pipeline.executors.ray.heartbeats import Heartbeat
+from windrow.pipeline.executors.ray.nodes import (
+    format_starvation_warning,
+    list_nodes,
+    others_hold_cpus,
+    this_node,
+)
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable
 from windrow.pipeline.executors.ray.placement import Placement, Planner
-from windrow.pipeline.executors.ray.ray_task import remove_everywhere, submit_task, withdraw
+from windrow.pipeline.executors.ray.ray_task import cancel_copy, remove_on_all_nodes, submit_task
 from windrow.pipeline.executors.ray.task_dispatch import Cluster, Dispatcher, Submitted
-from windrow.pipeline.executors.ray.worker_deaths import explain_death, is_conclusive
+from windrow.pipeline.executors.ray.worker_deaths import is_conclusive, make_death_error
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache, open_disk
 from windrow.pipeline.tasks.map_task import Task
 
 __all__ = ["Coordinator", "start_coordinator"]
 
-_LOOK_AROUND_SECONDS = 10.0
+_REFRESH_NODES_SECONDS = 10.0
 _START_SECONDS = 2.0
 # A copy of a task that another has overtaken may wait for a worker that never starts.
 _LAST_TASKS_SECONDS = 5.0
 # by then the first workers have begun on a machine that is very busy, or never will
-_LONGEST_START_SECONDS = 20.0
+_MAX_START_SECONDS = 20.0
 
 
 class Coordinator:
@@ -59,14 +64,16 @@ class Coordinator:
     ) -> None:
         export_code()
         expected = {shard: nodes[shard] or this_node() for shard in program.members}
-        host = _Host(self)
-        self._core = CoordinatorCore(program, resources, expected, host)
+        environment = _ActorEnvironment(self)
+        self._core = CoordinatorCore(program, resources, expected, environment)
         self._transforms = bool(program.context.before)
         self._ticking = False
         self._name = name
-        self._run = uuid.uuid4().hex
+        self._incarnation = uuid.uuid4().hex
         self._warnings: list[str] = []
-        cluster = Cluster(time.monotonic, list_nodes, self._is_starting, withdraw, is_conclusive, self.spawn)
+        cluster = Cluster(
+            time.monotonic, list_nodes, self._is_starting, cancel_copy, is_conclusive, self.spawn
+        )
         self._task_cpus = resources.task_cpus
         self._dispatcher = Dispatcher(Planner(self._task_cpus), cluster, self._warn_starving)
         self._changed = asyncio.Event()
@@ -74,10 +81,10 @@ class Coordinator:
         self._disk = disk
         self._context = ray.put(replace(program.context, disk=disk))
         self._spread = False
-        self._look_around_at = 0.0
+        self._nodes_due_at = 0.0
         self._workers_started = asyncio.Event()
-        self._starting_until = time.monotonic() + _LONGEST_START_SECONDS
-        if not starts_workers or host.is_restarted():
+        self._starting_until = time.monotonic() + _MAX_START_SECONDS
+        if not starts_workers or environment.is_restarted():
             self._starting_until = 0.0
             self._workers_started.set()
 
@@ -93,7 +100,7 @@ class Coordinator:
             # a task that finds workers still beginning has Ray start more of them
             await asyncio.wait([asyncio.ensure_future(self._workers_started.wait())], timeout=_START_SECONDS)
             self._workers_started.set()
-        self._begin_ticking()
+        self._start_ticking()
         facts = self._core.open_epoch(request)
         self._wake()
         return facts
@@ -108,7 +115,7 @@ class Coordinator:
         lost: str = "",
     ) -> Answer:
         """Wait, for a bounded time, for parts of a window that a shard at ``place`` lacks."""
-        self._begin_ticking()
+        self._start_ticking()
         polling = self._core.poll(request, place, key, attempt, have, lost)
         try:
             seconds = next(polling)
@@ -120,31 +127,31 @@ class Coordinator:
 
     async def acknowledge(self, shard: int, token: str, place: Place) -> None:
         """A shard needs nothing before ``place`` any more."""
-        with self._failing():
+        with self._failing_run():
             if self._core.acknowledge(shard, token, place):
                 self._wake()
 
-    async def task_runs(self, run: str, key: int, copy: int) -> None:
+    async def task_heartbeat(self, run: str, key: int, copy: int) -> None:
         """Hear that a copy of a task runs; ``run`` is the coordinator process that submitted it."""
-        with self._failing():
-            if run == self._run:
-                self._dispatcher.heard(key, copy)
+        with self._failing_run():
+            if run == self._incarnation:
+                self._dispatcher.note_heartbeat(key, copy)
 
     async def heartbeat(self, shard: int) -> None:
         """A shard's consumer is alive."""
-        with self._failing():
+        with self._failing_run():
             self._core.heartbeat(shard)
 
     async def note_delivered(self, row_bytes: float) -> None:
         """A shard has measured what a row takes as it is delivered."""
-        with self._failing():
+        with self._failing_run():
             self._core.note_delivered(row_bytes)
             self._wake()
 
     async def close_shard(self, shard: int, token: str) -> None:
         """A reader of a shard reads no more."""
         last = False
-        with self._failing():
+        with self._failing_run():
             last = self._core.close_shard(shard, token)
         self._wake()
         if last and self._disk is not None:
@@ -165,7 +172,7 @@ class Coordinator:
     # --- inside
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
+    def _failing_run(self) -> Iterator[None]:
         """What goes wrong inside ends the run: nobody waits for an answer that could carry it."""
         try:
             yield
@@ -173,15 +180,15 @@ class Coordinator:
             self._core.fail(error)
             self._wake()
 
-    def _look_around(self) -> None:
+    def _refresh_nodes(self) -> None:
         now = time.monotonic()
-        if now >= self._look_around_at:
-            self._look_around_at = now + _LOOK_AROUND_SECONDS
+        if now >= self._nodes_due_at:
+            self._nodes_due_at = now + _REFRESH_NODES_SECONDS
             # only a hint for placing tasks: where Ray does not tell now, it is asked again at the next look
             with suppress(ray.exceptions.RayError, ConnectionError, TimeoutError):
                 self._spread = sum(node["Alive"] for node in ray.nodes()) > 1
 
-    def _begin_ticking(self) -> None:
+    def _start_ticking(self) -> None:
         if not self._ticking:
             self._ticking = True
             # not at once: what goes wrong in a tick ends the run, which the caller is about to begin
@@ -190,8 +197,8 @@ class Coordinator:
     def _tick(self) -> None:
         # first, so that whatever goes wrong in this tick does not end ticking
         asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
-        with self._failing():
-            self._look_around()
+        with self._failing_run():
+            self._refresh_nodes()
             self._dispatcher.tick()
             self._core.tick()
         self._wake()
@@ -218,7 +225,7 @@ class Coordinator:
     def _warn_starving(self) -> bool:
         if not others_hold_cpus(self._task_cpus):
             return False
-        self._warnings += describe_starving()
+        self._warnings += format_starvation_warning()
         self._wake()
         return True
 
@@ -226,11 +233,11 @@ class Coordinator:
         """Run a coroutine beside the requests, and keep hold of it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._end)
+        task.add_done_callback(self._task_ended)
 
-    def _end(self, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        with self._failing():
+        with self._failing_run():
             if not task.cancelled():
                 task.result()
 
@@ -238,24 +245,34 @@ class Coordinator:
         """Submit a task, and take its outputs when it is done."""
 
         def submit_copy(key: int, copy: int, placement: Placement) -> Submitted:
-            beat = Beat(self._name, self._run, key, copy)
+            heartbeat = Heartbeat(self._name, self._incarnation, key, copy)
             return submit_task(
-                self._context, task, tables, cached, spread=self._spread, placement=placement, beat=beat
+                self._context,
+                task,
+                tables,
+                cached,
+                spread=self._spread,
+                placement=placement,
+                heartbeat=heartbeat,
             )
 
         def take(done: Submitted) -> Coroutine[Any, Any, None]:
-            return self._take(driver, task, done.first, done.output, done.kept)
+            return self._record_result(driver, task, done.first, done.output, done.kept)
 
         self._dispatcher.run(submit_copy, take)
 
-    async def _take(self, driver: Driver, task: Task, first: Any, output: Any, kept: Sequence[Any]) -> None:
+    async def _record_result(
+        self, driver: Driver, task: Task, first: Any, output: Any, kept: Sequence[Any]
+    ) -> None:
         try:
-            await self._hear(driver, task, first, output, kept)
+            await self._await_report(driver, task, first, output, kept)
         except Exception as error:
             driver.task_failed(Failure.capture(error))
         self._wake()
 
-    async def _hear(self, driver: Driver, task: Task, first: Any, output: Any, kept: Sequence[Any]) -> None:
+    async def _await_report(
+        self, driver: Driver, task: Task, first: Any, output: Any, kept: Sequence[Any]
+    ) -> None:
         """Wait for a task's report, and pass it on."""
         try:
             report, lane = await first
@@ -264,7 +281,7 @@ class Coordinator:
                 # kept blocks went with their node, or with the coordinator that owned them
                 self.submit(driver, driver.blocks_lost(task), None, ())
                 return
-            died = explain_death(task, error, transforms=self._transforms)
+            died = make_death_error(task, error, transforms=self._transforms)
             died.__cause__ = error
             driver.task_failed(Failure.capture(died))
         else:
@@ -276,13 +293,13 @@ class Coordinator:
     async def _remove_files(self, disk: DiskCache) -> None:
         """Remove the run's files from all machines, and again what tasks still running may leave there."""
         await self._await_tasks(_LAST_TASKS_SECONDS)
-        await asyncio.gather(*remove_everywhere(disk), return_exceptions=True)
+        await asyncio.gather(*remove_on_all_nodes(disk), return_exceptions=True)
         if self._tasks:
             self.spawn(self._remove_late_files(disk))
 
     async def _remove_late_files(self, disk: DiskCache) -> None:
         await self._await_tasks(None)
-        await asyncio.gather(*remove_everywhere(disk), return_exceptions=True)
+        await asyncio.gather(*remove_on_all_nodes(disk), return_exceptions=True)
 
     async def _await_tasks(self, seconds: float | None) -> None:
         tasks = self._tasks - {asyncio.current_task()}
@@ -324,7 +341,7 @@ def start_coordinator(program: Program, resources: Resources, nodes: tuple[str |
     )
 
 
-class _Host:
+class _ActorEnvironment:
     """What coordination needs of the actor; not its methods, which anybody could call."""
 
     def __init__(self, coordinator: Coordinator) -> None:

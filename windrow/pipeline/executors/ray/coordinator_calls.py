@@ -15,22 +15,22 @@ from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.shard.stall_watch import Waiting
 
 __all__ = [
-    "LOOK_SECONDS",
-    "Questions",
+    "POLL_SECONDS",
+    "PendingCalls",
     "StallWatch",
-    "ask",
-    "ask_until",
-    "await_some",
-    "explain_loss",
+    "await_answer",
+    "await_answer_until",
     "get_all",
-    "tell",
+    "make_loss_error",
+    "notify",
+    "wait_for_any",
 ]
 
-LOOK_SECONDS = 1.0
-_SEE_NODES = "see that nodes are alive and have CPUs that nothing else holds"
+POLL_SECONDS = 1.0
+_CHECK_NODES = "see that nodes are alive and have CPUs that nothing else holds"
 
 
-class Questions:
+class PendingCalls:
     """What one reader has asked the coordinator and has heard no answer to.
 
     Ray has a coordinator that is restarted hear it once more, whoever waits for the answer yet.
@@ -45,7 +45,7 @@ class Questions:
         with self._lock:
             self._refs.append(ref)
 
-    def answered(self, ref: Any) -> None:
+    def remove(self, ref: Any) -> None:
         """Its answer has been heard."""
         with self._lock:
             self._refs = [other for other in self._refs if other != ref]
@@ -65,7 +65,7 @@ class Questions:
         return not left
 
 
-def tell(method: Any, *args: Any) -> Any:
+def notify(method: Any, *args: Any) -> Any:
     """Say something that needs no answer; after ray.shutdown() there is nobody to hear it.
 
     Returns the reference to what is done about it, or None.
@@ -73,7 +73,7 @@ def tell(method: Any, *args: Any) -> Any:
     return method.remote(*args) if ray.is_initialized() else None
 
 
-def ask(ref: Any, who: str) -> Any:
+def await_answer(ref: Any, who: str) -> Any:
     """Wait for the coordinator's answer; warn, and in the end fail, when none comes."""
     waiting = Waiting()
     for limit_seconds in (waiting.warn_seconds, waiting.fail_seconds - waiting.warn_seconds):
@@ -87,17 +87,17 @@ def ask(ref: Any, who: str) -> Any:
     )
 
 
-def ask_until(ref: Any, who: str, stopped: threading.Event) -> Any:
+def await_answer_until(ref: Any, who: str, stopped: threading.Event) -> Any:
     """Wait for the coordinator's answer; None when ``stopped`` is set first."""
     while not stopped.is_set():
         try:
-            return _unwrap(ref, who, LOOK_SECONDS)
+            return _unwrap(ref, who, POLL_SECONDS)
         except ray.exceptions.GetTimeoutError:
             continue
     return None
 
 
-def await_some(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:
+def wait_for_any(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:
     """Wait until at least one of several objects is ready; returns those that are, and the rest.
 
     Raises
@@ -115,7 +115,7 @@ def await_some(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:
             return ready, left
         text = f"{who} still waits for Ray: none of {len(refs):,} tasks or objects has become ready; {_count_cpus()}"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
-    raise StallError(f"{text}, for {waiting.fail_seconds:,.0f} s: {_SEE_NODES}")
+    raise StallError(f"{text}, for {waiting.fail_seconds:,.0f} s: {_CHECK_NODES}")
 
 
 def get_all(refs: Sequence[Any], who: str) -> list[Any]:
@@ -123,12 +123,12 @@ def get_all(refs: Sequence[Any], who: str) -> list[Any]:
     values: dict[Any, Any] = {}
     left = list(dict.fromkeys(refs))
     while left:
-        ready, left = await_some(left, who)
-        values.update(zip(ready, _fetch(ready, who), strict=True))
+        ready, left = wait_for_any(left, who)
+        values.update(zip(ready, _get_ready(ready, who), strict=True))
     return [values[ref] for ref in refs]
 
 
-def _fetch(refs: Sequence[Any], who: str) -> list[Any]:
+def _get_ready(refs: Sequence[Any], who: str) -> list[Any]:
     """Get objects that are ready; Ray waits for ever for one that was evicted or whose spill file is gone."""
     waiting = Waiting()
     text = f"{who} waits for Ray to fetch {len(refs):,} objects that it says are ready"
@@ -173,7 +173,7 @@ class StallWatch:
         """
         seconds = time.monotonic() - self._since
         if seconds >= self._waiting.fail_seconds:
-            raise StallError(f"{describe()} for {seconds:,.0f} s; {_count_cpus()}: {_SEE_NODES}")
+            raise StallError(f"{describe()} for {seconds:,.0f} s; {_count_cpus()}: {_CHECK_NODES}")
         if seconds >= self._waiting.warn_seconds and not self._warned:
             self._warned = True
             text = f"{describe()} for {seconds:,.0f} s; {_count_cpus()}"
@@ -189,13 +189,13 @@ def _unwrap(ref: Any, who: str, limit_seconds: float) -> Any:
     try:
         answer = ray.get(ref, timeout=limit_seconds)
     except ray.exceptions.RayActorError as error:
-        raise explain_loss(who, error) from error
+        raise make_loss_error(who, error) from error
     if isinstance(answer, Failure):
         answer.rethrow()
     return answer
 
 
-def explain_loss(who: str, error: ray.exceptions.RayActorError) -> StallError:
+def make_loss_error(who: str, error: ray.exceptions.RayActorError) -> StallError:
     """Say why a coordinator does not answer, and what helps."""
     if error.actor_init_failed:
         return StallError(

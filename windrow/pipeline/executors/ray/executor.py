@@ -13,9 +13,9 @@ from windrow.core.machine import available_cores, free_memory_bytes
 from windrow.pipeline.executors.base import Resources, Session
 from windrow.pipeline.executors.ray.client import RaySession
 from windrow.pipeline.executors.ray.coordinator import start_coordinator
-from windrow.pipeline.executors.ray.coordinator_calls import tell
+from windrow.pipeline.executors.ray.coordinator_calls import notify
 from windrow.pipeline.executors.ray.function_export import export_code
-from windrow.pipeline.executors.ray.nodes import find_starving, resolve_hints
+from windrow.pipeline.executors.ray.nodes import resolve_hints, starvation_warnings
 from windrow.pipeline.executors.ray.ray_task import start_workers
 from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
@@ -72,7 +72,7 @@ class RayExecutor:
             # rows that cross nodes stand on both until they are consumed
             copies=2 - 1 / nodes,
             nodes=nodes,
-            user_warnings=find_starving(),
+            user_warnings=starvation_warnings(),
             processes_bytes=(workers + 1) * _WORKER_BYTES,
             shard_bytes=_SHARD_BYTES,
             worker_bytes=_WORKER_BYTES,
@@ -96,7 +96,7 @@ class RayExecutor:
         blocks = len(program.job.source.blocks.rows)
         started = start_workers(min(resources.workers, blocks), nodes=resources.nodes)
         coordinator = start_coordinator(program, resources, nodes)
-        tell(coordinator.await_workers, started)
+        notify(coordinator.await_workers, started)
         return RaySession(coordinator, program)
 
 

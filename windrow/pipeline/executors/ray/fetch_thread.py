@@ -15,13 +15,18 @@ from windrow.pipeline.coordinator.requests import OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import EpochFacts, WindowData
-from windrow.pipeline.executors.ray.coordinator_calls import LOOK_SECONDS, Questions, ask_until, tell
+from windrow.pipeline.executors.ray.coordinator_calls import (
+    POLL_SECONDS,
+    PendingCalls,
+    await_answer_until,
+    notify,
+)
 from windrow.pipeline.shard.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
 
 __all__ = ["Fetcher"]
 
 # who waits so long for a window tells what it has passed, lest the window wait for that memory
-_TELL_SECONDS = 0.2
+_ACKNOWLEDGE_SECONDS = 0.2
 
 
 class Fetcher:
@@ -36,24 +41,24 @@ class Fetcher:
         coordinator: Any,
         request: OpenRequest,
         facts: EpochFacts,
-        questions: Questions,
+        pending_calls: PendingCalls,
         *,
         leads_on: bool,
     ) -> None:
         self._coordinator = coordinator
-        self._questions = questions
+        self._pending_calls = pending_calls
         self._request = request
         self._stopped = threading.Event()
         self._changed = threading.Condition()
         spare = facts.extra_windows
         self._ahead = Ahead(request.cursor, facts.windows, leads_on=leads_on, spare=spare)
         # set when what is being fetched is no longer to be kept
-        self._void = threading.Event()
+        self._cancelled = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"windrow-fetch-{request.shard}", daemon=True)
         self._thread.start()
 
-    def go_on(self, request: OpenRequest, *, leads_on: bool) -> None:
+    def open_next_epoch(self, request: OpenRequest, *, leads_on: bool) -> None:
         """The shard opens the next epoch; what was fetched of it ahead is still good."""
         with self._changed:
             self._request = request
@@ -68,7 +73,7 @@ class Fetcher:
                 self._changed.notify_all()
         while True:
             with self._changed:
-                if self._changed.wait_for(partial(self._ends_wait, key, stop), _TELL_SECONDS):
+                if self._changed.wait_for(partial(self._wait_ended, key, stop), _ACKNOWLEDGE_SECONDS):
                     if stop.is_set() or self._stopped.is_set():
                         return None
                     data = self._ahead.take(key)
@@ -76,10 +81,10 @@ class Fetcher:
                         raise self._error
                     self._changed.notify_all()
                     return data
-                news = self._ahead.take_news(waits=True)
-            self._tell(news)
+                passed = self._ahead.take_news(waits=True)
+            self._send_acknowledgement(passed)
 
-    def _ends_wait(self, key: Key, stop: threading.Event) -> bool:
+    def _wait_ended(self, key: Key, stop: threading.Event) -> bool:
         ended = stop.is_set() or self._stopped.is_set() or self._error is not None
         return ended or key in self._ahead.fetched
 
@@ -89,26 +94,26 @@ class Fetcher:
             if stop.is_set():
                 return
             self._ahead.release()
-            self._void.set()
-            news = self._ahead.take_news()
-        self._tell(news)
+            self._cancelled.set()
+            passed = self._ahead.take_news()
+        self._send_acknowledgement(passed)
 
     def acknowledge(self, place: Place) -> None:
         """Make room for as many windows as have been passed, and tell the run, now or with the next question."""
         with self._changed:
             if self._ahead.acknowledge(place):
                 self._changed.notify_all()
-            news = self._ahead.take_news()
-        self._tell(news)
+            passed = self._ahead.take_news()
+        self._send_acknowledgement(passed)
 
-    def _tell(self, place: Place | None) -> None:
+    def _send_acknowledgement(self, place: Place | None) -> None:
         if place is not None:
-            tell(self._coordinator.acknowledge, self._request.shard, self._request.token, place)
+            notify(self._coordinator.acknowledge, self._request.shard, self._request.token, place)
 
     def stop(self) -> None:
         """Drop what is fetched; the thread ends at its next look."""
         self._stopped.set()
-        self._void.set()
+        self._cancelled.set()
         with self._changed:
             self._ahead.fetched.clear()
             self._changed.notify_all()
@@ -116,45 +121,45 @@ class Fetcher:
     def join(self) -> None:
         """Wait a bounded time for the thread's end."""
         if self._thread is not threading.current_thread():
-            self._thread.join(LOOK_SECONDS)
+            self._thread.join(POLL_SECONDS)
 
     def _run(self) -> None:
         try:
-            while (key := self._choose()) is not None:
-                self._keep(key, self._fetch(key))
+            while (key := self._next_key()) is not None:
+                self._store(key, self._fetch(key))
         except BaseException as error:
             with self._changed:
                 self._error = error
                 # no question follows
                 self._ahead.pause()
-                news = self._ahead.take_news()
+                passed = self._ahead.take_news()
                 self._changed.notify_all()
-            self._tell(news)
+            self._send_acknowledgement(passed)
 
-    def _choose(self) -> Key | None:
+    def _next_key(self) -> Key | None:
         """Wait for a window to fetch: the one that is asked for, else the next one ahead."""
         with self._changed:
             while not self._stopped.is_set():
                 # the answers to what was asked before all was let go, and their objects
-                self._questions.await_answers(0.0)
+                self._pending_calls.await_answers(0.0)
                 key = self._ahead.next()
                 if key is not None:
-                    self._void.clear()
+                    self._cancelled.clear()
                     # stop() sets its events in this order, so one of them is seen
                     return None if self._stopped.is_set() else key
-                self._changed.wait(LOOK_SECONDS)
+                self._changed.wait(POLL_SECONDS)
         return None
 
-    def _keep(self, key: Key, data: WindowData | None) -> None:
+    def _store(self, key: Key, data: WindowData | None) -> None:
         with self._changed:
-            if data is not None and not self._void.is_set():
+            if data is not None and not self._cancelled.is_set():
                 self._ahead.keep(key, data)
                 self._changed.notify_all()
 
     def _fetch(self, key: Key) -> WindowData | None:
         fetching = fetch_window(self._request.shard, *key)
         result: Any = None
-        while not self._void.is_set():
+        while not self._cancelled.is_set():
             try:
                 step = fetching.send(result)
             except StopIteration as end:
@@ -165,9 +170,9 @@ class Fetcher:
 
     def _perform(self, key: Key, step: Ask | Load | Pause) -> Any:
         if isinstance(step, Ask):
-            return self._ask(key, step.attempt, step.have, step.lost)
+            return self._poll(key, step.attempt, step.have, step.lost)
         if isinstance(step, Pause):
-            return self._void.wait(step.seconds)
+            return self._cancelled.wait(step.seconds)
         try:
             return self._load(step.reply, step.patience_seconds)
         except ray.exceptions.GetTimeoutError:
@@ -175,14 +180,14 @@ class Fetcher:
         except ray.exceptions.ObjectLostError as error:
             return Lost(error)
 
-    def _ask(self, key: Key, attempt: str, have: frozenset[int], lost: str) -> Any:
+    def _poll(self, key: Key, attempt: str, have: frozenset[int], lost: str) -> Any:
         with self._changed:
             request, place = replace(self._request, cursor=self._ahead.cursor), self._ahead.ask(key)
         ref = self._coordinator.poll.remote(request, place, key, attempt, have, lost)
-        self._questions.add(ref)
-        answer = ask_until(ref, f"shard {request.shard}", self._void)
-        if not self._void.is_set():
-            self._questions.answered(ref)
+        self._pending_calls.add(ref)
+        answer = await_answer_until(ref, f"shard {request.shard}", self._cancelled)
+        if not self._cancelled.is_set():
+            self._pending_calls.remove(ref)
         return answer
 
     def _load(self, reply: Any, patience_seconds: float) -> Any:
@@ -207,15 +212,15 @@ class Fetcher:
             When none arrives for ``patience_seconds``.
         """
         values: dict[Any, Any] = {}
-        left, heard_at = list(refs), time.monotonic()
+        left, arrived_at = list(refs), time.monotonic()
         while left:
-            if self._void.is_set():
+            if self._cancelled.is_set():
                 return None
-            ready, left = ray.wait(left, num_returns=len(left), timeout=LOOK_SECONDS)
+            ready, left = ray.wait(left, num_returns=len(left), timeout=POLL_SECONDS)
             if ready:
                 # what is here is mapped at once, where Ray knows that it is here
                 values.update(zip(ready, ray.get(ready, timeout=patience_seconds), strict=True))
-                heard_at = time.monotonic()
-            elif time.monotonic() - heard_at > patience_seconds:
+                arrived_at = time.monotonic()
+            elif time.monotonic() - arrived_at > patience_seconds:
                 raise ray.exceptions.GetTimeoutError(f"{len(left)} map outputs have not been heard of")
         return values

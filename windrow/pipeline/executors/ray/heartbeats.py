@@ -12,13 +12,13 @@ from typing import Any
 
 import ray
 
-__all__ = ["Beat", "beating"]
+__all__ = ["Heartbeat", "sending_heartbeats"]
 
-_EVERY_SECONDS = 1.0
+_INTERVAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Beat:
+class Heartbeat:
     """Whom a copy of a task tells that it runs, and what.
 
     Attributes
@@ -32,50 +32,52 @@ class Beat:
     """
 
     coordinator: str
-    run: str
+    incarnation: str
     key: int
     copy: int
 
 
 @contextmanager
-def beating(beat: Beat) -> Iterator[None]:
+def sending_heartbeats(heartbeat: Heartbeat) -> Iterator[None]:
     """Tell every second that a copy of a task runs, while it does."""
-    heart = _heart()
-    heart.current = beat, time.monotonic()
+    thread = _heartbeat_thread()
+    thread.current = heartbeat, time.monotonic()
     try:
         yield
     finally:
-        heart.current = None
+        thread.current = None
 
 
-class _Heart:
+class _HeartbeatThread:
     """One thread for all tasks of a worker process, so that short ones cost nothing."""
 
     def __init__(self) -> None:
-        self.current: tuple[Beat, float] | None = None
+        self.current: tuple[Heartbeat, float] | None = None
         threading.Thread(target=self._run, name="windrow-heartbeat", daemon=True).start()
 
     def _run(self) -> None:
         while True:
-            time.sleep(_EVERY_SECONDS)
+            time.sleep(_INTERVAL_SECONDS)
             current = self.current
-            if current is not None and time.monotonic() - current[1] >= _EVERY_SECONDS:
+            if current is not None and time.monotonic() - current[1] >= _INTERVAL_SECONDS:
                 # who is gone needs no heartbeat, and a process that ends has none
                 with suppress(Exception):
-                    _tell(current[0])
+                    _send(current[0])
 
 
-def _tell(beat: Beat) -> None:
-    if beat.coordinator:
-        _find(beat.coordinator).task_runs.remote(beat.run, beat.key, beat.copy)
+def _send(heartbeat: Heartbeat) -> None:
+    if heartbeat.coordinator:
+        _find_coordinator(heartbeat.coordinator).task_heartbeat.remote(
+            heartbeat.incarnation, heartbeat.key, heartbeat.copy
+        )
 
 
 @cache
-def _heart() -> _Heart:
-    return _Heart()
+def _heartbeat_thread() -> _HeartbeatThread:
+    return _HeartbeatThread()
 
 
 @lru_cache(maxsize=1)
-def _find(name: str) -> Any:
+def _find_coordinator(name: str) -> Any:
     # a handle that was looked up does not keep the actor alive
     return ray.get_actor(name)

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["uninterrupted"]
+__all__ = ["ignoring_interrupts"]
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def ignoring_interrupts() -> Iterator[None]:
     """Finish what was begun.
 
     Ray cancels a running task by an interrupt. In the middle of an import that leaves a module that

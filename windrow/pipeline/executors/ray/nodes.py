@@ -12,11 +12,11 @@ from windrow.core.errors import PlanError
 from windrow.pipeline.executors.ray.placement import Node
 
 __all__ = [
-    "describe_starving",
-    "find_starving",
+    "format_starvation_warning",
     "list_nodes",
     "others_hold_cpus",
     "resolve_hints",
+    "starvation_warnings",
     "this_node",
 ]
 
@@ -44,7 +44,7 @@ def _resolve(hint: Any, nodes: set[str]) -> str | None:
     if hint is None:
         return None
     if isinstance(hint, ActorHandle):
-        return _node_of(hint)
+        return _find_actor_node(hint)
     if isinstance(hint, str) and hint in nodes:
         return hint
     raise PlanError(
@@ -53,7 +53,7 @@ def _resolve(hint: Any, nodes: set[str]) -> str | None:
     )
 
 
-def _node_of(actor: ActorHandle[Any]) -> str | None:
+def _find_actor_node(actor: ActorHandle[Any]) -> str | None:
     """The node an actor lives on; None while it is being placed."""
     from ray._private.state import actors
 
@@ -88,12 +88,12 @@ def others_hold_cpus(cpus: float) -> bool:
     return bool(ray.cluster_resources().get("CPU", 0.0) - held < cpus)
 
 
-def find_starving() -> tuple[str, ...]:
+def starvation_warnings() -> tuple[str, ...]:
     """A line that says that no CPU is free, or none."""
-    return () if ray.available_resources().get("CPU", 0) >= 1 else describe_starving()
+    return () if ray.available_resources().get("CPU", 0) >= 1 else format_starvation_warning()
 
 
-def describe_starving() -> tuple[str, ...]:
+def format_starvation_warning() -> tuple[str, ...]:
     """A line that says what follows where no CPU is free."""
     cpus = ray.cluster_resources().get("CPU", 0)
     return (

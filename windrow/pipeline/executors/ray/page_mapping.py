@@ -20,21 +20,21 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["StorePages"]
+__all__ = ["ObjectStorePages"]
 
 _CHUNK_BYTES = 2 * 2**20
 _MAX_CHUNKS = 4096
 # Tens of milliseconds, so that no task is held up for long.
-_BYTES_A_CALL = 256 * 2**20
+_MAX_BYTES_PER_CALL = 256 * 2**20
 # The store fills from its beginning: behind so many chunks that nobody uses there is nothing to be found.
-_MISSES_A_CALL = 64
-_SHORTEST_PAUSE_S = 0.25
-_LONGEST_PAUSE_S = 8.0
+_MAX_MISSES_PER_CALL = 64
+_MIN_PAUSE_SECONDS = 0.25
+_MAX_PAUSE_SECONDS = 8.0
 _POPULATE_READ = 22  # Linux 5.14; the mmap module does not name it
-_STORE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) rw-s .*/plasma\w+ \(deleted\)$", re.MULTILINE)
+_STORE_MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) rw-s .*/plasma\w+ \(deleted\)$", re.MULTILINE)
 
 
-class StorePages:
+class ObjectStorePages:
     """What this process has mapped of its node's object store.
 
     It maps pages that exist, and makes none: those which nobody has written stay with the
@@ -57,10 +57,10 @@ class StorePages:
         self._find = find or _find_store
         self._clock = clock
         self._due = 0.0
-        self._pause = _SHORTEST_PAUSE_S
+        self._pause = _MIN_PAUSE_SECONDS
         self._mapped: tuple[int, int] | None = None
         self._chunk_bytes = _CHUNK_BYTES
-        self._unknown: list[int] = []
+        self._unmapped: list[int] = []
 
     def map_ahead(self) -> int:
         """Map pages that others have used since; returns their bytes.
@@ -71,19 +71,19 @@ class StorePages:
         now = self._clock()
         if now < self._due:
             return 0
-        found = self._look()
-        self._pause = _SHORTEST_PAUSE_S if found else min(2 * self._pause, _LONGEST_PAUSE_S)
+        found = self._search()
+        self._pause = _MIN_PAUSE_SECONDS if found else min(2 * self._pause, _MAX_PAUSE_SECONDS)
         self._due = now + self._pause
         return found
 
-    def _look(self) -> int:
+    def _search(self) -> int:
         found = self._map_chunks()
         if not found and (mapped := self._find()) is not None and mapped != self._mapped:
             self._mapped = mapped
             start, nbytes = mapped
             chunks = min(math.ceil(nbytes / _CHUNK_BYTES), _MAX_CHUNKS)
             self._chunk_bytes = _CHUNK_BYTES * math.ceil(nbytes / chunks / _CHUNK_BYTES)
-            self._unknown = list(range(start, start + nbytes, self._chunk_bytes))
+            self._unmapped = list(range(start, start + nbytes, self._chunk_bytes))
             found = self._map_chunks()
         return found
 
@@ -91,23 +91,23 @@ class StorePages:
         found = missed = 0
         left = []
         stop = sum(self._mapped or ())
-        for at, start in enumerate(self._unknown):
-            if found >= _BYTES_A_CALL or missed == _MISSES_A_CALL:
-                left += self._unknown[at:]
+        for at, start in enumerate(self._unmapped):
+            if found >= _MAX_BYTES_PER_CALL or missed == _MAX_MISSES_PER_CALL:
+                left += self._unmapped[at:]
                 break
             nbytes = min(self._chunk_bytes, stop - start)
             # one page first: a chunk that nobody uses costs as little as can be
-            if not _exists(start, mmap.PAGESIZE):
+            if not _is_resident(start, mmap.PAGESIZE):
                 left.append(start)
                 missed += 1
-            elif not _exists(start, nbytes):
+            elif not _is_resident(start, nbytes):
                 left.append(start)
-            elif _ask("madvise", start, nbytes, ctypes.c_int(_POPULATE_READ)):
+            elif _call_libc("madvise", start, nbytes, ctypes.c_int(_POPULATE_READ)):
                 found += nbytes
             else:
                 left = []
                 break
-        self._unknown = left
+        self._unmapped = left
         return found
 
 
@@ -116,20 +116,20 @@ def _find_store() -> tuple[int, int] | None:
         maps = Path("/proc/self/maps").read_bytes()  # names of files may be of any encoding
     except OSError:
         return None
-    spans = [(int(start, 16), int(stop, 16)) for start, stop in _STORE.findall(maps)]
+    spans = [(int(start, 16), int(stop, 16)) for start, stop in _STORE_MAPPING.findall(maps)]
     # others are single objects that found no room in the store
     start, stop = max(spans, key=lambda span: span[1] - span[0], default=(0, 0))
     return (start, stop - start) if stop else None
 
 
-def _exists(address: int, nbytes: int) -> bool:
+def _is_resident(address: int, nbytes: int) -> bool:
     """If all these pages have memory already; any answer is safe, also for an address that is gone."""
     pages = np.empty(math.ceil(nbytes / mmap.PAGESIZE), np.uint8)
-    asked = _ask("mincore", address, nbytes, pages.ctypes.data_as(ctypes.c_void_p))
-    return asked and bool((pages & 1).all())
+    succeeded = _call_libc("mincore", address, nbytes, pages.ctypes.data_as(ctypes.c_void_p))
+    return succeeded and bool((pages & 1).all())
 
 
-def _ask(name: str, address: int, nbytes: int, last: ctypes.c_void_p | ctypes.c_int) -> bool:
+def _call_libc(name: str, address: int, nbytes: int, last: ctypes.c_void_p | ctypes.c_int) -> bool:
     function = getattr(_library(), name, None)
     if function is None:
         return False

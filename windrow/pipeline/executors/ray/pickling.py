@@ -20,7 +20,7 @@ T = TypeVar("T")
 ON_THREADS = ', or run in this process with options(executor="threads")'
 
 # functions that call functions, each of which is looked into
-_DEPTH = 4
+_MAX_DEPTH = 4
 
 
 class _Unpicklable(NamedTuple):
@@ -85,20 +85,20 @@ def _find_in_stage(stage: MapBatches) -> _Unpicklable | None:
         if (error := _pickle_error(value)) is not None:
             return _Unpicklable(path, value, error)
     error = _pickle_error(stage.fn)
-    return None if error is None else _find_inside(_Unpicklable("the function", stage.fn, error), _DEPTH)
+    return None if error is None else _find_cause(_Unpicklable("the function", stage.fn, error), _MAX_DEPTH)
 
 
-def _find_inside(found: _Unpicklable, depth: int) -> _Unpicklable:
+def _find_cause(found: _Unpicklable, depth: int) -> _Unpicklable:
     """The innermost object that is known to be why another one cannot be pickled."""
-    for path, value in _parts(found.value) if depth else ():
+    for path, value in _referenced_values(found.value) if depth else ():
         error = _pickle_error(value)
         if error is not None:
-            of = "" if depth == _DEPTH else f" of {found.path.removeprefix('its ')}"
-            return _find_inside(_Unpicklable(f"its {path}{of}", value, error), depth - 1)
+            of = "" if depth == _MAX_DEPTH else f" of {found.path.removeprefix('its ')}"
+            return _find_cause(_Unpicklable(f"its {path}{of}", value, error), depth - 1)
     return found
 
 
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+def _referenced_values(value: Any) -> Iterator[tuple[str, Any]]:
     """What is pickled with a function, or with an object that can be called."""
     if isinstance(value, functools.partial):
         yield from ((f"argument {at}", each) for at, each in enumerate(value.args))

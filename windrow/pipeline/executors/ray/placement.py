@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
 
-__all__ = ["MOMENT_SECONDS", "Node", "Placement", "Planner"]
+__all__ = ["MIN_SILENCE_SECONDS", "Node", "Placement", "Planner"]
 
 # How long a task may be silent at least before it is placed again: a worker starts in less.
-MOMENT_SECONDS = 5.0
+MIN_SILENCE_SECONDS = 5.0
 # A task that has not begun may be queued behind others: so many times as long as tasks take as a rule.
-_TIMES_USUAL = 4
-_DURATIONS_KEPT = 32
-_COPIES = 3
+_TIMEOUT_FACTOR = 4
+_MAX_DURATIONS = 32
+_MAX_COPIES = 3
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Node:
 class _Copy:
     placement: Placement
     since: float
-    heard_at: float | None = None
+    heartbeat_at: float | None = None
     ended: bool = False
 
-    def silent_since(self) -> float:
-        return self.since if self.heard_at is None else self.heard_at
+    def last_seen(self) -> float:
+        return self.since if self.heartbeat_at is None else self.heartbeat_at
 
 
 @dataclass
@@ -82,10 +82,10 @@ class Planner:
         self._cpus = cpus
         self._tasks: dict[int, _Task] = {}
         # copies without a CPU that run although their task has ended, by (task, copy)
-        self._late: dict[tuple[int, int], _Copy] = {}
+        self._leftovers: dict[tuple[int, int], _Copy] = {}
         self._nodes: Sequence[Node] = ()
-        self._durations: deque[float] = deque(maxlen=_DURATIONS_KEPT)
-        self._served_at = self._excused_at = float("-inf")
+        self._durations: deque[float] = deque(maxlen=_MAX_DURATIONS)
+        self._cpu_granted_at = self._timeouts_reset_at = float("-inf")
         self.starved = self.lacks_cpus = False
 
     def begin(self, key: int, now: float) -> Placement | None:
@@ -94,11 +94,11 @@ class Planner:
         placement = self._find_core(task) if self.starved else Placement(self._cpus)
         return placement and self._add(task, placement, now)
 
-    def heard(self, key: int, copy: int, now: float) -> None:
+    def note_heartbeat(self, key: int, copy: int, now: float) -> None:
         """A copy of a task runs."""
         task = self._tasks.get(key)
         if task is not None and copy < len(task.copies):
-            task.copies[copy].heard_at = now
+            task.copies[copy].heartbeat_at = now
             self._note_ran(task, task.copies[copy], now)
 
     def end(self, key: int, copy: int, now: float) -> list[int]:
@@ -110,7 +110,7 @@ class Planner:
         task = self._tasks.pop(key)
         task.copies[copy].ended = True
         self._note_ran(task, task.copies[copy], now)
-        self._late.update(
+        self._leftovers.update(
             ((key, at), other)
             for at, other in enumerate(task.copies)
             if not (other.placement.cpus or other.ended)
@@ -118,28 +118,28 @@ class Planner:
         if len(task.copies) == 1:
             self._durations.append(now - task.since)
         waiting = (
-            at for at, other in enumerate(task.copies) if other.placement.cpus and other.heard_at is None
+            at for at, other in enumerate(task.copies) if other.placement.cpus and other.heartbeat_at is None
         )
         return [at for at in waiting if at != copy] if self.starved else []
 
-    def withdraw(self, key: int) -> None:
+    def remove(self, key: int) -> None:
         """A task could not be submitted at all."""
         self._tasks.pop(key, None)
 
     def end_copy(self, key: int, copy: int) -> None:
         """A copy of a task has ended, which the task did before or does not yet."""
-        self._late.pop((key, copy), None)
+        self._leftovers.pop((key, copy), None)
         if key in self._tasks:
             self._tasks[key].copies[copy].ended = True
 
-    def excuse(self, now: float) -> None:
+    def reset_timeouts(self, now: float) -> None:
         """What was not heard until now says nothing: workers were being started, or nobody listened."""
-        self._excused_at = now
+        self._timeouts_reset_at = now
 
     def is_due(self, now: float) -> bool:
         """Whether `review` may have something to decide."""
-        patience = self._patience(now)
-        return self.starved or any(self._is_overdue(task, now, patience) for task in self._tasks.values())
+        timeout = self._cpu_timeout(now)
+        return self.starved or any(self._is_overdue(task, now, timeout) for task in self._tasks.values())
 
     def review(self, now: float, nodes: Sequence[Node] | None = None) -> list[tuple[int, int, Placement]]:
         """Place again what is overdue, on the cluster as it is now or, by default, as it was at the last look.
@@ -152,8 +152,8 @@ class Planner:
         self._nodes = self._nodes if nodes is None else nodes
         if any(node.free_cpus >= self._cpus for node in self._nodes):
             self.starved = False
-        patience = self._patience(now)
-        due = [key for key, task in self._tasks.items() if self._is_overdue(task, now, patience)]
+        timeout = self._cpu_timeout(now)
+        due = [key for key, task in self._tasks.items() if self._is_overdue(task, now, timeout)]
         placed = []
         for key in sorted(due, key=lambda key: self._tasks[key].since):
             task = self._tasks[key]
@@ -161,7 +161,7 @@ class Planner:
             if placement is None:
                 continue
             if task.copies and placement.cpus == 0:
-                self.starved = self.starved or self._lacks_cpus(task, now, patience)
+                self.starved = self.starved or self._lacks_cpus(task, now, timeout)
             placed.append((key, len(task.copies), self._add(task, placement, now)))
         return placed
 
@@ -174,37 +174,41 @@ class Planner:
     def _note_ran(self, task: _Task, copy: _Copy, now: float) -> None:
         with_cpus = [other for other in task.copies if other.placement.cpus]
         if copy.placement.cpus:
-            self._served_at = now
-        elif with_cpus and all(other.heard_at is None and not other.ended for other in with_cpus):
+            self._cpu_granted_at = now
+        elif with_cpus and all(other.heartbeat_at is None and not other.ended for other in with_cpus):
             self.lacks_cpus = True
 
-    def _is_overdue(self, task: _Task, now: float, patience: float) -> bool:
-        if not 0 < len(task.copies) < _COPIES:
+    def _is_overdue(self, task: _Task, now: float, timeout: float) -> bool:
+        if not 0 < len(task.copies) < _MAX_COPIES:
             return not task.copies
-        silent = now - max(self._excused_at, *(copy.silent_since() for copy in task.copies))
-        if any(copy.heard_at is not None for copy in task.copies) or not task.copies[-1].placement.cpus:
+        silent = now - max(self._timeouts_reset_at, *(copy.last_seen() for copy in task.copies))
+        if any(copy.heartbeat_at is not None for copy in task.copies) or not task.copies[-1].placement.cpus:
             # it ran, or waits for nothing but a worker
-            return silent >= max(MOMENT_SECONDS, self._usual_seconds())
-        return silent >= patience
+            return silent >= max(MIN_SILENCE_SECONDS, self._usual_seconds())
+        return silent >= timeout
 
-    def _lacks_cpus(self, task: _Task, now: float, patience: float) -> bool:
+    def _lacks_cpus(self, task: _Task, now: float, timeout: float) -> bool:
         """Whether a task waits for a CPU, and none of ours has had one for a while."""
-        begun = any(copy.heard_at is not None for copy in task.copies)
-        return not begun and now - max(self._served_at, self._excused_at) >= patience
+        begun = any(copy.heartbeat_at is not None for copy in task.copies)
+        return not begun and now - max(self._cpu_granted_at, self._timeouts_reset_at) >= timeout
 
     def _usual_seconds(self) -> float:
         """How long tasks take as a rule, their wait for a CPU included."""
         return median(self._durations) if self._durations else 0.0
 
-    def _patience(self, now: float) -> float:
+    def _cpu_timeout(self, now: float) -> float:
         """How long a task may wait for a CPU: longer where tasks that run take long."""
         running = (
             now - copy.since
             for task in self._tasks.values()
             for copy in task.copies
-            if copy.heard_at is not None and now - copy.heard_at < MOMENT_SECONDS and copy.placement.cpus
+            if copy.heartbeat_at is not None
+            and now - copy.heartbeat_at < MIN_SILENCE_SECONDS
+            and copy.placement.cpus
         )
-        return max(MOMENT_SECONDS, _TIMES_USUAL * max(self._usual_seconds(), max(running, default=0.0)))
+        return max(
+            MIN_SILENCE_SECONDS, _TIMEOUT_FACTOR * max(self._usual_seconds(), max(running, default=0.0))
+        )
 
     def _find_free_cpu(self, task: _Task) -> Placement | None:
         tried = {copy.placement.node for copy in task.copies}
@@ -217,9 +221,9 @@ class Planner:
 
     def _find_core(self, task: _Task) -> Placement | None:
         """A core of a node on which none of our tasks runs without a CPU."""
-        copies = chain(self._late.values(), *(other.copies for other in self._tasks.values()))
-        taken = Counter(copy.placement.node for copy in copies if not (copy.placement.cpus or copy.ended))
+        copies = chain(self._leftovers.values(), *(other.copies for other in self._tasks.values()))
+        used = Counter(copy.placement.node for copy in copies if not (copy.placement.cpus or copy.ended))
         tried = {copy.placement.node for copy in task.copies}
-        cores = [(node.cores - taken[node.id], node.id) for node in self._nodes if node.id not in tried]
+        cores = [(node.cores - used[node.id], node.id) for node in self._nodes if node.id not in tried]
         most, node = max(cores, default=(0, ""))
         return Placement(0.0, node) if most > 0 else None

@@ -13,7 +13,7 @@ __all__ = ["yielding_cpu"]
 
 # The last step there is, from the 15 that Ray gives its workers: trainers then get over two thirds
 # of a core that both want.
-_NICER, _NICEST = 4, 19
+_NICE_INCREMENT, _MAX_NICE = 4, 19
 
 
 @contextmanager
@@ -24,21 +24,21 @@ def yielding_cpu() -> Iterator[None]:
     process may run other people's tasks later. Threads that are begun meanwhile, by a
     transform or a library, stay as nice as this one is then.
     """
-    if sys.platform != "linux" or not _can_take_back():
+    if sys.platform != "linux" or not _can_restore_priority():
         yield
         return
     # a thread has a niceness of its own there, whatever POSIX says
     thread = threading.get_native_id()
     before = os.getpriority(os.PRIO_PROCESS, thread)
     try:
-        os.setpriority(os.PRIO_PROCESS, thread, min(before + _NICER, _NICEST))
+        os.setpriority(os.PRIO_PROCESS, thread, min(before + _NICE_INCREMENT, _MAX_NICE))
         yield
     finally:
         os.setpriority(os.PRIO_PROCESS, thread, before)
 
 
 @cache
-def _can_take_back() -> bool:
+def _can_restore_priority() -> bool:
     """Whether this process may make a thread less nice than it is, which is tried and undone."""
     thread = threading.get_native_id()
     try:

@@ -17,9 +17,9 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import TransformError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
-from windrow.pipeline.executors.ray.heartbeats import Beat, beating
-from windrow.pipeline.executors.ray.interrupts import uninterrupted
-from windrow.pipeline.executors.ray.page_mapping import StorePages
+from windrow.pipeline.executors.ray.heartbeats import Heartbeat, sending_heartbeats
+from windrow.pipeline.executors.ray.interrupts import ignoring_interrupts
+from windrow.pipeline.executors.ray.page_mapping import ObjectStorePages
 from windrow.pipeline.executors.ray.placement import Placement
 from windrow.pipeline.executors.ray.process_priority import yielding_cpu
 from windrow.pipeline.executors.ray.task_dispatch import Submitted
@@ -27,10 +27,10 @@ from windrow.pipeline.tasks.cache.cached_reader import Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 from windrow.pipeline.tasks.map_task import Task, TaskContext, TaskReport, run_task
 
-__all__ = ["remove_everywhere", "start_workers", "submit_task", "withdraw"]
+__all__ = ["cancel_copy", "remove_on_all_nodes", "start_workers", "submit_task"]
 
 # A worker needs the memory of one task's output again for the next one, which may be larger.
-_OUTPUTS_KEPT = 2
+_POOLED_OUTPUTS = 2
 
 
 def start_workers(count: int, *, nodes: int) -> list[ray.ObjectRef[Any]]:
@@ -54,16 +54,16 @@ def start_workers(count: int, *, nodes: int) -> list[ray.ObjectRef[Any]]:
     options = {"name": "windrow:start worker", "scheduling_strategy": strategy}
     return [
         # so many bytes of memory are nothing, but make a kind of its own
-        _begin_remote.options(memory=1 + number, **options).remote()
+        _warm_up_remote.options(memory=1 + number, **options).remote()
         for number in range(max(1, count - nodes))
     ]
 
 
-def _begin() -> None:
+def _warm_up() -> None:
     """Nothing: what is wanted is what this module imports."""
 
 
-_begin_remote: Any = ray.remote(num_cpus=0, max_retries=0)(_begin)
+_warm_up_remote: Any = ray.remote(num_cpus=0, max_retries=0)(_warm_up)
 
 
 def submit_task(
@@ -74,7 +74,7 @@ def submit_task(
     *,
     spread: bool,
     placement: Placement,
-    beat: Beat,
+    heartbeat: Heartbeat,
 ) -> Submitted:
     """Submit one copy of a task.
 
@@ -83,7 +83,10 @@ def submit_task(
     layouts = task.ordering.layouts if task.ordering else ()
     slices = layouts[0].slices if layouts else 1
     stop = 1 + max(1, len(layouts)) * slices
-    options: dict[str, Any] = {"num_returns": stop + len(task.keeps), "name": f"windrow:{_describe(task)}"}
+    options: dict[str, Any] = {
+        "num_returns": stop + len(task.keeps),
+        "name": f"windrow:{_format_task_name(task)}",
+    }
     if placement.cpus != 1:
         options["num_cpus"] = placement.cpus
     if placement.node is not None:
@@ -93,25 +96,29 @@ def submit_task(
     else:
         # Ray chooses the node that has most of what the task takes; named, or a placement group could capture it
         options["scheduling_strategy"] = "DEFAULT"
-    refs = _run_remote.options(**options).remote([context], task, beat, tables, *cached)
+    refs = _run_remote.options(**options).remote([context], task, heartbeat, tables, *cached)
     outputs = [refs[1 + i * slices : 1 + (i + 1) * slices] for i in range(len(layouts))]
     return Submitted(refs[0], outputs if layouts else refs[1], refs[stop:])
 
 
-def withdraw(first: ray.ObjectRef[Any]) -> None:
+def cancel_copy(first: ray.ObjectRef[Any]) -> None:
     """Cancel a copy of a task whose answer nobody waits for: if it has begun, it ends by itself."""
     # that it cannot be cancelled costs no more than a task run for nothing
     with suppress(ray.exceptions.RayError):
         ray.cancel(first, force=False, recursive=False)
 
 
-def _describe(task: Task) -> str:
+def _format_task_name(task: Task) -> str:
     stage = "read" if task.ordering is None else "map" if task.reads else "place"
     return f"{stage} {task.work.epoch}.{task.work.window}.{task.work.part}"
 
 
 def _run(
-    holder: list[ray.ObjectRef[Any]], task: Task, beat: Beat, tables: list[pa.Table] | None, *cached: Tables
+    holder: list[ray.ObjectRef[Any]],
+    task: Task,
+    heartbeat: Heartbeat,
+    tables: list[pa.Table] | None,
+    *cached: Tables,
 ) -> Any:
     """Run one task.
 
@@ -121,26 +128,26 @@ def _run(
     """
     outputs = len(task.ordering.layouts) * task.ordering.layouts[0].slices if task.ordering else 1
     try:
-        with uninterrupted(), beating(beat):
-            kept = _keep(holder[0])
+        with ignoring_interrupts(), sending_heartbeats(heartbeat):
+            state = _load_state(holder[0])
             with yielding_cpu():
-                _store_pages().map_ahead()
-                report, output, blocks = run_task(kept.context, task, tables, kept.pool, cached)
-            kept.make_fit(kept.pool.in_use_bytes)
+                _object_store_pages().map_ahead()
+                report, output, blocks = run_task(state.context, task, tables, state.pool, cached)
+            state.fit_pool(state.pool.in_use_bytes)
     except Exception as error:
         failed: list[Any] = [
-            (Failure.capture(error, cloudpickle.dumps), _name()),
+            (Failure.capture(error, cloudpickle.dumps), _worker_name()),
             *[None] * (outputs + len(task.keeps)),
         ]
         return failed
-    first: tuple[TaskReport, str] = (report, _name())
+    first: tuple[TaskReport, str] = (report, _worker_name())
     return [first, *([output] if task.ordering is None else chain.from_iterable(output)), *blocks]
 
 
 _run_remote: Any = ray.remote(num_cpus=1, max_retries=8)(_run)
 
 
-def remove_everywhere(disk: DiskCache) -> list[Any]:
+def remove_on_all_nodes(disk: DiskCache) -> list[Any]:
     """Remove a run's files from every machine; returns what to wait for."""
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
     there = (NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes)
@@ -154,7 +161,7 @@ def _remove(disk: DiskCache) -> None:
 _remove_remote: Any = ray.remote(num_cpus=0)(_remove)
 
 
-class _Kept:
+class _WorkerState:
     """What a worker keeps between the tasks of a run: their context, and memory for their outputs."""
 
     def __init__(self, context: TaskContext) -> None:
@@ -162,33 +169,33 @@ class _Kept:
         self.pool = BufferPool(0)
         self._output_bytes = 0
 
-    def make_fit(self, output_bytes: int) -> None:
+    def fit_pool(self, output_bytes: int) -> None:
         """Let idle memory be as large as tasks have shown to need, and no larger."""
         if output_bytes > self._output_bytes:
             self._output_bytes = output_bytes * 5 // 4
-            self.pool = BufferPool(_OUTPUTS_KEPT * self._output_bytes)
+            self.pool = BufferPool(_POOLED_OUTPUTS * self._output_bytes)
 
 
 @cache
-def _store_pages() -> StorePages:
+def _object_store_pages() -> ObjectStorePages:
     """Those of this process, whatever runs its tasks are of."""
-    return StorePages()
+    return ObjectStorePages()
 
 
 @lru_cache(maxsize=1)
-def _keep(ref: ray.ObjectRef[Any]) -> _Kept:
+def _load_state(ref: ray.ObjectRef[Any]) -> _WorkerState:
     try:
-        (context,) = get_all([ref], f"a task, {_name()}")
-        return _Kept(context)
+        (context,) = get_all([ref], f"a task, {_worker_name()}")
+        return _WorkerState(context)
     except ray.exceptions.ObjectLostError:
         raise
     except Exception as error:
         raise TransformError(
-            f"the source or the functions of the job cannot be loaded on {_name()}: {error}. Install their "
+            f"the source or the functions of the job cannot be loaded on {_worker_name()}: {error}. Install their "
             "modules on every node, or give them with ray.init(runtime_env=...)"
         ) from error
 
 
-def _name() -> str:
+def _worker_name() -> str:
     context = ray.get_runtime_context()
     return f"worker {context.get_worker_id()[:6]} on {context.get_node_id()[:6]}"

@@ -80,7 +80,7 @@ class Dispatcher:
         self._warned = False
         self._warn_at = float("-inf")
         self._tasks: dict[int, _Task] = {}
-        self._begun = 0
+        self._next_key = 0
         self._ticked_at = cluster.now()
 
     def run(
@@ -97,7 +97,7 @@ class Dispatcher:
         take
             Is called with the copy that has ended first, once; what the others give is dropped.
         """
-        key, self._begun = self._begun, self._begun + 1
+        key, self._next_key = self._next_key, self._next_key + 1
         self._tasks[key] = _Task(submit, take)
         placement = self._planner.begin(key, self._cluster.now())
         if placement is None:
@@ -106,12 +106,12 @@ class Dispatcher:
             self._submit(key, 0, placement)
         except BaseException:
             del self._tasks[key]
-            self._planner.withdraw(key)
+            self._planner.remove(key)
             raise
 
-    def heard(self, key: int, copy: int) -> None:
+    def note_heartbeat(self, key: int, copy: int) -> None:
         """A copy of a task runs."""
-        self._planner.heard(key, copy, self._cluster.now())
+        self._planner.note_heartbeat(key, copy, self._cluster.now())
         self._warn_once()
 
     def tick(self) -> None:
@@ -119,7 +119,7 @@ class Dispatcher:
         now = self._cluster.now()
         late, self._ticked_at = now - self._ticked_at > _LATE_SECONDS, now
         if late or self._cluster.is_starting():
-            self._planner.excuse(now)
+            self._planner.reset_timeouts(now)
         elif self._planner.is_due(now):
             try:
                 nodes = self._cluster.nodes()

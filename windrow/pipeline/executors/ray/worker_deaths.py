@@ -7,12 +7,12 @@ import ray
 from windrow.core.errors import SourceError, StallError, TransformError, WindrowError
 from windrow.pipeline.tasks.map_task import Task
 
-__all__ = ["explain_death", "is_conclusive"]
+__all__ = ["is_conclusive", "make_death_error"]
 
-_ORIGINS_NAMED = 3
+_MAX_ORIGINS = 3
 
 
-def explain_death(task: Task, error: BaseException, *, transforms: bool) -> WindrowError:
+def make_death_error(task: Task, error: BaseException, *, transforms: bool) -> WindrowError:
     """Turn what Ray says of a task that died for good into an error that names its blocks.
 
     Parameters
@@ -21,16 +21,16 @@ def explain_death(task: Task, error: BaseException, *, transforms: bool) -> Wind
         Whether the task runs functions of the user.
     """
     where = _describe(task)
-    ours = TransformError if transforms and task.reads else SourceError
+    error_type = TransformError if transforms and task.reads else SourceError
     work = "reading or transforming" if transforms and task.reads else "reading or shuffling"
     if isinstance(error, ray.exceptions.OutOfMemoryError):
-        return ours(
+        return error_type(
             f"{where}: Ray ended the worker because its node ran out of memory while {work} these blocks. "
             f"Use smaller blocks (read_parquet(target_block_bytes=...)), fewer CPUs on that node, or functions "
             f"that need less memory. Ray says: {error}"
         )
     if isinstance(error, ray.exceptions.WorkerCrashedError):
-        return ours(
+        return error_type(
             f"{where}: the worker process died, again and again, while {work} these blocks: a crash in native "
             f"code, or a kill from outside. The worker's log has more. Ray says: {error}"
         )
@@ -67,6 +67,6 @@ def _last_line(error: BaseException) -> str:
 
 def _describe(task: Task) -> str:
     origins = [address.origin for address in task.addresses]
-    more = len(origins) - _ORIGINS_NAMED
-    named = ", ".join(origins[:_ORIGINS_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(origins) - _MAX_ORIGINS
+    named = ", ".join(origins[:_MAX_ORIGINS]) + (f" and {more} more" if more > 0 else "")
     return f"epoch {task.work.epoch}, window {task.work.window}: {named}"

@@ -39,17 +39,17 @@ class Copy:
     number: int
     stream: Any
     since: float
-    begun: bool = False
-    overtaken: bool = False
+    started: bool = False
+    superseded: bool = False
     cancelled: bool = False
 
-    def is_leaving(self) -> bool:
+    def is_draining(self) -> bool:
         """Whether all that is left to know is when it has ended."""
-        return self.overtaken and (self.begun or self.cancelled)
+        return self.superseded and (self.started or self.cancelled)
 
-    def awaited(self) -> Any:
+    def wait_ref(self) -> Any:
         """What to wait for; a cancelled stream is ready at once, but complete only when the task has ended."""
-        return self.stream.completed() if self.is_leaving() else self.stream
+        return self.stream.completed() if self.is_draining() else self.stream
 
     def read(self, who: str) -> tuple[Any] | None:
         """What it has yielded next, in a tuple; None where that is not there yet after all.

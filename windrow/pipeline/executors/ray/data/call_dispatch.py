@@ -14,15 +14,15 @@ from windrow.core.errors import StallError, WindrowError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.coordinator_calls import StallWatch
 from windrow.pipeline.executors.ray.data.call_attempts import Copy
-from windrow.pipeline.executors.ray.nodes import describe_starving, list_nodes, others_hold_cpus
-from windrow.pipeline.executors.ray.placement import MOMENT_SECONDS, Placement, Planner
+from windrow.pipeline.executors.ray.nodes import format_starvation_warning, list_nodes, others_hold_cpus
+from windrow.pipeline.executors.ray.placement import MIN_SILENCE_SECONDS, Placement, Planner
 from windrow.pipeline.executors.ray.worker_deaths import is_conclusive
 
 __all__ = ["CallDispatcher"]
 
 _CALL_CPUS = 1.0
 # Calls that Ray knows of for each CPU: enough that no CPU waits for the next call.
-_AHEAD = 4
+_CALLS_PER_CPU = 4
 _TICK_SECONDS = 1.0
 # A tick so late means that this process had no core, and has not heard which calls have begun.
 _LATE_SECONDS = 3.0
@@ -48,12 +48,12 @@ class CallDispatcher:
         calls: int,
         submit: Callable[[int, Placement], Any],
         describe: Callable[[int], str],
-        explain: Callable[[str, ray.exceptions.RayError], WindrowError],
+        make_error: Callable[[str, ray.exceptions.RayError], WindrowError],
     ) -> None:
         self._calls = calls
         self._submit_call = submit
         self._describe = describe
-        self._explain = explain
+        self._make_error = make_error
         self._planner = Planner(_CALL_CPUS)
         self._next = 0
         self._open: dict[int, list[Copy]] = {}
@@ -73,7 +73,7 @@ class CallDispatcher:
             while self._next < self._calls or self._open:
                 self._fill()
                 self._tick()
-                self._hear_all(self._stall)
+                self._receive_all(self._stall)
                 self._stall.check(self._describe_waiting)
         except BaseException:
             # the error to raise is the one that has brought us here
@@ -87,7 +87,7 @@ class CallDispatcher:
     # --- placing
 
     def _fill(self) -> None:
-        ahead = self._cores if self._planner.starved else _AHEAD * self._cores
+        ahead = self._cores if self._planner.starved else _CALLS_PER_CPU * self._cores
         while self._next < self._calls and len(self._open) < ahead:
             key, self._next = self._next, self._next + 1
             self._open[key] = []
@@ -103,11 +103,11 @@ class CallDispatcher:
         late, self._ticked_at = now - self._ticked_at > _LATE_SECONDS, now
         for copy in self._copies:
             # Ray itself retries a task that has begun and whose worker or node dies
-            if copy.begun and not copy.overtaken:
-                self._planner.heard(copy.key, copy.number, now)
-        self._cancel_overtaken(now)
+            if copy.started and not copy.superseded:
+                self._planner.note_heartbeat(copy.key, copy.number, now)
+        self._cancel_superseded(now)
         if late:
-            self._planner.excuse(now)
+            self._planner.reset_timeouts(now)
         elif self._planner.is_due(now):
             try:
                 nodes = list_nodes()
@@ -127,29 +127,29 @@ class CallDispatcher:
 
     # --- hearing
 
-    def _hear_all(self, stall: StallWatch) -> None:
+    def _receive_all(self, stall: StallWatch) -> None:
         """Take what there is of news within a tick."""
-        awaited = {copy.awaited(): copy for copy in self._copies}
-        if not awaited:
+        copies = {copy.wait_ref(): copy for copy in self._copies}
+        if not copies:
             time.sleep(_TICK_SECONDS)
             return
-        ready, left = ray.wait(list(awaited), num_returns=1, timeout=_TICK_SECONDS)
+        ready, left = ray.wait(list(copies), num_returns=1, timeout=_TICK_SECONDS)
         if ready and left:
             ready += ray.wait(left, num_returns=len(left), timeout=0)[0]
         if ready:
             stall.note_progress()
         # before anything is heard: the answer of one copy may overtake another that has only begun
-        ended = [awaited[one] for one in ready if awaited[one].is_leaving()]
+        ended = [copies[one] for one in ready if copies[one].is_draining()]
         for copy in ended:
             self._copies.remove(copy)
             self._planner.end_copy(copy.key, copy.number)
         if ended:
             self._refill()
-        for copy in (awaited[one] for one in ready):
-            if copy not in ended and not copy.is_leaving():
-                self._hear(copy)
+        for copy in (copies[one] for one in ready):
+            if copy not in ended and not copy.is_draining():
+                self._receive(copy)
 
-    def _hear(self, copy: Copy) -> None:
+    def _receive(self, copy: Copy) -> None:
         try:
             answer = copy.read(self._describe(copy.key))
         except ray.exceptions.RayError as error:
@@ -158,9 +158,9 @@ class CallDispatcher:
         if answer is None:
             return
         (value,) = answer
-        if not copy.begun:
-            copy.begun = True
-            self._planner.heard(copy.key, copy.number, time.monotonic())
+        if not copy.started:
+            copy.started = True
+            self._planner.note_heartbeat(copy.key, copy.number, time.monotonic())
         elif isinstance(value, Failure):
             self._fail(copy, value)
         else:
@@ -172,15 +172,15 @@ class CallDispatcher:
         now = time.monotonic()
         waiting = self._planner.end(copy.key, copy.number, now)
         for other in self._open.pop(copy.key):
-            other.overtaken = other is not copy
-            if other.overtaken and other.number in waiting:
+            other.superseded = other is not copy
+            if other.superseded and other.number in waiting:
                 other.cancel()
-        self._cancel_overtaken(now)
+        self._cancel_superseded(now)
         self._refill()
 
     def _fail(self, copy: Copy, error: ray.exceptions.RayError | Failure) -> None:
         """Raise what ended a copy, unless another one may yet give the answer."""
-        if copy.overtaken:
+        if copy.superseded:
             # what is left to know is when its task has ended
             copy.cancelled = True
             return
@@ -189,13 +189,13 @@ class CallDispatcher:
         others.remove(copy)
         # two copies that write the same file may get in each other's way
         conclusive = isinstance(error, Failure) or is_conclusive(error)
-        if any(other.begun or not conclusive for other in others):
+        if any(other.started or not conclusive for other in others):
             self._planner.end_copy(copy.key, copy.number)
             self._refill()
             return
         if isinstance(error, Failure):
             error.rethrow()
-        raise self._explain(self._describe(copy.key), error) from error
+        raise self._make_error(self._describe(copy.key), error) from error
 
     def _refill(self) -> None:
         """Where calls share cores, one that has ended makes way for the next."""
@@ -215,8 +215,8 @@ class CallDispatcher:
         """
         self._open.clear()
         for copy in self._copies:
-            copy.overtaken = True
-            if at_once and not copy.begun:
+            copy.superseded = True
+            if at_once and not copy.started:
                 copy.cancel()
         try:
             self._await_ends()
@@ -224,38 +224,38 @@ class CallDispatcher:
             for copy in self._copies:
                 copy.cancel(force=True)
             with suppress(StallError):
-                self._await_ends(MOMENT_SECONDS)
+                self._await_ends(MIN_SILENCE_SECONDS)
             raise
 
     def _await_ends(self, seconds: float | None = None) -> None:
         stall = StallWatch(seconds)
-        begun_at = time.monotonic()
+        started_at = time.monotonic()
         while self._copies and ray.is_initialized():
             now = time.monotonic()
-            self._cancel_overtaken(now)
-            if now - begun_at > MOMENT_SECONDS:
+            self._cancel_superseded(now)
+            if now - started_at > MIN_SILENCE_SECONDS:
                 # A running call ignores it. But Ray may be about to retry one that has begun.
                 for copy in self._copies:
                     if not copy.cancelled:
                         copy.cancel()
-            self._hear_all(stall)
+            self._receive_all(stall)
             stall.check(lambda: f"{len(self._copies):,} calls that are not needed any more have not ended")
 
-    def _cancel_overtaken(self, now: float) -> None:
+    def _cancel_superseded(self, now: float) -> None:
         """Cancel copies that were overtaken while they waited for a CPU, or for a worker that has died.
 
         Not at once: a worker may be importing what a copy needs, and an import must not be interrupted.
         """
         for copy in self._copies:
-            waits = copy.overtaken and not (copy.begun or copy.cancelled)
-            if waits and now - copy.since >= MOMENT_SECONDS:
+            waits = copy.superseded and not (copy.started or copy.cancelled)
+            if waits and now - copy.since >= MIN_SILENCE_SECONDS:
                 copy.cancel()
 
     def _describe_waiting(self) -> str:
-        begun = sum(any(copy.begun for copy in copies) for copies in self._open.values())
+        started = sum(any(copy.started for copy in copies) for copies in self._open.values())
         first = self._describe(min(self._open)) if self._open else "no call"
         return (
-            f"{first} and {max(0, len(self._open) - 1):,} more calls wait for Ray: {begun:,} of them run, the "
+            f"{first} and {max(0, len(self._open) - 1):,} more calls wait for Ray: {started:,} of them run, the "
             "others wait for a CPU or for a worker process, and none has begun or ended"
         )
 
@@ -270,7 +270,7 @@ def _warn_starving() -> bool:
     try:
         if not others_hold_cpus(_CALL_CPUS):
             return False
-        (text,) = describe_starving()
+        (text,) = format_starvation_warning()
     except Exception:
         return False
     warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -17,10 +17,10 @@ from windrow.core.errors import SourceError
 from windrow.io.in_memory.in_memory_blocks import InMemoryBlocks, unpack_table
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 
-__all__ = ["Parcels", "carry"]
+__all__ = ["ObjectStoreBlocks", "reduce_to_references"]
 
 
-class Parcels:
+class ObjectStoreBlocks:
     """Blocks in Ray's store, in the place of a `InMemoryBlocks`."""
 
     def __init__(self, refs: Sequence[ray.ObjectRef[Any]]) -> None:
@@ -29,8 +29,8 @@ class Parcels:
     def block(self, number: int) -> pa.Table:
         """The table of a block, in the store's memory."""
         try:
-            (parcel,) = get_all([self._refs[number]], f"block {number} of data from memory")
-            return unpack_table(parcel)
+            (buffer,) = get_all([self._refs[number]], f"block {number} of data from memory")
+            return unpack_table(buffer)
         except ray.exceptions.ObjectLostError as error:
             raise SourceError(
                 f"block {number} of data from memory is lost: it goes with the process that made the "
@@ -39,12 +39,12 @@ class Parcels:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if _is_for_ray():
-            return Parcels, (self._refs,)
+            return ObjectStoreBlocks, (self._refs,)
         # a file or a pipe keeps no object of Ray's alive
         return InMemoryBlocks, ([self.block(number) for number in range(len(self._refs))],)
 
 
-def carry(held: InMemoryBlocks) -> tuple[Any, ...] | None:
+def reduce_to_references(held: InMemoryBlocks) -> tuple[Any, ...] | None:
     """What blocks are pickled as: where Ray takes the pickle, names in its store; elsewhere themselves."""
     if not _is_for_ray():
         return None
@@ -52,9 +52,9 @@ def carry(held: InMemoryBlocks) -> tuple[Any, ...] | None:
     if held.carried is None or held.carried[0] != session:
         # in a thread of its own: this one is in the midst of a pickle, which has references of its own
         with ThreadPoolExecutor(1, "windrow-put") as thread:
-            refs = thread.submit(lambda: [ray.put(parcel) for parcel in held.pack()]).result()
+            refs = thread.submit(lambda: [ray.put(buffer) for buffer in held.pack()]).result()
         held.carried = (session, refs)
-    return Parcels, (held.carried[1],)
+    return ObjectStoreBlocks, (held.carried[1],)
 
 
 def _is_for_ray() -> bool:

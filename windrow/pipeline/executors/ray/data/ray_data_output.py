@@ -16,14 +16,14 @@ from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.pickling import call_with_picklable
 from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
 
-__all__ = ["put_tables", "read_lazily", "store_bytes"]
+__all__ = ["object_store_bytes", "put_tables", "read_lazily"]
 
 # What Ray's object store may hold before it begins to spill.
 _STORE_SHARE = 0.8
 _OBJECT_BYTES = 64 * 2**20
 
 
-def store_bytes() -> int:
+def object_store_bytes() -> int:
     """What the cluster's object stores hold without spilling; starts Ray where it is not."""
     if not ray.is_initialized():
         ray.init()
@@ -32,19 +32,19 @@ def store_bytes() -> int:
 
 def put_tables(tables: Iterable[pa.Table], schema: pa.Schema) -> Any:
     """A Ray dataset of tables that are put into the store one after the other."""
-    refs, held, size = [], list[pa.Table](), 0
+    refs, pending, size = [], list[pa.Table](), 0
     for table in tables:
-        held.append(table)
+        pending.append(table)
         size += table.nbytes
         if size >= _OBJECT_BYTES:
-            refs.append(ray.put(_own(held)))
-            held, size = [], 0
-    if held or not refs:
-        refs.append(ray.put(_own(held) if held else empty_table(schema)))
+            refs.append(ray.put(_compact(pending)))
+            pending, size = [], 0
+    if pending or not refs:
+        refs.append(ray.put(_compact(pending) if pending else empty_table(schema)))
     return ray.data.from_arrow_refs(refs)
 
 
-def _own(tables: Sequence[pa.Table]) -> pa.Table:
+def _compact(tables: Sequence[pa.Table]) -> pa.Table:
     # combined, since a slice would bring its whole parent
     return pa.concat_tables(tables).combine_chunks()
 

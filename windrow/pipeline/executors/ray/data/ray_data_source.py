@@ -62,7 +62,7 @@ class RefsReader:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _BlockInfo:
     """What is known of one of Ray's blocks."""
 
     schema: pa.Schema
@@ -72,13 +72,15 @@ class _Look:
     digest: str
 
 
-def _look(table: pa.Table) -> _Look:
+def _inspect(table: pa.Table) -> _BlockInfo:
     table = plain_table(table.replace_schema_metadata(None))
-    return _Look(table.schema, table.num_rows, weigh_table(table), count_nulls(table), digest_table(table))
+    return _BlockInfo(
+        table.schema, table.num_rows, weigh_table(table), count_nulls(table), digest_table(table)
+    )
 
 
 # without a CPU and with a strategy: consumers may hold all CPUs, and a placement group the caller
-_look_remote: Any = ray.remote(num_cpus=0, scheduling_strategy="SPREAD")(_look)
+_inspect_remote: Any = ray.remote(num_cpus=0, scheduling_strategy="SPREAD")(_inspect)
 
 
 def list_blocks(dataset: Any, name: str, target_block_bytes: int) -> ListedSource:
@@ -92,23 +94,23 @@ def list_blocks(dataset: Any, name: str, target_block_bytes: int) -> ListedSourc
     try:
         refs = dataset.to_arrow_refs()
         export_code()
-        looks: list[_Look] = get_all([_look_remote.remote(ref) for ref in refs], name)
+        infos: list[_BlockInfo] = get_all([_inspect_remote.remote(ref) for ref in refs], name)
     except ray.exceptions.RayError as error:
         raise SourceError(f"{name}: the Ray dataset cannot be executed ({error})") from error
-    found = [(ref, look) for ref, look in zip(refs, looks, strict=True) if look.rows]
-    if not found:
+    non_empty = [(ref, info) for ref, info in zip(refs, infos, strict=True) if info.rows]
+    if not non_empty:
         raise SourceError(f"{name}: the Ray dataset has no rows, so nothing tells the columns")
-    kept = [look for _, look in found]
-    schema = unify_schemas([(f"{name}, block {place}", look.schema) for place, look in enumerate(kept)])
+    kept = [info for _, info in non_empty]
+    schema = unify_schemas([(f"{name}, block {place}", info.schema) for place, info in enumerate(kept)])
     addresses: list[BlockAddress] = []
     sizes: list[float] = []
-    for place, (ref, look) in enumerate(found):
-        borders = cut_rows(look.rows, look.size_bytes, target_block_bytes).tolist()
+    for place, (ref, info) in enumerate(non_empty):
+        borders = cut_rows(info.rows, info.size_bytes, target_block_bytes).tolist()
         for start, stop in pairwise(borders):
             addresses.append(
                 BlockAddress(f"{name}, block {place}, rows {start}-{stop - 1}", (ref, start, stop))
             )
-            sizes.append(look.size_bytes * (stop - start) / look.rows)
+            sizes.append(info.size_bytes * (stop - start) / info.rows)
     return _source(name, schema, addresses, sizes, kept, target_block_bytes)
 
 
@@ -117,7 +119,7 @@ def _source(
     schema: pa.Schema,
     addresses: Sequence[BlockAddress],
     sizes: Sequence[float],
-    looks: Sequence[_Look],
+    infos: Sequence[_BlockInfo],
     target_block_bytes: int,
 ) -> ListedSource:
     rows = np.array([stop - start for _, start, stop in (address.locator for address in addresses)], np.int64)
@@ -131,8 +133,8 @@ def _source(
         blocks=BlockTable(rows, held, held, rows_known=True, bytes_exact=exact),
         block_addresses=tuple(addresses),
         reader=RefsReader(schema),
-        fingerprint=hashlib.sha256("\n".join(look.digest for look in looks).encode()).hexdigest(),
-        null_counts={column: sum(look.nulls[column] for look in looks) for column in schema.names},
+        fingerprint=hashlib.sha256("\n".join(info.digest for info in infos).encode()).hexdigest(),
+        null_counts={column: sum(info.nulls[column] for info in infos) for column in schema.names},
         block_bytes=target_block_bytes,
-        fragments=len(looks),
+        fragments=len(infos),
     )

@@ -16,7 +16,7 @@ from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.data.call_dispatch import CallDispatcher
 from windrow.pipeline.executors.ray.executor import _start_ray
 from windrow.pipeline.executors.ray.function_export import export_code
-from windrow.pipeline.executors.ray.interrupts import uninterrupted
+from windrow.pipeline.executors.ray.interrupts import ignoring_interrupts
 from windrow.pipeline.executors.ray.placement import Placement
 
 __all__ = ["call_on_ray"]
@@ -51,7 +51,7 @@ def call_on_ray(call: Callable[[T], R], arguments: Sequence[T], describe: Callab
     def describe_call(key: int) -> str:
         return describe(arguments[key])
 
-    return CallDispatcher(len(arguments), submit, describe_call, _explain).run()
+    return CallDispatcher(len(arguments), submit, describe_call, _make_call_error).run()
 
 
 def _submit(holder: list[Any], argument: Any, placement: Placement) -> Any:
@@ -64,7 +64,7 @@ def _submit(holder: list[Any], argument: Any, placement: Placement) -> Any:
     )
 
 
-def _explain(what: str, error: ray.exceptions.RayError) -> WindrowError:
+def _make_call_error(what: str, error: ray.exceptions.RayError) -> WindrowError:
     if isinstance(error, ray.exceptions.OutOfMemoryError):
         fix = "its node ran out of memory: use smaller blocks (target_block_bytes=), or fewer CPUs there"
         return SourceError(f"{what}: Ray ended the worker, since {fix}. Ray says: {error}")
@@ -80,7 +80,7 @@ def _explain(what: str, error: ray.exceptions.RayError) -> WindrowError:
 
 def _call(holder: list[Any], argument: Any) -> Iterator[Any]:
     """Yield once to say that the call has begun, and then what it returns, or a `Failure`."""
-    with uninterrupted():
+    with ignoring_interrupts():
         yield None
         try:
             answer = _load(holder[0])(argument)
