@@ -1,4 +1,4 @@
-"""Arrow IPC: files (Feather V2 too) and streams; their record batches are the row groups."""
+"""Arrow IPC files (including Feather V2) and streams; each record batch is a row group."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 __all__ = ["ArrowFormat"]
 
 _CORRUPTION = (ValueError, struct.error)
-# the blocks of a file find its messages once in each process
+# message layouts, so that the blocks of a file parse them once per process
 _KNOWN = FooterCache(max_footers=64, max_bytes=16 * 2**20)
 
 
 @dataclass(frozen=True)
 class ArrowFormat:
-    """Arrow IPC: headers tell rows, nulls and sizes, and columns are read alone."""
+    """Arrow IPC: headers yield rows, nulls and sizes, and columns are read selectively."""
 
     name: str = "Arrow"
     options: str = ""
@@ -43,12 +43,12 @@ class ArrowFormat:
     joins_files: bool = False
 
     def look(self, files: Files, path: str) -> Fragment:
-        """Read a file's headers.
+        """Read a file's message headers.
 
         Raises
         ------
         SourceError
-            If it cannot be read, or is no Arrow IPC.
+            If the file cannot be read or is not Arrow IPC.
         """
         version, name = files.look(path), files.name(path)
         with open_path(files, path, version.size_bytes) as file:
@@ -71,19 +71,19 @@ class ArrowFormat:
         partitions: Partitions,
         row_filter: pc.Expression | None,
     ) -> TableReader:
-        """A reader of record batches."""
+        """Make a reader of record batches."""
         return TableReader(self, files, schema, stored, partitions, row_filter)
 
     def maps(self, schema: pa.Schema) -> bool:
-        """Where no column's values are shared with the rows that are taken of it."""
+        """Whether no column's values stay shared with rows that are taken from it."""
         return not any(_shares(field.type) for field in schema)
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read record batches ``start`` to ``stop``."""
+        """Read record batches ``start`` to ``stop`` as one table."""
         return pa.concat_tables(self.tables(file, start, stop, schema))
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read record batches, joined until they are worth a part."""
+        """Read record batches, grouped to about one part in size."""
         with _corruption_is_invalid():
             layout = _find_known(file)
             names = layout.schema.names
@@ -102,7 +102,7 @@ class ArrowFormat:
                 yield pa.Table.from_batches(some)
 
 
-_NO_ARROW = "restore the file, write it again, or leave it out"
+_NO_ARROW = "restore the file, write it again, or exclude it"
 
 
 def _find_known(file: OpenFile) -> Layout:
@@ -117,7 +117,7 @@ def _read_batches(
 ) -> Iterator[pa.RecordBatch]:
     batches = layout.batches[start:stop]
     chosen = [] if _maps_whole(file, batches, len(wanted) == len(layout.schema)) else list(wanted)
-    # one thread a block
+    # parallelism is across blocks
     options = pa.ipc.IpcReadOptions(included_fields=chosen, use_threads=False)
     if layout.is_file:
         _fetch_columns(file, layout, batches, wanted)
@@ -132,14 +132,14 @@ def _read_batches(
 
 
 def _maps_whole(file: OpenFile, batches: Sequence[Message], everything: bool) -> bool:
-    """Whether batches are read with all columns: Arrow copies some of them, though it would map all."""
+    """Whether to read all columns: for a mapped, uncompressed file, a column selection would make Arrow copy."""
     if everything or not isinstance(file.file, pa.MemoryMappedFile):
         return everything
     return not any(read_header(file, batch).compressed for batch in batches[:1])
 
 
 def _fetch_columns(file: OpenFile, layout: Layout, batches: Sequence[Message], wanted: Sequence[int]) -> None:
-    """Ask a store for what some columns of some batches need."""
+    """Prefetch from object storage what some columns of some batches need."""
     if file.path is not None:
         return
     file.fetch([(batch.start, batch.body) for batch in batches])
@@ -152,7 +152,7 @@ def _fetch_columns(file: OpenFile, layout: Layout, batches: Sequence[Message], w
 
 
 def _needed(layout: Layout, start: int, stop: int) -> list[Message]:
-    """The messages of a stream that some of its batches need: the schema, dictionaries as they were, batches."""
+    """The messages that a range of a stream's batches needs: schema, dictionaries as of its start, and the range."""
     whole: dict[int, list[Message]] = {}
     within: list[Message] = []
     number = 0
@@ -170,14 +170,14 @@ def _needed(layout: Layout, start: int, stop: int) -> list[Message]:
         else:
             whole.pop(message.dictionary, None)
             whole[message.dictionary] = [message]
-    # a reader wants each dictionary before what is added to any
+    # each dictionary must precede every delta
     firsts = [messages[0] for messages in whole.values()]
     added = [message for messages in whole.values() for message in messages[1:]]
     return [layout.first, *firsts, *added, *within]
 
 
 class _Spliced(io.RawIOBase):
-    """Some messages of a stream as if there were no others."""
+    """A stream that consists of some messages of a file only."""
 
     def __init__(self, file: OpenFile, messages: Sequence[Message]) -> None:
         self._file = file
@@ -187,7 +187,7 @@ class _Spliced(io.RawIOBase):
         return True
 
     def read(self, size: int | None = -1) -> Any:
-        """The bytes that follow: of one message at most, as Arrow asks for them."""
+        """The next bytes, from at most one message, as Arrow requests them."""
         if not self._left or size is None or size <= 0:
             return b""
         start, stop = self._left.pop()
@@ -198,13 +198,13 @@ class _Spliced(io.RawIOBase):
 
 
 def _check(batch: pa.RecordBatch) -> None:
-    """Make sure that nothing points outside of a batch, which would end the process."""
+    """Validate that no offset points outside the batch, which would crash the process."""
     for column in batch.columns:
         column.validate(full=fixed_bits(column.type) is None)
 
 
 def _shares(kind: pa.DataType) -> bool:
-    """Whether rows that are taken of an array hold on to memory of all of it."""
+    """Whether rows taken from an array keep the whole array's memory alive."""
     if isinstance(kind, pa.BaseExtensionType):
         return _shares(kind.storage_type)
     views = (pt.is_string_view, pt.is_binary_view, pt.is_list_view, pt.is_large_list_view)
@@ -215,7 +215,7 @@ def _shares(kind: pa.DataType) -> bool:
 
 @contextmanager
 def _corruption_is_invalid() -> Iterator[None]:
-    """Say what is corrupt in Arrow's words, which others know."""
+    """Raise corruption as ``ArrowInvalid``, which callers recognise."""
     try:
         yield
     except _CORRUPTION as error:

@@ -1,7 +1,7 @@
-"""As much of FlatBuffers as the headers of Arrow's messages need, checked at every step.
+"""Minimal FlatBuffers decoder for the headers of Arrow IPC messages, with every access bounds-checked.
 
-Arrow reads such headers itself, but does not tell what stands in them before it has read what
-they are of. See https://flatbuffers.dev/internals/.
+Arrow parses these headers itself, but exposes them only after reading the message bodies.
+See https://flatbuffers.dev/internals/.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ __all__ = ["FlatTable", "root_table"]
 
 @dataclass(frozen=True)
 class FlatTable:
-    """A table: values by slot, each of which may be absent.
+    """A FlatBuffers table: values by slot, each optional.
 
-    What points outside of the buffer raises a ``ValueError``.
+    Offsets that point outside the buffer raise ``ValueError``.
     """
 
     data: bytes
     at: int
 
     def scalar(self, slot: int, form: str, default: int = 0) -> int:
-        """A number, in the form that `struct` calls it."""
+        """A number; ``form`` is its `struct` format character."""
         place = self._place(slot)
         return default if place is None else int(_unpack(form, self.data, place))
 
     def table(self, slot: int) -> FlatTable | None:
-        """A table within this one."""
+        """A nested table."""
         place = self._place(slot)
         return None if place is None else FlatTable(self.data, place + _unpack("I", self.data, place))
 
     def structs(self, slot: int, form: str) -> list[tuple[Any, ...]]:
-        """A vector of structs, or of numbers."""
+        """A vector of structs or numbers."""
         place = self._place(slot)
         if place is None:
             return []
@@ -52,7 +52,7 @@ class FlatTable:
 
 
 def root_table(data: bytes) -> FlatTable:
-    """The table that a buffer is of."""
+    """The root table of a buffer."""
     return FlatTable(data, _unpack("I", data, 0))
 
 

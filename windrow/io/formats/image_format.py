@@ -1,4 +1,4 @@
-"""Images, decoded by Pillow."""
+"""Image files: one row per file, decoded by Pillow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["ImageFormat"]
 
 _IMAGE, _SHAPE = "image", "shape"
-# channels and type of a pixel; those of one channel have no dimension for it
+# channels and pixel type of each mode; arrays of one channel have no channel dimension
 _MODES: dict[str, tuple[int, type[np.generic]]] = {
     "L": (1, np.uint8),
     "LA": (2, np.uint8),
@@ -45,25 +45,25 @@ _MODES: dict[str, tuple[int, type[np.generic]]] = {
     "I": (1, np.int32),
     "F": (1, np.float32),
 }
-# Pillow cuts off what eight bits do not hold
+# modes of more than eight bits, which Pillow would clip when converting to others
 _DEEP = ("I", "F")
 _SAMPLE = 16
 _HEAD_BYTES = 64 * 1024
-# of decoded images over files; says only how many are decoded at once
+# assumed ratio of decoded to file size; affects only how many images form a part
 _GROWTH = 8
 
 
 @dataclass(frozen=True)
 class ImageFormat:
-    """A row a file: the image in it.
+    """One row per file: the decoded image.
 
     Attributes
     ----------
     size
-        (height, width) that all images are scaled to, so that they are tensors; None: they are
-        left as they are, and are bytes of pixels beside their shape.
+        (height, width) to which all images are scaled, so that they form a tensor. None keeps their
+        sizes: rows then hold pixel bytes and a shape.
     mode
-        What Pillow calls the kind of their pixels.
+        Pillow's name for the pixel format.
     """
 
     size: tuple[int, int] | None = None
@@ -85,12 +85,12 @@ class ImageFormat:
         return f"size={self.size}, mode={self.mode!r}"
 
     def survey(self, files: Files, paths: Sequence[str], file_bytes: NDArray[np.int64]) -> Survey:
-        """What images take: known where they are scaled, else as the headers of some tell.
+        """Compute sizes if images are scaled; otherwise extrapolate from the headers of a sample.
 
         Raises
         ------
         SourceError
-            If one of those cannot be read, or is no image.
+            If a sampled file cannot be read or is not an image.
         """
         places = np.unique(np.linspace(0, len(paths) - 1, 1 if self.size else _SAMPLE).astype(np.int64))
         looks = [(paths[place], int(file_bytes[place])) for place in places.tolist()]
@@ -117,20 +117,20 @@ class ImageFormat:
         partitions: Partitions,
         row_filter: pc.Expression | None,
     ) -> WholeFileReader:
-        """A reader of images."""
+        """Make a reader of whole image files."""
         return WholeFileReader(self, files, schema, stored, partitions, row_filter)
 
     def weigh(self, size_bytes: int) -> int:
-        """About how many bytes an image of a file of this size has."""
+        """Estimate the decoded bytes of an image file of this size."""
         return self._pixel_bytes * prod(self.size) if self.size else _GROWTH * size_bytes
 
     def columns(self, files: Files, contents: Contents, names: Sequence[str]) -> Mapping[str, pa.Array]:
-        """(files,) decoded images, and their shapes where they are not scaled.
+        """(files,) decoded images, and their shapes if they are not scaled.
 
         Raises
         ------
         CorruptBlockError
-            If a file is no image, or is corrupt; names it.
+            If a file is corrupt or not an image; the error names it.
         """
         if self.size is not None:
             stacked = np.empty((len(contents.paths), *self._shape(*self.size)), self._dtype)
@@ -152,16 +152,16 @@ class ImageFormat:
         return _MODES[self.mode][0] * self._dtype.itemsize
 
     def _shape(self, height: int, width: int) -> tuple[int, ...]:
-        """What NumPy calls the shape of an image."""
+        """The array shape of an image."""
         channels = _MODES[self.mode][0]
         return (height, width, channels) if channels > 1 else (height, width)
 
     def _look(self, files: Files, path: str, size_bytes: int) -> tuple[int, int]:
-        """The size of an image, by its header."""
+        """Read (height, width) from an image's header."""
         name = files.name(path)
         trouble: Exception | None = None
         with files.mapped_errors(name), open_path(files, path, size_bytes) as file:
-            # what some formats call their header is at the end
+            # some formats store their header at the end
             for stop in dict.fromkeys((min(size_bytes, _HEAD_BYTES), size_bytes)):
                 head = io.BytesIO(file.read_range(0, stop))
                 try:
@@ -170,7 +170,7 @@ class ImageFormat:
                         return height, width
                 except Exception as error:
                     trouble = error
-        raise SourceError(f"{name} is no image that Pillow knows: {_NO_IMAGE}") from trouble
+        raise SourceError(f"{name} is not an image that Pillow can read: {_NO_IMAGE}") from trouble
 
     def _decode_all(self, files: Files, contents: Contents) -> Iterator[NDArray[Any]]:
         pillow, data = _pillow(), contents.data.data
@@ -185,7 +185,7 @@ class ImageFormat:
                 raise CorruptBlockError(f"{files.name(path)} {error}") from error
             except pillow.UnidentifiedImageError as error:
                 raise CorruptBlockError(
-                    f"{files.name(path)} is no image that Pillow knows: {_NO_IMAGE}"
+                    f"{files.name(path)} is not an image that Pillow can read: {_NO_IMAGE}"
                 ) from error
             except Exception as error:
                 raise corrupt(files, files.name(path), error) from error
@@ -200,24 +200,25 @@ class ImageFormat:
         return np.asarray(image)
 
     def _convert(self, image: Any) -> Any:
-        """The same image in the mode that was asked for."""
+        """Convert an image to the requested mode."""
         deep = image.mode.startswith(_DEEP) and not self.mode.startswith(_DEEP)
         try:
             if not deep:
                 return image.convert(self.mode)
         except ValueError:
             pass
-        cut = ", since eight bits do not hold its values" if deep else ""
+        cut = ", since its values need more than eight bits" if deep else ""
         raise _UnfitModeError(
-            f"is of mode {image.mode!r}, which is not made {self.mode!r}{cut}: give another mode=, or convert the file"
+            f"is of mode {image.mode!r}, which cannot be converted to {self.mode!r}{cut}: give another mode=, or "
+            "convert the file"
         )
 
 
-_NO_IMAGE = "leave it out with a glob, or restore it"
+_NO_IMAGE = "exclude it with a glob, or restore it"
 
 
 class _UnfitModeError(Exception):
-    """An image's mode cannot be converted."""
+    """An image's mode cannot be converted to the requested one."""
 
 
 def _check_size(size: Any) -> tuple[int, int]:
@@ -225,11 +226,11 @@ def _check_size(size: Any) -> tuple[int, int]:
     sides = [side for side in map(as_integer, given) if side is not None and side > 0]
     if len(given) != 2 or len(sides) != 2:
         raise PlanError(
-            f"size={size!r} must be (height, width) in pixels, or None to leave images as they are"
+            f"size={size!r} must be (height, width) in pixels, or None to keep the sizes of images"
         )
     return sides[0], sides[1]
 
 
 def _pillow() -> Any:
-    """Pillow's module of images."""
+    """Import Pillow."""
     return require("PIL.Image", "images", "read_images()")

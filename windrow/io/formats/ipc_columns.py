@@ -1,4 +1,4 @@
-"""What the columns of a record batch take, and where they lie, as its header tells."""
+"""Locate and size the columns of a record batch from its IPC header."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from windrow.io.formats.ipc_messages import BatchHeader
 
 __all__ = ["StoredColumn", "find_columns", "summarise_batches"]
 
-# What comes of compressed text and lists is known only once they have been read.
+# estimated ratio of compression: the actual one is unknown before decoding
 _GROWTH = 3
 
 
 @dataclass(frozen=True)
 class StoredColumn:
-    """A column of a batch: its nulls, None where they are not told, and where its buffers lie in the body."""
+    """A column of a batch: its null count (None if unknown), and (offset, bytes) of its buffers in the body."""
 
     nulls: int | None
     buffers: list[tuple[int, int]]
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of its buffers."""
+        """Total bytes of its buffers."""
         return sum(size for _, size in self.buffers)
 
 
 def find_columns(schema: pa.Schema, header: BatchHeader) -> list[StoredColumn]:
-    """The columns of a batch.
+    """Locate the columns of a batch.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def find_columns(schema: pa.Schema, header: BatchHeader) -> list[StoredColumn]:
 
 
 def summarise_batches(schema: pa.Schema, headers: Sequence[BatchHeader]) -> FragmentFacts:
-    """What the record batches of a file hold.
+    """Summarise the record batches of a file.
 
     Raises
     ------
@@ -87,13 +87,13 @@ def _storage(kind: pa.DataType) -> pa.DataType:
 
 
 def _tells_nulls(kind: pa.DataType) -> bool:
-    """Whether nulls of a column are those of its outermost array."""
+    """Whether a column's nulls are those of its outermost array."""
     kind = _storage(kind)
     return not (pt.is_dictionary(kind) or pt.is_union(kind) or pt.is_run_end_encoded(kind))
 
 
 def _count(kind: pa.DataType) -> tuple[int, int, int]:
-    """The arrays, the buffers, and the arrays of views of a column; those have more buffers."""
+    """A column's numbers of arrays, of buffers, and of view arrays; the latter have additional buffers."""
     kind = _storage(kind)
     if pt.is_dictionary(kind):
         return 1, 2, 0

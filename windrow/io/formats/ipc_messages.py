@@ -1,7 +1,7 @@
-"""Where messages lie in an Arrow IPC file or stream, and what their headers tell.
+"""Locate the messages of an Arrow IPC file or stream, and parse their headers.
 
 See "Serialization and Interprocess Communication (IPC)" in Arrow's columnar format, and its
-``Message.fbs`` and ``File.fbs`` for the numbers of slots.
+``Message.fbs`` and ``File.fbs`` for the slot numbers.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ __all__ = ["BatchHeader", "Layout", "Message", "find_messages", "read_header"]
 
 _MAGIC, _FEATHER_1 = b"ARROW1", b"FEA1"
 _CONTINUATION = 0xFFFFFFFF
-# a file begins with the magic, padded to 8 bytes, and a stream, and ends with the magic
+# an IPC file is the magic padded to 8 bytes, a stream, a footer with its length, and the magic
 _BEGIN_BYTES, _END_BYTES = 8, 10
 _BLOCK = "qi4xq"
-# as a rule a message's header is shorter
+# most message headers are shorter
 _HEAD_BYTES = 4096
 _DICTIONARY, _BATCH = 2, 3
 
 
 @dataclass(frozen=True)
 class Message:
-    """A message: where it begins, and the bytes of its header and body.
+    """A message: its offset, and the bytes of its header and body.
 
     Attributes
     ----------
     dictionary
-        The number of the dictionary that it is or adds to; None where it is none.
+        The id of the dictionary that it defines or extends; None for a record batch.
     is_delta
-        Whether it adds to one.
+        Whether it extends a dictionary.
     """
 
     start: int
@@ -47,29 +47,29 @@ class Message:
 
     @property
     def body(self) -> int:
-        """Where its body begins."""
+        """The offset of its body."""
         return self.start + self.header_bytes
 
     @property
     def stop(self) -> int:
-        """Where it ends."""
+        """The offset after its end."""
         return self.body + self.body_bytes
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a file holds.
+    """The messages of a file or stream.
 
     Attributes
     ----------
     schema
-        Its columns.
+        The columns.
     first
-        The message of the schema.
+        The schema message.
     messages
-        The dictionaries and batches behind it, those of a stream in their order.
+        The dictionaries and record batches; those of a stream in stored order.
     is_file
-        Whether it is a file, and not a stream.
+        Whether it is an IPC file rather than a stream.
     """
 
     schema: pa.Schema
@@ -84,31 +84,31 @@ class Layout:
 
     @property
     def dictionaries(self) -> list[Message]:
-        """The dictionaries, and what is added to them."""
+        """The dictionaries and their deltas."""
         return [message for message in self.messages if message.dictionary is not None]
 
     @property
     def serialized_size(self) -> int:
-        """About the memory that this takes."""
+        """Approximate memory of this object."""
         return 256 * (len(self.messages) + len(self.schema))
 
 
 @dataclass(frozen=True)
 class BatchHeader:
-    """What the header of a record batch tells.
+    """The header of a record batch.
 
     Attributes
     ----------
     rows
-        Its rows.
+        Number of rows.
     nulls
-        (nodes,) of every array in it, nested ones behind those that they are in.
+        (nodes,) null count of each array, depth-first: nested arrays follow their parents.
     buffers
-        (buffers,) where each begins in the body, and its bytes.
+        (buffers,) offset in the body, and bytes.
     views
-        (arrays of views,) how many buffers of text each has.
+        (view arrays,) number of data buffers of each.
     compressed
-        Whether the buffers are compressed.
+        Whether buffers are compressed.
     """
 
     rows: int
@@ -119,43 +119,43 @@ class BatchHeader:
 
 
 def find_messages(file: OpenFile) -> Layout:
-    """Find the messages of a file, of which a stream has to be walked through from one to the next.
+    """Locate the messages of a file or stream. A stream has no index: its headers are read one after the other.
 
     Raises
     ------
     ValueError
-        If it is neither, or is corrupt.
+        If it is neither, or corrupt.
     """
     begin = bytes(file.read_range(0, min(_BEGIN_BYTES, file.size_bytes)))
     if begin[:6] == _MAGIC:
         return _find_in_file(file)
     if begin[:4] == _FEATHER_1:
-        raise ValueError("is Feather V1, which has no batches: write it anew as Feather V2 (Arrow IPC)")
+        raise ValueError("is Feather V1, which has no batches: write it again as Feather V2 (Arrow IPC)")
     messages = list(_walk(file))
     if not messages:
-        raise ValueError("is no Arrow IPC file or stream: it does not begin like one")
+        raise ValueError("is not an Arrow IPC file or stream: it does not begin like one")
     first, *others = messages
     return Layout(_schema(file, first), first, tuple(others), is_file=False)
 
 
 def read_header(file: OpenFile, batch: Message) -> BatchHeader:
-    """Read what the header of a record batch tells.
+    """Parse the header of a record batch.
 
     Raises
     ------
     ValueError
-        If it is corrupt.
+        If the header is corrupt.
     """
     kind, _, content = _parse(bytes(file.read_range(batch.start, batch.body)))
     if kind != _BATCH or content is None:
-        raise ValueError("has a batch that is none")
+        raise ValueError("has another message in place of a record batch")
     nodes = content.structs(1, "qq")
     rows = content.scalar(0, "q")
     buffers = content.structs(2, "qq")
     if min(rows, *(number for buffer in buffers for number in buffer), 0) < 0:
-        raise ValueError("has a batch that claims less than nothing")
+        raise ValueError("has a batch with negative sizes")
     if any(begin + size > batch.body_bytes for begin, size in buffers):
-        raise ValueError("has a batch with columns that lie behind its end")
+        raise ValueError("has a batch with columns that lie beyond its end")
     views = [count for (count,) in content.structs(4, "q")]
     nulls = [count for _, count in nodes]
     return BatchHeader(
@@ -182,19 +182,19 @@ def _find_in_file(file: OpenFile) -> Layout:
 
 
 def _walk(file: OpenFile, start: int = 0) -> Iterator[Message]:
-    """The messages of a stream."""
+    """Iterate over the messages of a stream."""
     size = file.size_bytes
     while start + 4 <= size:
         head = bytes(file.read_range(start, min(start + _HEAD_BYTES, size)))
         length, before = _header_length(head)
         if length == 0:
             if start + before < size and start:
-                raise ValueError(f"goes on for {size - start - before:,} bytes behind the end of its stream")
+                raise ValueError(f"goes on for {size - start - before:,} bytes after the end of its stream")
             return
         stop = start + before + length
         if length < 0 or stop > size:
             raise ValueError(
-                f"has a header of {length:,} bytes at byte {start:,}: it is no Arrow IPC, or truncated"
+                f"has a header of {length:,} bytes at byte {start:,}: it is not Arrow IPC, or is truncated"
             )
         if stop > start + len(head):
             head = bytes(file.read_range(start, stop))
@@ -227,7 +227,7 @@ def _placed(
 
 
 def _header_length(head: bytes) -> tuple[int, int]:
-    """The bytes of a header, and those before it; Arrow before 0.15 knew no continuation."""
+    """The bytes of a header, and of its prefix; before Arrow 0.15 there was no continuation marker."""
     (length,) = struct.unpack_from("<I", head)
     if length != _CONTINUATION:
         return int(struct.unpack_from("<i", head)[0]), 4
@@ -235,7 +235,7 @@ def _header_length(head: bytes) -> tuple[int, int]:
 
 
 def _parse(head: bytes) -> tuple[int, int, FlatTable | None]:
-    """The kind, the bytes of the body, and the content of a header."""
+    """Parse a header: the message's type, the bytes of its body, and its content."""
     length, before = _header_length(head)
     message = root_table(head[before : before + length])
     return message.scalar(1, "B"), message.scalar(3, "q"), message.table(2)

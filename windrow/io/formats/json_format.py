@@ -1,4 +1,4 @@
-"""JSON lines: ``pyarrow.json`` on ranges of lines, with one type for each column of all files."""
+"""JSON lines: split into ranges of lines, parsed by ``pyarrow.json``, with one type per column over all files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JsonFormat", "parse_no_json"]
 
-# Arrow parses block by block, and a line has to fit into one.
+# Arrow parses in blocks, and each line must fit into one block.
 _BLOCK_BYTES = 2**20
 _LARGEST_BYTES = 2**31 - 1
 _COLUMN = re.compile(r"Column\(/([^/)]*)")
@@ -36,16 +36,16 @@ _COLUMN = re.compile(r"Column\(/([^/)]*)")
 
 @dataclass(frozen=True)
 class JsonFormat:
-    """Files of one JSON object a line.
+    """Files of JSON objects, one per line.
 
     Attributes
     ----------
     lines
-        How their lines are stored.
+        How lines are stored.
     dtypes
-        The types that the user gave, by column.
+        The user's types by column.
     complete
-        Whether all columns are read, so that a key that is none of them is an error.
+        Whether all columns are read, so that an unknown key is an error.
     """
 
     lines: LineFiles
@@ -57,21 +57,21 @@ class JsonFormat:
 
     @property
     def options(self) -> str:
-        """What changes values."""
+        """The options that affect values."""
         return f"{self.lines}, dtypes={ {name: str(kind) for name, kind in (self.dtypes or {}).items()} }"
 
     def look(self, files: Files, path: str) -> Fragment:
-        """Infer the types of a file's columns from its beginning.
+        """Infer the column types of a file from its head.
 
         Raises
         ------
         SourceError
-            If it cannot be read, or does not hold JSON lines.
+            If the file cannot be read or does not hold JSON lines.
         """
         return look_at(files, path, self._summarise)
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
-        """One type for each column of all files, which may be missing in some."""
+        """Unify the inferred types over all files; a column can be missing from some."""
         return unify_inferred(schemas, widen_json, fill=True, fix="give dtypes=")
 
     def reader(
@@ -82,12 +82,12 @@ class JsonFormat:
         partitions: Partitions,
         row_filter: pc.Expression | None,
     ) -> TableReader:
-        """A reader of blocks, each of one file."""
+        """Make a reader of blocks, each within one file."""
         complete = set(stored.names) <= set(schema.names)
         return TableReader(replace(self, complete=complete), files, schema, stored, partitions, row_filter)
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read ranges of a file as a table; raises a `CorruptBlockError` for values that do not fit."""
+        """Read ranges of a file as a table; raises `CorruptBlockError` for values that do not fit."""
         self.lines.fetch(file, start, stop, head=False)
         where = self.lines.where(file, start, stop)
         unexpected = "error" if self.complete else "ignore"
@@ -95,18 +95,18 @@ class JsonFormat:
             text = self.lines.read(file, start, stop)
             return _parse(text, schema, unexpected)
         except UnicodeError as error:
-            raise CorruptBlockError(f"{where}: {error}; see whether encoding= is right") from error
+            raise CorruptBlockError(f"{where}: {error}; check encoding=") from error
         except pa.ArrowException as error:
             if file.failed:
                 raise
             raise CorruptBlockError(f"{where}: {_explain(error, text, schema)}") from error
 
     def maps(self, schema: pa.Schema) -> bool:
-        """Yes: what is parsed is a copy."""
+        """Always true: parsing copies."""
         return True
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read range by range, so that little text is held."""
+        """Read range by range, to hold little text in memory."""
         for group in range(start, stop):
             yield self.read(file, group, group + 1, schema)
 
@@ -118,31 +118,33 @@ class JsonFormat:
         raise AssertionError("the last head is the whole file")
 
     def _describe(self, file: OpenFile, head: Head, text: pa.Buffer) -> FragmentFacts:
-        """What some rows from the beginning of a file tell of it."""
+        """Summarise a file from the rows in its head."""
         given = pa.schema(list((self.dtypes or {}).items()))
         try:
             sample = _parse(text, given, "infer")
         except UnicodeError as error:
-            raise SourceError(f"{file.name}: {error}; see whether encoding= is right") from error
+            raise SourceError(f"{file.name}: {error}; check encoding=") from error
         except pa.ArrowException as error:
-            raise SourceError(f"{file.name} holds no JSON lines: {_explain(error, text, given)}") from error
+            raise SourceError(
+                f"{file.name} does not hold JSON lines: {_explain(error, text, given)}"
+            ) from error
         if sample.num_rows and not sample.num_columns:
-            raise SourceError(f"{file.name}: its objects have no keys; leave the file out")
+            raise SourceError(f"{file.name}: its objects have no keys; exclude the file")
         return estimate_facts(sample, text.size, self.lines.group_bytes(file, head))
 
 
 def parse_no_json(kind: pa.DataType) -> None:
-    """Parse an empty object as a type; raises an ``ArrowNotImplementedError`` if JSON has none."""
+    """Parse an empty object as a type; raises ``ArrowNotImplementedError`` if JSON does not support it."""
     _parse_blocks(pa.py_buffer(b"{}\n"), pa.schema({"x": kind}), "ignore", _BLOCK_BYTES)
 
 
 def _parse(text: pa.Buffer, schema: pa.Schema, unexpected: str) -> pa.Table:
-    """Parse lines, single-threaded; keys that the schema lacks are inferred, ignored, or an error.
+    """Parse lines, single-threaded. ``unexpected``: infer or ignore keys that the schema lacks, or raise.
 
     Raises
     ------
     UnicodeDecodeError
-        If they are no UTF-8, which Arrow's parser does not look at.
+        If the text is not UTF-8, which Arrow's parser does not check.
     """
     if not text.size:
         return empty_table(schema)
@@ -163,16 +165,16 @@ def _parse_blocks(text: pa.Buffer, schema: pa.Schema, unexpected: str, block_byt
         read_options=json.ReadOptions(use_threads=False, block_size=block_bytes),
         parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected),
     )
-    # blank lines alone give no columns
+    # Arrow returns no columns for blank lines alone
     return table if table.num_rows or len(table.schema) else empty_table(schema)
 
 
 def _explain(error: Exception, text: pa.Buffer, schema: pa.Schema) -> str:
-    """An error of Arrow's with the column where it can be found, and what to do."""
+    """Extend an Arrow error by the column's name, where it can be found, and a fix."""
     if "unexpected field" in str(error):
         return (
-            f"a key that the beginning of no file has ({_find_unexpected(text, schema)}): give its type with "
-            "dtypes=, or leave it out with columns="
+            f"a key that is missing from the beginning of every file ({_find_unexpected(text, schema)}): give its "
+            "type with dtypes=, or exclude it with columns="
         )
     named = _COLUMN.search(str(error))
     name = named[1] if named else _find_overflow(text, schema)
@@ -194,7 +196,7 @@ def _find_unexpected(text: pa.Buffer, schema: pa.Schema) -> str:
 
 
 def _find_overflow(text: pa.Buffer, schema: pa.Schema) -> str:
-    """The column whose values do not fit, if it is any one's fault."""
+    """The column whose values alone do not fit; empty if there is no such column."""
     for field in schema:
         try:
             _parse(text, pa.schema([]), "ignore")

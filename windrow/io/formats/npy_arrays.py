@@ -1,6 +1,6 @@
-"""Where arrays lie in a ``.npy`` or ``.npz`` file, and rows of them.
+"""Locate arrays in ``.npy`` and ``.npz`` files from their headers, and read ranges of rows.
 
-Headers are parsed here: NumPy's own functions need a file of Python, and would unpickle if asked.
+Headers are parsed here because NumPy's own functions need a Python file object, and can unpickle.
 See "NumPy enhancement proposal 1 - a simple file format for NumPy arrays".
 """
 
@@ -23,12 +23,12 @@ __all__ = ["StoredArray", "find_arrays", "read_rows"]
 
 _NPY, _ZIP = b"\x93NUMPY", (b"PK\x03\x04", b"PK\x05\x06")
 _SUFFIX = ".npy"
-# headers are padded to 64 bytes, and are longer only with very many fields
+# headers are padded to 64 bytes, and exceed this only with very many fields
 _HEAD_BYTES = 4096
-# a longer one is an attack on the parser
+# a longer header can only be malicious
 _MAX_HEADER_BYTES = 2**20
 _ZIP_HEADER_BYTES = 30
-# what is read of a member to see its header: zipfile reads ahead
+# prefetched at the beginning of each archive member, to parse its header: zipfile reads ahead
 _MEMBER_BYTES = 16 * 1024
 _ZIP_TAIL_BYTES = 64 * 1024
 
@@ -42,15 +42,15 @@ class StoredArray:
     Attributes
     ----------
     name
-        Its column; empty for the one of a ``.npy`` file.
+        Its column; empty for the array of a ``.npy`` file.
     dtype, shape
-        What it holds.
+        The type and dimensions of its values.
     fortran
-        Whether the first dimension is the one whose values lie side by side.
+        Whether it is stored in Fortran order, where values of adjacent rows are contiguous.
     start
-        Where its values begin in the file, or, where it is compressed, in what comes of it.
+        The offset of its values: in the file, or in the decompressed member.
     packed
-        Where it lies if it is compressed, and so has to be read from its beginning.
+        The byte range of the compressed member, which has to be read from its beginning; None if not compressed.
     """
 
     name: str
@@ -62,11 +62,11 @@ class StoredArray:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row as stored."""
+        """Stored bytes per row."""
         return int(self.dtype.itemsize) * prod(self.shape[1:])
 
     def ranges(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Where rows ``first`` to ``last`` are stored: one range, or in Fortran order several."""
+        """The byte ranges of rows ``first`` to ``last``: one, or several in Fortran order."""
         if self.packed is not None:
             return [self.packed]
         if not self.row_bytes:
@@ -79,19 +79,19 @@ class StoredArray:
 
 
 def find_arrays(file: OpenFile) -> list[StoredArray]:
-    """The arrays of a file, from headers alone.
+    """Locate the arrays of a file; reads headers only.
 
     Raises
     ------
     ValueError
-        If it is no ``.npy`` or ``.npz`` file, or is corrupt.
+        If the file is corrupt, or neither ``.npy`` nor ``.npz``.
     """
     magic = bytes(file.read_range(0, min(6, file.size_bytes)))
     if magic == _NPY:
         array = _parse(file.read_range, 0, file.size_bytes)
         return [_checked(array, file.size_bytes)]
     if magic[:4] not in _ZIP:
-        raise ValueError("is no .npy or .npz file: it begins otherwise")
+        raise ValueError("is not an .npy or .npz file: it does not begin like one")
     file.fetch([(max(0, file.size_bytes - _ZIP_TAIL_BYTES), file.size_bytes)])
     with _archive(file) as archive:
         begins = [info.header_offset for info in archive.infolist()]
@@ -107,7 +107,7 @@ def _archive(file: OpenFile) -> zipfile.ZipFile:
 
 
 def read_rows(file: OpenFile, array: StoredArray, first: int, last: int) -> NDArray[Any]:
-    """(last - first, ...) some rows of an array, without a copy where they lie side by side.
+    """(last - first, ...) a range of rows, without a copy if they are contiguous.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def read_rows(file: OpenFile, array: StoredArray, first: int, last: int) -> NDAr
 
 def _member(file: OpenFile, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
     if not info.filename.endswith(_SUFFIX):
-        raise ValueError(f"holds {info.filename!r}, which is no array: it was not written by np.savez")
+        raise ValueError(f"holds {info.filename!r}, which is not an array: it was not written by np.savez")
     name = info.filename.removesuffix(_SUFFIX)
     if info.compress_type != zipfile.ZIP_STORED:
         with archive.open(info) as member:
@@ -151,10 +151,10 @@ def _member(file: OpenFile, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> 
 
 
 def _parse(read: ReadRange, begin: int, end: int) -> StoredArray:
-    """Parse the header at byte ``begin`` of what ends at ``end``."""
+    """Parse the header at byte ``begin``; the file or member ends at ``end``."""
     head = bytes(read(begin, min(begin + _HEAD_BYTES, end)))
     if head[:6] != _NPY or len(head) < 12:
-        raise ValueError("holds something that is no array")
+        raise ValueError("holds something that is not an array")
     length = _header_end(head)
     if length > min(_MAX_HEADER_BYTES, end - begin):
         raise ValueError(f"has a header that claims {length:,} bytes")

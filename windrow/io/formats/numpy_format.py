@@ -1,4 +1,4 @@
-"""NumPy's files: ``.npy``, an array, and ``.npz``, several of equal length."""
+"""NumPy files: ``.npy`` with one array, and ``.npz`` with several of equal length."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NumpyFormat"]
 
-_FIX = "restore it, write it anew, or leave it out"
+_FIX = "restore it, write it again, or exclude it"
 
 _CORRUPTION = (
     ValueError,
@@ -43,13 +43,13 @@ _CORRUPTION = (
 
 @dataclass(frozen=True)
 class NumpyFormat:
-    """Arrays whose first dimension is the rows; row groups are ranges of rows of some MiB.
+    """Arrays whose first dimension is rows; row groups are row ranges of some MiB.
 
     Attributes
     ----------
     column
-        What the array of a ``.npy`` file is called; those of an ``.npz`` have names, and so do
-        the fields of a structured array.
+        The column name for the array of a ``.npy`` file; ``.npz`` members and fields of structured
+        arrays have their own names.
     """
 
     column: str = "data"
@@ -63,16 +63,16 @@ class NumpyFormat:
 
     @property
     def options(self) -> str:
-        """What the only array of a file is called."""
+        """The column name of unnamed arrays."""
         return f"column={self.column!r}"
 
     def look(self, files: Files, path: str) -> Fragment:
-        """Read the headers of a file's arrays.
+        """Read the array headers of a file.
 
         Raises
         ------
         SourceError
-            If it cannot be read, is not of NumPy, or holds what Arrow has no type for.
+            If the file cannot be read, is not a NumPy file, or holds a type that Arrow lacks.
         """
         version, name = files.look(path), files.name(path)
         with open_path(files, path, version.size_bytes) as file:
@@ -81,7 +81,7 @@ class NumpyFormat:
             try:
                 facts = self._facts(find_arrays(file))
             except _CORRUPTION as error:
-                # those of this package go on from the file's name
+                # a plain ValueError comes from this package and continues the sentence after the file's name
                 why = str(error) if type(error) is ValueError else f"is truncated or corrupt ({error})"
                 raise SourceError(f"{name} {why}; {_FIX}") from files.cause(error)
         return Fragment(version, digest, facts)
@@ -94,19 +94,19 @@ class NumpyFormat:
         partitions: Partitions,
         row_filter: pc.Expression | None,
     ) -> TableReader:
-        """A reader of ranges of rows."""
+        """Make a reader of row ranges."""
         return TableReader(self, files, schema, stored, partitions, row_filter)
 
     def maps(self, schema: pa.Schema) -> bool:
-        """Always: all that arrays hold is copied where it is used."""
+        """Always true: consumers copy array data."""
         return True
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read ranges of rows ``start`` to ``stop``."""
+        """Read row ranges ``start`` to ``stop`` as one table."""
         return pa.concat_tables(self.tables(file, start, stop, schema))
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read ranges of rows one by one."""
+        """Read row ranges one by one."""
         with _corruption_is_invalid():
             every = find_arrays(file)
             arrays = [array for array in every if set(self._names(array)) & set(schema.names)] or every[:1]
@@ -135,12 +135,12 @@ class NumpyFormat:
             for field in schema
             if fixed_bits(field.type) is None
         }
-        # times may be missing, and nothing tells how many are
+        # NaT becomes null, and headers do not count NaTs
         nulls = {name: None if dtype.kind in "mM" else 0 for name, (dtype, _) in columns.items()}
         return FragmentFacts(schema, rows, [count * row_bytes for count in rows], variable, nulls)
 
     def _columns(self, array: StoredArray) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
-        """The type and the shape of a row of each column that an array makes."""
+        """The dtype and row shape of each column that an array provides."""
         if not array.dtype.names:
             return {self._names(array)[0]: (array.dtype, array.shape[1:])}
         if array.name or len(array.shape) != 1:
@@ -169,7 +169,7 @@ def _check_lengths(arrays: Sequence[StoredArray]) -> None:
 
 
 def _cut_rows(arrays: Sequence[StoredArray]) -> list[tuple[int, int]]:
-    """Ranges of rows of some MiB; all of them where an array has to be read from its beginning."""
+    """Split rows into ranges of some MiB; a compressed array has to be read from its beginning: one range."""
     rows = arrays[0].shape[0]
     step = max(1, PART_BYTES // max(1, sum(array.row_bytes for array in arrays)))
     if any(array.packed is not None for array in arrays):
@@ -179,7 +179,7 @@ def _cut_rows(arrays: Sequence[StoredArray]) -> list[tuple[int, int]]:
 
 @contextmanager
 def _corruption_is_invalid() -> Iterator[None]:
-    """Say what is corrupt in Arrow's words, which others know."""
+    """Raise corruption as ``ArrowInvalid``, which callers recognise."""
     try:
         yield
     except _CORRUPTION as error:

@@ -1,4 +1,4 @@
-"""Samples of a tar archive: neighbouring members that share a key, the name up to its first dot."""
+"""Group the members of a tar archive to samples: adjacent members share a key, the name up to its first dot."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pyarrow as pa
 __all__ = ["Member", "Sample", "TarError", "group_members", "iter_members"]
 
 _BLOCK_BYTES = 512
-# as the webdataset library splits names
+# the same rule as in the webdataset library
 _NAME = re.compile(r"^(?P<key>(?:.*/|)[^./][^./]*)\.(?P<extension>[^/]+)$")
 
 
 class TarError(ValueError):
-    """What is stored is no tar archive, or not a whole one, or its members are no samples."""
+    """The data is not a tar archive, is truncated, or its members do not form samples."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A file of a sample in an archive: the sample's key, its extension, its bytes, and where they end."""
+    """A member of an archive: its sample's key, its extension, its bytes, and the offset of their end."""
 
     key: str
     extension: str
@@ -33,7 +33,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Sample:
-    """The members that share a key, by extension; and where the last of them ends."""
+    """The members that share a key, by extension, and the offset of the last one's end."""
 
     key: str
     members: dict[str, pa.Buffer]
@@ -41,22 +41,22 @@ class Sample:
 
 
 def iter_members(data: pa.Buffer, *, whole: bool = True) -> Iterator[Member]:
-    """The files of samples in an archive, or in its beginning as far as they are ``whole``.
+    """Iterate over the members of samples; unless ``whole``, ``data`` is a head, and iteration stops where it ends.
 
-    Folders, links, names without an extension, and names between two ``__`` are passed over.
+    Skips directories, links, names without an extension, and names that begin and end with ``__``.
 
     Raises
     ------
     TarError
-        If it is corrupt or truncated, as far as tar tells: headers have checksums, contents none;
-        or if a member is sparse.
+        If the archive is corrupt or truncated, as far as tar can detect it (headers have checksums,
+        contents do not), or a member is sparse.
     """
     try:
         with tarfile.open(fileobj=pa.BufferReader(data), mode="r:") as archive:
             for info in archive:
                 if info.issparse():
                     raise TarError(
-                        f"{info.name!r} is a sparse member, which is not read: write the archive without -S"
+                        f"{info.name!r} is a sparse member, which is not supported: write the archive without -S"
                     )
                 end = info.offset_data + info.size
                 if end > data.size:
@@ -75,20 +75,20 @@ def iter_members(data: pa.Buffer, *, whole: bool = True) -> Iterator[Member]:
 
 
 def _check_end(rest: np.ndarray, at: int) -> None:
-    """An archive ends with blocks of zeros; Python's reader stops without a word at anything else too."""
+    """Require zero blocks at the end of an archive; Python's reader silently stops at anything else as well."""
     if len(rest) < _BLOCK_BYTES or rest[:_BLOCK_BYTES].any():
         raise TarError(f"from byte {at:,} on it is truncated or corrupt")
     if rest.any():
-        raise TarError(f"it goes on behind its end at byte {at:,}: write several archives as several files")
+        raise TarError(f"it goes on after its end at byte {at:,}: write several archives as several files")
 
 
 def group_members(members: Iterable[Member], *, whole: bool = True) -> Iterator[Sample]:
-    """The samples of members in their order; unless ``whole``, the last one may be cut off and is left out.
+    """Group members to samples, in order; unless ``whole``, drops the last sample, which can be incomplete.
 
     Raises
     ------
     TarError
-        If a sample has two members of one extension.
+        If a sample has two members with one extension.
     """
     sample: Sample | None = None
     for member in members:

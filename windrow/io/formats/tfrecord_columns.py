@@ -1,4 +1,4 @@
-"""Features as columns: one value a row, or a list of them."""
+"""Convert features of ``tf.train.Example`` to columns: one value per row, or a list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["infer_type", "kind_of", "to_array"]
 
 
 def kind_of(column_type: pa.DataType) -> str | None:
-    """Which list of a feature holds the values of a column; None where none does.
+    """The kind of list in a feature that stores a column type; None if there is none.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def kind_of(column_type: pa.DataType) -> str | None:
 
 
 def infer_type(feature: Feature) -> pa.DataType:
-    """One value where each example that has the feature has one, else a list."""
+    """Infer a scalar type if every present feature has exactly one value, else a list type."""
     if not feature.kind:
         return pa.null()
     lengths, values = feature.decode()
@@ -43,12 +43,12 @@ def infer_type(feature: Feature) -> pa.DataType:
 
 
 def to_array(feature: Feature, column_type: pa.DataType) -> pa.Array:
-    """A feature as a column.
+    """Convert a feature to a column.
 
     Raises
     ------
     FeatureError
-        If an example has more values, or fewer, than the type has.
+        If an example has more or fewer values than the type requires.
     ArrowInvalid
         If a value does not fit the type.
     """

@@ -1,8 +1,8 @@
-"""The features of ``tf.train.Example``, without TensorFlow: protobuf parses them, NumPy decodes them.
+"""Parse the features of ``tf.train.Example`` without TensorFlow: protobuf parses messages, NumPy decodes numbers.
 
-The messages are declared here, with one difference from TensorFlow's: the packed numbers of a
-list are declared as bytes, which are the same on the wire. So protobuf hands them over as they are,
-and all numbers of a column are decoded at once instead of one by one.
+The messages are declared here, with one difference from TensorFlow's: the packed numbers of a list
+are declared as bytes, which have the same wire format. Protobuf then returns them undecoded, and NumPy
+decodes all numbers of a column in one vectorized pass.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _VARINT_BYTES = 10
 
 
 class FeatureError(ValueError):
-    """A feature is not what its column holds."""
+    """A feature does not match its column."""
 
 
 @cache
 def load_example() -> Any:
-    """The class that parses an example.
+    """Build the protobuf class that parses an example.
 
     Raises
     ------
@@ -71,18 +71,18 @@ def load_example() -> Any:
 
 @dataclass(eq=False)
 class Feature:
-    """What examples hold of one feature, growing; the only mutable thing here.
+    """The values of one feature over all examples; filled incrementally, and the only mutable class here.
 
     Attributes
     ----------
     name
-        The feature's.
+        The name of the feature.
     kind
-        Which list it is; empty as long as no example tells.
+        The kind of list; empty until an example shows it.
     values
-        (present examples,) the packed numbers of each, or its byte strings.
+        (examples,) the packed numbers or the byte strings of each; empty where absent.
     absent
-        The examples that lack it.
+        The examples without this feature.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Feature:
     absent: list[int] = field(default_factory=list)
 
     def add(self, message: Any) -> None:
-        """Take in the feature of one more example."""
+        """Append the feature of the next example."""
         kind = message.WhichOneof("kind")
         if kind is None:
             self.absent.append(len(self.values))
@@ -99,7 +99,7 @@ class Feature:
             return
         if kind != self.kind:
             if self.kind:
-                raise FeatureError(f"feature {self.name!r} is a {kind} where it is a {self.kind} otherwise")
+                raise FeatureError(f"feature {self.name!r} is a {kind}, but a {self.kind} in other records")
             self.kind = kind
         stored = getattr(message, kind).value
         if kind == "bytes_list":
@@ -110,12 +110,12 @@ class Feature:
             self.values.append(b"".join(stored) or _unpacked(kind, getattr(message, kind)))
 
     def skip(self) -> None:
-        """Take in that one more example lacks it."""
+        """Mark the next example as lacking this feature."""
         self.absent.append(len(self.values))
         self.values.append(())
 
     def decode(self) -> tuple[NDArray[np.int64], pa.Array]:
-        """(examples,) how many values each has, and all of them."""
+        """(examples,) the number of values of each, and the concatenated values."""
         if self.kind == "bytes_list":
             lengths = np.fromiter(map(len, self.values), np.int64, len(self.values))
             return lengths, pa.array([value for values in self.values for value in values], pa.binary())
@@ -124,28 +124,28 @@ class Feature:
         if self.kind == "int64_list":
             return _decode_integers(self.name, b"".join(packed), sizes)
         if (sizes % 4).any():
-            raise FeatureError(f"feature {self.name!r} has floats that are cut off")
+            raise FeatureError(f"feature {self.name!r} has truncated floats")
         return sizes // 4, pa.array(np.frombuffer(b"".join(packed), "<f4"))
 
 
 def gather_features(
     records: Sequence[bytes], kinds: Mapping[str, str] | None, *, complete: bool
 ) -> dict[str, Feature]:
-    """The features of some examples.
+    """Collect the features of some examples.
 
     Parameters
     ----------
     records
-        The examples, serialized.
+        Serialized examples.
     kinds
-        Which features are wanted, and the kind of each; None: all that there are.
+        The features to collect, and the kind of each; None collects all.
     complete
-        Whether there are no others, so that one is an error.
+        Whether any other feature is an error.
 
     Raises
     ------
     FeatureError
-        If there is one, one is of another kind, or a record is no example.
+        If there is another feature, a feature is of another kind, or a record is not an example.
     """
     from google.protobuf.message import DecodeError
 
@@ -156,7 +156,7 @@ def gather_features(
         try:
             features = example.FromString(record).features.feature
         except DecodeError as error:
-            raise FeatureError(f"record {number} is no example: {error}") from error
+            raise FeatureError(f"record {number} is not an example: {error}") from error
         present = 0
         for feature in wanted:
             if feature.name in features:
@@ -169,8 +169,8 @@ def gather_features(
         for name in sorted(set(features) - set(found)):
             if kinds is not None:
                 raise FeatureError(
-                    f"feature {name!r} is one that no file's beginning has: name it in features=, or leave it "
-                    f"out with columns="
+                    f"feature {name!r} is missing from the beginning of every file: name it in features=, or "
+                    f"exclude it with columns="
                 )
             found[name] = Feature(name, values=[()] * number, absent=list(range(number)))
             found[name].add(features[name])
@@ -179,7 +179,7 @@ def gather_features(
 
 
 def _unpacked(kind: str, message: Any) -> bytes:
-    """The numbers of a list that was written one by one, each with a tag, as if it had been packed."""
+    """Convert the numbers of a list that was written unpacked, each with its own tag, to packed encoding."""
     stored = message.SerializeToString()
     if kind == "float_list":
         return b"".join(stored[at + 1 : at + 5] for at in range(0, len(stored), 5))
@@ -196,12 +196,12 @@ def _unpacked(kind: str, message: Any) -> bytes:
 def _decode_integers(
     name: str, packed: bytes, sizes: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], pa.Array]:
-    """Varints: 7 bits a byte, the lowest first, the last byte below 128."""
+    """Decode varints: 7 bits per byte, least significant first; the last byte is below 128."""
     data = np.frombuffer(packed, np.uint8)
     last = data < 0x80
     ends = np.cumsum(sizes)
     if len(data) and not last[ends[sizes > 0] - 1].all():
-        raise FeatureError(f"feature {name!r} has integers that are cut off")
+        raise FeatureError(f"feature {name!r} has truncated integers")
     places = np.flatnonzero(last)
     lengths = np.diff(places, prepend=-1)
     if lengths.max(initial=0) > _VARINT_BYTES:

@@ -1,4 +1,4 @@
-"""TFRecord: files of ``tf.train.Example``, read without TensorFlow."""
+"""TFRecord files of ``tf.train.Example``, read without TensorFlow."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _SAMPLE_RECORDS = 1000
 
 @dataclass(frozen=True)
 class TFRecordFormat:
-    """Files of examples, each file a row group.
+    """Files of examples; each file is a row group.
 
     Attributes
     ----------
     compression
         A codec, ``"infer"`` (by suffix), or None.
     features
-        The types that the user gave, by feature.
+        The user's types by feature.
     complete
-        Whether all features are read, so that one that is none of them is an error.
+        Whether all features are read, so that an unknown feature is an error.
     """
 
     compression: str | None
@@ -55,22 +55,22 @@ class TFRecordFormat:
 
     @property
     def options(self) -> str:
-        """What changes values."""
+        """The options that affect values."""
         types = {name: str(kind) for name, kind in (self.features or {}).items()}
         return f"compression={self.compression}, features={types}"
 
     def look(self, files: Files, path: str) -> Fragment:
-        """Infer a file's columns from its first records.
+        """Infer the columns of a file from its first records.
 
         Raises
         ------
         SourceError
-            If it cannot be read, or is no TFRecord of examples.
+            If the file cannot be read or is not a TFRecord file of examples.
         """
         return look_at(files, path, self._summarise)
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
-        """One type for each column of all files, which may be missing in some."""
+        """Unify the inferred types over all files; a feature can be missing from some."""
         return unify_inferred(schemas, widen_features, fill=True, fix="give features=")
 
     def reader(
@@ -81,21 +81,21 @@ class TFRecordFormat:
         partitions: Partitions,
         row_filter: pc.Expression | None,
     ) -> TableReader:
-        """A reader of blocks, each of one file."""
+        """Make a reader of blocks, each one file."""
         complete = self.features is None and set(stored.names) <= set(schema.names)
         return TableReader(replace(self, complete=complete), files, schema, stored, partitions, row_filter)
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read a file as a table; raises a `CorruptBlockError` for what is not as it should be."""
+        """Read a file as a table; raises `CorruptBlockError` if it is corrupt or does not fit the schema."""
         tables = list(self.tables(file, start, stop, schema))
         return pa.concat_tables(tables) if tables else empty_table(schema)
 
     def maps(self, schema: pa.Schema) -> bool:
-        """Yes: what is decoded is a copy."""
+        """Always true: decoding copies."""
         return True
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read some megabytes of records at a time."""
+        """Read records in batches of some megabytes."""
         file.fetch([(0, file.size_bytes)])
         data = decompress(find_codec(self.compression, file.name), file.read_range(0, file.size_bytes))
         first = 0
@@ -104,10 +104,10 @@ class TFRecordFormat:
                 yield self._decode(records, schema)
                 first += len(records)
         except FrameError as error:
-            raise CorruptBlockError(f"{file.name}: {error}; restore the file, or write it anew") from error
+            raise CorruptBlockError(f"{file.name}: {error}; restore the file, or write it again") from error
         except (FeatureError, pa.ArrowException) as error:
-            where = f"{file.name}, of the records from {first} on"
-            raise CorruptBlockError(f"{where}: {error}; see whether it holds tf.train.Example") from error
+            where = f"{file.name}, in the records from {first} on"
+            raise CorruptBlockError(f"{where}: {error}; check whether it holds tf.train.Example") from error
 
     def _decode(self, records: Sequence[bytes], schema: pa.Schema) -> pa.Table:
         kinds = {field.name: kind_of(field.type) or "" for field in schema}
@@ -124,8 +124,8 @@ class TFRecordFormat:
                     return self._describe(records, head.content_bytes)
             except (FrameError, FeatureError, pa.ArrowException) as error:
                 raise SourceError(
-                    f"{file.name} is no TFRecord of examples as described: {error}; see whether compression= and "
-                    f"features= are right"
+                    f"{file.name} is not a TFRecord file of examples as described: {error}; check compression= and "
+                    f"features="
                 ) from error
         raise AssertionError("the last head is the whole file")
 

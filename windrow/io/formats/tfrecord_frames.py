@@ -1,4 +1,7 @@
-"""The frames of TFRecord files: a length, its checksum, the record, its checksum."""
+"""Split TFRecord files into records and verify their checksums.
+
+A record is framed by its length, the length's checksum, and its own checksum.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ frame_bytes = _HEADER.size + _FOOTER.size
 
 
 class FrameError(ValueError):
-    """What is stored is no frame, or another one than was written."""
+    """A frame is truncated or corrupt, or the data is not TFRecord."""
 
 
 def load_checksum() -> Any:
-    """The function that gives the CRC-32C of some bytes.
+    """Import the function that computes the CRC-32C of bytes.
 
     Raises
     ------
@@ -33,17 +36,17 @@ def load_checksum() -> Any:
 
 
 def mask(checksum: int) -> int:
-    """A checksum as TFRecord stores it: rotated and shifted, as it may be stored among what it is of."""
+    """Mask a checksum as TFRecord does, so that a checksum of data that contains checksums stays meaningful."""
     return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def iter_records(data: pa.Buffer, *, whole: bool = True) -> Iterator[bytes]:
-    """The records of a file, or of a file's beginning as far as they are ``whole``, each checked.
+    """Iterate over verified records; unless ``whole``, ``data`` is a head, and iteration stops where it ends.
 
     Raises
     ------
     FrameError
-        Naming the record, if it is truncated or corrupt.
+        If a record is truncated or corrupt; the error names it.
     """
     checksum = load_checksum()
     view, at, number = memoryview(data), 0, 0

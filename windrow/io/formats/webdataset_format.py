@@ -1,4 +1,4 @@
-"""WebDataset: tar archives of samples, each a row."""
+"""WebDataset: tar archives of samples; each sample is a row."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _SAMPLES = 100
 
 @dataclass(frozen=True)
 class WebDatasetFormat:
-    """Archives of samples, each archive a row group.
+    """Archives of samples; each archive is a row group.
 
     Attributes
     ----------
     compression
         A codec, ``"infer"`` (by suffix), or None.
     decode
-        The mode of Pillow that images are decoded to; None: they stay bytes.
+        The Pillow mode to which images are decoded; None keeps their bytes.
     dtypes
-        The types that the user gave, by extension.
+        The user's types by extension.
     complete
-        Whether all columns are read, so that an extension that is none of them is an error.
+        Whether all columns are read, so that an unknown extension is an error.
     """
 
     compression: str | None
@@ -60,22 +60,22 @@ class WebDatasetFormat:
 
     @property
     def options(self) -> str:
-        """What changes values."""
+        """The options that affect values."""
         types = {name: str(kind) for name, kind in (self.dtypes or {}).items()}
         return f"compression={self.compression}, decode={self.decode}, dtypes={types}"
 
     def look(self, files: Files, path: str) -> Fragment:
-        """Infer an archive's columns from its first samples.
+        """Infer the columns of an archive from its first samples.
 
         Raises
         ------
         SourceError
-            If it cannot be read, or is no archive of samples.
+            If the file cannot be read or is not an archive of samples.
         """
         return look_at(files, path, self._summarise)
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
-        """One type for each extension of all archives, which may be missing in some."""
+        """Unify the inferred types over all archives; an extension can be missing from some."""
         return unify_inferred(schemas, widen_json, fill=True, fix="give dtypes=")
 
     def reader(
@@ -86,21 +86,21 @@ class WebDatasetFormat:
         partitions: Partitions,
         row_filter: pc.Expression | None,
     ) -> TableReader:
-        """A reader of blocks, each of one archive."""
+        """Make a reader of blocks, each one archive."""
         complete = set(stored.names) <= set(schema.names)
         return TableReader(replace(self, complete=complete), files, schema, stored, partitions, row_filter)
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read an archive as a table; raises a `CorruptBlockError` for what is not as it should be."""
+        """Read an archive as a table; raises `CorruptBlockError` if it is corrupt or does not fit the schema."""
         tables = list(self.tables(file, start, stop, schema))
         return pa.concat_tables(tables) if tables else empty_table(schema)
 
     def maps(self, schema: pa.Schema) -> bool:
-        """Yes: what is decoded is a copy."""
+        """Always true: decoding copies."""
         return True
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read some megabytes of samples at a time."""
+        """Read samples in batches of some megabytes."""
         file.fetch([(0, file.size_bytes)])
         data = decompress(find_codec(self.compression, file.name), file.read_range(0, file.size_bytes))
         key = ""
@@ -109,10 +109,10 @@ class WebDatasetFormat:
                 key = samples[0].key
                 yield self._decode(samples, schema)
         except TarError as error:
-            raise CorruptBlockError(f"{file.name}: {error}; restore the file, or write it anew") from error
+            raise CorruptBlockError(f"{file.name}: {error}; restore the file, or write it again") from error
         except (DecodeError, pa.ArrowException) as error:
             raise CorruptBlockError(
-                f"{file.name}, of the samples from {key!r} on: {error}; repair it, or give dtypes="
+                f"{file.name}, in the samples from {key!r} on: {error}; repair it, or give dtypes="
             ) from error
 
     def _decode(self, samples: Sequence[Sample], schema: pa.Schema) -> pa.Table:
@@ -139,8 +139,8 @@ class WebDatasetFormat:
                     return self._describe(samples, head.content_bytes)
             except (TarError, DecodeError, pa.ArrowException) as error:
                 raise SourceError(
-                    f"{file.name} is no archive of samples as described: {error}; see whether compression=, "
-                    f"dtypes= and decode= are right"
+                    f"{file.name} is not an archive of samples as described: {error}; check compression=, "
+                    f"dtypes= and decode="
                 ) from error
         raise AssertionError("the last head is the whole file")
 
@@ -160,8 +160,8 @@ def _refuse_others(samples: Sequence[Sample], names: set[str]) -> None:
         for extension in sample.members:
             if extension not in names:
                 raise DecodeError(
-                    f"sample {sample.key!r} has a member {extension!r}, and no archive's first samples have one: "
-                    f"give its type with dtypes=, or leave it out with columns="
+                    f"sample {sample.key!r} has a member {extension!r}, which is missing from every archive's first "
+                    f"samples: give its type with dtypes=, or exclude it with columns="
                 )
 
 
