@@ -52,7 +52,7 @@ def test_more_than_free_memory_is_refused(dataset: windrow.Dataset, monkeypatch:
     monkeypatch.setattr(collect, "free_memory_bytes", lambda: 1500)
     assert dataset.to_arrow().num_rows == 50  # 50 rows of 29 bytes
     for convert in (dataset.to_pandas, dataset.to_numpy, _pipe(dataset).to_pandas):
-        with pytest.raises(PlanError, match=r"would hold about 2\.8 KiB at once, and 1\.5 KiB are free"):
+        with pytest.raises(PlanError, match=r"would hold about 2\.8 KiB in memory, and 1\.5 KiB are free"):
             convert()
         assert len(convert(limit=5)) in (4, 5)
     with pytest.raises(PlanError, match="limit=0"):

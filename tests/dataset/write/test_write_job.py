@@ -159,7 +159,7 @@ def test_a_pipeline_is_written_as_it_is_read(numbers: Path, tmp_path: Path, shuf
 def test_a_pipeline_that_never_ends_is_refused(numbers: Path, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"never ends, and cannot be written: give repeat\(times\)"):
         dataset(numbers).repeat().write_parquet(tmp_path / "out")
-    with pytest.raises(PlanError, match="called epoch already"):
+    with pytest.raises(PlanError, match="directories called epoch="):
         dataset(numbers).repeat(1).write_parquet(tmp_path / "out", partition_by="epoch")
     assert not (tmp_path / "out").exists()
 
@@ -199,7 +199,7 @@ def test_what_a_format_cannot_carry_is_refused_before_a_byte(
     [
         ({"mode": "new"}, "mode='new' must be"),
         ({"partition_by": ["no"]}, "there is no column 'no'"),
-        ({"partition_by": [3]}, "must be a list of columns' names"),
+        ({"partition_by": [3]}, "must be a list of column names"),
         ({"target_file_bytes": 0}, "target_file_bytes=0 must be at least 1 byte"),
         ({"compression": "rar"}, "compression='rar' must be one of"),
         ({"filesystem": 3}, "filesystem= is a int"),
@@ -350,7 +350,7 @@ def test_corrupt_blocks_are_left_out_where_that_is_asked_for(tmp_path: Path) -> 
     data = Dataset(LogicalPlan(TableSource(CorruptReader(tables)))).options(executor="threads")
     with pytest.raises(SourceError, match="table 1 is corrupt"):
         data.write_parquet(tmp_path / "out")
-    with pytest.warns(RuntimeWarning, match="left out of what is written: table 1 is corrupt"):
+    with pytest.warns(RuntimeWarning, match="corrupt block while writing: table 1 is corrupt"):
         data.options(on_error="skip").write_parquet(tmp_path / "out")
     assert rows_of(tmp_path / "out") == [*range(5), *range(10, 15)]
 

@@ -1,4 +1,4 @@
-"""All rows of one pass in memory, where they fit."""
+"""Collects the rows of one pass in memory, after checking that they fit."""
 
 from __future__ import annotations
 
@@ -25,72 +25,74 @@ from windrow.pipeline.delivery.batch_formats import separate, to_pandas
 from windrow.pipeline.delivery.to_numpy import column_to_numpy
 from windrow.pipeline.plan.job import Job
 
-__all__ = ["collect", "collect_frame", "collect_numpy", "refuse_large", "stream_tables"]
+__all__ = ["check_fits_memory", "collect", "collect_frame", "collect_numpy", "stream_tables"]
 
 _BATCH_ROWS = 2**16
 
 
 @ends_traceback
-def collect(plan: LogicalPlan, job: Job, limit: int | None, who: str, *, copies: int = 1) -> pa.Table:
-    """The rows of a job's first epoch, or the first ``limit`` of them.
+def collect(plan: LogicalPlan, job: Job, limit: int | None, caller: str, *, copies: int = 1) -> pa.Table:
+    """Return the rows of a job's first epoch, or the first ``limit`` of them.
 
     Parameters
     ----------
+    caller
+        Name of the public method, for error messages.
     copies
-        How often the rows are held at once, while they are converted.
+        Number of copies of the rows that are in memory at a time during conversion.
 
     Raises
     ------
     PlanError
-        If they would take more memory than is free, and no limit is given.
+        If the rows would take more memory than is free, and no limit is given.
     """
     if limit is None:
-        refuse_large(plan, who, copies)
+        check_fits_memory(plan, caller, copies)
         tables = list(stream_tables(job))
     else:
         rows = check_count(limit, "limit")
-        # in stored order, the first rows are read from the blocks that hold them
+        # without a shuffle, only the blocks that hold the first rows are read
         tables = [read_head(plan, rows)] if plan.seed is None else list(_first(stream_tables(job), rows))
     table = pa.concat_tables(tables) if tables else empty_table(find_schema(plan))
-    # taken, not sliced: a slice would keep its whole run in memory
+    # take() copies; a slice would keep its whole run in memory
     return table if limit is None else table.take(pa.array(np.arange(table.num_rows)))
 
 
 def stream_tables(job: Job) -> Iterator[pa.Table]:
-    """The rows of a job's first epoch, in order."""
+    """Yield the rows of a job's first epoch, in order."""
     for epoch in read_epochs(replace(job, epochs=1)):
         yield from epoch.iter_batches(_BATCH_ROWS, batch_format="pyarrow")
 
 
 def _first(tables: Iterator[pa.Table], limit: int) -> Iterator[pa.Table]:
-    missing = limit
+    remaining = limit
     for table in tables:
-        yield table.slice(0, missing)
-        missing -= table.num_rows
-        if missing <= 0:
+        yield table.slice(0, remaining)
+        remaining -= table.num_rows
+        if remaining <= 0:
             return
 
 
-def refuse_large(plan: LogicalPlan, who: str, copies: int = 1, room_bytes: int | None = None) -> None:
-    """Raise a PlanError where a pass over the data would not fit into the memory that is free."""
+def check_fits_memory(plan: LogicalPlan, caller: str, copies: int = 1, free_bytes: int | None = None) -> None:
+    """Raise a PlanError if the rows of one pass do not fit into ``free_bytes``; None: this machine's free memory."""
     needed = int(plan.read_source.blocks.memory_bytes.sum()) * copies
-    room = free_memory_bytes() if room_bytes is None else room_bytes
-    if needed > room:
+    free = free_memory_bytes() if free_bytes is None else free_bytes
+    if needed > free:
         raise PlanError(
-            f"{who} would hold about {format_bytes(needed)} at once, and {format_bytes(room)} are free: give "
-            "limit=rows for the first of them, iterate with iter_batches(), or write files"
+            f"{caller} would hold about {format_bytes(needed)} in memory, and {format_bytes(free)} are free: "
+            "give limit=rows for the first rows only, iterate with iter_batches(), or write files"
         )
 
 
-def collect_frame(plan: LogicalPlan, job: Job, limit: int | None, who: str) -> Any:
-    """The same as a DataFrame."""
-    require("pandas", "pandas", who)
-    return to_pandas(_one_batch(collect(plan, job, limit, who, copies=2)))
+def collect_frame(plan: LogicalPlan, job: Job, limit: int | None, caller: str) -> Any:
+    """Return the same rows as a pandas DataFrame."""
+    require("pandas", "pandas", caller)
+    return to_pandas(_one_batch(collect(plan, job, limit, caller, copies=2)))
 
 
-def collect_numpy(plan: LogicalPlan, job: Job, limit: int | None, who: str) -> dict[str, NDArray[Any]]:
-    """The same as an array for each column."""
-    batch = _one_batch(collect(plan, job, limit, who, copies=2))
+def collect_numpy(plan: LogicalPlan, job: Job, limit: int | None, caller: str) -> dict[str, NDArray[Any]]:
+    """Return the same rows as one NumPy array per column."""
+    batch = _one_batch(collect(plan, job, limit, caller, copies=2))
     columns = zip(batch.schema.names, batch.columns, strict=True)
     return separate({name: column_to_numpy(column, writable=True) for name, column in columns})
 

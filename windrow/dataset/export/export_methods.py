@@ -1,4 +1,4 @@
-"""The ``to_*`` methods that a Dataset and a DatasetPipeline share."""
+"""The ``to_*`` methods shared by Dataset and DatasetPipeline."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["Convertible"]
 
 
 class Convertible(ABC):
-    """Rows that can be had in the form of other libraries, one pass over them.
+    """Conversion of the rows of one pass to other libraries' data structures.
 
-    A Dataset gives its rows in stored order, a pipeline those of its first epoch in their order.
+    A Dataset converts its rows in stored order; a pipeline converts its first epoch in that epoch's order.
     """
 
     _plan: LogicalPlan
 
     @abstractmethod
     def _job(self) -> Job:
-        """What is read."""
+        """The job that reads the rows."""
 
     def to_arrow(self, limit: int | None = None) -> pa.Table:
         """Return the rows of one pass as an Arrow Table, in memory.
@@ -38,13 +38,13 @@ class Convertible(ABC):
         Parameters
         ----------
         limit
-            The first rows only; None: all.
+            Number of first rows to return; None: all rows.
 
         Raises
         ------
         PlanError
-            Without a limit, if the rows would take more memory than is free, as far as the
-            source tells; says how much.
+            Without a limit, if the estimated size of the rows exceeds the free memory; the message
+            names both.
 
         Examples
         --------
@@ -57,19 +57,19 @@ class Convertible(ABC):
     def to_pandas(self, limit: int | None = None) -> pd.DataFrame:
         """Return the rows of one pass as a pandas DataFrame, in memory.
 
-        Columns are as in batches of ``batch_format="pandas"``: integers and booleans with nulls
-        have pandas' nullable types, tensors are objects.
+        Columns have the types of ``batch_format="pandas"``: integers and booleans with nulls have
+        pandas' nullable types, tensors are objects.
 
         Parameters
         ----------
         limit
-            The first rows only; None: all.
+            Number of first rows to return; None: all rows.
 
         Raises
         ------
         PlanError
-            Without a limit, if twice the rows, as Arrow and as pandas, would take more memory
-            than is free; says how much.
+            Without a limit, if the rows as Arrow plus the rows as pandas exceed the free memory; the
+            message names both sizes.
 
         Examples
         --------
@@ -88,12 +88,12 @@ class Convertible(ABC):
         Parameters
         ----------
         limit
-            The first rows only; None: all.
+            Number of first rows to return; None: all rows.
 
         Raises
         ------
         PlanError
-            Without a limit, if twice the rows would take more memory than is free.
+            Without a limit, if the rows as Arrow plus the rows as NumPy exceed the free memory.
 
         Examples
         --------
@@ -106,14 +106,14 @@ class Convertible(ABC):
     def to_dask(self) -> Any:
         """Return the rows of one pass as a dask DataFrame; needs the extra ``dask``.
 
-        Without a shuffle, each block is a partition: it is read, and passes through the
-        transforms, when dask computes it, on dask's workers. Shuffled rows are read now, into
-        memory. Integers and booleans that may have nulls have pandas' nullable types.
+        Without a shuffle, each block is a partition: dask's workers read and transform it when
+        dask computes it. Shuffled rows are read into memory now. Integers and booleans that can
+        have nulls have pandas' nullable types.
 
         Raises
         ------
         PlanError
-            If dask is not installed, or shuffled rows would take more memory than is free.
+            If dask is not installed, or shuffled rows would exceed the free memory.
 
         Examples
         --------
@@ -129,8 +129,8 @@ class Convertible(ABC):
     def to_ray(self) -> Any:
         """Return the rows of one pass as a ``ray.data.Dataset``; needs the extra ``ray``.
 
-        Without a shuffle, nothing is read before Ray reads it: blocks are read, and pass through
-        the transforms, in Ray's tasks. Shuffled rows are read now, into Ray's object store.
+        Without a shuffle, the result is lazy: Ray tasks read and transform the blocks. Shuffled
+        rows are read into Ray's object store now.
 
         Raises
         ------
@@ -150,18 +150,18 @@ class Convertible(ABC):
     def to_huggingface(self, limit: int | None = None) -> Any:
         """Return the rows of one pass as a ``datasets.Dataset``, in memory; needs the extra ``huggingface``.
 
-        Tensors become nested lists of fixed length, dictionaries their values.
+        Tensors become nested fixed-size lists; dictionary-encoded columns are decoded.
 
         Parameters
         ----------
         limit
-            The first rows only; None: all.
+            Number of first rows to return; None: all rows.
 
         Raises
         ------
         PlanError
-            If ``datasets`` is not installed, a column has a type that it does not know or,
-            without a limit, the rows would take more memory than is free.
+            If ``datasets`` is not installed or does not support a column's type, or if, without a
+            limit, the rows would exceed the free memory.
 
         Examples
         --------
@@ -184,23 +184,23 @@ class Convertible(ABC):
     ) -> Any:
         """Return batches as a ``tf.data.Dataset`` with an element spec; needs the extra ``tensorflow``.
 
-        Each iteration over it is a new pass, over all epochs of a pipeline in turn. Numbers and
+        Each iteration over it reads the data again: all epochs of a pipeline in turn. Numbers and
         booleans become (rows,) tensors, fixed-size lists and fixed-shape tensors (rows, ...),
         text and binary values ``tf.string``.
 
         Parameters
         ----------
         feature_columns
-            What to deliver; None: all but the label.
+            Columns to deliver; None: all but the label.
         label_column
-            The label: elements are (features, label) then, and dicts of tensors without one.
+            The label column: elements are then (features, label). None: elements are dicts of tensors.
         batch_size, drop_last, prefetch_batches
             As for `iter_batches`.
 
         Raises
         ------
         PlanError
-            If TensorFlow is not installed, or for columns that no tensor holds, naming them.
+            If TensorFlow is not installed, or a column cannot become a tensor; the message names it.
 
         Examples
         --------
@@ -224,24 +224,25 @@ class Convertible(ABC):
     ) -> Any:
         """Return the rows of one pass as a Spark DataFrame; needs the extra ``spark``.
 
-        They are written as Parquet files, block by block, and Spark reads these; they go when
-        this process ends. Spark promises no order of rows. Nanoseconds become microseconds, half floats
-        floats, fixed-size lists and tensors arrays, and unsigned integers wider types.
+        The rows are staged as Parquet files, block by block, which Spark reads; the files are
+        deleted when this process ends. Spark does not guarantee an order of rows. Nanoseconds
+        become microseconds, half floats become floats, fixed-size lists and tensors become arrays,
+        and unsigned integers become wider types.
 
         Parameters
         ----------
         spark
-            A plain ``SparkSession``.
+            A ``SparkSession``, not one of Spark Connect.
         cache_dir
-            The directory to write below: a path or URL that Spark and this process see at the same
-            place. None: the system's folder for temporary files, where Spark runs on this machine.
+            The directory for the staged files: a path or URL that is valid for both Spark and this
+            process. None: the system's temporary folder, for a Spark that runs on this machine.
         storage_options
-            What fsspec needs to open ``cache_dir``; Spark has its own configuration.
+            fsspec options to open ``cache_dir``; Spark uses its own configuration.
 
         Raises
         ------
         PlanError
-            If PySpark is not installed, or Spark has no type for a column, before anything is written.
+            If PySpark is not installed, or Spark has no type for a column; nothing is written then.
         SourceError
             If the files cannot be written, or Spark cannot read them.
 

@@ -1,4 +1,4 @@
-"""Rows as a dask DataFrame."""
+"""to_dask: rows as a dask DataFrame."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _CONVERT = "dataframe.convert-string"
 
 
 def to_dask(plan: LogicalPlan, job: Job) -> Any:
-    """A block a partition, read when it is computed; shuffled rows, from memory."""
+    """Return a lazy DataFrame with one partition per block; shuffled rows are collected in memory."""
     dask = require("dask.dataframe", "dask", "to_dask()")
-    # dask would write every object as text: arrays, dates and bytes, too
+    # by default dask converts every object to text: also arrays, dates and bytes
     with require("dask", "dask", "to_dask()").config.set({_CONVERT: False}):
         return _to_dask(dask, plan, job)
 
@@ -49,7 +49,7 @@ def _to_dask(dask: Any, plan: LogicalPlan, job: Job) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class _ReadFrame:
-    """Reads a block as a DataFrame, on a worker of dask's."""
+    """Reads a block as a DataFrame, on a dask worker."""
 
     reader: BlockReader
     maps: Sequence[MapBatches]
@@ -61,7 +61,7 @@ class _ReadFrame:
 
 
 def _frame(table: pa.Table, nullable: frozenset[str]) -> Any:
-    """A DataFrame whose types do not depend on whether this block has nulls."""
+    """Convert to a DataFrame whose types do not depend on whether this block has nulls."""
     columns = [_plain(column).combine_chunks() for column in table.columns]
     frame = to_pandas(pa.RecordBatch.from_arrays(columns, names=table.column_names))
     wider = {field.name: _nullable_type(field.type) for field in table.schema if field.name in nullable}
@@ -69,7 +69,7 @@ def _frame(table: pa.Table, nullable: frozenset[str]) -> Any:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    # categories would differ from block to block
+    # decode dictionaries, because the categories differ between blocks
     kind = column.type
     return column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
 

@@ -1,4 +1,4 @@
-"""Rows as a Hugging Face dataset."""
+"""to_huggingface: rows as a Hugging Face dataset."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["to_huggingface"]
 
 
 def to_huggingface(plan: LogicalPlan, job: Job, limit: int | None) -> Any:
-    """A ``datasets.Dataset`` over one pass in memory."""
+    """Collect the rows of one pass and wrap them as a ``datasets.Dataset``."""
     library = require("datasets", "huggingface", "to_huggingface()")
     table = collect(plan, job, limit, "to_huggingface()")
     columns = {

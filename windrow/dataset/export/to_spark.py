@@ -1,4 +1,4 @@
-"""Rows as a Spark DataFrame, by way of Parquet files."""
+"""to_spark: rows as a Spark DataFrame, staged as Parquet files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windrow.io.spark.staging_folder import StageFolder, StageRoot, open_root
 
 __all__ = ["to_spark"]
 
-_FIX = "give a cache_dir= that every machine of the Spark cluster sees at the same place"
+_FIX = "give a cache_dir= that every machine of the Spark cluster sees under the same path"
 
 
 def to_spark(
@@ -26,7 +26,7 @@ def to_spark(
     cache_dir: str | os.PathLike[str] | None,
     storage_options: Mapping[str, Any] | None,
 ) -> Any:
-    """Write the rows of one pass to a folder that goes when this process ends, and have Spark read it."""
+    """Write one pass to a folder that is deleted when this process ends, and open it with Spark."""
     check_session(spark)
     root = open_root(cache_dir, storage_options)
     root.sweep()
@@ -45,10 +45,10 @@ def to_spark(
 def _write(
     plan: LogicalPlan, root: StageRoot, folder: StageFolder, storage_options: Mapping[str, Any] | None
 ) -> str:
-    """Write one pass; returns where it lies in the folder."""
-    place = folder.path if root.local else folder.url
+    """Write one pass and return its path relative to the folder."""
+    target = folder.path if root.local else folder.url
     options = None if root.local else storage_options
-    request = WriteRequest(SparkSink(), place, mode="append", storage_options=options)
+    request = WriteRequest(SparkSink(), target, mode="append", storage_options=options)
     if plan.seed is None:
         write_parts(plan, request)
         return ""

@@ -1,4 +1,4 @@
-"""Batches as a ``tf.data.Dataset``."""
+"""to_tf: batches as a ``tf.data.Dataset``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["TfRequest", "to_tf"]
 
 @dataclass(frozen=True)
 class TfRequest:
-    """What ``to_tf`` was asked for; see there."""
+    """The arguments of ``to_tf``; see there."""
 
     feature_columns: Sequence[str] | None
     label_column: str | None
@@ -40,7 +40,7 @@ class TfRequest:
 
 
 def to_tf(rows: Any, plan: LogicalPlan, request: TfRequest) -> Any:
-    """A dataset of batches; each iteration over it reads anew."""
+    """Return a dataset of batches; each iteration over it reads the data again."""
     tensorflow = require("tensorflow", "tensorflow", "to_tf()")
     schema = find_schema(plan)
     features = _features(schema, request)
@@ -96,11 +96,11 @@ def _batches(rows: Deliverable, request: TfRequest) -> Any:
 
 
 def _value(values: Any, name: str, spec: Any) -> Any:
-    """The array of a column; nulls, which only now have shown, are refused."""
+    """Return a column as an array; raise if it has nulls that the schema did not show."""
     if values.dtype == object:
         if any(value is None for value in values):
             raise TransformError(
-                f"to_tf(): column {name!r} has nulls, which tensors do not: fill them before"
+                f"to_tf(): column {name!r} has nulls, which tensors cannot hold: fill them in map_batches"
             )
         if spec.dtype.name != "string":
             values = np.stack(list(values))

@@ -1,4 +1,4 @@
-"""Writing stored rows in parallel: each task reads some adjacent blocks, and writes their files."""
+"""Writes a Dataset in parallel: each task reads adjacent blocks and writes their files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, check_sche
 
 __all__ = ["Part", "PartWriter", "cut_parts", "write_parts"]
 
-# a block as it is decoded, transformed, and encoded
+# a task holds a block decoded, transformed and encoded
 _COPIES = 3
 _MIN_DIGITS = 5
 
@@ -39,7 +39,7 @@ class Part:
     Attributes
     ----------
     label
-        Its number, in digits: files sort by it.
+        The part's number, zero-padded, so that file names sort in order.
     addresses
         The blocks.
     """
@@ -50,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True)
 class PartWriter:
-    """What a task does; picklable. Run again, it writes the same files under the same names."""
+    """The function of a task; picklable and idempotent: a retry writes the same files under the same names."""
 
     job: WriteJob
     layout: Layout
@@ -59,7 +59,7 @@ class PartWriter:
     skips_corrupt: bool
 
     def __call__(self, part: Part) -> tuple[list[WrittenFile], list[str]]:
-        """Write the files of a part; returns them, and why blocks were left out as corrupt."""
+        """Write the files of a part; returns the files, and one message per skipped corrupt block."""
         corrupt: list[str] = []
         tables = (self._read(address, corrupt) for address in part.addresses)
         files = list(write_rows(self.job, self.layout, tables, part.label))
@@ -75,14 +75,14 @@ class PartWriter:
             return empty_table(self.job.schema)
         table = apply_maps(table, self.maps, address.origin)
         if not table.num_rows:
-            # what has no rows went through no transform
+            # transforms are not applied to empty tables, so the schema is not the final one
             return empty_table(self.job.schema)
         check_schema(self.job.schema, table.schema, address.origin)
         return table
 
 
 def write_parts(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
-    """Write the rows of a chain without windows: one file a block, or files of a target size."""
+    """Write the rows of a plan without windows: one file per block, or files of a target size."""
     layout = request.layout()
 
     def write_files(job: WriteJob) -> list[WrittenFile]:
@@ -97,7 +97,7 @@ def write_parts(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
 
 
 def cut_parts(blocks: BlockTable, target_bytes: int | None) -> list[range]:
-    """The blocks of each part: one, or as many adjacent ones as the target has room for."""
+    """Return the blocks of each part: one block, or adjacent blocks up to the target size."""
     if target_bytes is None:
         return [range(block, block + 1) for block in np.flatnonzero(blocks.rows).tolist()]
     spans: list[range] = []
@@ -111,7 +111,7 @@ def cut_parts(blocks: BlockTable, target_bytes: int | None) -> list[range]:
 
 
 def _largest_bytes(blocks: BlockTable, spans: Sequence[range]) -> int:
-    """The most that a task holds, about: a part at once, since its files may be of many directories."""
+    """Estimate a task's peak memory: a whole part, since its rows can go to files in many directories."""
     sizes: NDArray[np.int64] = blocks.memory_bytes
     return _COPIES * max((int(sizes[span.start : span.stop].sum()) for span in spans), default=0)
 
@@ -119,7 +119,7 @@ def _largest_bytes(blocks: BlockTable, spans: Sequence[range]) -> int:
 def _run(
     writer: PartWriter, parts: Sequence[Part], options: Options, part_bytes: int
 ) -> Sequence[tuple[list[WrittenFile], list[str]]]:
-    """Run the tasks where the options say, in parallel as far as memory allows; results in order."""
+    """Run the tasks on the chosen executor, in parallel as far as memory allows; results in order."""
     executor = resolve_executor(options.executor)
     if executor.name == "ray":
         from windrow.pipeline.executors.ray.data.remote_calls import call_on_ray
@@ -141,13 +141,13 @@ def _call_on_threads(
     try:
         return list(threads.map(call, parts))
     finally:
-        # those that run are waited for, so that nothing is written after a failure was told
+        # wait for running tasks, so that nothing is written after the error was raised
         threads.shutdown(cancel_futures=True)
 
 
 def _gather(results: Sequence[tuple[list[WrittenFile], list[str]]]) -> list[WrittenFile]:
     for why in _corrupt(results):
-        warnings.warn(f"a corrupt block is left out of what is written: {why}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"skipped a corrupt block while writing: {why}", RuntimeWarning, stacklevel=2)
     return [file for files, _ in results for file in files]
 
 
@@ -155,8 +155,8 @@ def _corrupt(results: Sequence[tuple[list[WrittenFile], list[str]]]) -> Iterator
     found = [why for _, corrupt in results for why in corrupt]
     if len(found) > MAX_BLOCKS:
         raise SourceError(
-            f"{len(found)} blocks are corrupt, and on_error='skip' leaves out {MAX_BLOCKS} at most: restore "
-            f"their files, or leave them out of the dataset. The first one: {found[0]}"
+            f"{len(found)} blocks are corrupt, and on_error='skip' skips at most {MAX_BLOCKS}: restore "
+            f"their files, or remove them from the dataset. The first one: {found[0]}"
         )
     yield from found
 

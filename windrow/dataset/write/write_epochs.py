@@ -1,4 +1,4 @@
-"""Writing a pipeline: the stream of each epoch in its order, in files of a target size."""
+"""Writes a DatasetPipeline: each epoch in its order, in files of a target size."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from windrow.pipeline.tasks.transforms import check_schema
 __all__ = ["write_epochs"]
 
 _TARGET_BYTES = 128 * 2**20
-# what is taken of the stream at once
+# upper limits of a batch read from the epoch
 _BATCH_BYTES = 16 * 2**20
 _BATCH_ROWS = 2**20
 
 
 def write_epochs(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
-    """Write every epoch of a chain into a directory of its own, ``epoch=<number>``."""
+    """Write each epoch of a plan into its own directory, ``epoch=<number>``."""
     if plan.epochs is None:
         raise PlanError("repeat() without times never ends, and cannot be written: give repeat(times)")
     layout = request.layout()
     layout = replace(layout, target_bytes=layout.target_bytes or _TARGET_BYTES)
     if "epoch" in layout.partition_by:
         raise PlanError(
-            "partition_by: the directories of a pipeline are called epoch already: rename the column"
+            "partition_by: a pipeline already writes into directories called epoch=...: rename the column"
         )
 
     def write_files(job: WriteJob) -> list[WrittenFile]:
@@ -60,7 +60,7 @@ def _tables(job: WriteJob, epoch: Epoch, batch_rows: int) -> Iterator[pa.Table]:
 
 
 def _batch_rows(blocks: BlockTable, layout: Layout) -> int:
-    """Rows of a batch, so that it takes a part of a file and no more than some megabytes."""
+    """Return the rows of a batch, so that it takes at most a quarter of a file and 16 MiB."""
     row_bytes = max(1, int(blocks.memory_bytes.sum()) // max(1, int(blocks.rows.sum())))
-    wanted = min(_BATCH_BYTES, (layout.target_bytes or _TARGET_BYTES) // 4)
-    return min(_BATCH_ROWS, max(1, wanted // row_bytes))
+    batch_bytes = min(_BATCH_BYTES, (layout.target_bytes or _TARGET_BYTES) // 4)
+    return min(_BATCH_ROWS, max(1, batch_bytes // row_bytes))

@@ -1,4 +1,4 @@
-"""Writing a chain's rows: what is asked for, checked before a byte is written, and its end."""
+"""The frame of every ``write_*`` call: checks before the first byte, commit on success, cleanup on failure."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _NAME_BYTES = 6
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """What a ``write_*`` call asks for.
+    """The arguments of a ``write_*`` call.
 
     Attributes
     ----------
     sink
         The format.
     path, filesystem, storage_options
-        Where to.
+        The destination.
     mode
-        What happens to what is there.
+        What to do with existing files.
     partition_by
         Columns whose values become directories.
     target_file_bytes
-        Decoded bytes of a file, about; None: the default of who writes.
+        Approximate decoded bytes per file; None: the writer's default.
     """
 
     sink: Sink
@@ -56,16 +56,16 @@ class WriteRequest:
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def layout(self) -> Layout:
-        """How rows are cut into files.
+        """Return how rows are divided into files.
 
         Raises
         ------
         PlanError
-            For a size that is none, or columns that are no names.
+            If the size is invalid, or ``partition_by`` does not hold column names.
         """
         by = [self.partition_by] if isinstance(self.partition_by, str) else list(self.partition_by)
         if not all(isinstance(name, str) for name in by):
-            raise PlanError(f"partition_by={self.partition_by!r} must be a list of columns' names")
+            raise PlanError(f"partition_by={self.partition_by!r} must be a list of column names")
         size = self.target_file_bytes
         return Layout(tuple(by), None if size is None else parse_bytes(size, "target_file_bytes"))
 
@@ -77,7 +77,7 @@ def write(
     layout: Layout,
     write_files: Callable[[WriteJob], Sequence[WrittenFile]],
 ) -> WriteResult:
-    """Write a chain; what fails leaves nothing of it, and what it would have replaced is still there.
+    """Write the rows of a plan; on failure, delete the new files and keep the old ones.
 
     Parameters
     ----------
@@ -87,29 +87,29 @@ def write(
     Raises
     ------
     PlanError
-        Before anything is written: for columns that the format cannot carry, and where something is
-        that must not be replaced.
+        Before anything is written: if the format cannot carry a column, or existing files would be
+        replaced that must be kept.
     SourceError, TransformError
         If reading, a transform or writing fails.
     """
     schema = find_schema(plan)
     request.sink.check(layout.stored(schema))
     store = find_store(request.path, request.filesystem, request.storage_options)
-    replaced = list_replaced(store, request.mode, _find_read(plan.source))
+    replaced = list_replaced(store, request.mode, _find_sources(plan.source))
     job = WriteJob(os.urandom(_NAME_BYTES).hex(), store, request.sink, schema, layout.partition_by)
-    made = begin(store, replaced)
+    created = begin(store, replaced)
     try:
-        # a directory without files is none to readers
+        # without rows, one empty file keeps the schema: readers reject an empty directory
         files = write_files(job) or [write_empty(job, layout)]
         return commit(job, files, replaced)
     except BaseException:
         with suppress(Exception):
-            abandon(job, made)
+            abandon(job, created)
         raise
 
 
-def _find_read(source: Source) -> Collection[str]:
-    """The paths of the files and folders that are read."""
+def _find_sources(source: Source) -> Collection[str]:
+    """Return the paths of the files and folders that the source reads."""
     found = set(source.reads) if isinstance(source, (ListedSource, TableSource)) else set()
     if isinstance(source, FileSource):
         manifest = source.manifest

@@ -1,4 +1,4 @@
-"""The ``write_*`` methods that a Dataset and a DatasetPipeline share."""
+"""The ``write_*`` methods shared by Dataset and DatasetPipeline."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = ["Writable"]
 
 
 class Writable(ABC):
-    """Rows that can be written to files.
+    """Writing rows to files.
 
-    A Dataset is written in parallel, by threads or Ray tasks as ``options(executor=)`` says: one file for
-    each block, or files of ``target_file_bytes``. A pipeline is written as the stream of each epoch, in
-    its order, into directories ``epoch=<number>``. A file appears under its name once it is whole, and a
-    task that is run again writes the same files. A manifest, ``_manifest-<job>.json``, is written after all.
+    A Dataset is written in parallel by threads or Ray tasks, according to ``options(executor=)``: one file
+    per block, or files of ``target_file_bytes``. A pipeline is written epoch by epoch, in each epoch's
+    order, into directories ``epoch=<number>``. Files appear under their names only once complete, and a
+    retried task writes the same files. Last comes a manifest, ``_manifest-<job>.json``.
     """
 
     @abstractmethod
     def _write(self, request: WriteRequest) -> WriteResult:
-        """Write what is asked for."""
+        """Carry out a write request."""
 
     def write_parquet(
         self,
@@ -50,34 +50,34 @@ class Writable(ABC):
         Parameters
         ----------
         path
-            The directory, on local disk or a URL that fsspec knows (``s3://`` ...).
+            The output directory: a local path or a URL that fsspec supports (``s3://`` ...).
         compression
             ``"snappy"``, ``"gzip"``, ``"brotli"``, ``"zstd"``, ``"lz4"`` or None.
         partition_by
-            Columns whose values become directories, ``column=value``, instead of standing in the files.
+            Columns whose values become directories, ``column=value``, and are not stored in the files.
         target_file_bytes
-            Bytes of the rows of a file, about, as they are in memory: an integer, or a string with a unit.
-            None: a file for each block; in pipelines ``"128MiB"``.
+            Approximate in-memory bytes of the rows of a file: an integer, or a string with a unit.
+            None: one file per block; for pipelines ``"128MiB"``.
         mode
-            What happens where there are files: ``"error"`` refuses; ``"append"`` adds to them;
-            ``"overwrite"`` removes them, once the new ones are written.
+            How to treat existing files: ``"error"`` raises, ``"append"`` adds files, ``"overwrite"``
+            deletes the old files after the new ones are complete.
         filesystem
-            An fsspec or ``pyarrow.fs`` filesystem that ``path`` is meant for.
+            An fsspec or ``pyarrow.fs`` filesystem for ``path``.
         storage_options
-            What fsspec needs to open the URL.
+            fsspec options to open the URL.
 
         Returns
         -------
         WriteResult
-            The files, and how many rows and bytes they have.
+            The files with their numbers of rows and bytes.
 
         Raises
         ------
         PlanError
-            Before anything is written: for a column of a type that the format cannot carry, files that
-            are there already, or a pipeline that never ends.
+            Before anything is written: if the format cannot carry a column's type, files already
+            exist, or the pipeline never ends.
         SourceError, TransformError
-            If reading, writing or a transform fails; nothing is left of what was written.
+            If reading, writing or a transform fails; all files written so far are deleted.
 
         Examples
         --------
@@ -114,14 +114,14 @@ class Writable(ABC):
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
-        """Write CSV files: a header, quoted text, and nothing for null.
+        """Write CSV files with a header and quoted text; nulls are empty values.
 
         Parameters
         ----------
         compression
             ``"gzip"``, ``"bz2"``, ``"zstd"``, ``"lz4"`` or None.
         delimiter
-            What stands between columns: one character.
+            The character between columns.
         partition_by, target_file_bytes, mode, filesystem, storage_options
             As for `write_parquet`.
 
@@ -165,10 +165,10 @@ class Writable(ABC):
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
-        """Write JSON lines: one object a row.
+        """Write JSON lines files: one object per row.
 
-        Dates and times are ISO 8601 and decimals text; what is no number among floats is ``NaN``,
-        ``Infinity`` and ``-Infinity``.
+        Dates and times are written as ISO 8601 text, decimals as text, and non-finite floats as
+        ``NaN``, ``Infinity`` and ``-Infinity``.
 
         Parameters
         ----------
@@ -263,14 +263,14 @@ class Writable(ABC):
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
-        """Write NumPy files: ``.npy`` of one column, or ``.npz`` with one array for each.
+        """Write NumPy files: ``.npy`` with one column, or ``.npz`` with one array per column.
 
-        Columns of nulls, or of what no array without Python objects holds, are refused.
+        Columns with nulls, or that need arrays of Python objects, raise an error.
 
         Parameters
         ----------
         column
-            The column of the ``.npy`` files; None: all columns, as ``.npz``.
+            The column to write to ``.npy`` files; None: all columns, to ``.npz`` files.
         compression
             ``"deflate"`` for ``.npz``, or None.
         partition_by, target_file_bytes, mode, filesystem, storage_options
@@ -316,8 +316,8 @@ class Writable(ABC):
     ) -> WriteResult:
         """Write TFRecord files of ``tf.train.Example`` messages; needs no TensorFlow.
 
-        Integers and booleans are ``int64_list``, floats of 32 bits ``float_list``, text and bytes
-        ``bytes_list``, lists of these likewise; null is a feature that is left out.
+        Integers and booleans become ``int64_list``, 32-bit floats ``float_list``, text and bytes
+        ``bytes_list``, lists of these likewise. For null, the feature is omitted.
 
         Parameters
         ----------
@@ -362,11 +362,12 @@ class Writable(ABC):
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
-        """Write WebDataset tar files: a member ``<key>.<column>`` for each column of a row.
+        """Write WebDataset tar files: one member ``<key>.<column>`` per row and column.
 
-        The key is the column ``__key__``, or the file's number and the row's in it. The column's name says
-        how it is written: ``npy`` (also ``mask.npy``) as an array, ``json`` as JSON, ``cls``, ``id`` and
-        the like as digits; text and bytes as they are, under any name. Null is a member left out.
+        The key is the column ``__key__``, else the file's number and the row's number in the file. The
+        column's name selects the encoding: ``npy`` (also ``mask.npy``) an array, ``json`` JSON, ``cls``,
+        ``id`` and similar names digits; text and bytes are written unchanged under any name. For null,
+        the member is omitted.
 
         Parameters
         ----------
