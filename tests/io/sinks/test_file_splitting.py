@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.laws.examples import examples
 from windrow.core.errors import PlanError
 from windrow.io.catalog.hive_partitions import find_partitions
-from windrow.io.sinks.file_splitting import Cutter, FileRows, Layout
+from windrow.io.sinks.file_splitting import FileRows, FileSplitter, Layout
 
 KEYS = st.none() | st.sampled_from(["a", "b/c", "", "__HIVE_DEFAULT_PARTITION__", "é=%", "..", "x y"])
 NUMBERS = st.none() | st.integers(-3, 3)
@@ -33,9 +33,9 @@ def tables(draw: st.DrawFn) -> list[pa.Table]:
 
 
 def cut(layout: Layout, given: list[pa.Table]) -> list[FileRows]:
-    cutter = Cutter(layout)
-    files = [file for table in given for file in cutter.add(table)]
-    return files + list(cutter.finish())
+    splitter = FileSplitter(layout)
+    files = [file for table in given for file in splitter.add(table)]
+    return files + list(splitter.finish())
 
 
 @examples(60)
@@ -89,11 +89,11 @@ def _values(directory: str, by: tuple[str, ...]) -> tuple[Any, ...]:
 @examples(40)
 @given(rows=st.lists(st.integers(0, 50), max_size=8), target=st.integers(8, 200))
 def test_files_have_about_the_target_size_and_no_more_is_held(rows: list[int], target: int) -> None:
-    cutter, files = Cutter(Layout((), target)), []
+    splitter, files = FileSplitter(Layout((), target)), []
     for count in rows:
-        files += list(cutter.add(pa.table({"x": pa.array(range(count), pa.int64())})))
-        assert sum(cutter._bytes.values()) <= 2 * target
-    rest = list(cutter.finish())
+        files += list(splitter.add(pa.table({"x": pa.array(range(count), pa.int64())})))
+        assert sum(splitter._bytes.values()) <= 2 * target
+    rest = list(splitter.finish())
     sizes = [8 * sum(table.num_rows for table in file.tables) for file in files + rest]
     assert all(size <= max(8, target * 5 // 4) for size in sizes)
     assert all(size > target - 8 for size in sizes[:-1])
@@ -101,10 +101,10 @@ def test_files_have_about_the_target_size_and_no_more_is_held(rows: list[int], t
 
 
 def test_many_directories_hold_no_more_than_twice_the_target() -> None:
-    cutter = Cutter(Layout(("k",), 80))
-    files = list(cutter.add(pa.table({"x": range(100), "k": range(100)})))
-    assert sum(cutter._bytes.values()) <= 160
-    assert len(files) + len(list(cutter.finish())) == 100
+    splitter = FileSplitter(Layout(("k",), 80))
+    files = list(splitter.add(pa.table({"x": range(100), "k": range(100)})))
+    assert sum(splitter._bytes.values()) <= 160
+    assert len(files) + len(list(splitter.finish())) == 100
 
 
 @pytest.mark.parametrize(

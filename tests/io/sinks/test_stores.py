@@ -212,9 +212,9 @@ def test_the_top_of_a_filesystem_is_not_replaced(tmp_path: Path) -> None:
         find_store("s3://bucket", None, {"key": "k", "secret": "s"}),
         find_store("bucket", pa_fs.S3FileSystem(anonymous=True, region="us-east-1"), None),
     ):
-        assert store.is_top, store
-    assert not find_store("s3://bucket/x", None, {"key": "k", "secret": "s"}).is_top
-    assert not find_store(tmp_path, None, None).is_top
+        assert store.is_root, store
+    assert not find_store("s3://bucket/x", None, {"key": "k", "secret": "s"}).is_root
+    assert not find_store(tmp_path, None, None).is_root
     with pytest.raises(PlanError, match="would replace all of memory://"):
         list_replaced(find_store("memory://", None, None), "overwrite", ())
     fsspec.filesystem("memory").rm("/top", recursive=True)

@@ -1,4 +1,4 @@
-"""Arrow IPC files, also known as Feather."""
+"""Write Arrow IPC files, also known as Feather."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
-from windrow.io.sinks.sink import refuse_types
+from windrow.io.sinks.sink import check_types
 
 __all__ = ["IpcSink"]
 
@@ -45,12 +45,12 @@ class IpcSink:
         return ".arrow"
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse what Arrow itself cannot write."""
-        refuse_types(self.name, schema, _fix)
+        """Raise for types that Arrow IPC cannot write."""
+        check_types(self.name, schema, _fix)
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
-        """Write one file, batch by batch."""
-        # a file has one dictionary for a column, which all its batches must share
+        """Write one file in batches of bounded size."""
+        # an IPC file has one dictionary per column, shared by all its batches
         table = pa.concat_tables(list(tables)).unify_dictionaries()
         row_bytes = max(1, table.nbytes // max(1, table.num_rows))
         options = pa.ipc.IpcWriteOptions(compression=self.compression)
@@ -64,5 +64,5 @@ def _fix(kind: pa.DataType) -> str | None:
         pa.ipc.new_file(file, schema).close()
         found: Any = pa.ipc.open_file(io.BytesIO(file.getvalue())).schema.field(0).type
     except pa.ArrowException as error:
-        return f"{str(error).rstrip('.')}; cast it to another type or leave it out"
-    return None if found == kind else f"it would come back as {found}; cast it to that, or another type"
+        return f"{str(error).rstrip('.')}; cast it to another type or exclude it"
+    return None if found == kind else f"it would be read back as {found}; cast it to that, or another type"

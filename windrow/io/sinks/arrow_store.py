@@ -1,7 +1,7 @@
-"""Any filesystem of ``pyarrow.fs``.
+"""Write to any filesystem of ``pyarrow.fs``.
 
-Its object stores (S3, GCS, Azure) show an object when its upload is complete; files are put there
-under their names. Elsewhere a file is put under a hidden name and moved.
+Object storage (S3, GCS, Azure) exposes an object only once its upload is complete, so files are
+uploaded under their final names. Other filesystems get a hidden temporary file and a rename.
 """
 
 from __future__ import annotations
@@ -37,46 +37,46 @@ class ArrowStore:
 
     @property
     def url(self) -> str:
-        """The directory."""
+        """The directory, as a URL or path."""
         return self.root
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The credentials that the filesystem was given."""
+        """The filesystem's credentials."""
         return filesystem_secrets(self.filesystem)
 
     @property
-    def is_top(self) -> bool:
-        """Whether it is a whole filesystem or bucket."""
+    def is_root(self) -> bool:
+        """Whether it is the root of a filesystem or bucket."""
         root = self.root.strip("/")
         return not root or (self._is_object_store and "/" not in root)
 
     def list_files(self) -> list[str]:
-        """Every file below it."""
+        """All files below the directory."""
         selector = pa_fs.FileSelector(self.root, recursive=True, allow_not_found=True)
         found = self.retries.call(lambda: self.filesystem.get_file_info(selector))
         length = len(self.root.rstrip("/")) + 1
         return sorted(info.path[length:] for info in found if info.type == pa_fs.FileType.File)
 
     def put(self, relative: str, fill: Fill) -> None:
-        """Write a file."""
+        """Write a file atomically."""
         path = join_path(self.root, relative)
         with spooled(fill) as local:
             if self._is_object_store:
                 self.retries.call(lambda: self._upload(local, path))
                 return
             folder, name = posixpath.split(path)
-            # of this attempt alone: a call that Ray runs twice may write the same file twice at once
+            # unique per attempt: Ray can run a task twice, so two attempts can write the same file concurrently
             temporary = join_path(folder, temporary_name(name, os.urandom(4).hex()))
             self.filesystem.create_dir(folder, recursive=True)
             self.retries.call(lambda: self._upload(local, temporary))
             with suppress(FileNotFoundError):
-                # not every filesystem moves onto what is there; it is the same file, of an earlier attempt
+                # some filesystems do not rename onto an existing file; it is this file, of an earlier attempt
                 self.filesystem.delete_file(path)
             self.filesystem.move(temporary, path)
 
     def remove(self, relatives: Collection[str]) -> None:
-        """Remove files."""
+        """Remove files; missing files are ignored."""
         for relative in relatives:
             with suppress(FileNotFoundError):
                 self.filesystem.delete_file(join_path(self.root, relative))
@@ -91,6 +91,6 @@ class ArrowStore:
     def _upload(self, local: str, path: str) -> None:
         with pa.OSFile(local) as file:
             data = file.read_buffer()
-        # in one call: closing a stream completes what was written of it so far
+        # in one call: closing a stream after an error would complete a partial upload
         with self.filesystem.open_output_stream(path, compression=None) as stream:
             stream.write(data)

@@ -1,8 +1,8 @@
-"""The beginning and the end of a write: what is there already, and that it is complete.
+"""Begin, commit or abandon a write: check the target directory, and write the manifest last.
 
-A manifest stands there exactly while what it names is whole and no older write is being replaced:
-``"overwrite"`` removes the manifests first, and the files that they name once the new ones are
-there, so that a write that fails loses nothing. ``"append"`` adds a manifest of its own.
+A manifest exists only while all files it names are complete and no replacement is in progress:
+``"overwrite"`` removes the old manifests first, but the files that they name only after all new files
+are written, so that a failed write loses no data. ``"append"`` adds a manifest of its own.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _MANIFEST = re.compile(r"_manifest-[0-9a-f]+\.json")
 
 @dataclass(frozen=True)
 class WriteJob:
-    """One write.
+    """One write job.
 
     Attributes
     ----------
     name
-        Tells its files from those of other writes to the same directory.
+        Identifies its files among those of other writes to the same directory.
     store
-        Where to.
+        Where it writes.
     sink
-        The format.
+        The file format.
     schema
-        The columns as they are delivered, partition columns among them.
+        The columns of the rows, including partition columns.
     partition_by
-        The columns that directories tell.
+        The columns that become directory names.
     """
 
     name: str
@@ -58,24 +58,24 @@ class WriteJob:
     partition_by: tuple[str, ...]
 
     def path(self, directory: str, label: str) -> str:
-        """Where a file goes: the same path whenever it is written again."""
+        """The path of a file; deterministic, so that a retry overwrites it."""
         return f"{directory}part-{label}-{self.name}{self.sink.suffix}"
 
 
 def list_replaced(store: Store, mode: Mode, sources: Collection[str]) -> tuple[str, ...]:
-    """Look at what is there: returns the files that are to be gone in the end.
+    """List the files that a successful write replaces; raise if ``mode`` forbids writing here.
 
     Parameters
     ----------
     sources
-        The paths of the files and folders that are being read, in words.
+        The paths of the files and directories that the pipeline reads.
 
     Raises
     ------
     PlanError
-        If something is there that ``mode`` spares, or that is being read.
+        If ``mode`` does not permit replacing what exists, or the pipeline reads from it.
     SourceError
-        If it cannot be listed.
+        If the directory cannot be listed.
     """
     if mode not in get_args(Mode):
         raise PlanError(f"mode={mode!r} must be 'error', 'overwrite' or 'append'")
@@ -91,7 +91,7 @@ def list_replaced(store: Store, mode: Mode, sources: Collection[str]) -> tuple[s
                 "mode='append' to add to it, or mode='overwrite' to replace it"
             )
         return ()
-    if there and store.is_top:
+    if there and store.is_root:
         raise PlanError(f"mode='overwrite' would replace all of {store.url}: give a directory in it")
     replaced = tuple(path for path in listed if _is_ours(path) or _is_visible(path))
     if read := _find_read(store, replaced, sources):
@@ -102,14 +102,14 @@ def list_replaced(store: Store, mode: Mode, sources: Collection[str]) -> tuple[s
 
 
 def begin(store: Store, replaced: Sequence[str]) -> tuple[str, ...]:
-    """Take away what says that a write is complete; returns the folders that the write will make."""
+    """Remove the old manifests; return the directories that the write will create, innermost first."""
     with mapped_errors(store, store.url):
         store.remove([path for path in replaced if _MANIFEST.fullmatch(path)])
         return store.missing_folders() if isinstance(store, LocalStore) else ()
 
 
 def commit(job: WriteJob, files: Sequence[WrittenFile], replaced: Collection[str]) -> WriteResult:
-    """Remove what is replaced and what attempts that failed have left, then write the manifest."""
+    """Remove replaced files and leftovers of failed attempts, then write the manifest."""
     manifest = manifest_name(job.name)
     data = manifest_bytes(
         format=job.sink.name, job=job.name, schema=job.schema, partition_by=job.partition_by, files=files
@@ -119,8 +119,8 @@ def commit(job: WriteJob, files: Sequence[WrittenFile], replaced: Collection[str
         mine = {path for path in job.store.list_files() if job.name in path}
         if lost := written - mine:
             raise SourceError(
-                f"{job.store.url}/{min(lost)}: was written and is not there. Where Ray runs on several machines, "
-                "give a path that all of them share, or a store"
+                f"{job.store.url}/{min(lost)}: was written and is missing. Where Ray runs on several machines, "
+                "give a path that all of them share, or object storage"
             )
         job.store.remove([*replaced, *(mine - written)])
         job.store.put(manifest, lambda stream: _write_all(stream, data))
@@ -129,17 +129,17 @@ def commit(job: WriteJob, files: Sequence[WrittenFile], replaced: Collection[str
 
 
 def abandon(job: WriteJob, made: Sequence[str]) -> None:
-    """Remove what a write that failed has written, and the folders that it has made and left empty."""
+    """Remove the files of a failed write, and the directories that it created and that are empty now."""
     job.store.remove([path for path in job.store.list_files() if job.name in path])
     if isinstance(job.store, LocalStore):
         job.store.remove_empty(made)
 
 
 def _find_read(store: Store, relatives: Collection[str], sources: Collection[str]) -> list[str]:
-    """Those of a store's files that are sources, or lie in one, whatever links and names lead there."""
+    """The files of a store that are sources or lie below one, with links and aliases resolved."""
     if not relatives or not sources:
         return []
-    # as sources are named, which is with the scheme
+    # sources are named with their scheme
     root = Files(store.root, store.filesystem).url if isinstance(store, ArrowStore) else store.url
     read = {_place(source) for source in sources}
     places = ((relative, _place(join_path(root, relative))) for relative in relatives)
@@ -147,7 +147,7 @@ def _find_read(store: Store, relatives: Collection[str], sources: Collection[str
 
 
 def _place(path: str) -> str:
-    """The one name of a file: where it is on local disk, and no more than tidied elsewhere."""
+    """The canonical name of a path: resolved on local disk, merely normalised elsewhere."""
     scheme, _, rest = path.rpartition("://")
     if scheme in ("", "file", "local"):
         return os.path.realpath(rest)
@@ -155,7 +155,7 @@ def _place(path: str) -> str:
 
 
 def _above(place: str) -> Iterator[str]:
-    """A place and the folders that it is in."""
+    """A path and all its parent directories."""
     while place:
         yield place
         above = place.rpartition("/")[0]
@@ -171,5 +171,5 @@ def _is_ours(path: str) -> bool:
 
 
 def _is_visible(path: str) -> bool:
-    """As readers see it: they skip '.x' and '_x', but never a partition such as '_year=2020'."""
+    """Whether readers see the file: they skip '.x' and '_x', but not a partition directory such as '_year=2020'."""
     return all("=" in part or not part.startswith((".", "_")) for part in path.split("/"))

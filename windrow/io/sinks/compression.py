@@ -1,4 +1,4 @@
-"""Compressing a whole file as it is written, for formats that do not compress by themselves."""
+"""Compress a file while it is written, for formats without compression of their own."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _SUFFIXES = {None: "", "gzip": ".gz", "bz2": ".bz2", "zstd": ".zst", "lz4": ".lz
 
 
 def check_compression(compression: str | None) -> None:
-    """Refuse a compression that is not known.
+    """Raise for an unknown compression.
 
     Raises
     ------
     PlanError
-        Naming those that are.
+        Naming the known ones.
     """
     if compression not in _SUFFIXES:
         raise PlanError(f"compression={compression!r} must be one of {tuple(_SUFFIXES)}")
 
 
 def compression_suffix(compression: str | None) -> str:
-    """What it adds to a file's name."""
+    """The suffix that a compression adds to file names."""
     return _SUFFIXES[compression]
 
 
 @contextmanager
 def compressed(stream: BinaryIO, compression: str | None) -> Iterator[Any]:
-    """A stream that compresses into another, which stays open."""
+    """A stream that compresses into another one; the latter stays open."""
     if compression is None:
         yield stream
         return

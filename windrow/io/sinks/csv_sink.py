@@ -1,6 +1,6 @@
-"""CSV files, written by Arrow: a header, one line a row, nothing between two commas for null.
+"""Write CSV files with Arrow: a header, one line per row, and an empty field for null.
 
-Text is quoted, so that an empty text is told from null.
+Text is quoted, which distinguishes the empty string from null.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 from windrow.io.sinks.compression import check_compression, compressed, compression_suffix
-from windrow.io.sinks.sink import refuse_types
+from windrow.io.sinks.sink import check_types
 
 __all__ = ["CsvSink"]
 
@@ -27,7 +27,7 @@ class CsvSink:
     compression
         Of the whole file: ``"gzip"``, ``"bz2"``, ``"zstd"``, ``"lz4"`` or None.
     delimiter
-        What stands between columns: one character.
+        The character between columns.
     """
 
     compression: str | None = None
@@ -36,7 +36,9 @@ class CsvSink:
     def __post_init__(self) -> None:
         check_compression(self.compression)
         if not isinstance(self.delimiter, str) or len(self.delimiter) != 1 or self.delimiter in '"\r\n':
-            raise PlanError(f"delimiter={self.delimiter!r} must be one character, and no quote or line end")
+            raise PlanError(
+                f"delimiter={self.delimiter!r} must be one character, but neither a quote nor a line end"
+            )
 
     @property
     def name(self) -> str:
@@ -45,14 +47,14 @@ class CsvSink:
 
     @property
     def suffix(self) -> str:
-        """``".csv"``, and what the compression adds."""
+        """``".csv"`` plus the suffix of the compression."""
         return f".csv{compression_suffix(self.compression)}"
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse columns whose text Arrow does not read back as their type."""
+        """Raise for types that Arrow does not read back from CSV text."""
         if not schema.names:
             raise PlanError("CSV cannot carry rows without columns: read at least one")
-        refuse_types(self.name, schema, _fix)
+        check_types(self.name, schema, _fix)
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
         """Write one file."""
@@ -62,7 +64,7 @@ class CsvSink:
         options = pa_csv.WriteOptions(delimiter=self.delimiter)
         with compressed(stream, self.compression) as inner:
             for table in map(_plain, tables):
-                _refuse_empty_lines(table)
+                _check_no_empty_lines(table)
                 writer = writer or pa_csv.CSVWriter(inner, table.schema, write_options=options)
                 writer.write_table(table)
             writer.close()
@@ -88,7 +90,7 @@ def _fix(kind: pa.DataType) -> str | None:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """The same with plain values for dictionaries, and times in UTC: older offsets have seconds."""
+    """Decode dictionaries, and convert times to UTC: historical zone offsets have seconds."""
     kinds = [_plain_type(kind) for kind in table.schema.types]
     return table.cast(pa.schema(list(zip(table.schema.names, kinds, strict=True))))
 
@@ -99,7 +101,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
 
 
-def _refuse_empty_lines(table: pa.Table) -> None:
+def _check_no_empty_lines(table: pa.Table) -> None:
     if table.num_columns == 1 and table.column(0).null_count:
         raise PlanError(
             f"column {table.schema.names[0]!r} has nulls and is alone, so that they would be empty lines, which "

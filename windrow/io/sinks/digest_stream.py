@@ -1,4 +1,4 @@
-"""A stream that counts and digests what is written through it."""
+"""A stream that counts the bytes written through it, and computes their SHA-256."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["DigestingStream"]
 
 
 class DigestingStream(io.RawIOBase):
-    """Passes bytes on to another stream, which stays open when this one is closed."""
+    """Forwards bytes to another stream, which stays open when this one is closed."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__()
@@ -20,23 +20,23 @@ class DigestingStream(io.RawIOBase):
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that were written."""
+        """The number of bytes written."""
         return self._bytes
 
     def hexdigest(self) -> str:
-        """Their SHA-256."""
+        """The SHA-256 of these bytes."""
         return self._digest.hexdigest()
 
     def writable(self) -> bool:
-        """True: it is there to be written."""
+        """Always true."""
         return True
 
     def tell(self) -> int:
-        """Where the next byte goes."""
+        """The position of the next byte."""
         return self._bytes
 
     def write(self, data: Any) -> int:
-        """Write all of some bytes."""
+        """Write all bytes of ``data``."""
         view = memoryview(data).cast("B")
         self._stream.write(view)
         self._digest.update(view)

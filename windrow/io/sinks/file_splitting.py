@@ -1,4 +1,4 @@
-"""Which rows go into which file, and what the files are called."""
+"""Assign rows to files: partition directories, file sizes, and file names."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 
-__all__ = ["Cutter", "FileRows", "Layout"]
+__all__ = ["FileRows", "FileSplitter", "Layout"]
 
-# a file may be larger than the target by so much of it
+# a file can exceed the target by a quarter
 _SLACK = 4
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -26,40 +26,40 @@ class FileRows(NamedTuple):
     Attributes
     ----------
     directory
-        Below the directory that is written to: empty, or it ends in ``/``.
-    piece
+        Relative to the target directory: empty, or ends in ``/``.
+    number
         The file's number among those of its directory that come from the same part.
     tables
-        The rows, without the columns that the directory tells.
+        The rows, without the partition columns.
     """
 
     directory: str
-    map_output: int
+    number: int
     tables: tuple[pa.Table, ...]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How rows are cut into files.
+    """How rows are split into files.
 
     Attributes
     ----------
     partition_by
         Columns whose values become directories, ``key=value``.
     target_bytes
-        Decoded bytes of a file, about; None: as many as come together.
+        Approximate decoded bytes per file; None: one file for each table and directory.
     """
 
     partition_by: tuple[str, ...]
     target_bytes: int | None
 
     def stored(self, schema: pa.Schema) -> pa.Schema:
-        """The columns that stand in the files.
+        """The columns stored in the files.
 
         Raises
         ------
         PlanError
-            If a partition column is not there or of a type that no directory name tells, or none is left.
+            If a partition column is missing, its type cannot be a directory name, or no other column is left.
         """
         if len(set(self.partition_by)) < len(self.partition_by):
             raise PlanError(f"partition_by={list(self.partition_by)} names a column twice")
@@ -75,7 +75,7 @@ class Layout:
         return pa.schema(left)
 
     def split(self, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-        """The rows of each directory, in their order; directories in order of appearance."""
+        """The rows of each directory, in order; directories in order of first appearance."""
         if not self.partition_by:
             yield "", table
             return
@@ -91,20 +91,20 @@ class Layout:
             yield "".join(f"{name}/" for name in names), rows.slice(starts[at], starts[at + 1] - starts[at])
 
 
-class Cutter:
-    """Gathers rows until they fill a file; holds at most twice the target, and one table.
+class FileSplitter:
+    """Buffers rows until they fill a file; holds at most twice the target size, plus one table.
 
-    Without a target every table that comes is cut by itself.
+    Without a target, each table is split by itself.
     """
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._held: dict[str, list[pa.Table]] = {}
         self._bytes: dict[str, int] = {}
-        self._map_outputs: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
 
     def add(self, table: pa.Table) -> Iterator[FileRows]:
-        """Take rows; yields the files that are full."""
+        """Add rows; yield the files that are full."""
         target = self._layout.target_bytes
         for directory, rows in self._layout.split(table) if table.num_rows else ():
             if target is None:
@@ -115,14 +115,14 @@ class Cutter:
             yield self._take(max(self._bytes, key=self._bytes.__getitem__))
 
     def finish(self) -> Iterator[FileRows]:
-        """The files of the rows that are left."""
+        """Yield the files of the remaining rows."""
         for directory in list(self._held):
             yield self._take(directory)
 
     def _fill(self, directory: str, rows: pa.Table, target: int) -> Iterator[FileRows]:
         while rows.num_rows:
             held, fit = self._bytes.get(directory, 0), rows.num_rows
-            # a little too much is no reason for a file of a few rows
+            # tolerate a slightly larger file, to avoid another one of a few rows
             if held + rows.nbytes > target + target // _SLACK:
                 fit = min(fit, max(0, target - held) * fit // rows.nbytes)
             if not fit and held:
@@ -138,9 +138,9 @@ class Cutter:
     def _take(self, directory: str) -> FileRows:
         tables = tuple(self._held.pop(directory))
         del self._bytes[directory]
-        map_output = self._map_outputs.get(directory, 0)
-        self._map_outputs[directory] = map_output + 1
-        return FileRows(directory, map_output, tables)
+        number = self._numbers.get(directory, 0)
+        self._numbers[directory] = number + 1
+        return FileRows(directory, number, tables)
 
 
 def _check_key(field: pa.Field) -> None:
@@ -152,8 +152,8 @@ def _check_key(field: pa.Field) -> None:
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise PlanError(
-            f"partition_by: column {field.name!r} is {field.type}, and a directory's name tells integers and "
-            "text only: cast it to pa.string() in map_batches"
+            f"partition_by: column {field.name!r} is {field.type}, and a directory's name can only hold integers "
+            "and text: cast it to pa.string() in map_batches"
         )
 
 
@@ -168,11 +168,11 @@ def _check_divisible(field: pa.Field) -> None:
 
 
 def _directories(keys: Sequence[pa.ChunkedArray]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(directories,) a row of each, and (rows,) the directory of each row."""
+    """(directories,) the first row of each, and (rows,) the directory of each row."""
     codes: NDArray[np.int64] = np.zeros(len(keys[0]), np.int64)
     for key in keys:
         column = key.combine_chunks()
-        # a dictionary that was given may have unused or repeated values
+        # an existing dictionary can have unused or repeated values
         plain = column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
         indices = plain.dictionary_encode(null_encoding="encode").indices.to_numpy()
         _, codes = np.unique(codes * (1 + int(indices.max())) + indices, return_inverse=True)
@@ -186,5 +186,5 @@ def _segment(key: str, value: Any) -> str:
     if text is None:
         return f"{quote(key, safe='')}={_NULL}"
     encoded = quote(str(text), safe="")
-    # text that is the name for null is told from it by its first letter
+    # escape the first letter of text that equals the name for null
     return f"{quote(key, safe='')}={encoded.replace('_', '%5F', 1) if encoded == _NULL else encoded}"

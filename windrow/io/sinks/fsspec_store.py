@@ -1,8 +1,8 @@
-"""Any filesystem of fsspec.
+"""Write to any fsspec filesystem.
 
-Object stores show an object when its one PUT, or the request that completes its parts, has
-succeeded; files are put there under their names. Elsewhere (SFTP, SMB, HDFS, memory ...) a file is
-put under a hidden name and moved: as atomic as the move of that filesystem.
+Object storage exposes an object only once its single PUT, or the request that completes its multipart
+upload, has succeeded, so files are uploaded under their final names. Other filesystems (SFTP, SMB,
+HDFS, memory ...) get a hidden temporary file and a rename, which is as atomic as theirs.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ class FsspecStore:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The credentials that the filesystem was given."""
+        """The filesystem's credentials."""
         return filesystem_secrets(self.filesystem)
 
     @property
-    def is_top(self) -> bool:
-        """Whether it is a whole filesystem or bucket."""
+    def is_root(self) -> bool:
+        """Whether it is the root of a filesystem or bucket."""
         return not posixpath.dirname(self.root.strip("/")) and (
             self._is_object_store or not self.root.strip("/")
         )
 
     def list_files(self) -> list[str]:
-        """Every file below it."""
+        """All files below the directory."""
         return sorted(self.retries.call(self._find))
 
     def put(self, relative: str, fill: Fill) -> None:
-        """Write a file."""
+        """Write a file atomically, as far as the filesystem's rename is atomic."""
         with spooled(fill) as local:
             self.retries.call(lambda: self._send(local, join_path(self.root, relative)))
 
     def remove(self, relatives: Collection[str]) -> None:
-        """Remove files."""
+        """Remove files; missing files are ignored."""
         with ThreadPoolExecutor(_REMOVING_THREADS, "windrow-remove") as threads:
             list(threads.map(self._remove, relatives))
 
@@ -90,7 +90,7 @@ class FsspecStore:
         self.filesystem.makedirs(folder, exist_ok=True)
         self.filesystem.put_file(local, temporary)
         with suppress(FileNotFoundError):
-            # not every filesystem moves onto what is there; it is the same file, of an earlier attempt
+            # some filesystems do not rename onto an existing file; it is this file, of an earlier attempt
             self.filesystem.rm_file(path)
         self.filesystem.mv(temporary, path)
 

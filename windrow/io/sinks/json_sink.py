@@ -1,4 +1,4 @@
-"""JSON lines: one object a row, every column in each."""
+"""Write JSON lines: one object per row, with every column in each."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from windrow.io.sinks.compression import check_compression, compressed, compression_suffix
 from windrow.io.sinks.json_text import json_lines
-from windrow.io.sinks.sink import refuse_types
+from windrow.io.sinks.sink import check_types
 
 __all__ = ["JsonSink", "json_fix"]
 
-# text of so many rows is made at once
+# limits of the rows that are converted to text together
 _BATCH_BYTES = 8 * 2**20
 _BATCH_ROWS = 65_536
 
@@ -41,12 +41,12 @@ class JsonSink:
 
     @property
     def suffix(self) -> str:
-        """``".jsonl"``, and what the compression adds."""
+        """``".jsonl"`` plus the suffix of the compression."""
         return f".jsonl{compression_suffix(self.compression)}"
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse columns that no JSON tells."""
-        refuse_types(self.name, schema, json_fix)
+        """Raise for types that JSON cannot represent."""
+        check_types(self.name, schema, json_fix)
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
         """Write one file."""
@@ -59,7 +59,7 @@ class JsonSink:
 
 
 def _bytes_of(texts: Any) -> Any:
-    """The texts one after the other: the values buffer as it is."""
+    """The concatenated texts: the values buffer, without a copy."""
     _, offsets, values = texts.buffers()
     if values is None or not len(texts):
         return b""
@@ -69,7 +69,7 @@ def _bytes_of(texts: Any) -> Any:
 
 
 def json_fix(kind: pa.DataType) -> str | None:
-    """What to do about a type; None where JSON tells it."""
+    """How to fix a type that JSON cannot represent; None if it can."""
     types = pa.types
     if types.is_dictionary(kind):
         return json_fix(kind.value_type)

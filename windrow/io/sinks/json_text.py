@@ -1,4 +1,4 @@
-"""Arrow arrays as JSON text, a whole column at a time."""
+"""Convert Arrow arrays to JSON text, vectorized over whole columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CONTROLS = "".join(map(chr, range(32)))
 
 
 def json_lines(batch: pa.RecordBatch) -> pa.Array:
-    """(rows,) each row as an object, and the end of its line."""
+    """(rows,) each row as a JSON object and a newline."""
     fields = [
         (name, json_texts(column)) for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
@@ -21,10 +21,10 @@ def json_lines(batch: pa.RecordBatch) -> pa.Array:
 
 
 def json_texts(array: pa.Array) -> pa.Array:
-    """(rows,) the values as JSON, and ``null`` for null; exact, as large strings.
+    """(rows,) each value as JSON, ``null`` for null; lossless, as large strings.
 
-    Dates and times are ISO 8601, decimals are text; what is no number among floats is ``NaN``,
-    ``Infinity`` and ``-Infinity``, as Python and Arrow read it.
+    Dates and times are ISO 8601 and decimals are strings. Non-finite floats are ``NaN``,
+    ``Infinity`` and ``-Infinity``, as Python and Arrow read them.
     """
     kind = array.type
     if pa.types.is_dictionary(kind):
@@ -39,7 +39,7 @@ def json_texts(array: pa.Array) -> pa.Array:
         texts = array.cast(pa.large_string())
     else:
         if pa.types.is_timestamp(kind) and kind.tz:
-            # older offsets have seconds, which no text has room for
+            # historical zone offsets have seconds, which ISO 8601 text cannot express
             array = array.cast(pa.timestamp(kind.unit, "UTC"))
         texts = _quoted(array.cast(pa.large_string()))
     return _null_where(array, texts)
@@ -74,7 +74,7 @@ def _objects(fields: list[tuple[str, pa.Array]], rows: int, end: str) -> pa.Arra
 
 
 def _arrays(array: pa.Array) -> pa.Array:
-    """Lists of every kind: the texts of all items, joined for each list."""
+    """Lists of every kind: convert all items at once, then join them per list."""
     import pyarrow.compute as pc
 
     lengths = pc.list_value_length(array).fill_null(0).cast(pa.int64())

@@ -1,4 +1,4 @@
-"""Local disk: a file is written beside its place, forced to the disk, and renamed, which is atomic."""
+"""Write to local disk: write a temporary file beside the target, fsync it, and rename it atomically."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LocalStore"]
 
 @dataclass(frozen=True)
 class LocalStore:
-    """A directory of this machine; see ``windrow.io.sinks.store.Store``."""
+    """A local directory; see ``windrow.io.sinks.store.Store``."""
 
     root: str
 
@@ -26,25 +26,25 @@ class LocalStore:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """None."""
+        """None: local paths need no credentials."""
         return ()
 
     @property
-    def is_top(self) -> bool:
-        """Whether it is the root of all."""
+    def is_root(self) -> bool:
+        """Whether it is the root directory."""
         return os.path.dirname(os.path.realpath(self.root)) == os.path.realpath(self.root)
 
     def list_files(self) -> list[str]:
-        """Every file below it."""
+        """All files below the directory."""
         if os.path.lexists(self.root) and not os.path.isdir(self.root):
             raise NotADirectoryError(f"{self.root} is a file")
         found = []
-        for folder, _, names in os.walk(self.root, onerror=_refuse):
+        for folder, _, names in os.walk(self.root, onerror=_raise_unless_missing):
             found += [os.path.relpath(os.path.join(folder, name), self.root) for name in names]
         return sorted(found)
 
     def put(self, relative: str, fill: Fill) -> None:
-        """Write a file."""
+        """Write a file atomically and durably."""
         path = join_path(self.root, relative)
         folder, name = os.path.split(path)
         os.makedirs(folder, exist_ok=True)
@@ -62,7 +62,7 @@ class LocalStore:
         _sync_folder(folder)
 
     def remove(self, relatives: Collection[str]) -> None:
-        """Remove files, and the directories that are empty without them."""
+        """Remove files, and directories that become empty."""
         for relative in relatives:
             with suppress(FileNotFoundError):
                 os.unlink(join_path(self.root, relative))
@@ -76,7 +76,7 @@ class LocalStore:
                 folder = os.path.dirname(folder)
 
     def missing_folders(self) -> tuple[str, ...]:
-        """The folders that a first file will make, innermost first."""
+        """The directories that the first write will create, innermost first."""
         missing = []
         folder = os.path.realpath(self.root)
         while not os.path.lexists(folder):
@@ -85,20 +85,20 @@ class LocalStore:
         return tuple(missing)
 
     def remove_empty(self, folders: Sequence[str]) -> None:
-        """Remove folders, innermost first, and those in the first, as far as they hold no files."""
+        """Remove empty directories: those below the first, then all in order, innermost first."""
         within = [folder for folder, _, _ in os.walk(folders[0], topdown=False)] if folders else []
         for folder in [*within, *folders[1:]]:
             with suppress(OSError):
                 os.rmdir(folder)
 
 
-def _refuse(error: OSError) -> None:
+def _raise_unless_missing(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):
         raise error
 
 
 def _sync_folder(folder: str) -> None:
-    """Make a rename last; not every filesystem can."""
+    """Make a rename durable; not every filesystem supports it."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

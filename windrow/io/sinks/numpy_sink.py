@@ -1,4 +1,4 @@
-"""NumPy files: ``.npy`` of one column, or ``.npz`` with one array for each."""
+"""Write NumPy files: ``.npy`` of one column, or ``.npz`` with one array per column."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
-from windrow.io.sinks.sink import refuse_types
+from windrow.io.sinks.sink import check_types
 
 __all__ = ["NumpySink", "dense_rows", "npy_fix"]
 
-# the beginning of what ZIP can tell, so that equal arrays give equal files
+# the earliest time of ZIP; a constant, so that equal arrays give identical files
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -27,9 +27,9 @@ class NumpySink:
     Attributes
     ----------
     column
-        The column of a ``.npy``; None: all columns, as ``.npz``.
+        The column of a ``.npy`` file; None writes all columns, as ``.npz``.
     compression
-        ``"deflate"``, for ``.npz`` alone, or None.
+        ``"deflate"`` (``.npz`` only) or None.
     """
 
     column: str | None = None
@@ -39,7 +39,7 @@ class NumpySink:
         if self.compression not in (None, "deflate"):
             raise PlanError(f"compression={self.compression!r} must be 'deflate' or None")
         if self.compression and self.column is not None:
-            raise PlanError(f"compression={self.compression!r}: .npy is not compressed; leave out column=")
+            raise PlanError(f"compression={self.compression!r}: .npy is not compressed; omit column=")
 
     @property
     def name(self) -> str:
@@ -52,17 +52,17 @@ class NumpySink:
         return ".npz" if self.column is None else ".npy"
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse what no array without Python objects holds."""
+        """Raise for types that need Python objects in an array."""
         if self.column is not None:
             if self.column not in schema.names:
                 raise PlanError(f"column={self.column!r} is not there, only {', '.join(schema.names)}")
             schema = pa.schema([schema.field(self.column)])
         if not schema.names or any("/" in name or "\\" in name for name in schema.names):
             raise PlanError(f"NumPy cannot carry the names {schema.names} in a .npz: rename the columns")
-        refuse_types(self.name, schema, npy_fix)
+        check_types(self.name, schema, npy_fix)
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
-        """Write one file; it is held in memory, since an array's shape goes before it."""
+        """Write one file, from memory: the header needs the array's final shape."""
         table = pa.concat_tables(list(tables)).combine_chunks()
         if self.column is not None:
             _save(stream, self.column, table.column(self.column))
@@ -82,18 +82,18 @@ def _save(stream: Any, name: str, column: pa.ChunkedArray) -> None:
 
 
 def dense_rows(name: str, array: pa.Array) -> NDArray[Any]:
-    """(rows, ...) a column as an array.
+    """Convert a column to a (rows, ...) array.
 
     Raises
     ------
     PlanError
-        For a value that no array holds.
+        If a value cannot be stored in an array.
     """
     shape = [len(array)]
     if isinstance(array, pa.FixedShapeTensorArray):
         return _dense(name, array.storage).reshape(len(array), *array.type.shape)
     while pa.types.is_fixed_size_list(array.type):
-        _refuse_nulls(name, array)
+        _check_no_nulls(name, array)
         shape.append(array.type.list_size)
         array = array.flatten()
     return _dense(name, array).reshape(shape)
@@ -101,9 +101,9 @@ def dense_rows(name: str, array: pa.Array) -> NDArray[Any]:
 
 def _dense(name: str, array: pa.Array) -> NDArray[Any]:
     if pa.types.is_fixed_size_list(array.type):
-        _refuse_nulls(name, array)
+        _check_no_nulls(name, array)
         array = array.flatten()
-    _refuse_nulls(name, array)
+    _check_no_nulls(name, array)
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         return _texts(name, array)
     dense: NDArray[Any] = array.to_numpy(zero_copy_only=False)
@@ -117,13 +117,15 @@ def _texts(name: str, array: pa.Array) -> NDArray[Any]:
     return np.array(texts, dtype=np.str_)
 
 
-def _refuse_nulls(name: str, array: pa.Array) -> None:
+def _check_no_nulls(name: str, array: pa.Array) -> None:
     if array.null_count:
-        raise PlanError(f"column {name!r} has {array.null_count:,} nulls, which no array holds: fill them")
+        raise PlanError(
+            f"column {name!r} has {array.null_count:,} nulls, which arrays cannot hold: fill them"
+        )
 
 
 def npy_fix(kind: pa.DataType) -> str | None:
-    """What to do about a type; None where an array without Python objects holds it."""
+    """How to fix a type that needs Python objects in an array; None if it does not."""
     types = pa.types
     if isinstance(kind, pa.FixedShapeTensorType):
         permuted = kind.permutation and list(kind.permutation) != sorted(kind.permutation)

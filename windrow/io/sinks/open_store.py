@@ -1,4 +1,4 @@
-"""From a user's path to the store that it names, and its errors in windrow's words."""
+"""Open the store that a user's path names, and map its errors to windrow's."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 def find_store(
     path: str | os.PathLike[str], filesystem: Any, storage_options: Mapping[str, Any] | None
 ) -> Store:
-    """Find the directory that a path and options name; asks it for nothing.
+    """Find the directory that a path and options name; sends no request.
 
     Raises
     ------
     PlanError
-        If they name none.
+        If they do not name a directory.
     SourceError
         If the filesystem cannot be set up.
     """
@@ -51,7 +51,7 @@ def find_store(
 
 @contextmanager
 def mapped_errors(store: Store, what: str) -> Iterator[None]:
-    """Turn what goes wrong while writing into one WindrowError, with no credentials in it."""
+    """Map errors raised while writing to one WindrowError, with credentials redacted."""
     try:
         yield
     except PlanError as error:
@@ -86,7 +86,7 @@ def _fix(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "create the bucket first, or check the path"
     if isinstance(error, GaveUpError):
-        return "look after the store and the network, and write again"
+        return "check the store and the network, and write again"
     if isinstance(error, pa.ArrowException) and not isinstance(error, OSError):
         return "a value does not fit the format: change it in map_batches, or write another format"
     return "check the path, the credentials and the permissions"

@@ -1,4 +1,4 @@
-"""Parquet files, written by Arrow."""
+"""Write Parquet files with Arrow."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import PlanError
-from windrow.io.sinks.sink import refuse_types
+from windrow.io.sinks.sink import check_types
 
 __all__ = ["ParquetSink"]
 
 _COMPRESSIONS = (None, "snappy", "gzip", "brotli", "zstd", "lz4")
-# so that a row group is a block to read, or one of several in it
+# so that readers join one or several row groups to a block
 _ROW_GROUP_BYTES = 64 * 2**20
 _ROW_GROUP_ROWS = 2**20
 
@@ -49,11 +49,11 @@ class ParquetSink:
         return ".parquet"
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse what Arrow cannot write, or does not give back as it was."""
-        refuse_types(self.name, schema, _fix)
+        """Raise for types that Parquet cannot write or would not read back unchanged."""
+        check_types(self.name, schema, _fix)
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
-        """Write one file, row group by row group."""
+        """Write one file, table by table, in row groups of bounded size."""
         writer: Any = None
         for table in tables:
             if writer is None:
@@ -65,20 +65,22 @@ class ParquetSink:
 
 
 def _fix(kind: pa.DataType) -> str | None:
-    """What to do about a type; whether it comes back is tried, since it depends on Arrow's version."""
+    """How to fix a type; found by writing and reading it back, since support depends on Arrow's version."""
     schema, file = pa.schema([("column", kind)]), io.BytesIO()
     try:
         with pq.ParquetWriter(file, schema) as writer:
             writer.write_table(empty_table(schema))
         found = pq.read_schema(io.BytesIO(file.getvalue())).field(0).type
-    # Parquet's own errors, such as that of a negative scale, come as plain OSErrors
+    # Parquet raises some errors, such as that of a negative scale, as plain OSError
     except (pa.ArrowException, OSError) as error:
-        return f"{str(error).rstrip('.')}; cast it to another type or leave it out"
-    return None if _holds(found, kind) else f"it would come back as {found}; cast it to that, or another type"
+        return f"{str(error).rstrip('.')}; cast it to another type or exclude it"
+    return (
+        None if _holds(found, kind) else f"it would be read back as {found}; cast it to that, or another type"
+    )
 
 
 def _holds(found: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether a type that comes back has the same values: finer units, and values without a dictionary."""
+    """Whether the type read back holds the same values: in finer units, or without a dictionary."""
     if pa.types.is_dictionary(kind) and not pa.types.is_dictionary(found):
         kind = kind.value_type
     if pa.types.is_timestamp(kind) and pa.types.is_timestamp(found):

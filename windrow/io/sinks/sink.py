@@ -1,4 +1,4 @@
-"""What a file format is to a writer: a block writer, which says first what it cannot carry."""
+"""The interface of output formats: check a schema up front, then write tables as one file."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 
-__all__ = ["Sink", "refuse_types"]
+__all__ = ["Sink", "check_types"]
 
 
 class Sink(Protocol):
-    """How files of one kind are written: a frozen value with the user's options, picklable."""
+    """How to write files of one format: a frozen, picklable value with the user's options."""
 
     @property
     def name(self) -> str:
-        """What users call it: ``"Parquet"``."""
+        """The format's name in messages: ``"Parquet"``."""
         ...
 
     @property
@@ -26,12 +26,12 @@ class Sink(Protocol):
         ...
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse columns that the format cannot carry, before anything is written.
+        """Raise for columns that the format cannot store, before anything is written.
 
         Raises
         ------
         PlanError
-            Naming the columns, their types, and what to do; or the extra to install.
+            Naming the columns, their types and a fix; or the extra to install.
         """
         ...
 
@@ -41,32 +41,32 @@ class Sink(Protocol):
         Parameters
         ----------
         tables
-            (1 or more) all of one schema that `check` has passed; tables may have no rows.
+            (1 or more) tables of one schema that `check` has accepted; a table can be empty.
         stream
-            Takes bytes in order, and can neither seek nor be read. It may be closed.
+            Accepts sequential writes only: no seeking or reading. The sink can close it.
         label
-            Tells this file from the others of the same write, and is the same when it is
-            written again.
+            Identifies the file within its write job, and is the same when the file is written
+            again.
 
         Raises
         ------
         PlanError
-            For a value that the format cannot carry, naming its column.
+            If a value cannot be stored in the format; names its column.
         """
         ...
 
 
-def refuse_types(name: str, schema: pa.Schema, fix: Callable[[pa.DataType], str | None]) -> None:
-    """Refuse the columns of a schema for whose types there is a remedy.
+def check_types(name: str, schema: pa.Schema, fix: Callable[[pa.DataType], str | None]) -> None:
+    """Raise a ``PlanError`` that names every column whose type the format cannot store.
 
     Parameters
     ----------
     name
         The format.
-    remedy
-        What to do about a type; None where the format carries it.
+    fix
+        Returns how to fix an unsupported type; None if the format can store it.
     """
-    refused = [(field, fix(field.type)) for field in schema]
-    named = [f"column {field.name!r} is {field.type}: {advice}" for field, advice in refused if advice]
+    checked = [(field, fix(field.type)) for field in schema]
+    named = [f"column {field.name!r} is {field.type}: {advice}" for field, advice in checked if advice]
     if named:
         raise PlanError(f"{name} cannot carry every column: {'; '.join(named)}")

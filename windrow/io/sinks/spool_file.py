@@ -1,8 +1,8 @@
-"""A file on the local disk that is sent to a store once it is whole.
+"""Encode a file on local disk before it is uploaded, so that failures upload nothing and uploads can be retried.
 
-Streams of stores complete an upload when they are closed, after an error too, and what was begun
-cannot be sent again. So a file is encoded here first: nothing is sent of one that fails, and what a
-store refuses for a moment is sent again.
+Upload streams complete an upload when they are closed, even after an error, and cannot be rewound
+for a retry. Encoding locally first means that a failed encoding uploads nothing, and that transient
+storage errors can be retried.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["spooled"]
 
 @contextmanager
 def spooled(fill: Fill) -> Iterator[str]:
-    """The path of a local file that ``fill`` has written; it is gone afterwards."""
+    """The path of a local temporary file that ``fill`` has written; it is removed on exit."""
     handle, path = tempfile.mkstemp(prefix="windrow-write-")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -1,4 +1,4 @@
-"""Where files are written: a directory of some filesystem, in which files appear whole or not at all."""
+"""The interface of write targets: a directory in which files appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TEMPORARY = ".windrow-tmp"
 
 
 class Store(Protocol):
-    """A directory to write to; small and picklable, since it is sent to where blocks are read."""
+    """A directory to write to; small and picklable, since it is sent to the tasks."""
 
     @property
     def url(self) -> str:
@@ -22,32 +22,32 @@ class Store(Protocol):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The credentials that must appear in no text."""
+        """Credentials to redact from all messages."""
         ...
 
     @property
-    def is_top(self) -> bool:
-        """Whether it is a whole filesystem or bucket."""
+    def is_root(self) -> bool:
+        """Whether it is the root of a filesystem or bucket."""
         ...
 
     def list_files(self) -> list[str]:
-        """Every file below it, hidden ones too, by relative path; none where it does not exist."""
+        """The relative paths of all files below it, hidden ones too; empty if it does not exist."""
         ...
 
     def put(self, relative: str, fill: Fill) -> None:
-        """Write a file by calling ``fill`` once; it appears, in place of an older one, once it is whole."""
+        """Write a file by calling ``fill`` once; it replaces an older one atomically, once complete."""
         ...
 
     def remove(self, relatives: Collection[str]) -> None:
-        """Remove files; those that are not there are no error."""
+        """Remove files; missing files are ignored."""
         ...
 
 
 def temporary_name(name: str, attempt: str) -> str:
-    """What a file is called while it is written: hidden, so that readers skip it."""
+    """The temporary name of a file while it is written: hidden, so that readers skip it."""
     return f".{name}.{attempt}{TEMPORARY}"
 
 
 def is_temporary(relative: str) -> bool:
-    """Whether a path is that of a file that was being written."""
+    """Whether a path is a temporary name."""
     return relative.endswith(TEMPORARY)

@@ -1,4 +1,4 @@
-"""Rows as ``tf.train.Example`` messages, written in the wire format of Protocol Buffers.
+"""Encode rows as ``tf.train.Example`` messages, directly in the Protocol Buffers wire format.
 
 ::
 
@@ -7,7 +7,7 @@
     Feature   { oneof: BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3; }
     *List     { repeated ... value = 1; }  numbers are packed
 
-A feature that is null is left out; an empty list is a list without values.
+A null feature is omitted; an empty list is a list without values.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from windrow.core.errors import PlanError
 
 __all__ = ["encode_examples", "feature_kind"]
 
-# a field's number and that its length goes before it
+# protobuf tags of fields 1 to 3, length-delimited
 _FIRST, _SECOND, _THIRD = b"\x0a", b"\x12", b"\x1a"
 _FIELDS = {"bytes": _FIRST, "float": _SECOND, "int64": _THIRD}
 
 
 def feature_kind(kind: pa.DataType) -> str | None:
-    """``"bytes"``, ``"float"`` or ``"int64"``: the list that holds a type without loss; None: none does."""
+    """``"bytes"``, ``"float"`` or ``"int64"``: the list that stores a type losslessly; None if none does."""
     types = pa.types
     if types.is_dictionary(kind):
         return feature_kind(kind.value_type)
@@ -42,7 +42,7 @@ def feature_kind(kind: pa.DataType) -> str | None:
 
 
 def encode_examples(table: pa.Table) -> list[bytes]:
-    """(rows,) the messages."""
+    """(rows,) the serialized messages."""
     columns = [_entries(name, column) for name, column in zip(table.schema.names, table.columns, strict=True)]
     if not columns:
         return [_sized(_FIRST, b"")] * table.num_rows
@@ -50,7 +50,7 @@ def encode_examples(table: pa.Table) -> list[bytes]:
 
 
 def _entries(name: str, column: pa.ChunkedArray) -> list[bytes]:
-    """(rows,) a column's entry in the map of features; empty for null."""
+    """(rows,) a column's entries in the map of features; empty for null."""
     key = _sized(_FIRST, name.encode())
     entries: list[bytes] = []
     for chunk in column.chunks:
@@ -60,7 +60,7 @@ def _entries(name: str, column: pa.ChunkedArray) -> list[bytes]:
 
 
 def _features(name: str, array: pa.Array) -> Sequence[bytes | None]:
-    """(rows,) a column's features, as field 2 of their entries."""
+    """(rows,) a column's features, as field 2 of their entries; None for null."""
     import pyarrow.compute as pc
 
     if not pa.types.is_nested(array.type):

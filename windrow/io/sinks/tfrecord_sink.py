@@ -1,4 +1,4 @@
-"""TFRecord files of ``tf.train.Example`` messages, written without TensorFlow.
+"""Write TFRecord files of ``tf.train.Example`` messages, without TensorFlow.
 
 A record is its length (8 bytes, little endian), the masked CRC-32C of these 8 bytes, the message, and
 the masked CRC-32C of the message.
@@ -16,12 +16,12 @@ import pyarrow as pa
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.io.sinks.compression import compressed, compression_suffix
-from windrow.io.sinks.sink import refuse_types
+from windrow.io.sinks.sink import check_types
 from windrow.io.sinks.tf_example import encode_examples, feature_kind
 
 __all__ = ["TfRecordSink"]
 
-# so many rows are messages at once
+# rows that are encoded together
 _BATCH_ROWS = 4096
 _COMPRESSIONS = (None, "gzip")
 
@@ -49,12 +49,12 @@ class TfRecordSink:
 
     @property
     def suffix(self) -> str:
-        """``".tfrecord"``, and what the compression adds."""
+        """``".tfrecord"`` plus the suffix of the compression."""
         return f".tfrecord{compression_suffix(self.compression)}"
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse what is neither text, bytes, integers nor 32-bit floats, nor lists of these."""
-        refuse_types(self.name, schema, _fix)
+        """Raise for types other than text, bytes, integers, 32-bit floats, and lists of these."""
+        check_types(self.name, schema, _fix)
         require("google_crc32c", "tfrecords", "write_tfrecords()")
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
@@ -66,7 +66,7 @@ class TfRecordSink:
 
 
 def _frame(messages: list[bytes]) -> bytes:
-    """Records, one after the other."""
+    """Frame messages as consecutive records."""
     checksum = require("google_crc32c", "tfrecords", "write_tfrecords()").value
     parts: list[bytes] = []
     for message in messages:
@@ -76,7 +76,7 @@ def _frame(messages: list[bytes]) -> bytes:
 
 
 def _masked(crc: int) -> bytes:
-    """A checksum that is stored with its data is masked, so that one of both together is still good."""
+    """Mask a checksum as TFRecord does, so that a checksum of data that contains checksums stays meaningful."""
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 

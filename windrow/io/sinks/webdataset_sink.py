@@ -1,9 +1,9 @@
-"""WebDataset: tar files with one member for each column of a row, ``<key>.<column>``.
+"""Write WebDataset tar files: one member ``<key>.<column>`` per row and column.
 
-As readers go by the end of a member's name, so does what is written: ``npy`` is an array, ``json``
-JSON, ``cls`` and the like a number in digits, ``txt`` and the like text. Bytes and text may be called
-anything; text comes back as UTF-8 bytes under other names. A member that is null is left out; a row of
-nulls alone would be no sample, and is refused.
+Readers decode members by extension, so the column name's extension decides the encoding: ``npy`` is
+an array, ``json`` is JSON, ``cls`` and similar are integers in digits, ``txt`` and similar are text.
+Bytes and text can have any name; text under other names is read back as UTF-8 bytes. Null members
+are omitted; a row of nulls only would be no sample, and is an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from windrow.io.sinks.compression import compressed, compression_suffix
 from windrow.io.sinks.json_sink import json_fix
 from windrow.io.sinks.json_text import json_texts
 from windrow.io.sinks.numpy_sink import dense_rows, npy_fix
-from windrow.io.sinks.sink import refuse_types
+from windrow.io.sinks.sink import check_types
 
 __all__ = ["KEY", "WebDatasetSink"]
 
@@ -35,7 +35,7 @@ _JSON = {"json", "jsn"}
 _NUMBERS = {"cls", "cls2", "class", "count", "index", "inx", "id"}
 _COMPRESSIONS = (None, "gzip")
 _BATCH_ROWS = 256
-# as webdataset cuts a name: what follows the first dot of the last part is the column
+# the rule of the webdataset library: the column follows the first dot of the last path component
 _GOOD_KEY = re.compile(r"(?:.*/)?[^./]+", re.DOTALL)
 
 
@@ -62,23 +62,23 @@ class WebDatasetSink:
 
     @property
     def suffix(self) -> str:
-        """``".tar"``, and what the compression adds."""
+        """``".tar"`` plus the suffix of the compression."""
         return f".tar{compression_suffix(self.compression)}"
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse columns whose type does not fit their name, and names that no member can have."""
+        """Raise for types that do not match their column's extension, and for invalid member names."""
         columns = [field for field in schema if field.name != KEY]
         if not columns:
             raise PlanError("WebDataset cannot carry rows without columns: read at least one")
         for field in columns:
             if not field.name or "/" in field.name or field.name.startswith("__"):
                 raise PlanError(f"WebDataset: no member can be called {field.name!r}: rename the column")
-            refuse_types(self.name, pa.schema([field]), _rule(field.name))
+            check_types(self.name, pa.schema([field]), _fixes_for(field.name))
         if KEY in schema.names and not _is_text(schema.field(KEY).type):
             raise PlanError(f"WebDataset: column {KEY!r} is {schema.field(KEY).type}: cast it to pa.string()")
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
-        """Write one file; rows without a ``__key__`` have the file's label and their number in it."""
+        """Write one file; without a ``__key__`` column, keys are ``<label>/<row number>``."""
         first, last_key = 0, None
         with (
             compressed(stream, self.compression) as inner,
@@ -88,7 +88,7 @@ class WebDatasetSink:
                 for start in range(0, table.num_rows, _BATCH_ROWS):
                     rows = table.slice(start, _BATCH_ROWS)
                     keys = _keys(rows, label, first + start)
-                    _refuse_repeated([last_key, *keys])
+                    _check_distinct_keys([last_key, *keys])
                     _add_rows(archive, rows, keys)
                     last_key = keys[-1]
                 first += table.num_rows
@@ -106,13 +106,13 @@ def _keys(table: pa.Table, label: str, first: int) -> list[str]:
     return keys
 
 
-def _refuse_repeated(keys: list[str | None]) -> None:
-    """Readers join members of equal keys that follow each other into one sample."""
+def _check_distinct_keys(keys: list[str | None]) -> None:
+    """Raise for equal adjacent keys: readers would merge their members into one sample."""
     for before, key in pairwise(keys):
         if before == key:
             raise PlanError(
-                f"column {KEY!r} has {key!r} in two rows that follow each other, which readers would take for one: "
-                f"make keys unique, or leave the column out"
+                f"column {KEY!r} has {key!r} in two rows that follow each other, which readers would merge: "
+                f"make keys unique, or exclude the column"
             )
 
 
@@ -122,7 +122,7 @@ def _add_rows(archive: tarfile.TarFile, table: pa.Table, keys: list[str]) -> Non
     for row, key in enumerate(keys):
         if all(values[row] is None for values in members):
             raise PlanError(
-                f"row {key!r} has nulls only, and a sample without members is none: filter such rows out, "
+                f"row {key!r} has nulls only, and a sample needs at least one member: filter such rows out, "
                 "or fill their nulls"
             )
         for name, values in zip(names, members, strict=True):
@@ -134,7 +134,7 @@ def _add_rows(archive: tarfile.TarFile, table: pa.Table, keys: list[str]) -> Non
 
 
 def _encode(name: str, column: Any) -> list[bytes | None]:
-    """(rows,) a column's members; None where there is none."""
+    """(rows,) a column's members; None for null."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     ending = _ending(name)
     if ending in _ARRAYS:
@@ -173,8 +173,8 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _rule(name: str) -> Callable[[pa.DataType], str | None]:
-    """What a column of a name may be."""
+def _fixes_for(name: str) -> Callable[[pa.DataType], str | None]:
+    """The function that returns how to fix a type that is not supported under a column's name."""
     ending = _ending(name)
     if ending in _ARRAYS:
         return npy_fix
@@ -184,7 +184,9 @@ def _rule(name: str) -> Callable[[pa.DataType], str | None]:
 
 
 def _number_fix(kind: pa.DataType) -> str | None:
-    return None if pa.types.is_integer(kind) else "a column of that name is an integer: rename or cast it"
+    return (
+        None if pa.types.is_integer(kind) else "a column of that name must be an integer: rename or cast it"
+    )
 
 
 def _text_fix(kind: pa.DataType) -> str | None:
@@ -192,6 +194,6 @@ def _text_fix(kind: pa.DataType) -> str | None:
     if _is_text(kind) or types.is_binary(kind) or types.is_large_binary(kind):
         return None
     return (
-        "rename it, so that readers know what it is: <name>.npy for numbers and arrays, <name>.json for what "
-        "JSON tells, <name>.cls for integers; or cast it to pa.string() or pa.binary()"
+        "rename it, so that readers can decode it: <name>.npy for numbers and arrays, <name>.json for JSON, "
+        "<name>.cls for integers; or cast it to pa.string() or pa.binary()"
     )

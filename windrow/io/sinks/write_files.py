@@ -1,4 +1,4 @@
-"""Writing rows as files of a job."""
+"""Write rows as the files of a write job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from windrow.core.empty_tables import empty_table
 from windrow.io.sinks.commit import WriteJob
 from windrow.io.sinks.digest_stream import DigestingStream
-from windrow.io.sinks.file_splitting import Cutter, FileRows, Layout
+from windrow.io.sinks.file_splitting import FileRows, FileSplitter, Layout
 from windrow.io.sinks.open_store import mapped_errors
 from windrow.io.sinks.written_manifest import WrittenFile
 
@@ -20,31 +20,31 @@ __all__ = ["write_empty", "write_rows"]
 def write_rows(
     job: WriteJob, layout: Layout, tables: Iterable[pa.Table], part: str, folder: str = ""
 ) -> Iterator[WrittenFile]:
-    """Write tables as the files of one part; nothing where they have no rows.
+    """Write tables as the files of one part; without rows, write nothing.
 
     Parameters
     ----------
     part
-        What tells the part from others: the same rows under the same part give the same files.
+        Identifies the part: the same rows under the same part give the same files.
     folder
-        Below the directory that is written to: empty, or it ends in ``/``.
+        Relative to the target directory: empty, or ends in ``/``.
     """
-    cutter = Cutter(layout)
+    splitter = FileSplitter(layout)
     for table in tables:
-        for rows in cutter.add(table):
+        for rows in splitter.add(table):
             yield _write_file(job, layout, rows, part, folder)
-    for rows in cutter.finish():
+    for rows in splitter.finish():
         yield _write_file(job, layout, rows, part, folder)
 
 
 def write_empty(job: WriteJob, layout: Layout, folder: str = "") -> WrittenFile:
-    """Write a file without rows, which tells readers the columns."""
+    """Write a file without rows, so that readers can find the schema."""
     rows = FileRows("", 0, (empty_table(layout.stored(job.schema)),))
     return _write_file(job, layout, rows, "00000", folder)
 
 
 def _write_file(job: WriteJob, layout: Layout, rows: FileRows, part: str, folder: str) -> WrittenFile:
-    numbers = [part] if layout.target_bytes is None else [part, f"{rows.map_output:05d}"]
+    numbers = [part] if layout.target_bytes is None else [part, f"{rows.number:05d}"]
     label = "-".join(number for number in numbers if number)
     path = job.path(f"{folder}{rows.directory}", label)
     written: list[DigestingStream] = []

@@ -1,4 +1,4 @@
-"""What a write has written: the files, and the manifest that says that they are all."""
+"""The result of a write: its files, and the manifest that certifies that they are complete."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """One file.
+    """One written file.
 
     Attributes
     ----------
     path
-        Its path below the directory that was written to.
+        Its path relative to the target directory.
     rows, bytes
-        Its rows, and its size.
+        Its number of rows, and its size.
     sha256
-        The digest of its bytes, in hexadecimal digits.
+        The SHA-256 of its bytes, in hexadecimal.
     """
 
     path: str
@@ -39,18 +39,18 @@ class WrittenFile:
 
 @dataclass(frozen=True, repr=False)
 class WriteResult:
-    """What a ``write_*`` call has written.
+    """The result of a ``write_*`` call.
 
     Attributes
     ----------
     path
-        The directory, without credentials.
+        The target directory, without credentials.
     files
-        The files in order of their rows, as ``WrittenFile`` values.
+        The files in row order, as ``WrittenFile`` values.
     rows, bytes
-        The rows and bytes of all files.
+        Totals over all files.
     manifest
-        The path of the manifest below the directory: JSON, written after all files.
+        The manifest's path relative to the directory: JSON, written after all files.
 
     Examples
     --------
@@ -73,19 +73,19 @@ class WriteResult:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files' paths as a reader takes them."""
+        """The paths of the files, ready to be read again."""
         return tuple(join_path(self.path, file.path) for file in self.files)
 
 
 def manifest_name(job: str) -> str:
-    """The name of a write's manifest: readers skip what begins with ``_``."""
+    """The name of a write's manifest; readers skip names that begin with ``_``."""
     return f"_manifest-{job}.json"
 
 
 def manifest_bytes(
     *, format: str, job: str, schema: pa.Schema, partition_by: Sequence[str], files: Sequence[WrittenFile]
 ) -> bytes:
-    """A manifest as JSON."""
+    """Serialize a manifest as JSON."""
     document: dict[str, Any] = {
         "windrow_manifest": _VERSION,
         "format": format,
