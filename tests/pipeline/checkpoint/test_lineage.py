@@ -112,7 +112,7 @@ def test_shards_tell_of_their_steps(folder: Path, what: str, equal: Any, drop_la
 
 
 def test_a_shard_that_has_read_nothing_tells_nothing(folder: Path) -> None:
-    with chain(folder).iterator() as shard, pytest.raises(PlanError, match="read one first"):
+    with chain(folder).iterator() as shard, pytest.raises(PlanError, match="read an epoch first"):
         shard.step_lineage(0)
 
 

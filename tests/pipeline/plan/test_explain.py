@@ -92,12 +92,12 @@ def test_unknown_rows() -> None:
     assert (told.rows, told.steps) == (10, None)
     text = str(told)
     assert "rows     at most 10 an epoch, to be counted" in text
-    assert "batch_size 2: steps not known before the rows are" in text
-    assert "warning  rows are counted as they are read" in text
+    assert "batch_size 2: the number of steps is known once rows are counted" in text
+    assert "warning  the first epoch counts rows as it reads them" in text
 
 
 def test_stored_order_for_ever() -> None:
-    assert str(_explain(Job(TEN_BLOCKS, epochs=None))).startswith("epochs for ever, stored order, executor")
+    assert str(_explain(Job(TEN_BLOCKS, epochs=None))).startswith("endless epochs, stored order, executor")
     assert str(_explain(Job(TEN_BLOCKS))).startswith("1 epoch, stored order, executor")
 
 
@@ -112,7 +112,10 @@ def test_blocks_larger_than_windows_are_pointed_out() -> None:
     source = make_source(1_000, 1_000)
     told = _explain(Job(source, WindowCut(bytes_per_window=100), seed=1))
     assert told.windows == 2
-    assert "2 blocks fill 2 of the 160 asked for: give read_parquet a smaller target_block_bytes" in str(told)
+    assert (
+        "2 blocks fill only 2 of the 160 requested windows: give read_parquet a smaller target_block_bytes"
+        in str(told)
+    )
 
 
 def test_small_windows_do_not_matter_without_a_shuffle() -> None:
@@ -130,7 +133,7 @@ def test_what_the_executor_points_out() -> None:
 
 def test_a_window_that_cannot_fit_is_refused() -> None:
     job = Job(make_source(10_000_000), seed=1, options=Options(memory_limit="1MiB"))
-    with pytest.raises(PlanError, match=r"ask for window\(bytes_per_window="):
+    with pytest.raises(PlanError, match=r"use window\(bytes_per_window="):
         explain_job(job, 1, equal=False, batch_rows=None)
 
 

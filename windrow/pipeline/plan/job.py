@@ -1,4 +1,4 @@
-"""A job: everything that a chain asks for, as one frozen value."""
+"""The job: everything that a pipeline specifies, and its options, as one frozen value."""
 
 from __future__ import annotations
 
@@ -26,35 +26,36 @@ _CACHES = (None, "memory", "disk")
 
 @dataclass(frozen=True)
 class Options:
-    """How a job runs; nothing here changes the order of rows.
+    """How a job runs. No option changes the order of rows.
 
     Attributes
     ----------
     executor
-        ``"auto"`` (Ray where it is initialised, else threads), ``"threads"``, ``"ray"``,
-        or an executor of one's own.
+        ``"auto"`` (Ray if it is initialised, else threads), ``"threads"``, ``"ray"``,
+        or a custom executor.
     memory_limit
-        Bytes that the run may hold, as an integer or a string such as ``"8GiB"``. None:
+        Maximum bytes that the run holds, as an integer or a string such as ``"8GiB"``. None:
         80 % of the object store, or half of the free memory on threads.
     prefetch_windows
-        Windows prepared beyond the one being consumed; of small ones more, within the same memory.
+        Windows prepared beyond the one being consumed. Where windows are small, more are
+        prepared within the same memory.
     on_error
-        ``"raise"``: the first error ends the run. ``"skip"``: blocks that are corrupt count as
-        having no rows.
+        ``"raise"``: the first error ends the run. ``"skip"``: corrupt blocks are skipped,
+        as if they had no rows.
     progress
-        Show a progress line: ``"auto"`` where standard error is a terminal.
+        Whether to show a progress line; ``"auto"``: if standard error is a terminal.
     cache
-        Where decoded blocks are kept from epoch to epoch: ``"memory"``, ``"disk"``, or
-        None: nowhere.
+        Where decoded blocks are cached between epochs: ``"memory"``, ``"disk"``, or
+        None: no cache.
     cache_limit
-        Bytes that they may take, on disk those of each machine. None: in memory 80 % of
-        what windows leave of the memory limit, on disk half of what is free.
+        Maximum bytes of the cache, per machine on disk. None: 80 % of what windows leave of
+        the memory limit, or half of the free disk space.
     cache_dir
-        The folder for ``"disk"``; None: the system's folder for temporary files.
+        Directory for ``cache="disk"``; None: the system's temporary directory.
     keep_cache
-        Whether they stay on disk after the run, for later runs over the same data.
+        Whether the disk cache stays after the run, for later runs over the same data.
     row_id
-        The name of a column to add that numbers rows as stored, or None.
+        Name of a column to add that holds each row's id in stored order, or None.
     """
 
     executor: str | Executor = "auto"
@@ -83,7 +84,7 @@ class Options:
         self._check_cache()
 
     def _set_size(self, name: str, given: int | str | None) -> None:
-        """Check a size; one with a unit stays as it was written, since it is shown."""
+        """Check a size and normalise it. A string keeps its unit, since it is displayed."""
         if given is not None:
             size = parse_bytes(given, name)
             object.__setattr__(self, name, given if isinstance(given, str) else size)
@@ -94,20 +95,20 @@ class Options:
         self._set_size("cache_limit", self.cache_limit)
         if self.cache_limit is not None and self.cache is None:
             raise PlanError(
-                f"cache_limit={self.cache_limit!r} limits nothing without cache='memory' or 'disk'"
+                f"cache_limit={self.cache_limit!r} has no effect without cache='memory' or 'disk'"
             )
         if self.cache_dir is not None and not isinstance(self.cache_dir, (str, os.PathLike)):
             raise PlanError(f"cache_dir={self.cache_dir!r} must be the path of a folder, or None")
         if self.cache_dir is not None and self.cache != "disk":
             raise PlanError(
-                f"cache_dir={str(self.cache_dir)!r} needs cache='disk': nothing else writes there"
+                f"cache_dir={str(self.cache_dir)!r} needs cache='disk': only the disk cache writes files"
             )
         if not isinstance(self.keep_cache, bool):
             raise PlanError(f"keep_cache={self.keep_cache!r} must be True or False")
         if self.keep_cache and self.cache != "disk":
-            raise PlanError("keep_cache=True needs cache='disk': memory ends with the run")
+            raise PlanError("keep_cache=True needs cache='disk': a cache in memory ends with the run")
         if self.keep_cache and self.cache_dir is None:
-            raise PlanError("keep_cache=True needs cache_dir=...: say where the blocks are to stay")
+            raise PlanError("keep_cache=True needs cache_dir=...: the directory that keeps the blocks")
 
     @property
     def memory_bytes(self) -> int | None:
@@ -122,48 +123,48 @@ class Options:
 
 @dataclass(frozen=True)
 class Launch:
-    """The processes that a launcher has started together, each of which runs its own shard.
+    """The processes that a launcher started together, each reading its own shard.
 
     Attributes
     ----------
     local_world_size
-        How many of them run on this machine.
+        Number of them on this machine.
     world_size
-        How many there are on all machines.
+        Number of them on all machines.
     """
 
     local_world_size: int = 1
     world_size: int = 1
 
     def sharing(self, nodes: int) -> int:
-        """How many of them share the resources of so many machines."""
+        """The number of processes that share the resources of ``nodes`` machines."""
         return min(max(self.world_size, self.local_world_size), self.local_world_size * nodes)
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a chain asks for.
+    """Everything that a pipeline specifies.
 
     Attributes
     ----------
     source
-        The data at rest.
+        The stored data.
     cut
         How epochs are cut into windows.
     epochs
-        How many passes; None: for ever.
+        Number of epochs; None: endless.
     seed
-        The shuffle's seed; None: no shuffle.
+        Seed of the shuffle; None: no shuffle.
     before, after
         Transforms before and after the shuffle.
     options
-        How to run.
+        How to run it.
     on_demand
-        Every pass is asked for by itself: nothing of the next is prepared ahead.
+        Whether each epoch starts only when it is requested: nothing of the next one is prefetched.
     seed_drawn
-        Whether the seed was drawn rather than given, so that a state may bring another.
+        Whether the seed was drawn at random rather than given, so that a state can replace it.
     launch
-        The processes that divide memory and cores with this one.
+        The processes that share memory and cores with this one.
     """
 
     source: Source
@@ -183,17 +184,17 @@ class Job:
 
     @property
     def cache(self) -> Literal["memory", "disk"] | None:
-        """Where decoded blocks are kept; nowhere when they would never be read again."""
+        """Where decoded blocks are cached; None also where no block would be read a second time."""
         return self.options.cache if self.epochs != 1 or self.options.keep_cache else None
 
     @property
     def skips_corrupt(self) -> bool:
-        """Whether blocks that are corrupt count as having no rows."""
+        """Whether corrupt blocks are skipped."""
         return self.options.on_error == "skip"
 
     @property
     def rows_stated(self) -> bool:
-        """Whether the source states the rows that each block delivers, if it can be read."""
+        """Whether the source states how many rows each readable block delivers."""
         return self.source.blocks.rows_known and all(stage.preserves_rows for stage in self.before)
 
     @property
@@ -202,9 +203,9 @@ class Job:
         return self.rows_stated and not self.skips_corrupt
 
     def leads_on(self, epoch: int) -> bool:
-        """Whether a reader goes on from an epoch to the next one, before that is asked for.
+        """Whether a reader continues from an epoch into the next one before that is requested.
 
-        Only where all of it is known before it is opened, and where it is prepared ahead.
+        It does so only where the next epoch's layout is fully known in advance, and is prefetched.
         """
         is_last = self.epochs is not None and epoch + 1 >= self.epochs
         prepared = self.options.prefetch_windows > 0 and not self.on_demand

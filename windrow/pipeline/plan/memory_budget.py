@@ -1,4 +1,4 @@
-"""The memory budget of a program on an executor's resources."""
+"""Decides how windows, runs, tasks and cached blocks share memory, and how large tasks are."""
 
 from __future__ import annotations
 
@@ -29,36 +29,37 @@ __all__ = [
     "size_parts",
 ]
 
-# A task puts out one object for each node with shards; smaller ones cost the coordinator more
-# than their bytes cost the network.
+# Minimum size of an object: a task outputs one per node with shards. Below this, the coordinator's cost per
+# object exceeds the network's cost of the bytes.
 DESTINATION_BYTES = 4 * 2**20
-# The more nodes, the more objects a second of the same size; one coordinator owns them all.
+# More nodes mean more objects per second at the same size, and a single coordinator owns them all.
 _DESTINATION_BYTES_A_NODE = 96 * 2**10
-# With a single slice nothing of a window could be let go before its last row.
+# With a single slice nothing of a window could be released before its last row.
 _MIN_SLICES = 2
-# Where memory is short, a window is cut into so many where tasks can be large enough for that.
+# Slices per window where memory is short, if tasks can be large enough for that.
 _TARGET_SLICES = 4
-# A task's own costs are small beside reading so much.
+# Reading this much outweighs the overhead of a task.
 _MIN_TASK_BYTES = TASK_BYTES // 4
 
-# The decoder's scratch, and the numbers that are computed for each row of a part.
+# Scratch memory of the decoder, and the positions computed for each row of a part.
 _WORK_BYTES = 8 * 2**20
-# Of a block that is decoded column by column, what Arrow holds of one, in two pieces and one.
+# Copies of a column that Arrow holds while a block is decoded column by column: in chunks, and combined.
 _COLUMNS_HELD = 2
-# One being consumed, one ready, one being placed, and one whose tensors are being let go.
+# Runs per shard: one being consumed, one ready, one being placed, one whose tensors are being released.
 RUNS_AHEAD = 4
-# Tasks on a core whose blocks lie in a store: while one waits for it, another decodes.
+# Tasks per core where blocks are in object storage: while one waits for a read, another decodes.
 _OVERLAP = 2
-# So many windows may a shard pass before it tells, with a call of its own where it asks nothing meanwhile.
+# Windows that a shard can pass before it must acknowledge them with a call of their own.
 _EXTRA_WINDOWS = 2
-# Epochs whose cut into windows is looked at: blocks are permuted, so sizes differ a little.
+# Epochs sampled for the largest window: blocks are permuted, so window sizes vary a little.
 _EPOCHS_SAMPLED = 3
 
 
 def overlap_waiting(program: Program, resources: Resources, batch_rows: int = 1) -> Resources:
-    """Resources with several tasks on a core where tasks wait for a store.
+    """Resources with several tasks per core where tasks wait for object storage.
 
-    They take memory: where windows would be fewer, or sliced finer, it is one on each core.
+    Additional tasks take memory, so it stays one per core where fewer windows would fit or
+    slices would get finer.
     """
     reader = program.job.source.reader
     if not (isinstance(reader, DistantReader) and reader.distant):
@@ -81,14 +82,15 @@ def overlap_waiting(program: Program, resources: Resources, batch_rows: int = 1)
 
 
 def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> Program:
-    """The same program with tasks of the size that fits the resources.
+    """The same program with a task size that fits the resources.
 
-    Each of as many nodes as there are, and at most one a shard, gets `DESTINATION_BYTES`
-    or more of every task but the last of a window, more where there are over 42 nodes.
-    Smaller tasks are kept where a window would not give every worker one; of so many nodes fewer
-    workers are enough, the fewer the larger objects are to be and the more words are packed.
-    Where tasks share the limit with windows, and the largest window would not fit beside
-    them, they are made smaller.
+    For every task but the last of a window, each destination gets an object of at least
+    `DESTINATION_BYTES`; above 42 destinations the minimum grows with their number.
+    Destinations are nodes, at most one per shard.
+    Tasks stay smaller where a window would otherwise have fewer tasks than workers. With many
+    nodes, fewer workers suffice: the larger the objects and the better rows pack, the fewer.
+    Where tasks share the memory limit with windows and the largest window would not fit beside
+    them, tasks are made smaller.
     """
     program = _split_for_workers(program, resources)
     if resources.limit_covers_all:
@@ -101,15 +103,15 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     target_bytes = int(each * destinations * (_TARGET_SLICES if sliced else 1) * shrinkage)
     if target_bytes <= TASK_BYTES:
         return program
-    # parts are cut at multiples of their size, so that one may lack almost a block of it
+    # parts are cut at multiples of their size, so one can fall short by almost a block
     missing_bytes = 0 if int(sizes.min()) >= target_bytes else int(sizes.max())
     windows = max(1, program.plan(0).windows)
-    # one coordinator hears of all objects, of which there are more a second the more nodes there are and the
-    # less of the network rows take; so many nodes wait for that long before their CPUs are busy
+    # A single coordinator handles all objects. Their rate grows with the number of nodes, and as rows take less
+    # of the network; on so many nodes it is the bottleneck long before the CPUs are.
     ratio = each / DESTINATION_BYTES
     workers = int(resources.workers / (ratio * min(shrinkage, ratio**2)))
-    most = int(sizes.sum()) // (windows * max(workers, min(resources.workers, destinations)))
-    return replace(program, part_bytes=max(TASK_BYTES, min(target_bytes + missing_bytes, most)))
+    max_part_bytes = int(sizes.sum()) // (windows * max(workers, min(resources.workers, destinations)))
+    return replace(program, part_bytes=max(TASK_BYTES, min(target_bytes + missing_bytes, max_part_bytes)))
 
 
 def _shrink_splits(program: Program, resources: Resources, batch_rows: int) -> Program:
@@ -123,7 +125,10 @@ def _shrink_splits(program: Program, resources: Resources, batch_rows: int) -> P
 
 
 def _split_for_workers(program: Program, resources: Resources) -> Program:
-    """Of rows that transforms make, nobody knows how large they are, or how long they take."""
+    """Make tasks small enough that every worker gets one.
+
+    The size of rows that transforms make, and the time that they take, are unknown.
+    """
     if not program.job.before:
         return program
     total = int(program.job.source.blocks.memory_bytes.sum())
@@ -132,12 +137,12 @@ def _split_for_workers(program: Program, resources: Resources) -> Program:
 
 
 def _destinations(program: Program, resources: Resources) -> int:
-    """The nodes that a task puts out to, at most."""
+    """The maximum number of nodes that a task outputs to."""
     return min(resources.nodes, len(program.members))
 
 
 def _slices(program: Program, resources: Resources) -> int:
-    """Into how many slices to cut where memory is short: fewer where objects would get too small."""
+    """The number of slices per window where memory is short: fewer where objects would get too small."""
     destinations = _destinations(program, resources)
     if destinations == 1:
         return MAX_SLICES
@@ -148,27 +153,27 @@ def _slices(program: Program, resources: Resources) -> int:
 
 
 def _shrinkage(program: Program) -> float:
-    """How many decoded bytes make a byte of what a task puts out, where words are packed; 1 or more."""
+    """Decoded bytes per byte of packed map output; 1 or more."""
     decoded, output = program.job.source.blocks.memory_bytes.sum(), program.output_bytes.sum()
     return max(1.0, float(decoded / output)) if output else 1.0
 
 
 def budget_program(program: Program, resources: Resources, batch_rows: int) -> RunBudget:
-    """Decide how a program's windows, runs, tasks and kept blocks share the memory.
+    """Divide the memory between a program's windows, runs, tasks and cached blocks.
 
     Raises
     ------
     PlanError
-        When the largest window does not fit.
+        If the largest window does not fit.
     """
     limit_bytes = program.job.options.memory_bytes or resources.memory_bytes
     budget = _plan_windows(program, resources, batch_rows, limit_bytes)
     cache_bytes = 0
     if program.job.cache == "memory":
-        # kept blocks go before windows that nobody asked for
-        asked = replace(resources, small_windows_bytes=0)
-        least = _plan_windows(program, asked, batch_rows, limit_bytes)
-        cache_bytes = share_memory(program.job, least, limit_covers_all=resources.limit_covers_all)
+        # cached blocks take precedence over extra windows
+        requested = replace(resources, small_windows_bytes=0)
+        min_budget = _plan_windows(program, requested, batch_rows, limit_bytes)
+        cache_bytes = share_memory(program.job, min_budget, limit_covers_all=resources.limit_covers_all)
     if cache_bytes:
         try:
             budget = _plan_windows(program, resources, batch_rows, limit_bytes - cache_bytes)
@@ -190,7 +195,7 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
         "max_windows": _max_windows(program, resources, window_bytes),
         "limit_bytes": max(0, limit_bytes),
         "limit_covers_all": resources.limit_covers_all,
-        # how far words can be packed is told by files, and may be wrong
+        # packing is estimated from column statistics of the files, which can be wrong
         "exact": _is_exact(job) and not program.packs,
         "size_within": lambda held_bytes: _size_within(program, int(held_bytes / resources.copies)),
         "processes_bytes": resources.processes_bytes + len(program.members) * resources.shard_bytes,
@@ -213,26 +218,28 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
 def _check_lower_bound(
     program: Program, resources: Resources, overhead: RowOverhead, options: dict[str, Any]
 ) -> None:
-    """Refuse what cannot fit though sizes are estimates: not even the least that they can be."""
+    """Raise if a program cannot fit even at the smallest sizes that its estimates allow."""
     job, kept = program.job, _task_bytes(program, resources) - overhead.block_bytes
-    least = 0
+    min_bytes = 0
     if job.rows_known and not job.before:
         decoded = np.minimum(program.held_bytes, job.source.blocks.decoded_bytes)
-        least = int(largest_window(program, decoded) * resources.copies)
-    # no room at all is too little for any row
-    least = max(least, int(overhead.block_rows > 0))
+        min_bytes = int(largest_window(program, decoded) * resources.copies)
+    # with no memory left, not even one row fits
+    min_bytes = max(min_bytes, int(overhead.block_rows > 0))
     tasks_bytes = resources.workers * kept + overhead.blocks_bytes(0.0, 1)
-    plan_budget(window_bytes=least, runs_bytes=overhead.runs_bytes(0.0), tasks_bytes=tasks_bytes, **options)
+    plan_budget(
+        window_bytes=min_bytes, runs_bytes=overhead.runs_bytes(0.0), tasks_bytes=tasks_bytes, **options
+    )
 
 
 def _overhead(program: Program, resources: Resources, batch_rows: int) -> RowOverhead:
     blocks = program.job.source.blocks
-    # no batch is larger than the dataset, whatever was asked for
+    # no batch is larger than the dataset, whatever the batch size
     batch_rows = min(batch_rows, int(blocks.rows.sum()))
     block_bytes = _decoded_task_bytes(program, resources)
     return RowOverhead(
         runs=len(program.members) * RUNS_AHEAD,
-        # no run is larger than the window either
+        # no run is larger than its window
         run_rows=min(program.run_rows(max(1, batch_rows)), largest_window(program, blocks.rows)),
         batch_rows=batch_rows,
         min_run_bytes=RUN_BYTES,
@@ -249,16 +256,16 @@ def _is_exact(job: Job) -> bool:
 
 
 def _max_windows(program: Program, resources: Resources, window_bytes: int) -> int:
-    """How many windows are held where they are small: as many as are asked for, and some to spare.
+    """The maximum number of windows to hold where windows are small: prefetch and extra windows.
 
-    None are where they may turn out larger than is known, or are counted first: the next one would wait for
-    memory, or for its rows, until shards have told of what they have passed.
+    0 where windows can turn out larger than known, or are counted first: the next one would wait
+    for memory, or for its rows, until shards acknowledge what they have passed.
     """
-    asked = program.job.options.prefetch_windows
-    if not asked or not window_bytes or not (_is_exact(program.job) and program.job.rows_known):
+    prefetch = program.job.options.prefetch_windows
+    if not prefetch or not window_bytes or not (_is_exact(program.job) and program.job.rows_known):
         return 0
     small = resources.small_windows_bytes // window_bytes
-    return min(1 + asked + _EXTRA_WINDOWS, small, _windows_of_run(program))
+    return min(1 + prefetch + _EXTRA_WINDOWS, small, _windows_of_run(program))
 
 
 def largest_window_bytes(program: Program) -> int:
@@ -267,7 +274,7 @@ def largest_window_bytes(program: Program) -> int:
 
 
 def largest_window(program: Program, sizes: NDArray[np.int64]) -> int:
-    """The most that any window has of something, given for every block of the dataset."""
+    """The largest sum over a window of a value that is given for every block of the dataset."""
     epochs = _EPOCHS_SAMPLED if program.job.seed is not None and program.plan(0).windows > 1 else 1
     largest = 0
     for epoch in range(epochs):
@@ -278,11 +285,11 @@ def largest_window(program: Program, sizes: NDArray[np.int64]) -> int:
 
 
 def _size_within(program: Program, held_bytes: int) -> int:
-    """The ``bytes_per_window`` whose windows hold at most ``held_bytes``, wherever blocks fall."""
+    """The ``bytes_per_window`` whose windows hold at most ``held_bytes``, wherever block boundaries fall."""
     decoded = program.job.source.blocks.decoded_bytes
     filled = decoded > 0
     share = (decoded[filled] / program.held_bytes[filled]).min(initial=1.0)
-    # a window ends with a whole block
+    # windows end at block boundaries, so one can exceed its size by almost a block
     return int(held_bytes * share) - int(decoded.max(initial=0))
 
 
@@ -292,10 +299,10 @@ def _windows_of_run(program: Program) -> int:
 
 
 def _task_bytes(program: Program, resources: Resources) -> int:
-    """What a task takes beside what is counted for its window.
+    """What a task takes beyond what its window accounts for.
 
-    Decoded blocks, or a few columns of one where no more is held; what is computed on the way; and where
-    outputs go to a store, the output before it is there.
+    That is decoded blocks (or a few columns of one where it decodes column by column), scratch
+    memory, and, where outputs go to an object store, the output before it is stored.
     """
     largest = int(program.job.source.blocks.memory_bytes.max(initial=0))
     kept = _cached_task_bytes(program, resources) + min(_WORK_BYTES, largest)
@@ -317,7 +324,7 @@ def _decoded_task_bytes(program: Program, resources: Resources) -> int:
 
 
 def _columns_bytes(program: Program) -> int | None:
-    """What a task holds of its blocks where it decodes them column by column; None where it holds them whole."""
+    """What a task holds of its blocks if it decodes column by column; None if it holds whole blocks."""
     job = program.job
     whole = bool(job.before) or job.cache is not None or not job.rows_known
     if whole or not decodes_columns(job.source.reader):
@@ -327,12 +334,12 @@ def _columns_bytes(program: Program) -> int | None:
     if len(known) < len(widths):
         return None
     column = int(job.source.blocks.rows.max(initial=0)) * -(-max(known, default=0) // 8)
-    # and where its rows, or those of several, are put in order
+    # plus the buffer in which one or several columns are put in order
     return _COLUMNS_HELD * column + max(column, DECODED_TOGETHER_BYTES)
 
 
 def _cached_task_bytes(program: Program, resources: Resources) -> int:
-    """What a task holds of blocks that are to be kept until they are where they are kept."""
+    """What a task holds of blocks that are to be cached, until they are stored."""
     decoded = program.job.source.blocks.memory_bytes
     if program.job.cache is None or (program.job.cache == "memory" and resources.limit_covers_all):
         return 0

@@ -1,4 +1,4 @@
-"""What a run holds at most: as it was announced, and what that becomes as blocks are read."""
+"""The memory estimate of a run: as computed by `explain()`, and as corrected while blocks are read."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from windrow.pipeline.plan.window_budget import Budget, RowSizes
 
 __all__ = ["MemoryEstimate"]
 
-# An estimate that is passed by less is what estimates do.
+# Smaller deviations are within the accuracy of an estimate, and not reported.
 _REPORT_RATIO, _REPORT_BYTES = 1.2, 64 * 2**20
 
 
 class MemoryEstimate:
-    """What a run announces that it holds at most.
+    """The estimated peak memory of a run.
 
     Parameters
     ----------
     budget
-        By which it was announced.
+        The budget that the first estimate was computed from.
 
     Attributes
     ----------
     total_bytes
-        What the run holds at most, as far as it is known by now.
+        The current estimate of the run's peak memory.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -31,14 +31,14 @@ class MemoryEstimate:
         self.total_bytes = budget.total_bytes
 
     def grow(self, sizes: RowSizes, *, memory_bytes: int) -> list[str]:
-        """Rows take more than was estimated; returns what users should know of it.
+        """Raise the estimate to measured row sizes; returns warnings for the user.
 
         Parameters
         ----------
         sizes
-            What they have been measured to take.
+            The measured row sizes.
         memory_bytes
-            What all windows may take.
+            The limit for all windows together.
         """
         if self._budget.exact:
             return []
@@ -51,12 +51,12 @@ class MemoryEstimate:
         reason = (
             f"blocks take {sizes.growth:,.1f} times the memory that was estimated"
             if sizes.growth > 1
-            else f"batches take {format_bytes(sizes.row_bytes)} a row, more than was estimated"
+            else f"batches take {format_bytes(sizes.row_bytes)} per row, more than estimated"
         )
         return [
-            f"{reason}: the run holds about "
-            f"{format_bytes(self.total_bytes)} in all where {format_bytes(announced_bytes)} were announced; "
+            f"{reason}: the run needs about "
+            f"{format_bytes(self.total_bytes)} in total instead of {format_bytes(announced_bytes)}; "
             f"a window takes about {format_bytes(grown.window_bytes / grown.copies)} of the "
-            f"{format_bytes(memory_bytes)} that all windows may. For less, ask for smaller "
-            "windows with window(bytes_per_window=...)"
+            f"{format_bytes(memory_bytes)} available to all windows. To use less, make windows smaller "
+            "with window(bytes_per_window=...)"
         ]

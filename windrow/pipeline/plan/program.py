@@ -1,4 +1,4 @@
-"""The program of a job: its epochs, windows, parts and tasks. Pure; runs nothing."""
+"""The program of a job: its epochs, windows, parts (input splits) and map tasks. Pure; runs nothing."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from windrow.shuffle.order.window_order import order_window
 
 __all__ = ["RUN_BYTES", "TASK_BYTES", "UNKNOWN_ROWS", "Program"]
 
-# A run's columns must stay in the cache while its rows are placed; smaller runs cost
+# A run's columns must stay in the CPU cache while its rows are placed; smaller runs cost
 # more Python per row.
 RUN_BYTES = 8 * 2**20
-# Blocks smaller than this share a task, so that starting tasks costs nothing that shows.
+# Smaller blocks share a task, so that the cost of starting tasks is negligible.
 TASK_BYTES = 32 * 2**20
 UNKNOWN_ROWS = -1
 
-# The one being read, the one prepared ahead, and one that a slow shard still reads.
+# The epoch being read, the one being prefetched, and one that a slow shard still reads.
 _CACHED_EPOCHS = 3
-# Windows whose tasks are started in turn; a plan of a million blocks takes 16 MB.
+# Tasks of these windows are started in turn; the plan of a million blocks takes 16 MB.
 _CACHED_WINDOWS = 8
 
-# Beside its rows a map output holds each row's place, buffers are rounded up by 6 % on
-# average, and every block has a few small arrays.
+# A map output also holds each row's position, its buffers are rounded up by 6 % on average,
+# and every block has a few small arrays.
 _PLACE_BYTES = 4
 _ROUNDING = 1.07
 _BLOCK_BYTES = 2**14
@@ -53,20 +53,20 @@ def _estimate_held_bytes(output_bytes: NDArray[np.float64]) -> NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """What has to be done for some shards of a job.
+    """All work for some shards of a job.
 
     Attributes
     ----------
     job
-        What the chain asks for.
+        What the pipeline specifies.
     shards
-        n, the shards that every epoch is dealt to.
+        n, the number of shards that every epoch is assigned to.
     equal
-        How the last step is dealt.
+        How the last step is assigned.
     members
-        The shards that are served here: all of them, or one of a process of its own.
+        The shards that are served here: all of them, or the single one of this process.
     part_bytes
-        Decoded bytes that make a task; None: `TASK_BYTES`. It changes no order.
+        Decoded bytes per task; None: `TASK_BYTES`. It does not affect the order.
     """
 
     job: Job
@@ -76,7 +76,7 @@ class Program:
     part_bytes: int | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # plans are cheaper to compute again than to send
+        # recomputing the plans is cheaper than sending them
         return Program, (self.job, self.shards, self.equal, self.members, self.part_bytes)
 
     @property
@@ -87,27 +87,27 @@ class Program:
 
     @property
     def task_bytes(self) -> int:
-        """Blocks are joined into tasks of about so many decoded bytes."""
+        """Blocks are combined into tasks of about this many decoded bytes."""
         return self.part_bytes or TASK_BYTES
 
     @cached_property
     def row_bytes(self) -> int:
-        """Bytes of a row in memory, on average, as stored."""
+        """Mean bytes of a stored row in memory."""
         blocks = self.job.source.blocks
         rows = int(blocks.rows.sum())
         return max(1, -(-int(blocks.memory_bytes.sum()) // rows)) if rows else 1
 
     @cached_property
     def stored_rows(self) -> NDArray[np.int64]:
-        """(blocks,) the rows that each block delivers, `UNKNOWN_ROWS` where not known."""
+        """(blocks,) the rows that each block delivers, `UNKNOWN_ROWS` if unknown."""
         rows = self.job.source.blocks.rows
         return rows if self.job.rows_known else np.full(len(rows), UNKNOWN_ROWS, dtype=np.int64)
 
     @cached_property
     def packs(self) -> bool:
-        """Whether less is expected to be held because words are packed.
+        """Whether map outputs are expected to be smaller than the rows because their values are packed.
 
-        Transforms may change values, and blocks that are held whole are as they were read.
+        False with transforms, which can change values, and where blocks are held whole, as read.
         """
         blocks = self.job.source.blocks
         is_packed = blocks.packed_bytes is not None and bool(
@@ -117,7 +117,7 @@ class Program:
 
     @cached_property
     def held_bytes(self) -> NDArray[np.int64]:
-        """(blocks,) what a window holds of each block, for the members' shards.
+        """(blocks,) bytes that a window holds of each block for the members' shards.
 
         Blocks that must be counted before their rows are placed are held whole.
         """
@@ -125,21 +125,21 @@ class Program:
 
     @cached_property
     def output_bytes(self) -> NDArray[np.float64]:
-        """(blocks,) the same without what memory is rounded up by, as it crosses from node to node."""
+        """(blocks,) the same without rounding of allocations: the bytes that cross between nodes."""
         packed = self.job.source.blocks.packed_bytes
         return self._members_bytes(
             packed if self.packs and packed is not None else self.job.source.blocks.memory_bytes
         )
 
     def _members_bytes(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(blocks,) what the members' shards take of rows whose values take so much."""
+        """(blocks,) bytes for the members' shards, given the bytes of all values per block."""
         share = len(self.members) / self.shards if self.job.rows_known else 1.0
         rows = values + self._extra_row_bytes * self.job.source.blocks.rows
         return (rows * share).astype(np.float64)
 
     @property
     def _extra_row_bytes(self) -> int:
-        """What map outputs hold for a row beside its values: its place, and a byte for each null flag."""
+        """Bytes per row of a map output besides values: its position, and a byte per nullable column."""
         source = self.job.source
         flags = sum(source.null_counts.get(name) != 0 for name in source.schema.names)
         return _PLACE_BYTES + flags
@@ -149,11 +149,11 @@ class Program:
         return batch_rows * max(1, RUN_BYTES // (batch_rows * self.row_bytes))
 
     def assignment(self, batch_rows: int, *, drop_last: bool, start_row: int = 0) -> ShardAssignment:
-        """The deal of an epoch."""
+        """The shard assignment of an epoch."""
         return ShardAssignment(self.shards, batch_rows, self.equal, drop_last, start_row)
 
     def plan(self, epoch: int) -> EpochPlan:
-        """The blocks of an epoch's windows."""
+        """The blocks of each window of an epoch."""
         return self._plans(epoch)
 
     def with_seed(self, seed: int | None) -> Program:
@@ -162,7 +162,7 @@ class Program:
         return self if job is self.job else replace(self, job=job)
 
     def locate(self, epoch: int, row: int) -> Cursor:
-        """The cursor at a row of an epoch whose rows are known, at its end the next epoch's first."""
+        """The cursor at a row of an epoch whose row counts are known; at its end, the next epoch's first."""
         if row == 0:
             return Cursor(epoch)
         plan, rows = self.plan(epoch), self.stored_rows
@@ -176,7 +176,7 @@ class Program:
         """The blocks of each task of a window."""
         return self._window_plans(epoch, window)
 
-    # The caches below close over values and not over the program, so that it is freed at once.
+    # The caches below close over values, not over the program: a reference cycle would delay freeing it.
 
     @cached_property
     def _plans(self) -> Callable[[int], EpochPlan]:
@@ -226,7 +226,7 @@ class Program:
         destinations: Sequence[tuple[int, ...]],
         slices: int,
     ) -> tuple[WindowRuns, ...]:
-        """The runs of a window, one layout for each destination."""
+        """The runs of a window: one layout per destination."""
         first, stop = counts.first_row(window), counts.first_row(window + 1)
         assert first is not None, "rows are counted before they are placed"
         assert stop is not None, "rows are counted before they are placed"
@@ -246,7 +246,7 @@ class Program:
     def task(
         self, work: Work, stage: Stage, rows: NDArray[np.int64], layouts: tuple[WindowRuns, ...] | None
     ) -> Task:
-        """The task for some work, given the row counts known so far."""
+        """The task for a piece of work, with the row counts known so far."""
         part = self.parts(work.epoch, work.window)[work.part].tolist()
         expected = tuple(count if count >= 0 else None for count in rows[part].tolist())
         ordering = None

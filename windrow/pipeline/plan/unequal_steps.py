@@ -1,4 +1,4 @@
-"""Whether shards that train together will have unlike numbers of steps."""
+"""Warns where shards that train together will have different numbers of steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["find_unequal_steps"]
 
 
 def find_unequal_steps(facts: EpochFacts, shards: int) -> Iterator[str]:
-    """Yield a warning where torch.distributed is in use, and would hang."""
+    """Yield a warning if torch.distributed is in use and unequal steps would make it hang."""
     if shards == 1 or facts.total is None or "torch.distributed" not in sys.modules:
         return
     steps = {facts.assignment.steps(facts.total, shard) for shard in range(shards)}

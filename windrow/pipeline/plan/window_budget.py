@@ -1,4 +1,4 @@
-"""What a run will hold in memory, decided before it starts."""
+"""Fits windows into a memory limit before a run starts: how many are held whole, how many slices each has."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from windrow.core.errors import PlanError
 __all__ = ["MAX_SLICES", "WHOLE_RUNS", "Budget", "RowOverhead", "RowSizes", "plan_budget"]
 
 MAX_SLICES = 8
-# Runs of up to so many times the usual bytes are placed whole; larger ones in portions of the usual bytes.
+# Runs of up to this many times the usual size are placed whole, larger ones in portions of the usual size.
 WHOLE_RUNS = 2
 
 
 @dataclass(frozen=True)
 class RowSizes:
-    """What rows have been measured to take.
+    """Measured row sizes, in bytes.
 
     Attributes
     ----------
     row_bytes
-        A delivered row in runs and batches.
+        Per delivered row, in runs and batches.
     stored_row_bytes
-        In the blocks that tasks hold, for each row as stored.
+        Per stored row, in the blocks that tasks hold.
     excess_bytes
-        What windows hold for each row as stored beyond the estimate; 0 or more.
+        Per stored row, what windows hold beyond the estimate; 0 or more.
     growth
-        How many times the estimate blocks take; 1 or more.
+        Measured size of blocks divided by the estimate; 1 or more.
     """
 
     row_bytes: float = 0.0
@@ -40,29 +40,31 @@ class RowSizes:
 
 @dataclass(frozen=True)
 class RowOverhead:
-    """What is held beside windows, computed from what a row takes. The floors do not scale.
+    """Memory beside windows that scales with the row size: runs, batches and the blocks in tasks.
+
+    The minimum sizes do not scale.
 
     Attributes
     ----------
     runs
-        Runs and batches that are held at once, of all shards together.
+        Runs and batches that are held at the same time, over all shards.
     run_rows, batch_rows
-        Rows of a run, which is placed in portions where it is large, and of a batch, which is not.
-    least_run_bytes
-        What is set aside for a run however small its rows are.
+        Rows per run, which is placed in portions if it is large, and per batch, which is not.
+    min_run_bytes
+        Reserved per run however small its rows are.
     tasks
-        Tasks that run at once at most. Each holds a block.
+        Maximum number of concurrent tasks. Each holds a block.
     block_rows
-        Rows of the largest block, as stored.
-    least_block_bytes
-        What is set aside for a block however small its rows are.
+        Stored rows of the largest block.
+    min_block_bytes
+        Reserved per block however small its rows are.
     row_bytes, block_bytes
-        The estimates for a row and for what a task holds of blocks.
+        Estimated bytes of a row, and of the blocks that a task holds.
 
     Examples
     --------
-    >>> beside = Beside(runs=4, run_rows=1000, batch_rows=10, min_run_bytes=800)
-    >>> [beside.runs_bytes(row_bytes) // 4 for row_bytes in (0, 1, 100, 1000)]
+    >>> overhead = RowOverhead(runs=4, run_rows=1000, batch_rows=10, min_run_bytes=800)
+    >>> [overhead.runs_bytes(row_bytes) // 4 for row_bytes in (0, 1, 100, 1000)]
     [800, 1000, 1000, 10000]
     """
 
@@ -77,56 +79,55 @@ class RowOverhead:
     block_bytes: int = 0
 
     def runs_bytes(self, row_bytes: float) -> int:
-        """What runs and batches take where a row takes so much."""
+        """Bytes of all runs and batches at ``row_bytes`` per row."""
         run_bytes = max(float(self.min_run_bytes), self.batch_rows * row_bytes)
         if self.run_rows * row_bytes <= WHOLE_RUNS * self.min_run_bytes:
             run_bytes = max(run_bytes, self.run_rows * row_bytes)
         return self.runs * ceil(run_bytes)
 
     def blocks_bytes(self, stored_row_bytes: float, tasks: int) -> int:
-        """What the blocks of so many running tasks take where a stored row takes so much."""
+        """Bytes of the blocks in ``tasks`` running tasks at ``stored_row_bytes`` per stored row."""
         return tasks * max(self.min_block_bytes, ceil(self.block_rows * stored_row_bytes))
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The bytes that a run may hold at once.
+    """The memory of a run, by purpose.
 
     Attributes
     ----------
     window_bytes
         The largest window.
     windows_bytes
-        All windows at once, as far as is known beforehand.
+        All windows held at the same time, as estimated beforehand.
     windows_limit_bytes
-        What windows may hold at most, and the scheduler is bound by: more than
-        ``windows_bytes`` where that is an estimate, or a single window that may be
-        larger in another epoch, and the limit leaves room.
+        The limit that the scheduler enforces for windows. Above ``windows_bytes`` where that is
+        an estimate, or where a window can be larger in another epoch, and the limit allows it.
     runs_bytes
         Runs and batches made ahead of the trainers.
     tasks_bytes
         What running tasks hold beside their outputs: decoded blocks.
     limit_bytes
-        What was allowed.
+        The memory limit.
     slices
-        Into how many slices map outputs are cut.
+        The number of slices that map outputs are cut into.
     windows
-        How many whole windows fit at once (1 means that the next one is prepared as
-        the current one is consumed, slice by slice).
-    spare_windows
-        How many of these are more than was asked for.
+        The number of whole windows that fit at the same time. 1 means that the next window is
+        prepared slice by slice as the current one is consumed.
     exact
-        False when the sizes of blocks are estimates.
+        False if block sizes are estimates.
     processes_bytes
-        What the processes of workers and trainers take, beside the data.
+        What the processes of workers and trainers take, besides data.
     copies
-        How often a window is held: the bytes of windows above count every copy.
+        How many times a window is held: the bytes of windows above count every copy.
     window_rows
-        Rows of the largest window as stored, each counted once.
-    beside
-        What grows with the rows beside the windows; None where that is known exactly.
+        Stored rows of the largest window, each counted once.
+    overhead
+        What grows with the row size beside windows; None if that is known exactly.
     shared
         Whether runs and tasks count against the limit too.
+    extra_windows
+        How many of ``windows`` exceed the requested number.
     """
 
     window_bytes: int
@@ -147,15 +148,15 @@ class Budget:
 
     @property
     def outputs_limit_bytes(self) -> int:
-        """What map outputs may take, each counted once, wherever else it is copied to."""
+        """The limit for map outputs, each counted once however many copies there are."""
         # rounded up, so that a window that fits with its copies fits once
         return ceil(self.windows_limit_bytes / self.copies)
 
     @property
     def shared_bytes(self) -> int:
-        """What windows, runs and the blocks in tasks may take together, where runs and tasks grow with rows.
+        """The joint limit for windows, runs and the blocks in tasks where runs and tasks grow with rows.
 
-        Otherwise what windows may.
+        Otherwise the limit for windows.
         """
         if self.overhead is None or not self.shared:
             return self.outputs_limit_bytes
@@ -164,26 +165,26 @@ class Budget:
 
     @property
     def total_bytes(self) -> int:
-        """The promise: everything together."""
+        """The memory estimate: everything together."""
         windows = self.windows_limit_bytes if self.exact else self.windows_bytes
         total = windows + self.runs_bytes + self.tasks_bytes + self.processes_bytes
-        # fewer tasks are run, rather than more held
+        # the scheduler runs fewer tasks rather than exceed the limit
         return min(total, self.limit_bytes) if self.shared and self.overhead is not None else total
 
     @property
     def read_ahead_bytes(self) -> int:
-        """What all windows may take that are held and prepared at once where they fit whole, each counted once.
+        """Bytes of all windows held or being prepared where they fit whole, each counted once.
 
-        Of small windows, that is more than there are largest ones.
+        Counted in largest windows, so small windows leave memory for more of them.
         """
         return int(self.windows_bytes / self.copies) if self.slices == 1 else 0
 
     def grown(self, sizes: RowSizes) -> Budget:
-        """The same budget where rows have been measured to take more than was estimated.
+        """The same budget with measured row sizes in place of the estimates.
 
         Examples
         --------
-        >>> beside = Beside(runs=4, run_rows=1000, batch_rows=1, min_run_bytes=5, tasks=1, block_rows=1)
+        >>> overhead = RowOverhead(runs=4, run_rows=1000, batch_rows=1, min_run_bytes=5, tasks=1, block_rows=1)
         >>> budget = plan_budget(window_bytes=10, window_rows=2, windows=2, runs_bytes=20, tasks_bytes=2,
         ...     limit_bytes=100, limit_covers_all=True, exact=False, overhead=overhead)
         >>> budget.total_bytes, budget.grown(RowSizes(7, 3, 5)).total_bytes
@@ -230,45 +231,44 @@ def plan_budget(
     overhead: RowOverhead | None = None,
     must_fit: bool = True,
 ) -> Budget:
-    """Fit windows into a memory limit: slice finer, then overlap less, then refuse.
+    """Fit windows into a memory limit: whole if possible, else sliced and fewer, else raise.
 
     Parameters
     ----------
     window_bytes
-        Bytes of the largest window, as held by the run.
+        Bytes that the run holds for the largest window.
     windows
-        Whole windows that are to be held at once: the one being consumed and those
-        prepared ahead.
+        Whole windows to hold at the same time: the one being consumed and the prefetched ones.
     limit_covers_all
-        Whether runs, tasks and processes count against the limit too (they live outside
-        the object store on Ray).
+        Whether runs, tasks and processes count against the limit too (on Ray they live outside
+        the object store).
     size_within
-        The ``bytes_per_window`` whose windows take at most so many bytes as held; 0 or
-        less where single blocks are too large.
+        Maps held bytes to the ``bytes_per_window`` whose windows fit into them; 0 or less if
+        single blocks are too large.
     processes_bytes
-        What processes take beside the data.
+        What processes take besides data.
     copies
-        How often a window is held; ``window_bytes`` counts every copy.
+        How many times a window is held; ``window_bytes`` counts every copy.
     slices
-        Into how many slices to cut where not all windows fit.
-    most_windows
-        Whole windows that are held if they fit, where that is more than ``windows``.
-    window_rows, beside
-        As `Budget` has them.
-    refuses
-        Whether the sizes are certain enough to refuse what does not fit. Otherwise that is left to
-        what is measured.
+        The number of slices where not all windows fit.
+    max_windows
+        Whole windows to hold if they fit, where that is more than ``windows``.
+    window_rows, overhead
+        As in `Budget`.
+    must_fit
+        Whether sizes are certain enough to raise if the largest window does not fit. Otherwise
+        the scheduler decides by measured sizes.
 
     Raises
     ------
     PlanError
-        When not even one window fits; it names the largest that would.
+        If not even one window fits; names the largest window that would.
     """
     outside = runs_bytes + tasks_bytes + processes_bytes if limit_covers_all else 0
     rest = limit_bytes - outside
     if window_bytes > rest and must_fit:
         raise PlanError(
-            f"the largest window takes {'' if exact else 'about '}{format_bytes(window_bytes)} as held, and "
+            f"the largest window takes {'' if exact else 'about '}{format_bytes(window_bytes)} in memory, and "
             f"the memory limit of {format_bytes(limit_bytes)} leaves {format_bytes(max(rest, 0))} for windows"
             f"{_describe_overhead(runs_bytes, tasks_bytes, processes_bytes) if limit_covers_all else ''}: "
             f"{_fix(size_within(max(rest, 0)))}, or raise options(memory_limit=...)"
@@ -276,11 +276,11 @@ def plan_budget(
     rest = max(0, rest)
     fitting = min(max(windows, max_windows), rest // window_bytes) if window_bytes else windows
     whole = fitting >= windows
-    # one at a time may yet fit, where its size is an estimate
+    # where the size is an estimate, a single window can still fit
     fitting = max(fitting, min(1, windows))
     extra = max(0, fitting - windows)
     windows += extra
-    # a window of a later epoch may be a little larger than those that were looked at
+    # a window of a later epoch can be a little larger than the sampled ones
     max_bytes = min(rest, window_bytes * max(4 * windows, 5) // 4) if whole and exact else rest
     return Budget(
         window_bytes=window_bytes,
@@ -302,11 +302,13 @@ def plan_budget(
 
 
 def _describe_overhead(runs_bytes: int, tasks_bytes: int, processes_bytes: int) -> str:
-    process = f", {format_bytes(processes_bytes)} of the process" if processes_bytes else ""
-    return f" (beside {format_bytes(runs_bytes)} of runs, {format_bytes(tasks_bytes)} of tasks{process})"
+    process = f", {format_bytes(processes_bytes)} of processes" if processes_bytes else ""
+    return f" (besides {format_bytes(runs_bytes)} of runs, {format_bytes(tasks_bytes)} of tasks{process})"
 
 
 def _fix(size: int) -> str:
     if size > 0:
-        return f"ask for window(bytes_per_window={size}) or less"
-    return "give read_parquet a smaller target_block_bytes and ask for window(bytes_per_window=...) of a few blocks"
+        return f"use window(bytes_per_window={size}) or less"
+    return (
+        "give read_parquet a smaller target_block_bytes and use window(bytes_per_window=...) of a few blocks"
+    )

@@ -1,4 +1,4 @@
-"""Where an epoch's windows are cut into parts, each the blocks of one task."""
+"""Cuts an epoch's windows into parts (input splits): the blocks of one map task each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WindowPlan:
     blocks
         (blocks,) stored block numbers of the window.
     starts
-        (parts + 1,) where each part begins in ``blocks``.
+        (parts + 1,) where each part starts in ``blocks``.
     """
 
     def __init__(self, blocks: Ints, starts: Ints) -> None:
@@ -44,10 +44,10 @@ class WindowPlan:
         return (self[part] for part in range(len(self)))
 
     def rows_before(self, rows: Ints) -> Ints:
-        """(blocks + 1,) rows of the window ahead of each of its blocks, and all of them last.
+        """(blocks + 1,) rows of the window before each of its blocks, and their total.
 
-        ``rows`` are those of every block of the dataset, and the window's must be known. The
-        sums are kept for this very array: a count in it, once known, must not change.
+        ``rows`` holds the row count of every block of the dataset; those of this window must be
+        known. The sums are cached for this very array: a known count must not change.
         """
         if self._counted is None or self._counted[0] is not rows:
             of_window = rows[self.blocks]
@@ -67,9 +67,9 @@ class EpochParts:
     plan
         The epoch's blocks and windows.
     starts
-        (parts + 1,) where each part begins in the plan's blocks.
+        (parts + 1,) where each part starts in the plan's blocks.
     windows
-        (windows + 1,) the number of each window's first part.
+        (windows + 1,) the index of each window's first part.
     """
 
     plan: EpochPlan
@@ -83,19 +83,19 @@ class EpochParts:
         return WindowPlan(self.plan.window_blocks(window), starts - first)
 
     def sums(self, values: Ints) -> Ints:
-        """(parts,) sums of what each block has, given for every block of the dataset."""
+        """(parts,) sums of a value that is given for every block of the dataset."""
         return np.add.reduceat(values[self.plan.blocks], self.starts[:-1])
 
     def are_known(self, rows: Ints) -> NDArray[np.bool_]:
-        """(parts,) whether no block of a part has a negative count."""
+        """(parts,) whether the row counts of all blocks of a part are known, so not negative."""
         known: NDArray[np.bool_] = np.minimum.reduceat(rows[self.plan.blocks], self.starts[:-1]) >= 0
         return known
 
 
 def cut_parts(plan: EpochPlan, sizes: Ints, part_bytes: int) -> EpochParts:
-    """Cut each window of an epoch into parts of about ``part_bytes``, whole blocks each.
+    """Cut each window of an epoch into parts of whole blocks, about ``part_bytes`` each.
 
-    ``sizes`` are those of every block of the dataset. A window without blocks has no parts.
+    ``sizes`` holds the bytes of every block of the dataset. A window without blocks has no parts.
     """
     ordered = sizes[plan.blocks]
     before = np.append(np.cumsum(ordered) - ordered, 0)

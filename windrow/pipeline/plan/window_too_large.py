@@ -1,4 +1,4 @@
-"""What a user is told of a window that turned out not to fit: how large it is, and what would fit."""
+"""The error for a window that does not fit into memory: its measured size, and sizes that would fit."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from windrow.pipeline.plan.window_budget import Budget
 
 __all__ = ["make_window_error"]
 
-# Other rows may be a little larger than those that have been measured.
+# Margin for rows that are larger than those measured so far.
 _SLACK = 1.1
 
 
 def make_window_error(program: Program, budget: Budget, found: Abort) -> PlanError:
-    """The error for a window that does not fit, with a window and a limit that would do."""
+    """The error for a window that does not fit; suggests a window size and a memory limit that would."""
     missing = found.window_bytes - found.limit_bytes
     enough = ceil((budget.limit_bytes + missing * budget.copies) * _SLACK)
     return PlanError(
         f"window {found.window} of epoch {found.epoch} takes {format_bytes(found.window_bytes)} in memory, as "
-        f"measured on its first blocks; {format_bytes(max(0, found.limit_bytes))} are free for windows: "
+        f"measured on its first blocks; {format_bytes(max(0, found.limit_bytes))} are available to windows: "
         f"{_suggest_window(program, budget, found)}, or raise options(memory_limit={enough})"
     )
 
@@ -33,18 +33,18 @@ def _suggest_window(program: Program, budget: Budget, found: Abort) -> str:
     blocks, sizes = program.job.source.blocks, found.sizes
     filled = blocks.rows > 0
     if not filled.any():
-        return "ask for smaller windows with window(bytes_per_window=...)"
+        return "use smaller windows with window(bytes_per_window=...)"
     rows, decoded = blocks.rows[filled], np.maximum(1, blocks.decoded_bytes[filled])
     held = (program.held_bytes[filled] + rows * sizes.excess_bytes) * _SLACK
-    # a window ends with a whole block
+    # windows end at block boundaries, so one can exceed its size by almost a block
     size = int(max(0, found.limit_bytes) * (decoded / held).min()) - int(decoded.max())
     if size > 0:
-        return f"ask for window(bytes_per_window={size}) or less"
+        return f"use window(bytes_per_window={size}) or less"
     return _suggest_blocks(program, budget, found)
 
 
 def _suggest_blocks(program: Program, budget: Budget, found: Abort) -> str:
-    """Smaller blocks too: of these a window holds one or two, and a task one more."""
+    """Suggest smaller blocks too: a window needs memory for two, and a task for one more."""
     blocks, sizes = program.job.source.blocks, found.sizes
     stored = max(1, int(blocks.rows.sum()))
     row_bytes = float(blocks.decoded_bytes.sum()) / stored
@@ -57,9 +57,9 @@ def _suggest_blocks(program: Program, budget: Budget, found: Abort) -> str:
         free += overhead.blocks_bytes(sizes.stored_row_bytes, 1) - overhead.min_block_bytes
     rows = int(max(0, free) / ((2 * held_row_bytes + block_row_bytes) * _SLACK))
     if rows < 1:
-        return "no window of a single row fits into that"
+        return "not even a window of one row fits"
     size = max(1, int(rows * row_bytes))
     return (
-        f"blocks are too large: give the read_* or from_* call target_block_bytes={size}, and ask for "
+        f"blocks are too large: give the read_* or from_* call target_block_bytes={size}, and use "
         f"window(bytes_per_window={size})"
     )
