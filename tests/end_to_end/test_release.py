@@ -162,8 +162,8 @@ def test_memory_is_let_go(pipe: windrow.DatasetPipeline) -> None:
     shard = pipe.iterator()
     batches = shard.iter_batches(100)
     kept = next(batches)["x"]
-    assert shard._line._line is not None
-    pool = weakref.ref(shard._line._line.shard_client.pool)
+    assert shard._connection._resources is not None
+    pool = weakref.ref(shard._connection._resources.shard_client.pool)
     del batches
     shard.close()
     assert eventually(lambda: pool() is None or pool().in_use_bytes <= 2**20)  # type: ignore[union-attr]

@@ -214,7 +214,7 @@ def test_what_equal_leaves_out_and_repeats(
 
     def read(shard: Shard) -> tuple[list[int], int]:
         epoch = next(shard.iter_epochs())
-        with pytest.raises(windrow.PlanError, match="epoch 0 repeats"):
+        with pytest.raises(windrow.PlanError, match="repeated rows of epoch 0"):
             _ = epoch.padded_rows
         found = column(list(epoch.iter_batches(50)))
         return found, epoch.padded_rows

@@ -301,7 +301,7 @@ class Reading:
             for batch in iterator:
                 batches.append(take_rows(batch))
                 yield
-            if iterator.reading.facts.total is not None:
+            if iterator.epoch_reader.facts.total is not None:
                 self.padded.append(epoch.padded_rows)
 
     def begin(self, epoch: Epoch) -> Any:

@@ -110,7 +110,7 @@ def test_tensors(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     (batch,) = ds.iter_torch_batches(batch_size=4)
     assert (batch["image"].shape, batch["image"].dtype) == ((4, 4, 4, 3), torch.uint8)
-    with pytest.raises(windrow.PlanError, match="no tensor holds 'image'"):
+    with pytest.raises(windrow.PlanError, match="tensors cannot hold 'image'"):
         windrow.read_images(tmp_path).iter_torch_batches(batch_size=4)
 
 

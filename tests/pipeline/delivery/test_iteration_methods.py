@@ -1,4 +1,4 @@
-"""What is neither iterable nor a sequence says which call to make instead."""
+"""What is neither iterable nor a sequence raises errors that name the method to call instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import windrow
 from windrow import Epoch, PlanError, Shard
 
 BATCHES = r"iter_batches\(batch_size=\.\.\.\) or iter_torch_batches\(batch_size=\.\.\.\)"
-LOADER = r"iter_torch_batches\(batch_size=\.\.\.\) takes the place of torch's DataLoader"
+LOADER = r"iter_torch_batches\(batch_size=\.\.\.\) replaces torch's DataLoader"
 
 
 def shard() -> Shard:
@@ -24,14 +24,22 @@ def epoch() -> Epoch:
 
 
 LEVELS: dict[str, tuple[Callable[[], Any], bool, str]] = {
-    "Dataset": (lambda: windrow.range(9), False, r"count\(\) tells the rows of an epoch"),
-    "DatasetPipeline": (lambda: windrow.range(9).repeat(2), True, r"count\(\) tells the rows of an epoch"),
+    "Dataset": (lambda: windrow.range(9), False, r"count\(\) returns the number of rows of an epoch"),
+    "DatasetPipeline": (
+        lambda: windrow.range(9).repeat(2),
+        True,
+        r"count\(\) returns the number of rows of an epoch",
+    ),
     "Shard": (
         shard,
         True,
-        r"steps_per_epoch\(batch_size\) or len\(iter_batches\(batch_size=\.\.\.\)\) tells",
+        r"steps_per_epoch\(batch_size\) or len\(iter_batches\(batch_size=\.\.\.\)\) returns",
     ),
-    "Epoch": (epoch, False, r"len\(iter_batches\(batch_size=\.\.\.\)\) tells the batches of an epoch"),
+    "Epoch": (
+        epoch,
+        False,
+        r"len\(iter_batches\(batch_size=\.\.\.\)\) returns the number of batches of an epoch",
+    ),
 }
 
 
@@ -40,9 +48,9 @@ def test_iterating_says_what_to_iterate_over(level: str) -> None:
     make, epochs, _ = LEVELS[level]
     calls = (r"iter_epochs\(\), " if epochs else "") + BATCHES
     given = make()
-    told = rf"^'{level}' object is not iterable: iterate over what {calls} returns$"
+    message = rf"^'{level}' object is not iterable: iterate over what {calls} returns$"
     for use in (iter, list, tuple, lambda x: [*x]):
-        with pytest.raises(TypeError, match=told):
+        with pytest.raises(TypeError, match=message):
             use(given)
 
 
@@ -52,7 +60,7 @@ def test_len_says_what_counts(level: str) -> None:
     given = make()
     with pytest.raises(TypeError, match=rf"^object of type '{level}' has no len\(\): {counts}.*\. {LOADER}$"):
         len(given)
-    # and is not asked where only truth matters
+    # bool() does not call len()
     assert given
 
 

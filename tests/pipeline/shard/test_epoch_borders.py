@@ -145,11 +145,11 @@ def test_whatever_was_done_with_an_epoch_the_next_one_is_whole(way: str, waits: 
             assert eventually(lambda: _placed(shard, 1) > 0)
         do(shard)
         epoch = 1 if way == "loaded" else 2
-        kept = shard._line.prefetch_loop
+        kept = shard._connection.prefetch_loop
         if waits and goes_on:
             assert eventually(lambda: _placed(shard, 2) > 0)
         assert _read(shard.iter_batches(4)) == CASE.assigned(epoch).batches[0]
-        assert (shard._line.prefetch_loop is kept) == goes_on
+        assert (shard._connection.prefetch_loop is kept) == goes_on
         assert _read(shard.iter_batches(4)) == CASE.assigned(epoch + 1).batches[0]
 
 

@@ -187,7 +187,7 @@ def test_what_cannot_become_a_tensor_is_refused_wherever_batches_are_made(tmp_pa
         .random_shuffle_each_window(seed=3)
         .options(executor="threads")
     )
-    with pytest.raises(windrow.PlanError, match="no tensor holds 'x'"):
+    with pytest.raises(windrow.PlanError, match="tensors cannot hold 'x'"):
         list(pipe.map_batches(lambda batch: {"x": batch["x"].astype(str)}).iter_torch_batches(10))
 
 

@@ -21,7 +21,7 @@ from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsClient
 from windrow.pipeline.plan import memory_budget, program
 from windrow.pipeline.shard import position, prefetch_loop, run_reader
-from windrow.pipeline.shard.epoch_reader import Reading
+from windrow.pipeline.shard.epoch_reader import EpochReader
 from windrow.pipeline.shard.shard import Shard, open_shards
 from windrow.pipeline.tasks.transforms import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
@@ -48,7 +48,7 @@ def _x(batches: Any) -> list[int]:
 
 def _run_of(shard: Shard) -> Any:
     """What runs behind an open shard."""
-    shard_client: Any = shard._line.open(4, None)
+    shard_client: Any = shard._connection.open(4, None)
     return shard_client._run
 
 
@@ -147,7 +147,7 @@ def test_repr_ends_no_iterator(monkeypatch: pytest.MonkeyPatch) -> None:
     (shard,) = _open()
     with shard:
         next(shard.iter_batches(4))
-        ended = _count_calls(monkeypatch, Reading, "end")
+        ended = _count_calls(monkeypatch, EpochReader, "end")
         assert repr(shard) == "Shard(0 of 1, at epoch 0)"
         assert ended == []
 
@@ -223,7 +223,7 @@ def test_another_thread_closes_while_a_batch_is_awaited(batch_format: Any) -> No
     go_on.set()
     closer.join(20)
     assert [type(error) for error in errors] == [StallError]
-    assert shard._line._line is None
+    assert shard._connection._resources is None
     with pytest.raises(StopIteration):
         next(batches)
 

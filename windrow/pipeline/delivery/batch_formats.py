@@ -1,10 +1,9 @@
-"""Batches in the form that a user asked for: NumPy, pandas, or Arrow.
+"""Converts Arrow batches to NumPy, pandas or pyarrow tables (``batch_format``).
 
-How each Arrow type looks in NumPy is listed in :mod:`windrow.pipeline.delivery.to_numpy`. In
-pandas, integers and booleans with nulls become the nullable types (``Int64``,
-``boolean``) so that no value is rounded, times of day are timedelta64 since midnight
-and tensors are objects, one array a row; all else is as pyarrow converts it. A frame
-is always the user's own: writable, and with a fresh RangeIndex.
+:mod:`windrow.pipeline.delivery.to_numpy` lists the NumPy type of each Arrow type. In pandas, integers and
+booleans with nulls become the nullable types (``Int64``, ``boolean``), so that no value is rounded; times of
+day are timedelta64 since midnight; tensors are objects, one array per row; everything else is as pyarrow
+converts it. A DataFrame always owns its memory: it is writable and has a fresh RangeIndex.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["BatchFormat", "check_format", "convert", "rows", "to_numpy", "to_numpy_batches", "to_pandas"]
 
 BatchFormat = Literal["numpy", "pandas", "pyarrow"]
-_ROWS_AT_ONCE = 1024
+_ROWS_PER_CHUNK = 1024
 
 
 def check_format(batch_format: str) -> None:
-    """Raise PlanError for a format that does not exist, or lacks its library."""
+    """Raise PlanError if a format does not exist, or its library is not installed."""
     if batch_format not in get_args(BatchFormat):
         known = ", ".join(repr(name) for name in get_args(BatchFormat))
         raise PlanError(f"batch_format={batch_format!r} is unknown: use one of {known}")
@@ -39,7 +38,7 @@ def check_format(batch_format: str) -> None:
 
 
 def convert(batch: pa.RecordBatch, batch_format: BatchFormat, *, writable: bool) -> Any:
-    """Convert a batch; ``writable`` concerns the arrays of "numpy" alone."""
+    """Convert a batch; ``writable`` applies to the arrays of "numpy" only."""
     check_format(batch_format)
     if batch_format == "numpy":
         return to_numpy(batch, writable=writable)
@@ -49,7 +48,7 @@ def convert(batch: pa.RecordBatch, batch_format: BatchFormat, *, writable: bool)
 
 
 def to_numpy(batch: pa.RecordBatch, *, writable: bool) -> dict[str, NDArray[Any]]:
-    """Convert each column; with ``writable`` no two arrays share memory."""
+    """Convert each column; with ``writable``, no two arrays share memory."""
     arrays = {
         name: column_to_numpy(column, writable=writable)
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
@@ -58,7 +57,10 @@ def to_numpy(batch: pa.RecordBatch, *, writable: bool) -> dict[str, NDArray[Any]
 
 
 def to_numpy_batches(span: pa.RecordBatch, batch_rows: int) -> Iterator[dict[str, NDArray[Any]]]:
-    """Convert batches of so many rows, writable, what is plain memory once for all of them."""
+    """Convert a span to writable batches of ``batch_rows`` rows.
+
+    Columns of plain memory are converted once for the whole span; their batches are views.
+    """
     if span.num_rows <= batch_rows:
         if span.num_rows:
             yield to_numpy(span, writable=True)
@@ -76,7 +78,7 @@ def to_numpy_batches(span: pa.RecordBatch, batch_rows: int) -> Iterator[dict[str
 
 
 def separate(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Copy arrays that begin where an earlier one does, so that writing to one changes one."""
+    """Copy arrays that start at the address of an earlier one, so that writing to one changes only that one."""
     taken: set[int] = set()
     for name, array in arrays.items():
         address = array.__array_interface__["data"][0]
@@ -87,7 +89,7 @@ def separate(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 
 
 def to_pandas(batch: pa.RecordBatch) -> pd.DataFrame:
-    """Convert to a frame that owns its memory."""
+    """Convert to a DataFrame that owns its memory."""
     import pandas as pd
 
     columns = {name: _series(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
@@ -125,6 +127,6 @@ def _nullable_types() -> dict[pa.DataType, Any]:
 
 def rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     """Yield each row as a dict of Python values, as pyarrow's ``to_pylist`` makes them."""
-    # a whole run as Python objects would take many times its memory
-    for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-        yield from batch.slice(start, _ROWS_AT_ONCE).to_pylist()
+    # as Python objects, a whole run would take many times its memory
+    for start in range(0, batch.num_rows, _ROWS_PER_CHUNK):
+        yield from batch.slice(start, _ROWS_PER_CHUNK).to_pylist()

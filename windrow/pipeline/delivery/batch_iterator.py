@@ -1,4 +1,4 @@
-"""The iterator over one epoch's batches."""
+"""The iterator over one epoch's batches that ``iter_*`` methods return."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ __all__ = ["BatchIterator"]
 
 
 class BatchIterator:
-    """Batches of one epoch for one shard, once.
+    """One pass over the batches of one epoch for one shard.
 
-    It only holds what reads them, so that nothing else holds it: leaving a loop ends it.
+    It only refers to the `EpochReader`, and nothing else refers to it, so that leaving a loop finalizes it.
     """
 
     def __init__(self, reader: EpochReader) -> None:
         self._reader = reader
-        # not a method of the iterator, which would keep it alive
+        # a bound method would keep the iterator alive
         weakref.finalize(self, _drop, reader)
 
     @property
     def start(self) -> int:
-        """Steps of the epoch consumed before this iterator began."""
+        """Number of steps of the epoch that were consumed before this iterator."""
         return self._reader.start
 
     @property
     def epoch_reader(self) -> EpochReader:
-        """What it has consumed, and of what."""
+        """The reader behind this iterator, which tracks what was consumed."""
         return self._reader
 
     def __len__(self) -> int:
-        """Steps of the whole epoch.
+        """Number of steps of the whole epoch.
 
         Raises
         ------
         TypeError
-            While row counts are unknown.
+            If row counts are not known yet.
         """
         return self._reader.length()
 
@@ -53,10 +53,10 @@ class BatchIterator:
             raise trim_traceback(error) from cause_of(error)
 
     def close(self) -> None:
-        """Leave the epoch.
+        """Abandon the epoch.
 
-        The shard's state then names what follows the last batch; the next ``iter_*`` call reads the
-        next epoch.
+        The shard's state then points just behind the last batch; the next ``iter_*`` call reads the next
+        epoch.
         """
         self._reader.end()
 

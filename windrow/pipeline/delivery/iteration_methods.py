@@ -1,4 +1,4 @@
-"""How batches are handed out: the ``iter_*`` methods that every level of the chain shares."""
+"""The ``iter_*`` methods and ``to_torch``, shared by datasets, pipelines, shards and epochs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Check = Callable[[pa.Schema, Mapping[str, int | None]], None]
 
 
 class Batches(Protocol):
-    """What ``iter_*`` returns: an iterator that knows its length and where it began."""
+    """What ``iter_*`` returns: an iterator with its length and its first step."""
 
     @property
     def start(self) -> int:
-        """Steps of the epoch that were consumed before."""
+        """Number of steps of the epoch that were consumed before this iterator."""
         ...
 
     def __iter__(self) -> Iterator[Any]: ...
@@ -36,30 +36,30 @@ class Batches(Protocol):
     def __len__(self) -> int: ...
 
     def close(self) -> None:
-        """Leave the epoch."""
+        """Abandon the epoch."""
         ...
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """What one ``iter_*`` call asked for.
+    """The arguments of one ``iter_*`` call.
 
     Attributes
     ----------
     batch_rows, drop_last
-        The deal.
+        As in `ShardAssignment`.
     prefetch_batches
-        Batches prepared ahead.
+        Number of batches to prepare ahead.
     convert
-        Turns a span of whole batches into its batches.
+        Splits a span of whole batches and converts each batch.
     check
-        Refuses, before anything is read, a schema that cannot be converted.
+        Raises PlanError, before anything is read, for a schema that cannot be converted.
     background
-        Convert in another thread: worth it where conversion is slow.
+        Whether to convert in a separate thread, which pays off where conversion is slow.
     early
-        Convert where runs are placed, which is worth it where that is quick and takes no memory: what
-        tells these batches from others, for runs of the next epoch are placed before that is asked for.
-        None: convert when batches are asked for.
+        Identifies the batch format, for conversion in the worker threads that place runs. That pays off
+        where conversion is quick and takes no memory. Runs of the next epoch are placed and converted
+        before its ``iter_*`` call; they are used only if the keys are equal. None: convert on demand.
     """
 
     batch_rows: int
@@ -68,80 +68,80 @@ class Delivery:
     convert: Callable[[pa.RecordBatch], Iterable[Any]]
     check: Check | None = None
     background: bool = False
-    early: object = None
+    converter_key: object = None
 
     def __post_init__(self) -> None:
-        for field, name, value, least in (
+        for field, name, value, minimum in (
             ("batch_rows", "batch_size", self.batch_rows, 1),
             ("prefetch_batches", "prefetch_batches", self.prefetch_batches, 0),
         ):
-            object.__setattr__(self, field, check_number(name, value, least))
+            object.__setattr__(self, field, check_number(name, value, minimum))
         check_drop_last(self.drop_last)
 
 
 def check_drop_last(value: object) -> None:
-    """Raise PlanError where the argument ``drop_last`` is not a bool."""
+    """Raise PlanError if the argument ``drop_last`` is not a bool."""
     if not isinstance(value, bool):
         raise PlanError(f"drop_last={value!r} must be True or False")
 
 
-def check_number(name: str, value: object, least: int) -> int:
-    """Return the integer that an argument stands for, at least ``least``; raises PlanError where it is not one."""
+def check_number(name: str, value: object, minimum: int) -> int:
+    """Return an argument as an integer; raise PlanError if it is not one, or below ``minimum``."""
     number = as_integer(value)
-    if number is None or not least <= number < 2**62:
-        raise PlanError(f"{name}={value!r} must be an integer of {least} or more")
+    if number is None or not minimum <= number < 2**62:
+        raise PlanError(f"{name}={value!r} must be an integer of {minimum} or more")
     return number
 
 
 class Deliverable(ABC):
-    """Something that can be iterated in rows and batches.
+    """Base of everything that can be iterated in rows and batches.
 
-    It is neither an iterable nor a sequence itself, since it would have to guess a batch size. Whoever takes
-    it for one, such as a DataLoader of torch, is told what to call.
+    It is not itself an iterable or a sequence, since that would need a guessed batch size. Code that uses it
+    as one, such as torch's DataLoader, gets a TypeError that names the methods to call instead.
     """
 
-    if not TYPE_CHECKING:  # a type checker finds such calls as long as it does not see these methods
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report such uses too
 
         def __iter__(self):
             raise TypeError(
-                f"'{type(self).__name__}' object is not iterable: iterate over what {self._calls()} returns"
+                f"'{type(self).__name__}' object is not iterable: iterate over what {self._call_hint()} returns"
             )
 
         def __len__(self):
             raise TypeError(
-                f"object of type '{type(self).__name__}' has no len(): {self._lengths()}. {self._loading()}"
+                f"object of type '{type(self).__name__}' has no len(): {self._length_hint()}. {self._loader_hint()}"
             )
 
         def __getitem__(self, key):
             raise TypeError(
-                f"'{type(self).__name__}' object is not subscriptable: iterate over what {self._calls()} returns. "
-                f"{self._loading()}"
+                f"'{type(self).__name__}' object is not subscriptable: iterate over what {self._call_hint()} returns. "
+                f"{self._loader_hint()}"
             )
 
         def __bool__(self):
-            return True  # without it, len() would be asked
+            return True  # otherwise bool() would call len()
 
-    def _calls(self) -> str:
+    def _call_hint(self) -> str:
         epochs = "iter_epochs(), " if hasattr(self, "iter_epochs") else ""
         return f"{epochs}iter_batches(batch_size=...) or iter_torch_batches(batch_size=...)"
 
-    def _lengths(self) -> str:
+    def _length_hint(self) -> str:
         if hasattr(self, "count"):
-            return "count() tells the rows of an epoch"
+            return "count() returns the number of rows of an epoch"
         whole = "steps_per_epoch(batch_size) or " if hasattr(self, "steps_per_epoch") else ""
-        return f"{whole}len(iter_batches(batch_size=...)) tells the batches of an epoch"
+        return f"{whole}len(iter_batches(batch_size=...)) returns the number of batches of an epoch"
 
-    def _loading(self) -> str:
-        return "iter_torch_batches(batch_size=...) takes the place of torch's DataLoader"
+    def _loader_hint(self) -> str:
+        return "iter_torch_batches(batch_size=...) replaces torch's DataLoader"
 
     @abstractmethod
     def _deliver(self, delivery: Delivery) -> Batches:
-        """Begin to deliver."""
+        """Start delivery and return its iterator."""
 
     def iter_rows(self) -> Batches:
         """Iterate over rows as dicts of Python values.
 
-        Rows are dealt to shards one by one (a batch size of 1).
+        Rows are assigned to shards one by one (a batch size of 1).
         """
         return self._deliver(Delivery(1, False, 1, rows))
 
@@ -158,19 +158,19 @@ class Deliverable(ABC):
         Parameters
         ----------
         batch_size
-            Rows of a batch; every batch but the last has exactly as many.
+            Rows per batch; only the last batch can have fewer.
         batch_format
             ``"numpy"``: a dict of writable arrays; ``"pandas"``: a DataFrame;
             ``"pyarrow"``: a Table.
         drop_last
-            Leave out the last step when it is not a full one.
+            Omit the last step if its batches are not full.
         prefetch_batches
-            Batches prepared ahead.
+            Number of batches to prepare ahead.
 
         Raises
         ------
         PlanError
-            For a bad argument, or another batch size than the open epoch's.
+            If an argument is invalid, or other shards read this epoch with another batch size.
         """
         check_format(batch_format)
         batch_size = check_number("batch_size", batch_size, 1)
@@ -189,7 +189,7 @@ class Deliverable(ABC):
                 prefetch_batches,
                 split,
                 background=batch_format == "pandas",
-                early=None if batch_format == "pandas" else (batch_format, batch_size),
+                converter_key=None if batch_format == "pandas" else (batch_format, batch_size),
             )
         )
 
@@ -207,29 +207,31 @@ class Deliverable(ABC):
     ) -> Batches:
         """Iterate over batches as dicts of torch tensors.
 
-        Tensors are writable and keep their memory alive. Numeric and boolean columns
-        become (rows,) tensors, fixed-size lists and fixed-shape tensors (rows, ...).
+        Tensors are writable and keep their memory alive. Numeric and boolean columns become tensors of shape
+        (rows,), fixed-size lists and fixed-shape tensors of shape (rows, ...).
 
         Parameters
         ----------
         batch_size, drop_last, prefetch_batches
             As for `iter_batches`.
         dtypes
-            One type for all columns, or a dict for some.
+            One dtype for all columns, or a dict with dtypes of some columns.
         device
-            Where the tensors go, such as ``"cuda"``; None: main memory.
+            Target device of the tensors, such as ``"cuda"``; None: main memory.
         collate_fn
-            Makes the batch of what ``batch_format`` says; tensors it returns go to the
-            device. Excludes ``dtypes``. For small batches, what can be done to many rows at once
-            is cheaper in ``map_batches`` after the shuffle.
+            Makes each batch from rows in ``batch_format``; tensors that it returns are moved to ``device``.
+            Excludes ``dtypes``. With small batches, work that can be done on many rows at once is cheaper in
+            ``map_batches`` after the shuffle.
+        batch_format
+            What ``collate_fn`` receives, as for `iter_batches`.
         pin_memory
-            Whether copies to the device go through pinned memory; None: for CUDA.
+            Whether copies to the device go through pinned memory; None: for CUDA devices only.
 
         Raises
         ------
         PlanError
-            Before the first batch, for columns that no tensor holds (strings, ragged
-            lists, nulls), naming them and the remedies; for a bad argument.
+            If an argument is invalid, or, before the first batch, for columns that cannot become tensors
+            (strings, ragged lists, nulls); the message names them and how to fix it.
         TransformError
             If ``collate_fn`` raises.
         """
@@ -243,10 +245,10 @@ class Deliverable(ABC):
                 for start in range(0, span.num_rows, batch_size):
                     yield to_tensors(span.slice(start, batch_size), spec)
                 return
-            # one conversion for many batches: what is left to do for each is a view
+            # convert once for many batches: each batch is then only a view
             tensors = to_tensors(span, spec)
             if span.num_rows <= batch_size:
-                # splitting gives up the interpreter's lock for every column, and has to get it back
+                # splitting would release and reacquire the GIL for every column
                 yield tensors
                 return
             for views in zip(*(tensor.split(batch_size) for tensor in tensors.values()), strict=True):
@@ -261,7 +263,7 @@ class Deliverable(ABC):
                 split,
                 spec.check,
                 background=background,
-                early=None if background else (spec, batch_size),
+                converter_key=None if background else (spec, batch_size),
             )
         )
 
@@ -280,26 +282,26 @@ class Deliverable(ABC):
         unsqueeze_label_tensor: bool = True,
         unsqueeze_feature_tensors: bool = True,
     ) -> Batches:
-        """Iterate over pairs of (features, label) tensors.
+        """Iterate over pairs of (features, label) tensors, as Ray's ``Dataset.to_torch`` does.
 
         Parameters
         ----------
         label_column
-            The label; None: the label of every pair is None.
+            The column of the label; None: the label of every pair is None.
         feature_columns
-            None: all columns but the label, as one (rows, columns) matrix. A list of
-            columns likewise; a list of lists, or a dict of lists: several matrices.
+            None: all columns except the label, as one matrix of shape (rows, columns). A list of columns
+            also gives one matrix; a list of lists, or a dict of lists, gives several.
         label_column_dtype, feature_column_dtypes
-            Types to convert to; the latter in the shape of ``feature_columns``.
+            Dtypes to convert to; ``feature_column_dtypes`` is one dtype, or nested like ``feature_columns``.
         batch_size, drop_last, prefetch_batches
             As for `iter_batches`.
         device, pin_memory
             As for `iter_torch_batches`.
         unsqueeze_label_tensor
-            Give labels the shape (rows, 1) rather than (rows,).
+            Give labels the shape (rows, 1) instead of (rows,).
         unsqueeze_feature_tensors
-            Give every feature column an axis of its own; False: a matrix of one column
-            becomes (rows,).
+            Add an axis to every feature column before joining; False: a matrix of one column has the shape
+            (rows,).
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""One Arrow column as a NumPy array.
+"""Converts one Arrow column to a NumPy array, by this table.
 
 ==============================  ==================================================
 Arrow                           NumPy
@@ -8,19 +8,19 @@ floats with nulls               NaN in place of null
 integers, booleans with nulls   objects: Python values and None, never rounded
 boolean                         bool
 timestamp, date, duration       datetime64 / timedelta64, NaT in place of null; a
-                                time zone is left off (values are UTC)
+                                time zone is dropped (values are UTC)
 time of day                     timedelta64 since midnight, NaT in place of null
 decimal                         objects: decimal.Decimal and None
 string, binary                  objects: str / bytes and None
-dictionary                      as its values
+dictionary                      as the type of its values
 fixed_size_list                 (rows, k, ...); objects where a list is null
 fixed_shape_tensor              (rows, *shape), its permutation applied
-list                            objects: one array a row, None where null
-struct, map, union, others      objects: what ``to_pylist`` gives
+list                            objects: one array per row, None where null
+struct, map, union, others      objects: what ``to_pylist`` returns
 null                            objects: None
 ==============================  ==================================================
 
-Nothing here imports pandas, which ``pyarrow.compute`` and ``Array.to_numpy`` do.
+Nothing here imports pandas, unlike ``pyarrow.compute`` and ``Array.to_numpy``.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 
 __all__ = ["column_to_numpy", "fixed_dtype", "permutation_of", "writable_view"]
 
-# by the number of a type, which is told faster than two types are compared
-_NUMBERS: dict[int, np.dtype[Any]] = {
+# keyed by type id, since comparing ids is faster than comparing types
+_FIXED_DTYPES: dict[int, np.dtype[Any]] = {
     pa.int8().id: np.dtype(np.int8),
     pa.int16().id: np.dtype(np.int16),
     pa.int32().id: np.dtype(np.int32),
@@ -54,8 +54,8 @@ _NUMBERS: dict[int, np.dtype[Any]] = {
 
 
 def fixed_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
-    """Return the NumPy type of a fixed-width column without nulls; None for others."""
-    known = _NUMBERS.get(arrow_type.id)
+    """Return the NumPy dtype of a fixed-width column without nulls; None for other types."""
+    known = _FIXED_DTYPES.get(arrow_type.id)
     if known is not None:
         return known
     if pa.types.is_timestamp(arrow_type):
@@ -66,15 +66,15 @@ def fixed_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
 
 
 def permutation_of(tensor_type: pa.FixedShapeTensorType) -> list[int]:
-    """Return which stored dimension is the i-th one of the shape that a user sees."""
+    """Return, for each dimension of the shape that users see, the index of the stored dimension."""
     return list(tensor_type.permutation or range(len(tensor_type.shape)))
 
 
 def column_to_numpy(array: pa.Array, *, writable: bool) -> NDArray[Any]:
     """Convert one column by the table above.
 
-    The result is read-only unless ``writable``; then it lies in the array's own
-    memory where Arrow calls that mutable, and in a copy otherwise.
+    The result is read-only unless ``writable``. A writable result is a view where Arrow marks the array's
+    memory as mutable, and a copy otherwise.
     """
     result = _convert(array, writable)
     if result.flags.writeable != writable:
@@ -84,9 +84,9 @@ def column_to_numpy(array: pa.Array, *, writable: bool) -> NDArray[Any]:
 
 
 def writable_view(array: pa.Array) -> NDArray[Any] | None:
-    """The column in its own memory, writable; None where converting it takes more than a look."""
+    """Return a writable view of the column's memory; None where conversion would need more than a view."""
     kind = array.type
-    dtype = _NUMBERS.get(kind.id)
+    dtype = _FIXED_DTYPES.get(kind.id)
     if dtype is not None:
         return _own_memory(array, dtype)
     if isinstance(kind, pa.FixedShapeTensorType):
@@ -127,7 +127,7 @@ def _convert(array: pa.Array, writable: bool) -> NDArray[Any]:
 
 
 def _objects(values: Iterable[Any]) -> NDArray[Any]:
-    # fromiter keeps each value as one object; np.array would stack equal sequences.
+    # fromiter keeps each value as one object; np.array would stack sequences of equal length
     return np.fromiter(values, dtype=object)
 
 
@@ -147,7 +147,7 @@ def _fixed(array: pa.Array, dtype: np.dtype[Any], writable: bool) -> NDArray[Any
 
 
 def _raw(array: pa.Array, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """View the values of a fixed-width array; writable where the memory is mutable."""
+    """View the values of a fixed-width array; writable if its memory is mutable."""
     buffer = array.buffers()[1]
     if len(array) == 0 or buffer is None:
         return np.zeros(len(array), dtype)
@@ -170,11 +170,11 @@ def _bits(buffer: pa.Buffer | None, array: pa.Array) -> NDArray[np.bool_]:
 
 def _decoded(array: pa.DictionaryArray) -> NDArray[Any]:
     values = _convert(array.dictionary, False)
-    index_dtype = _NUMBERS[array.type.index_type.id]
+    index_dtype = _FIXED_DTYPES[array.type.index_type.id]
     if not array.null_count:
         return np.asarray(values[_raw(array.indices, index_dtype)])
     missing = _null_mask(array)
-    # A null's index may be anything.
+    # the index of a null is arbitrary
     codes = np.where(missing, 0, _raw(array.indices, index_dtype))
     if values.dtype.kind in "iub":
         values = values.astype(object)
@@ -185,7 +185,7 @@ def _decoded(array: pa.DictionaryArray) -> NDArray[Any]:
 
 
 def _children(array: pa.FixedSizeListArray) -> pa.Array:
-    """The values of all lists, those of null ones too."""
+    """The values of all lists, including null lists."""
     width = array.type.list_size
     return array.values.slice(array.offset * width, len(array) * width)
 
@@ -193,17 +193,17 @@ def _children(array: pa.FixedSizeListArray) -> pa.Array:
 def _fixed_lists(array: pa.FixedSizeListArray, writable: bool) -> NDArray[Any]:
     values = column_to_numpy(_children(array), writable=writable)
     values = values.reshape(len(array), array.type.list_size, *values.shape[1:])
-    return _with_missing(array, values)
+    return _with_nulls(array, values)
 
 
 def _tensors(array: pa.FixedShapeTensorArray, writable: bool) -> NDArray[Any]:
     values = column_to_numpy(_children(array.storage), writable=writable)
     values = values.reshape(len(array), *array.type.shape)
     values = values.transpose(0, *(1 + dimension for dimension in permutation_of(array.type)))
-    return _with_missing(array.storage, values)
+    return _with_nulls(array.storage, values)
 
 
-def _with_missing(array: pa.Array, values: NDArray[Any]) -> NDArray[Any]:
+def _with_nulls(array: pa.Array, values: NDArray[Any]) -> NDArray[Any]:
     if not array.null_count:
         return values
     rows = zip(values, _null_mask(array), strict=True)

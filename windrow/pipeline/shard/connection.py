@@ -31,52 +31,52 @@ class Connection:
     def __init__(self, session: Session, shard: int) -> None:
         self._session = session
         self._shard = shard
-        self._line: _Line | None = None
+        self._resources: _Resources | None = None
         self._closer: weakref.finalize[Any, Any] | None = None
-        self._last = RunStats()
+        self._last_stats = RunStats()
 
     def open(self, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """The feed, made anew if there is none."""
-        if self._line is None:
-            self._line = _Line(self._session.shard_client(self._shard, batch_rows, seed))
-            self._closer = weakref.finalize(self, in_background, self._line.end)
-        return self._line.shard_client
+        if self._resources is None:
+            self._resources = _Resources(self._session.shard_client(self._shard, batch_rows, seed))
+            self._closer = weakref.finalize(self, in_background, self._resources.end)
+        return self._resources.shard_client
 
     @property
     def prefetch_loop(self) -> PrefetchLoop | None:
         """The latest walk, which may have gone on to an epoch that is not asked for yet."""
-        return None if self._line is None else self._line.prefetch_loop
+        return None if self._resources is None else self._resources.prefetch_loop
 
-    def keep(self, prefetch_loop: PrefetchLoop) -> None:
+    def set_prefetch_loop(self, prefetch_loop: PrefetchLoop) -> None:
         """Note the latest walk, which ends with the line."""
-        line = self._line
-        if line is not None:
-            line.prefetch_loop = prefetch_loop
-        if line is None or line is not self._line:
+        resources = self._resources
+        if resources is not None:
+            resources.prefetch_loop = prefetch_loop
+        if resources is None or resources is not self._resources:
             # another thread has ended it meanwhile
             prefetch_loop.stop()
 
-    def rest(self) -> None:
+    def stop_prefetch(self) -> None:
         """End what has gone on to an epoch that is not asked for yet: it may be read elsewhere."""
-        if self._line is not None and self._line.prefetch_loop is not None:
-            self._line.prefetch_loop.stop()
+        if self._resources is not None and self._resources.prefetch_loop is not None:
+            self._resources.prefetch_loop.stop()
 
     def run_stats(self, *, spans: bool) -> RunStats:
         """What the run has done; once it is closed, what it had done before."""
-        if self._line is None:
-            return self._last
-        stats = self._line.shard_client.run_stats(spans=spans)
+        if self._resources is None:
+            return self._last_stats
+        stats = self._resources.shard_client.run_stats(spans=spans)
         if spans:
-            self._last = stats
+            self._last_stats = stats
         return stats
 
-    def drop(self) -> None:
+    def disconnect(self) -> None:
         """End the line, whatever it has to tell."""
-        line, closer = self._line, self._closer
-        self._line = self._closer = None
+        resources, closer = self._resources, self._closer
+        self._resources = self._closer = None
         # whoever detaches the closer closes the feed: two threads may end a shard at once
-        if line is not None and closer is not None and closer.detach() is not None:
-            line.end()
+        if resources is not None and closer is not None and closer.detach() is not None:
+            resources.end()
 
     def close(self) -> None:
         """End the line, and keep what the run had done, as far as it can be heard."""
@@ -84,10 +84,10 @@ class Connection:
             with suppress(StallError):
                 self.run_stats(spans=True)
         finally:
-            self.drop()
+            self.disconnect()
 
 
-class _Line:
+class _Resources:
     """What has to be ended."""
 
     def __init__(self, shard_client: CoordinatorClient) -> None:

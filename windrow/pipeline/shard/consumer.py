@@ -10,7 +10,7 @@ from windrow.pipeline.shard.consumer_pace import Pace
 
 __all__ = ["Consumer"]
 
-_SPANS_KEPT = 20_000
+_MAX_SPANS = 20_000
 
 
 @dataclass(frozen=True)
@@ -29,4 +29,4 @@ class Consumer:
 
     shard: int
     pace: Pace = field(default_factory=Pace)
-    spans: deque[Span] = field(default_factory=lambda: deque(maxlen=_SPANS_KEPT))
+    spans: deque[Span] = field(default_factory=lambda: deque(maxlen=_MAX_SPANS))

@@ -8,8 +8,8 @@ import time
 __all__ = ["CoreTime", "Pace"]
 
 # of about eight runs; a wait counts as so many times the work at most
-_PACE_WEIGHT, _LONGEST_WAIT = 1 / 8, 2
-_NEARLY_ALL = 0.9
+_PACE_WEIGHT, _MAX_WAIT_RATIO = 1 / 8, 2
+_COMPUTES_SHARE = 0.9
 
 
 class Pace:
@@ -37,7 +37,7 @@ class Pace:
         self._worked += (worked - self._worked) * _PACE_WEIGHT
         self._computed += (computed - self._computed) * _PACE_WEIGHT
         # one long wait, as for the first window, tells nothing of the consumer
-        waited = min(waited, _LONGEST_WAIT * self._worked)
+        waited = min(waited, _MAX_WAIT_RATIO * self._worked)
         self._waited += (waited - self._waited) * _PACE_WEIGHT
 
     def begin(self) -> None:
@@ -52,7 +52,7 @@ class Pace:
     @property
     def computes(self) -> bool:
         """Whether it kept a core busy for nearly all of the time, of late, and so hardly waited."""
-        return self._computed > _NEARLY_ALL * (self._worked + self._waited)
+        return self._computed > _COMPUTES_SHARE * (self._worked + self._waited)
 
 
 class CoreTime:

@@ -1,4 +1,4 @@
-"""The epoch: one pass of a shard."""
+"""`Epoch`, which ``iter_epochs`` yields: one pass of a shard over its rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Epoch"]
 
 
 class Epoch(Deliverable):
-    """One pass over all rows: made by ``iter_epochs``, and read once.
+    """One pass over all rows, made by ``iter_epochs``; it can be read once.
 
     Examples
     --------
@@ -32,44 +32,45 @@ class Epoch(Deliverable):
     """
 
     def __init__(self, shard: Shard, number: int) -> None:
-        self._of = shard
+        self._shard = shard
         self._number = number
         self._facts: EpochFacts | None = None
 
     def __repr__(self) -> str:
-        return f"Epoch({self._number} of {self._of!r})"
+        return f"Epoch({self._number} of {self._shard!r})"
 
     @property
     def number(self) -> int:
-        """The epoch's absolute number, from 0."""
+        """The epoch's absolute number, from 0; resuming from a state does not reset it."""
         return self._number
 
     @property
     def padded_rows(self) -> int:
-        """Rows of this epoch that ``equal="pad"`` repeats, over all shards.
+        """Number of rows of this epoch that ``equal="pad"`` repeats, over all shards.
 
         Raises
         ------
         PlanError
-            Before the first ``iter_*`` call; with a filter, or a transform that changes row counts,
-            before the first epoch has been read.
+            If no ``iter_*`` method was called yet; with a filter, or a transform that changes row counts,
+            if the first epoch has not been read yet.
         """
         total = None if self._facts is None else self._facts.total
         if self._facts is not None and total is None:
-            total = self._of._total_rows()
+            total = self._shard._total_rows()
         if self._facts is None or total is None:
             raise PlanError(
-                f"how many rows epoch {self._number} repeats is known once it is read with a batch size, "
-                "and the rows of the dataset are known"
+                f"the number of repeated rows of epoch {self._number} is not known yet: call an iter_* method "
+                "first, which sets the batch size; with a filter or a row-changing transform, read a whole "
+                "epoch first"
             )
         return self._facts.assignment.padded_rows(total)
 
     def _deliver(self, delivery: Delivery) -> BatchIterator:
-        if self._facts is not None or self._of._position.upcoming.epoch != self._number:
+        if self._facts is not None or self._shard._position.upcoming.epoch != self._number:
             raise PlanError(
-                f"epoch {self._number} has been read or left: an epoch is one pass; "
-                "go on to the next one that iter_epochs() gives"
+                f"epoch {self._number} has been read or abandoned: an epoch can be read once; "
+                "continue with the next one that iter_epochs() yields"
             )
-        iterator = self._of._begin(delivery)
-        self._facts = iterator.reading.facts
+        iterator = self._shard._begin(delivery)
+        self._facts = iterator.epoch_reader.facts
         return iterator

@@ -27,7 +27,7 @@ from windrow.pipeline.shard.progress import ProgressLine, is_shown
 from windrow.pipeline.shard.run_reader import RunReader
 from windrow.pipeline.shard.stall_watch import Waiting
 
-__all__ = ["Owner", "Reading", "start_reading"]
+__all__ = ["EpochReader", "Owner", "start_epoch_reader"]
 
 # shorter waits are not worth a span in a timeline
 _SPAN_SECONDS = 1e-3
@@ -36,12 +36,12 @@ _SPAN_SECONDS = 1e-3
 class Owner(Protocol):
     """Who is told when an epoch ends: the shard's position."""
 
-    def dropped(self, reading: Reading) -> None: ...
+    def dropped(self, reader: EpochReader) -> None: ...
 
-    def ended(self, reading: Reading, at: Cursor, *, whole: bool, error: BaseException | None) -> None: ...
+    def ended(self, reader: EpochReader, at: Cursor, *, whole: bool, error: BaseException | None) -> None: ...
 
 
-class Reading:
+class EpochReader:
     """All that an iterator does, apart from the iterator itself.
 
     Attributes
@@ -76,11 +76,11 @@ class Reading:
         self.steps = 0
         self.wait_seconds = 0.0
         self._owner: Owner | None = owner
-        self._ending = threading.Lock()
+        self._end_lock = threading.Lock()
         self._reader = reader
         self._shard = consumer.shard
         self._pace = consumer.pace
-        self._returned = time.time()
+        self._returned_at = time.time()
         self._core_time = CoreTime()
         self._spans = consumer.spans
         self._progress = progress
@@ -114,13 +114,20 @@ class Reading:
             return replace(self._program.locate(self.epoch, row), assigned=assigned)
         # what lies behind that window may not be counted yet
         window, window_row = self._reader.window_before(row)
-        return Cursor(self.epoch, row, window, window_row, assigned, self._leave_out(self._begun).corrupt)
+        return Cursor(
+            self.epoch,
+            row,
+            window,
+            window_row,
+            assigned,
+            self._start_cursor_at(self._last_step_window).corrupt,
+        )
 
     def next_epoch(self, *, whole: bool) -> Cursor:
         """Where the next epoch begins, when this one has been read to its end or has nothing left."""
         opened = self._opened
         if self._reader.corrupt:
-            opened = self._leave_out(self.facts.windows if whole else self._begun)
+            opened = self._start_cursor_at(self.facts.windows if whole else self._last_step_window)
         return replace(opened.next_epoch(), assigned=self._assigned)
 
     @property
@@ -128,25 +135,25 @@ class Reading:
         return self.facts.assignment.shards, self.facts.assignment.batch_rows
 
     @property
-    def known(self) -> Cursor:
+    def start_cursor(self) -> Cursor:
         """Where the epoch was opened, with all corrupt blocks that are known by now."""
-        return self._opened.leaving_out(self._reader.corrupt)
+        return self._opened.skipping(self._reader.corrupt)
 
     @property
-    def _begun(self) -> int:
+    def _last_step_window(self) -> int:
         """The window in which the last step begins: every shard has had that one."""
         assignment = self.facts.assignment
         return self._reader.window_before(assignment.start_row + (self.steps - 1) * assignment.step_rows + 1)[
             0
         ]
 
-    def _leave_out(self, window: int) -> Cursor:
+    def _start_cursor_at(self, window: int) -> Cursor:
         """Where the epoch was opened, with the corrupt blocks of its windows up to one that all shards had.
 
         Those behind are known to some shards and not to others, and states of all are equal.
         """
         found = blocks_passed(self._program, self.epoch, window, self._reader.corrupt)
-        return self._opened.leaving_out(found)
+        return self._opened.skipping(found)
 
     def _has_nothing_left(self) -> bool:
         assignment, total = self.facts.assignment, self.facts.total
@@ -176,15 +183,15 @@ class Reading:
         began, computed = time.time(), self._core_time.seconds()
         if self.steps:
             # one batch is taken on trust, so that nobody waits for an answer at the border of an epoch
-            self._hear()
+            self._check_opening()
         try:
             batch = next(self._batches)
             self._reader.send_heartbeat()
             self._note_wait(began, computed)
-            self._returned = time.time()
+            self._returned_at = time.time()
             self._core_time.begin()
         except StopIteration:
-            self._hear()
+            self._check_opening()
             if not self.end(whole=True):
                 self._reader.raise_closed()
             raise
@@ -196,10 +203,10 @@ class Reading:
         self.steps += 1
         return batch
 
-    def _hear(self) -> None:
+    def _check_opening(self) -> None:
         """See that the run has opened this epoch; where it refuses to, nothing of it counts as consumed."""
         try:
-            self._reader.note_opening()
+            self._reader.wait_for_opening()
         except BaseException as error:
             if isinstance(error, (PlanError, StateError)):
                 # rows were placed as for another batch size, or from another row
@@ -209,7 +216,7 @@ class Reading:
 
     def end(self, *, whole: bool = False, error: BaseException | None = None) -> bool:
         """Release everything and tell the shard, once; returns whether it was this call."""
-        with self._ending:
+        with self._end_lock:
             owner, self._owner = self._owner, None
         if owner is None:
             return False
@@ -223,22 +230,22 @@ class Reading:
                 calls.callback(self._progress.end)
             calls.callback(_close, self._batches)
             # wakes whoever waits for a batch in another thread
-            calls.callback(self._reader.close, goes_on=error is None and self._goes_on())
+            calls.callback(self._reader.close, continues=error is None and self._can_continue())
             # a reader that is closed learns no more of how many rows there are
             at = self.next_epoch(whole=True) if whole else self.cursor
         return True
 
-    def _goes_on(self) -> bool:
+    def _can_continue(self) -> bool:
         """Whether all of this epoch is done, so that its reader's walk may go on to the next one."""
         assignment, total = self.facts.assignment, self.facts.total
         taken = total is not None and self.steps >= assignment.steps(total, self._shard)
         # windows that hold nothing of its steps are walked yet, and are no longer there once the epoch is left
-        return taken and self._reader.has_received and self._reader.is_walked()
+        return taken and self._reader.is_opening_confirmed and self._reader.is_prefetched()
 
     def _note_wait(self, began: float, computed: float) -> None:
         now = time.time()
         self.wait_seconds += now - began
-        self._pace.add(worked=began - self._returned, waited=now - began, computed=computed)
+        self._pace.add(worked=began - self._returned_at, waited=now - began, computed=computed)
         if now - began > _SPAN_SECONDS:
             span = Span("wait", self.epoch, self._reader.window, began, now, f"shard {self._shard}")
             self._spans.append(span)
@@ -252,7 +259,7 @@ class Reading:
             )
 
 
-def start_reading(
+def start_epoch_reader(
     owner: Owner,
     program: Program,
     epoch: OpenEpoch,
@@ -260,7 +267,7 @@ def start_reading(
     consumer: Consumer,
     *,
     opened: Cursor,
-) -> Reading:
+) -> EpochReader:
     """Begin to read an epoch that has been opened at a cursor."""
     shard_client, job = epoch.shard_client, program.job
     reader = RunReader(epoch, consumer, Waiting())
@@ -270,7 +277,7 @@ def start_reading(
     batches: Any = _convert(reader, delivery.batch_rows, epoch.convert)
     if delivery.background and delivery.prefetch_batches:
         batches = Prefetcher(batches, delivery.prefetch_batches)
-    return Reading(
+    return EpochReader(
         owner,
         reader,
         epoch.facts,
@@ -295,5 +302,5 @@ def _convert(
     reader: RunReader, batch_rows: int, convert: Callable[[pa.RecordBatch], Iterable[Any]]
 ) -> Iterator[Any]:
     for span in align_runs(reader, batch_rows):
-        ready = reader.converted(span)
+        ready = reader.take_converted(span)
         yield from convert(span) if ready is None else ready

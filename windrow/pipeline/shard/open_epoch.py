@@ -18,7 +18,7 @@ from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.partial_runs import Portions
 from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
-from windrow.pipeline.shard.run_queue import Convert, EpochRuns
+from windrow.pipeline.shard.run_queue import Converter, EpochRuns
 
 __all__ = ["OpenEpoch", "open_epoch"]
 
@@ -52,7 +52,7 @@ class OpenEpoch:
 
 
 def open_epoch(
-    line: Connection,
+    connection: Connection,
     program: Program,
     delivery: Delivery,
     consumer: Consumer,
@@ -74,19 +74,21 @@ def open_epoch(
     # without transforms, the schema has been checked before anything was read
     convert = partial(_convert_span, delivery, delivery.check if job.before or job.after else None)
     # of many small batches a consumer makes its own at less cost than the threads that place
-    is_one = run_rows <= batch_rows
-    early = None
-    if delivery.early is not None and is_one:
-        early = Convert(delivery.early, lambda rows: list(convert(rows)))
+    is_single_batch = run_rows <= batch_rows
+    converter = None
+    if delivery.converter_key is not None and is_single_batch:
+        converter = Converter(delivery.converter_key, lambda rows: list(convert(rows)))
 
-    shard_client = line.open(batch_rows, job.seed)
-    prefetch_loop = line.prefetch_loop
+    shard_client = connection.open(batch_rows, job.seed)
+    prefetch_loop = connection.prefetch_loop
     runs = None
     if prefetch_loop is not None:
-        runs = prefetch_loop.offer(at, program.assignment(batch_rows, drop_last=delivery.drop_last), depth)
+        runs = prefetch_loop.find_epoch(
+            at, program.assignment(batch_rows, drop_last=delivery.drop_last), depth
+        )
     if prefetch_loop is not None and runs is not None:
         opening = shard_client.open_next(at, batch_rows, drop_last=delivery.drop_last)
-        prefetch_loop.begin(runs, early)
+        prefetch_loop.begin(runs, converter)
         return OpenEpoch(shard_client, prefetch_loop, runs, convert, opening)
     if prefetch_loop is not None:
         # before there is anything that it could take from the next one
@@ -98,8 +100,8 @@ def open_epoch(
     prefetch_loop = PrefetchLoop(
         shard_client, consumer, after=job.after, depth=depth, portions=portions, leads_on=job.leads_on
     )
-    line.keep(prefetch_loop)
-    return OpenEpoch(shard_client, prefetch_loop, prefetch_loop.start(facts, early), convert)
+    connection.set_prefetch_loop(prefetch_loop)
+    return OpenEpoch(shard_client, prefetch_loop, prefetch_loop.start(facts, converter), convert)
 
 
 def _convert_span(delivery: Delivery, check: Check | None, span: pa.RecordBatch) -> Iterable[Any]:

@@ -13,7 +13,7 @@ from windrow.shuffle.order.runs import Run
 __all__ = ["Portions"]
 
 # What differs by less has been told.
-_TOLD_AGAIN = 1.2
+_REPORT_GROWTH = 1.2
 
 
 class Portions:
@@ -35,7 +35,7 @@ class Portions:
         self._is_measured = not is_transformed
         self._min_batches = min_batches
         self._lock = threading.Lock()
-        self._row_bytes = self._estimated_bytes = 0.0
+        self._row_bytes = self._reported_bytes = 0.0
 
     def stop(self, run: Run, *, run_rows: int, batch_rows: int, row_bytes: float) -> int:
         """Where the portion of a run ends that begins with its first wanted row.
@@ -70,7 +70,7 @@ class Portions:
         with self._lock:
             self._is_measured = True
             self._row_bytes = max(self._row_bytes, row_bytes)
-            if self._row_bytes <= _TOLD_AGAIN * self._estimated_bytes:
+            if self._row_bytes <= _REPORT_GROWTH * self._reported_bytes:
                 return None
-            self._estimated_bytes = self._row_bytes
+            self._reported_bytes = self._row_bytes
             return self._row_bytes

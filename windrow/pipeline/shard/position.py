@@ -10,7 +10,7 @@ from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.stats import Tally
 from windrow.pipeline.delivery.batch_iterator import BatchIterator
 from windrow.pipeline.shard.connection import Connection
-from windrow.pipeline.shard.epoch_reader import Reading
+from windrow.pipeline.shard.epoch_reader import EpochReader
 from windrow.pipeline.shard.finalizers import in_background
 
 __all__ = ["Position"]
@@ -21,7 +21,7 @@ class Position:
 
     An epoch that is left early stays the current one: its cursor names what follows the last batch that
     was handed out, so that a checkpoint taken now loses no row. It counts as consumed once the next
-    epoch is asked for (`go_on`, `enter`, `leave`).
+    epoch is asked for (`advance`, `enter`, `leave`).
 
     Parameters
     ----------
@@ -41,16 +41,16 @@ class Position:
         are stale then.
     """
 
-    def __init__(self, start: Cursor, line: Connection, *, left_epoch: int | None = None) -> None:
+    def __init__(self, start: Cursor, connection: Connection, *, left_epoch: int | None = None) -> None:
         self.epochs = 0
         self.moves = 0
         self._at = start
         self._left_epoch = left_epoch
-        self._line = line
+        self._connection = connection
         self._tally = Tally()
         self._open: weakref.ReferenceType[BatchIterator] | None = None
-        self._settling = threading.RLock()
-        self._unsettled: deque[Reading] = deque()
+        self._dropped_lock = threading.RLock()
+        self._dropped: deque[EpochReader] = deque()
 
     @property
     def iterator(self) -> BatchIterator | None:
@@ -60,11 +60,11 @@ class Position:
     @property
     def at(self) -> Cursor:
         """What has been consumed; while an epoch is open, where it was opened."""
-        self.settle()
+        self.end_dropped_readers()
         return self._at
 
     @property
-    def left(self) -> bool:
+    def is_left(self) -> bool:
         """Whether the epoch at the cursor was left early, and the next one was not asked for yet."""
         return self.at.epoch == self._left_epoch
 
@@ -74,7 +74,7 @@ class Position:
 
         Where no batch was left of it, the cursor is at the next one already.
         """
-        self.settle()
+        self.end_dropped_readers()
         return self._left_epoch
 
     @property
@@ -87,7 +87,7 @@ class Position:
     def upcoming(self) -> Cursor:
         """Where the next ``iter_*`` call begins."""
         at = self.at
-        return at.next_epoch() if self.left else at
+        return at.next_epoch() if self.is_left else at
 
     @property
     def epoch(self) -> int:
@@ -98,19 +98,19 @@ class Position:
     def consumed(self) -> Cursor:
         """The place behind the last batch that was handed out."""
         iterator = self.iterator
-        return self.at if iterator is None else iterator.reading.cursor
+        return self.at if iterator is None else iterator.epoch_reader.cursor
 
     @property
     def corrupt(self) -> tuple[int, ...]:
         """The blocks that are known by now to be left out as corrupt."""
         iterator = self.iterator
-        return (self._at if iterator is None else iterator.reading.known).corrupt
+        return (self._at if iterator is None else iterator.epoch_reader.start_cursor).corrupt
 
     @property
     def tally(self) -> Tally:
         """What has been received, that of the open epoch included."""
         iterator = self.iterator
-        return self._tally if iterator is None else self._tally.add(iterator.reading)
+        return self._tally if iterator is None else self._tally.add(iterator.epoch_reader)
 
     def move(self, cursor: Cursor) -> None:
         """Go on from another cursor; no epoch is open."""
@@ -122,7 +122,7 @@ class Position:
         self._at, self._left_epoch = opened, None
         self._open = weakref.ref(iterator)
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """The next epoch is asked for: one that was left early counts as consumed."""
         self._at, self._left_epoch = self.upcoming, None
 
@@ -135,26 +135,26 @@ class Position:
             self._at = self._at.next_epoch()
         self._left_epoch = None
 
-    def settle(self) -> None:
+    def end_dropped_readers(self) -> None:
         """End what dropped iterators have left, before anything depends on it."""
-        with self._settling:
-            while self._unsettled:
-                self._unsettled.popleft().end()
+        with self._dropped_lock:
+            while self._dropped:
+                self._dropped.popleft().end()
 
     # --- what an open epoch tells
 
-    def dropped(self, reading: Reading) -> None:
+    def dropped(self, reader: EpochReader) -> None:
         """Note that an iterator is gone; called by a finalizer, so nothing else happens now."""
-        self._unsettled.append(reading)
-        in_background(self.settle)
+        self._dropped.append(reader)
+        in_background(self.end_dropped_readers)
 
-    def ended(self, reading: Reading, at: Cursor, *, whole: bool, error: BaseException | None) -> None:
+    def ended(self, reader: EpochReader, at: Cursor, *, whole: bool, error: BaseException | None) -> None:
         """Note how an epoch has ended, and what of it was consumed."""
-        self._tally = self._tally.add(reading)
+        self._tally = self._tally.add(reader)
         self._open = None
         self.epochs += whole
         self._at = at
         # after an error the rest of the epoch is delivered next; who interrupts a wait has left the epoch
-        self._left_epoch = None if whole or isinstance(error, Exception) else reading.epoch
+        self._left_epoch = None if whole or isinstance(error, Exception) else reader.epoch
         if error is not None:
-            self._line.drop()
+            self._connection.disconnect()

@@ -22,7 +22,7 @@ from windrow.pipeline.delivery.batch_spans import one_batch
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, WindowData
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.partial_runs import Portions
-from windrow.pipeline.shard.run_queue import Convert, EpochRuns, PlacedRun
+from windrow.pipeline.shard.run_queue import Converter, EpochRuns, PlacedRun
 from windrow.pipeline.shard.slice_uses import SliceUses
 from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
 from windrow.shuffle.kernels.place_rows import MapOutputs, place_portion, place_rows
@@ -77,33 +77,33 @@ class PrefetchLoop:
     ) -> None:
         self.depth = depth
         self._portions = portions
-        self.last: PlacedRun | None = None
+        self.last_run: PlacedRun | None = None
         self._client = shard_client
         self._shard = consumer.shard
         self._after = after
         self._spans = consumer.spans
         self._leads_on = leads_on
-        self._room = threading.Semaphore(depth)
+        self._slots = threading.Semaphore(depth)
         self._pace = consumer.pace
         self._stopped = threading.Event()
-        self._begun = threading.Condition()
+        self._epoch_changed = threading.Condition()
         self._latest: EpochRuns | None = None
         self._next: EpochRuns | None = None
-        self._before: deque[PlacedRun | None] = deque()
+        self._consumed: deque[PlacedRun | None] = deque()
         self._thread: threading.Thread | None = None
 
     # --- the consumer's side
 
-    def start(self, facts: EpochFacts, convert: Convert | None) -> EpochRuns:
+    def start(self, facts: EpochFacts, converter: Converter | None) -> EpochRuns:
         """Begin with an epoch that the consumer has opened."""
-        runs = EpochRuns(facts, convert)
-        self.begin(runs, convert)
+        runs = EpochRuns(facts, converter)
+        self.begin(runs, converter)
         name = f"windrow-shard-{self._shard}"
         self._thread = threading.Thread(target=self._run, args=([runs],), name=name, daemon=True)
         self._thread.start()
         return runs
 
-    def offer(self, cursor: Cursor, assignment: ShardAssignment, depth: int) -> EpochRuns | None:
+    def find_epoch(self, cursor: Cursor, assignment: ShardAssignment, depth: int) -> EpochRuns | None:
         """The runs of the epoch that begins at a cursor, if it is what the walk has gone on to, or will."""
         runs = self._next
         if runs is None or runs.failed or self._stopped.is_set():
@@ -111,14 +111,14 @@ class PrefetchLoop:
         fits = (cursor, assignment, depth) == (Cursor(runs.facts.epoch), runs.facts.assignment, self.depth)
         return runs if fits else None
 
-    def begin(self, runs: EpochRuns, convert: Convert | None) -> None:
+    def begin(self, runs: EpochRuns, converter: Converter | None) -> None:
         """The consumer has opened an epoch that was offered."""
         facts = runs.facts
-        with self._begun:
+        with self._epoch_changed:
             self._latest = runs
-            self._next = EpochRuns(facts.next_epoch, convert) if self._leads_on(facts.epoch) else None
-            runs.begin(convert, self._client.acknowledge)
-            self._begun.notify_all()
+            self._next = EpochRuns(facts.next_epoch, converter) if self._leads_on(facts.epoch) else None
+            runs.begin(converter, self._client.acknowledge)
+            self._epoch_changed.notify_all()
 
     @property
     def stopped(self) -> bool:
@@ -126,35 +126,35 @@ class PrefetchLoop:
         return self._stopped.is_set()
 
     @property
-    def goes_on(self) -> bool:
+    def has_next_epoch(self) -> bool:
         """Whether there is an epoch after the one that the consumer has begun."""
         return self._next is not None
 
-    def taken(self, run: PlacedRun, before: PlacedRun | None) -> None:
+    def note_taken(self, run: PlacedRun, before: PlacedRun | None) -> None:
         """The consumer has taken a run, and is done with the one before."""
-        self._before.append(before)
-        if run.takes_room:
-            self._room.release()
+        self._consumed.append(before)
+        if run.takes_slot:
+            self._slots.release()
 
-    def drop(self) -> None:
+    def release_consumed(self) -> None:
         """Let go of runs that the consumer is done with.
 
         Who lets go last of a run that was converted where it was placed frees its tensors, and
         torch gives up the interpreter's lock for each: a trainer would have to get it back from busy
         workers again and again, a millisecond for 21 columns.
         """
-        self._before.clear()
+        self._consumed.clear()
 
     def stop(self) -> None:
         """End the walk at the next step."""
         self._stopped.set()
-        self._room.release()
-        self.last = None
-        with self._begun:
+        self._slots.release()
+        self.last_run = None
+        with self._epoch_changed:
             ahead, self._latest, self._next = self._next, None, None
-            self._begun.notify_all()
+            self._epoch_changed.notify_all()
         if ahead is not None:
-            ahead.forget()
+            ahead.discard()
 
     def join(self, timeout: float) -> None:
         """Wait a bounded time for the thread's end."""
@@ -169,13 +169,13 @@ class PrefetchLoop:
         try:
             self._client.begin_prefetch()
             while runs is not None and self._prefetch_loop(runs):
-                runs = self._follow(runs)
+                runs = self._wait_for_next(runs)
         except BaseException as error:
             self._fail(runs, error)
 
     def _fail(self, runs: EpochRuns | None, error: BaseException) -> None:
         """Whoever waits for this thread, or will, is told why it has ended."""
-        with self._begun:
+        with self._epoch_changed:
             waiting = [runs, self._latest, self._next]
         for other in waiting:
             if other is not None and not other.ended:
@@ -183,11 +183,11 @@ class PrefetchLoop:
                 end.set_exception(error)
                 other.end(end)
 
-    def _follow(self, runs: EpochRuns) -> EpochRuns | None:
+    def _wait_for_next(self, runs: EpochRuns) -> EpochRuns | None:
         """The epoch after one that has been walked, if any; waits until the consumer has begun the latter."""
-        with self._begun:
+        with self._epoch_changed:
             # ends at the latest when the shard is closed or forgotten: nobody waits for this thread
-            self._begun.wait_for(lambda: runs is not self._next)
+            self._epoch_changed.wait_for(lambda: runs is not self._next)
             # which it may have begun already
             return self._next if runs is self._latest else self._latest
 
@@ -197,13 +197,13 @@ class PrefetchLoop:
         Returns whether all runs have been handed out.
         """
         end: Future[PlacedRun | None] = Future()
-        stash: list[tuple[int, Future[PlacedRun | None]]] = []
+        padding_runs: list[tuple[int, Future[PlacedRun | None]]] = []
         try:
             for window in range(runs.facts.first_window, runs.facts.windows):
-                if not self._prefetch_window(runs, window, stash):
+                if not self._prefetch_window(runs, window, padding_runs):
                     end.cancel()
                     return False
-            for _, run in sorted(stash, key=lambda entry: entry[0]):
+            for _, run in sorted(padding_runs, key=lambda entry: entry[0]):
                 runs.queue.put(run)
             end.set_result(None)
             return True
@@ -214,49 +214,49 @@ class PrefetchLoop:
             runs.end(end)
 
     def _prefetch_window(
-        self, runs: EpochRuns, window: int, stash: list[tuple[int, Future[PlacedRun | None]]]
+        self, runs: EpochRuns, window: int, padding_runs: list[tuple[int, Future[PlacedRun | None]]]
     ) -> bool:
         """Hand out the runs of a window; returns False when reading has been stopped."""
-        handed: int | None = 0
-        while handed is not None:
+        submitted: int | None = 0
+        while submitted is not None:
             data = self._client.window(runs.facts.epoch, window, self._stopped)
             if data is None:
                 return False
-            runs.learn(data)
+            runs.add_window(data)
             if data.layout is None:
-                self._report(runs, window)(0, True)
+                self._make_report(runs, window)(0, True)
                 return True
             _check_assignment(runs.facts, data.layout.assignment)
-            handed = self._hand_out(runs, window, data, data.layout, handed, stash)
+            submitted = self._submit_runs(runs, window, data, data.layout, submitted, padding_runs)
             if self._stopped.is_set():
                 return False
         self._pace.begin()
         return True
 
-    def _hand_out(
+    def _submit_runs(
         self,
         runs: EpochRuns,
         window: int,
         data: WindowData,
         layout: WindowRuns,
         first: int,
-        stash: list[tuple[int, Future[PlacedRun | None]]],
+        padding_runs: list[tuple[int, Future[PlacedRun | None]]],
     ) -> int | None:
         """Hand out the rows behind the first so many; returns how many have been, if the window must come again."""
         # the rows of earlier steps are there for shards that are behind this one
-        wanted = deque(layout.runs_from(runs.facts.assignment.start_row, self._shard))
-        _skip_rows(wanted, first)
+        remaining = deque(layout.runs_from(runs.facts.assignment.start_row, self._shard))
+        _skip_rows(remaining, first)
         padding = layout.padding_runs(self._shard)
-        uses = SliceUses(data, self._report(runs, window))
-        uses.expect([run.slice for run in (*wanted, *padding)])
-        while wanted:
-            if not self._room.acquire(timeout=_RELEASE_SECONDS):
+        uses = SliceUses(data, self._make_report(runs, window))
+        uses.expect([run.slice for run in (*remaining, *padding)])
+        while remaining:
+            if not self._slots.acquire(timeout=_RELEASE_SECONDS):
                 self._release(data)
                 return first
             if self._stopped.is_set():
                 return None
-            self.drop()
-            run = wanted[0]
+            self.release_consumed()
+            run = remaining[0]
             stop = self._portions.stop(
                 run,
                 run_rows=layout.run_rows,
@@ -265,11 +265,11 @@ class PrefetchLoop:
             )
             if stop < run.rows:
                 uses.expect([run.slice])
-            runs.hand(self._submit(runs, window, data, run, uses, stop=stop), stop - run.skip)
+            runs.put(self._submit(runs, window, data, run, uses, stop=stop), stop - run.skip)
             first += stop - run.skip
-            _skip_rows(wanted, stop - run.skip)
-        submit = partial(self._submit, runs, window, data, uses=uses, takes_room=False)
-        stash.extend((run.place, submit(run)) for run in padding)
+            _skip_rows(remaining, stop - run.skip)
+        submit = partial(self._submit, runs, window, data, uses=uses, takes_slot=False)
+        padding_runs.extend((run.place, submit(run)) for run in padding)
         uses.finish()
         return None
 
@@ -280,10 +280,10 @@ class PrefetchLoop:
         """
         data.slices[:] = [MapOutputs()] * len(data.slices)
         self._client.release(self._stopped)
-        self._room.acquire()
-        self._room.release()
+        self._slots.acquire()
+        self._slots.release()
 
-    def _report(self, runs: EpochRuns, window: int) -> Callable[[int, bool], None]:
+    def _make_report(self, runs: EpochRuns, window: int) -> Callable[[int, bool], None]:
         def report(slices: int, finished: bool) -> None:
             epoch = runs.facts.epoch
             runs.acknowledge(Place(epoch, window + 1) if finished else Place(epoch, window, slices))
@@ -299,12 +299,12 @@ class PrefetchLoop:
         uses: SliceUses,
         *,
         stop: int | None = None,
-        takes_room: bool = True,
+        takes_slot: bool = True,
     ) -> Future[PlacedRun | None]:
         # in a list that is emptied, so that nobody holds pieces when their slice is told to be free
         map_outputs = [data.slices[run.slice]]
         rows = slice(run.skip, run.rows if stop is None else stop)
-        place = partial(self._place, runs, window, map_outputs, run, rows, uses, takes_room=takes_room)
+        place = partial(self._place, runs, window, map_outputs, run, rows, uses, takes_slot=takes_slot)
         return self._client.submit(place, self._pace)
 
     def _place(
@@ -316,7 +316,7 @@ class PrefetchLoop:
         part: slice,
         uses: SliceUses,
         *,
-        takes_room: bool,
+        takes_slot: bool,
     ) -> PlacedRun:
         began = time.time()
         epoch = runs.facts.epoch
@@ -331,14 +331,14 @@ class PrefetchLoop:
             row_bytes = self._portions.measure(rows)
             if row_bytes is not None:
                 self._client.note_delivered(row_bytes)
-        convert, converted = runs.convert, None
-        if convert is not None:
+        converter, converted = runs.converter, None
+        if converter is not None:
             # whoever asks for these batches is told what is wrong with them; it may ask for others
             with suppress(Exception):
-                converted = convert.call(rows)
+                converted = converter.function(rows)
             self._yield_gil()
         self._spans.append(Span("reduce", epoch, window, began, time.time(), f"shard {self._shard}"))
-        return PlacedRun(rows, window, takes_room, converted, convert)
+        return PlacedRun(rows, window, takes_slot, converted, converter)
 
     def _yield_gil(self) -> None:
         """Let a consumer that computes have the interpreter's lock.

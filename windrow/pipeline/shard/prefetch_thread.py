@@ -12,7 +12,7 @@ from windrow.core.errors import StallError
 
 __all__ = ["Prefetcher"]
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _JOIN_SECONDS = 10.0
 
 
@@ -36,7 +36,7 @@ class Prefetcher:
     def __next__(self) -> Any:
         while True:
             try:
-                kind, value = self._queue.get(timeout=_LOOK_SECONDS)
+                kind, value = self._queue.get(timeout=_POLL_SECONDS)
                 break
             except queue.Empty:
                 if not self._thread.is_alive() and self._queue.empty():
@@ -78,7 +78,7 @@ def _fill(
 def _put(ready: queue.Queue[tuple[str, Any]], entry: tuple[str, Any], stopped: threading.Event) -> bool:
     while not stopped.is_set():
         try:
-            ready.put(entry, timeout=_LOOK_SECONDS)
+            ready.put(entry, timeout=_POLL_SECONDS)
             return True
         except queue.Full:
             continue

@@ -16,11 +16,11 @@ import pyarrow as pa
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import EpochFacts, WindowData
 
-__all__ = ["Convert", "EpochRuns", "PlacedRun"]
+__all__ = ["Converter", "EpochRuns", "PlacedRun"]
 
 
 @dataclass(frozen=True)
-class Convert:
+class Converter:
     """Makes the batches of a run; equal to another that makes them alike.
 
     Attributes
@@ -31,8 +31,8 @@ class Convert:
         Makes them.
     """
 
-    form: object
-    call: Callable[[pa.RecordBatch], list[Any]] = field(compare=False)
+    key: object
+    function: Callable[[pa.RecordBatch], list[Any]] = field(compare=False)
 
 
 @dataclass
@@ -43,7 +43,7 @@ class PlacedRun:
     ----------
     rows, window
         Its rows, and the window that they come from.
-    takes_room
+    takes_slot
         Whether it counts among those that wait for the consumer; repeated rows, which end an epoch, do
         not: that an epoch ends is told however little is taken of it.
     converted, convert
@@ -52,9 +52,9 @@ class PlacedRun:
 
     rows: pa.RecordBatch
     window: int
-    takes_room: bool = True
+    takes_slot: bool = True
     converted: list[Any] | None = None
-    convert: Convert | None = None
+    converter: Converter | None = None
 
 
 class EpochRuns:
@@ -71,7 +71,7 @@ class EpochRuns:
         Runs in the order of the stream, being placed or in their places; None at its end.
     starts, total, corrupt
         What the windows have told: their first rows, the rows of the epoch, blocks left out.
-    handed_rows, is_whole
+    handed_rows, is_complete
         Rows of the runs handed out, and whether they are all that the shard gets.
     failed, ended
         Whether the walk ended before its last run; whether it ended at all.
@@ -82,7 +82,7 @@ class EpochRuns:
         as the consumer has not begun the epoch, that is as in the one before.
     """
 
-    def __init__(self, facts: EpochFacts, convert: Convert | None) -> None:
+    def __init__(self, facts: EpochFacts, converter: Converter | None) -> None:
         self.facts = facts
         self.queue: queue.SimpleQueue[Future[PlacedRun | None]] = queue.SimpleQueue()
         self.starts: dict[int, int] = {}
@@ -90,30 +90,30 @@ class EpochRuns:
         self.corrupt: frozenset[int] = frozenset()
         self.user_warnings: deque[str] = deque()
         self.handed_rows = 0
-        self.is_whole = self.failed = False
-        self.convert = convert
+        self.is_complete = self.failed = False
+        self.converter = converter
         self.ended = False
-        self._handed = threading.Condition()
+        self._changed = threading.Condition()
         self._report: Callable[[Place], None] | None = None
         self._acknowledged: Place | None = None
 
     # --- the consumer's side
 
-    def begin(self, convert: Convert | None, report: Callable[[Place], None]) -> None:
+    def begin(self, converter: Converter | None, report: Callable[[Place], None]) -> None:
         """The consumer has opened the epoch: from now on ``report`` is told how far it has come."""
-        self.convert = convert
-        with self._handed:
+        self.converter = converter
+        with self._changed:
             self._report = report
             acknowledge = self._acknowledged
         if acknowledge is not None:
             report(acknowledge)
 
-    def tells(self, rows: int, timeout: float) -> bool:
+    def wait_for_rows(self, rows: int, timeout: float) -> bool:
         """Wait until more than ``rows`` rows have been handed out, or none follow; returns whether so."""
-        with self._handed:
-            return self._handed.wait_for(lambda: self.ended or self.handed_rows > rows, timeout)
+        with self._changed:
+            return self._changed.wait_for(lambda: self.ended or self.handed_rows > rows, timeout)
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Let go of the runs that the consumer has not taken; whoever waits for one is told that none comes."""
         while not self.queue.empty():
             with suppress(queue.Empty):
@@ -124,7 +124,7 @@ class EpochRuns:
 
     # --- the walk's side
 
-    def learn(self, data: WindowData) -> None:
+    def add_window(self, data: WindowData) -> None:
         """Note what a window tells."""
         self.user_warnings.extend(data.user_warnings)
         self.starts.update(data.starts)
@@ -132,28 +132,28 @@ class EpochRuns:
         if data.layout is not None and self.total is None:
             self.total = data.layout.total
 
-    def hand(self, run: Future[PlacedRun | None], rows: int) -> None:
+    def put(self, run: Future[PlacedRun | None], rows: int) -> None:
         """Hand out a run."""
         self.queue.put(run)
-        with self._handed:
+        with self._changed:
             self.handed_rows += rows
-            self._handed.notify_all()
+            self._changed.notify_all()
 
     def end(self, end: Future[PlacedRun | None]) -> None:
         """Hand out nothing more: None, or why."""
         self.failed = end.cancelled() or end.exception() is not None
-        self.is_whole = not self.failed
+        self.is_complete = not self.failed
         self.queue.put(end)
-        with self._handed:
+        with self._changed:
             self.ended = True
-            self._handed.notify_all()
+            self._changed.notify_all()
 
     def acknowledge(self, place: Place) -> None:
         """Nothing before a place is needed any more; held back while the consumer has not begun.
 
         Until then the run may yet be asked for all of the epoch.
         """
-        with self._handed:
+        with self._changed:
             report = self._report
             if report is None:
                 self._acknowledged = place if self._acknowledged is None else max(place, self._acknowledged)

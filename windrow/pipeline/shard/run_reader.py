@@ -23,11 +23,11 @@ from windrow.pipeline.tasks.transforms import check_schema
 
 __all__ = ["RunReader"]
 
-_MOMENT_SECONDS = 0.02
+_SHORT_WAIT_SECONDS = 0.02
 _LOOK_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 1.0
 # a checkpoint must not wait as long as a stall may last
-_CERTAIN_SECONDS = 5.0
+_MAX_COUNT_WAIT_SECONDS = 5.0
 
 
 class RunReader:
@@ -57,12 +57,12 @@ class RunReader:
         self._opening = epoch.opening
         self._run: PlacedRun | None = None
         # which the consumer may be busy with until it has the first one of this epoch
-        self._latest, self._prefetch_loop.last = self._prefetch_loop.last, None
+        self._latest, self._prefetch_loop.last_run = self._prefetch_loop.last_run, None
         self._waiting = waiting
         self._client = epoch.shard_client
         self._shard = consumer.shard
         self._epoch = epoch.facts.epoch
-        self._signed = time.monotonic()
+        self._heartbeat_at = time.monotonic()
         self.rows = 0
         self.size_bytes = 0
         self._row_bytes = 0.0
@@ -73,7 +73,7 @@ class RunReader:
         while (run := self._next()) is not None:
             self._pace.end_run()
             latest, self._latest = self._latest, run
-            self._prefetch_loop.taken(run, latest)
+            self._prefetch_loop.note_taken(run, latest)
             del latest
             self.rows += run.rows.num_rows
             self.size_bytes += self._size_of(run.rows)
@@ -83,10 +83,10 @@ class RunReader:
             self._run = run
             yield run.rows
 
-    def converted(self, rows: pa.RecordBatch) -> list[Any] | None:
+    def take_converted(self, rows: pa.RecordBatch) -> list[Any] | None:
         """The batches of the latest run, once, where they were made of just these rows."""
         run, self._run = self._run, None
-        if run is None or run.rows is not rows or run.convert != self._runs.convert:
+        if run is None or run.rows is not rows or run.converter != self._runs.converter:
             return None
         return run.converted
 
@@ -102,7 +102,7 @@ class RunReader:
         elif self._schema != run.rows.schema:
             check_schema(self._schema, run.rows.schema, f"epoch {self._epoch}, window {run.window}")
 
-    def note_opening(self) -> None:
+    def wait_for_opening(self) -> None:
         """Wait for what the run says of the opening of this epoch, and raise what is against it."""
         opening = self._opening
         while opening is not None:
@@ -141,23 +141,23 @@ class RunReader:
         suffice, and where reading was ended, or failed: a state that names the end of an epoch means
         the same as one that names the next one's beginning.
         """
-        until = time.monotonic() + _CERTAIN_SECONDS
-        while not self._runs.tells(rows, timeout=_LOOK_SECONDS):
+        until = time.monotonic() + _MAX_COUNT_WAIT_SECONDS
+        while not self._runs.wait_for_rows(rows, timeout=_LOOK_SECONDS):
             self.send_heartbeat()
             if self._prefetch_loop.stopped or time.monotonic() >= until:
                 return True
-        return self._runs.handed_rows > rows or not self._runs.is_whole
+        return self._runs.handed_rows > rows or not self._runs.is_complete
 
-    def is_walked(self) -> bool:
+    def is_prefetched(self) -> bool:
         """Whether all windows of the epoch have been walked, or are within a moment."""
-        return self._runs.tells(sys.maxsize, timeout=_MOMENT_SECONDS) and self._runs.is_whole
+        return self._runs.wait_for_rows(sys.maxsize, timeout=_SHORT_WAIT_SECONDS) and self._runs.is_complete
 
     def window_before(self, row: int) -> tuple[int, int]:
         """The window that holds the row before a row of the epoch, and the row at which it begins."""
         return max(start for start in tuple(self._runs.starts.items()) if start[1] < row)
 
     @property
-    def has_received(self) -> bool:
+    def is_opening_confirmed(self) -> bool:
         """Whether the run has said all that it has to say of the opening, and nothing against it."""
         return self._opening is None
 
@@ -165,17 +165,17 @@ class RunReader:
         """Tell that nothing of this epoch is needed any more."""
         self._client.acknowledge(Place(self._epoch + 1, 0))
 
-    def close(self, *, goes_on: bool) -> None:
+    def close(self, *, continues: bool) -> None:
         """Let go of everything; end the walk, unless it ``goes_on`` to a next epoch."""
         latest, self._latest = self._latest, None
         self._run = None
-        if goes_on and self._prefetch_loop.goes_on:
-            self._prefetch_loop.last = latest
+        if continues and self._prefetch_loop.has_next_epoch:
+            self._prefetch_loop.last_run = latest
             return
         self._prefetch_loop.stop()
-        self._prefetch_loop.drop()
+        self._prefetch_loop.release_consumed()
         self._prefetch_loop.join(_LOOK_SECONDS)
-        self._runs.forget()
+        self._runs.discard()
 
     def _next(self) -> PlacedRun | None:
         began, warned = time.monotonic(), False
@@ -185,7 +185,7 @@ class RunReader:
                 if future is None:
                     future = self._runs.queue.get(timeout=_LOOK_SECONDS)
                 if not future.done():
-                    self._prefetch_loop.drop()
+                    self._prefetch_loop.release_consumed()
                 return future.result(timeout=_LOOK_SECONDS)
             except CancelledError:
                 self.raise_closed()
@@ -198,8 +198,8 @@ class RunReader:
     def send_heartbeat(self) -> None:
         """Tell, about once a second, that the consumer takes batches or waits for them."""
         now = time.monotonic()
-        if now - self._signed >= _HEARTBEAT_SECONDS:
-            self._signed = now
+        if now - self._heartbeat_at >= _HEARTBEAT_SECONDS:
+            self._heartbeat_at = now
             self._client.heartbeat()
 
     def raise_closed(self) -> NoReturn:

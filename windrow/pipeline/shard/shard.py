@@ -25,7 +25,7 @@ from windrow.pipeline.plan.unequal_steps import find_unequal_steps
 from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.epoch import Epoch
-from windrow.pipeline.shard.epoch_reader import start_reading
+from windrow.pipeline.shard.epoch_reader import start_epoch_reader
 from windrow.pipeline.shard.open_epoch import open_epoch
 from windrow.pipeline.shard.position import Position
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment, check_equal
@@ -41,7 +41,7 @@ def open_shards(
     locality_hints: Sequence[Any] | None = None,
     start: Cursor = Cursor(),
 ) -> list[Shard]:
-    """Make the shards of a job, all served by one run."""
+    """Make all shards of a job, served by one shared coordinator."""
     program = Program(job, shards, check_equal(equal), tuple(range(shards)))
     session = resolve_executor(job.options.executor).session(program, locality_hints)
     return [Shard(program, session, shard, start) for shard in range(shards)]
@@ -50,18 +50,17 @@ def open_shards(
 def open_shard(
     job: Job, *, rank: int, world_size: int, equal: Equal = False, start: Cursor = Cursor()
 ) -> Shard:
-    """Make one shard of a job, served by a run of its own in this process."""
+    """Make one shard of a job, served by its own coordinator in this process."""
     program = Program(job, world_size, check_equal(equal), (rank,))
     session = resolve_executor(job.options.executor).session(program, None)
     return Shard(program, session, rank, start)
 
 
 class Shard(Deliverable):
-    """The stream that one trainer consumes: made by ``split``, ``iterator`` or ``shard``.
+    """The stream that one trainer consumes, made by ``split``, ``iterator`` or ``shard``.
 
-    A shard can be sent to another process, and reads there. It is iterated once at a
-    time: epoch by epoch with `iter_epochs`, or directly, where each ``iter_*`` call
-    reads the next epoch.
+    A shard can be pickled and read in another process. It supports one iterator at a time: either epoch
+    by epoch with `iter_epochs`, or directly, where each ``iter_*`` call reads the next epoch.
 
     Examples
     --------
@@ -87,8 +86,8 @@ class Shard(Deliverable):
 
     def _prepare(self) -> None:
         self._lock = threading.Lock()
-        self._line = Connection(self._session, self._shard)
-        self._position = Position(self._start, self._line, left_epoch=self._left_epoch)
+        self._connection = Connection(self._session, self._shard)
+        self._position = Position(self._start, self._connection, left_epoch=self._left_epoch)
         self._stream: State | None = None
         self._latest: ShardAssignment | None = None
         self._latest_epoch = 0
@@ -101,10 +100,10 @@ class Shard(Deliverable):
     def __getstate__(self) -> dict[str, Any]:
         if self._position.iterator is not None:
             raise PlanError(
-                f"shard {self._shard} cannot be sent elsewhere while it is being iterated (epoch "
+                f"shard {self._shard} cannot be pickled while it is being iterated (epoch "
                 f"{self._position.at.epoch}): finish or close() the iterator first"
             )
-        self._line.rest()
+        self._connection.stop_prefetch()
         return {
             "_program": self._program,
             "_session": self._session.export(self._shard),
@@ -127,55 +126,55 @@ class Shard(Deliverable):
         self.close()
 
     def iter_epochs(self) -> Iterator[Epoch]:
-        """Iterate over the epochs from where the shard is; a second call goes on from there.
+        """Iterate over the remaining epochs; a second call continues where the first stopped.
 
-        An epoch may be left early; the next one then begins at its first row. The epoch counts as
-        consumed once the next one is asked for: a state taken before that names what follows the last
-        batch that was handed out.
+        You can break out of an epoch early; the next epoch then starts at its first row. The abandoned
+        epoch counts as consumed once the next one is requested. Until then, `state_dict` points just
+        behind the last batch that was delivered.
 
         Yields
         ------
         Epoch
         """
         while not self._closed:
-            self._position.go_on()
+            self._position.advance()
             if not self._has_next():
                 return
             number, moves = self._position.at.epoch, self._position.moves
             yield Epoch(self, number)
-            # whoever closed the shard has asked for no other epoch
+            # closing the shard does not request another epoch
             if moves == self._position.moves and not self._closed:
                 self._position.leave(number)
 
     def steps_per_epoch(self, batch_size: int, *, drop_last: bool = False) -> int:
-        """Batches that this shard gets in a whole epoch.
+        """Number of batches of this shard in a whole epoch.
 
         Raises
         ------
         PlanError
-            While row counts are unknown (a filter, or a transform that changes them): before
-            the first epoch has been read; for a bad argument.
+            If an argument is invalid, or row counts are not known yet: with a filter, or a transform that
+            changes row counts, they are known after the first epoch.
         """
         batch_rows = check_number("batch_size", batch_size, 1)
         check_drop_last(drop_last)
         total = self._total_rows()
         if total is None:
             raise PlanError(
-                "how many rows an epoch has is not known before a filter or a row-changing transform has "
-                "run, or corrupt blocks are left out: read an epoch first, or use count() on the dataset, "
-                "which reads it once where the footers do not tell"
+                "the number of rows of an epoch is not known yet, because a filter, a row-changing transform "
+                'or on_error="skip" determines it while reading: read an epoch first, or call count() on the '
+                "dataset, which reads it once where the footers do not suffice"
             )
         return self._program.assignment(batch_rows, drop_last=drop_last).steps(total, self._shard)
 
     def state_dict(self) -> dict[str, Any]:
-        """What has been consumed, to go on from later, anywhere, with any number of shards.
+        """Return a checkpoint of the progress, to resume anywhere and with any number of shards.
 
-        It names what follows the last batch that was handed out, however the loop ended: ``break``,
-        an exception, or `close`. It is the same on all shards at the same step, holds JSON values only
-        and takes less than 1 KB. An epoch that was left early counts as consumed once the next one is
-        asked for, by an ``iter_*`` call or ``next()`` on `iter_epochs`, or `skip_epoch` says so.
-        Blocks that ``on_error="skip"`` has left out are named by number, as far as every shard has come
-        to them.
+        The state points just behind the last batch that was delivered, whether the loop ended with
+        ``break``, an exception or `close`. It is identical on all shards at the same step, holds only JSON
+        values and takes less than 1 KB. An epoch that was abandoned early counts as consumed once the next
+        one is requested, by an ``iter_*`` call or ``next()`` on `iter_epochs`, or once `skip_epoch` is
+        called. The state lists the numbers of the blocks skipped by ``on_error="skip"`` that every shard
+        has reached.
 
         Examples
         --------
@@ -196,44 +195,45 @@ class Shard(Deliverable):
         return self._stream.at(cursor, shards=shards, batch_size=batch_size).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, admit_appended: bool = False) -> None:
-        """Go on from a state: the next ``iter_*`` call reads the rest of its epoch.
+        """Resume from a state: the next ``iter_*`` call reads the rest of its epoch.
 
-        Load the same state into all shards of a ``split``. Where the chain's seed was drawn, it
-        adopts the state's.
+        Load the same state into all shards of a ``split``. A pipeline whose seed was drawn at random adopts
+        the state's seed.
 
         Parameters
         ----------
         state_dict
-            From `state_dict`, of any shard, with any number of shards and batch size.
+            A result of `state_dict`, from any shard, with any number of shards and any batch size.
         admit_appended
-            Accept data that has grown since by files after those of then, in listing order;
-            the state must be at an epoch's start.
+            Accept data to which files were appended since, after the earlier ones in listing order; the
+            state must be at the start of an epoch.
 
         Raises
         ------
         StateError
-            If an epoch is open, or the state is corrupt or of another stream; says what differs.
+            If an epoch is open, or the state is corrupt or belongs to another stream; the message names
+            the difference.
         """
         with self._lock:
             if self._position.iterator is not None:
                 raise StateError(
                     f"shard {self._shard} is being iterated (epoch {self._position.at.epoch}): finish or "
-                    "close() the iterator before a state is loaded"
+                    "close() the iterator before you load a state"
                 )
             job, cursor = resume(self._program.job, state_dict, admit_appended=admit_appended)
             self._program = self._program.with_seed(job.seed)
-            # what was read before tells nothing of how the state's epoch was dealt
+            # earlier epochs do not determine the shard assignment of the state's epoch
             self._stream = self._lineage = self._latest = None
-            # what is still under way for the place before is not heard any more
-            self._line.drop()
+            # a new connection ignores late reports from the old position
+            self._connection.disconnect()
             self._position.move(cursor)
 
     def skip_epoch(self) -> None:
-        """Leave out the rest of the current epoch: from now on states name the next one's beginning.
+        """Skip the rest of the current epoch: states now point at the start of the next one.
 
-        The current epoch is the one that is being iterated, that was left early, on its last batch too,
-        or else that would be read next. Call it on all shards. To leave an epoch and go on, ``break`` is
-        enough; this is for a checkpoint between the two.
+        The current epoch is the one being iterated; else the one that was abandoned early, even at its
+        last batch; else the one that would be read next. Call it on all shards. To abandon an epoch and
+        continue with the next one, ``break`` is enough; `skip_epoch` is for a checkpoint between the two.
 
         Raises
         ------
@@ -255,38 +255,39 @@ class Shard(Deliverable):
         (1, 0)
         """
         with self._lock:
-            self._position.settle()
+            self._position.end_dropped_readers()
             epoch, epochs = self._position.current, self._program.job.epochs
             if epochs is not None and epoch >= epochs:
                 raise PlanError(
-                    f"all {epochs} epochs of shard {self._shard} have been read: there is none to skip"
+                    f"all {epochs} epochs of shard {self._shard} have been read: there is no epoch to skip"
                 )
             self._position.leave(epoch)
 
     def skip_batches(self, count: int, *, batch_size: int | None = None, drop_last: bool = False) -> None:
-        """Go ahead by some steps without reading them, across epochs too: for loss spikes.
+        """Skip some steps without reading them, also across epochs, for example after a loss spike.
 
-        It counts from behind the last batch that was handed out; the next ``iter_*`` call goes on from
-        there, also in an epoch that was left early. Call it with the same arguments on all shards.
+        Counting starts behind the last batch that was delivered, even in an epoch that was abandoned early;
+        the next ``iter_*`` call starts behind the skipped steps. Call it with the same arguments on all
+        shards.
 
         Parameters
         ----------
         count
-            Steps, of one batch for each shard.
+            Number of steps; a step is one batch of every shard.
         batch_size
-            Rows of a batch; None: as read last, or as the loaded state was.
+            Rows per batch; None: that of the last ``iter_*`` call, or of the loaded state.
         drop_last
-            Whether epochs have no short last step.
+            Whether epochs omit a short last step.
 
         Raises
         ------
         PlanError
-            If an epoch is open, or an argument is wrong.
+            If an epoch is open, or an argument is invalid.
 
         Notes
         -----
-        Where the rows of an epoch are not known (a filter that was not counted yet), the steps
-        end with it, and what is skipped is read to be counted.
+        If the row count of the epoch is not known yet (a filter that has not run), skipping stops at the end
+        of the epoch, and the skipped rows are read to be counted.
         """
         with self._lock:
             self._check_free()
@@ -300,39 +301,39 @@ class Shard(Deliverable):
                 drop_last=drop_last,
                 total=self._total_rows(),
             )
-            if self._position.left:
-                # the run was told that nothing more of this epoch is needed
-                self._line.drop()
-            self._position.move(cursor.leaving_out(at.corrupt))
+            if self._position.is_left:
+                # the shard already acknowledged all of this epoch
+                self._connection.disconnect()
+            self._position.move(cursor.skipping(at.corrupt))
 
     def step_lineage(self, step: int) -> list[RowOrigin]:
-        """Where the rows of this shard's batch of a step are stored, from the plan.
+        """Return where the rows of this shard's batch of a step are stored, computed from the plan.
 
         Parameters
         ----------
         step
-            Which step of the epoch that is being read, or was read last; from 0.
+            The step, from 0, of the epoch that is being read, or was read last.
 
         Raises
         ------
         PlanError
-            Before anything is read, if this shard has no such step, or a transform makes rows
-            that are stored nowhere.
+            If nothing was read yet, this shard has no such step, or a transform makes rows that are not
+            stored anywhere.
         """
         if self._latest is None:
-            raise PlanError("provenance() tells of the epoch that is read or was read last: read one first")
+            raise PlanError("step_lineage() refers to the epoch that was read last: read an epoch first")
         corrupt = self._position.corrupt
         if self._lineage is None or self._lineage.corrupt != corrupt:
             self._lineage = Lineage(self._program.job, corrupt)
-        rows = self._latest.step_of(step, self._shard, self._lineage.total)
+        rows = self._latest.rows_of_step(step, self._shard, self._lineage.total)
         if rows is None:
             raise PlanError(f"shard {self._shard} has no step {step!r} in epoch {self._latest_epoch}")
         return self._lineage.find(self._latest_epoch, rows)
 
     def stats(self) -> Stats:
-        """What the shard has received so far, and what the run behind it has done."""
-        self._position.settle()
-        run = self._line.run_stats(spans=True)
+        """Return what the shard has received so far, and statistics of the job that serves it."""
+        self._position.end_dropped_readers()
+        run = self._connection.run_stats(spans=True)
         tally = self._position.tally
         return Stats(
             shard=self._shard,
@@ -346,17 +347,17 @@ class Shard(Deliverable):
         )
 
     def close(self) -> None:
-        """Read no more; lets go of everything that was held for this shard."""
+        """Stop reading and release everything that is held for this shard."""
         self._closed = True
-        self._position.settle()
+        self._position.end_dropped_readers()
         iterator = self._position.iterator
         try:
             if iterator is not None:
                 iterator.close()
         finally:
-            self._line.close()
+            self._connection.close()
 
-    # --- delivering
+    # --- delivery
 
     def _deliver(self, delivery: Delivery) -> BatchIterator:
         if not self._closed and not self._has_next():
@@ -372,18 +373,18 @@ class Shard(Deliverable):
             self._check(delivery)
             opened = self._position.upcoming
             try:
-                epoch = open_epoch(self._line, self._program, delivery, self._consumer, at=opened)
+                epoch = open_epoch(self._connection, self._program, delivery, self._consumer, at=opened)
             except (PlanError, StateError):
                 raise
             except BaseException:
-                self._line.drop()
+                self._connection.disconnect()
                 raise
             self._latest, self._latest_epoch = epoch.facts.assignment, epoch.facts.epoch
             self._warn(epoch.facts)
-            reading = start_reading(
+            reader = start_epoch_reader(
                 self._position, self._program, epoch, delivery, self._consumer, opened=opened
             )
-            iterator = BatchIterator(reading)
+            iterator = BatchIterator(reader)
             self._position.enter(iterator, opened)
             return iterator
 
@@ -392,7 +393,7 @@ class Shard(Deliverable):
             raise PlanError(f"shard {self._shard} has been closed")
         if self._position.iterator is not None:
             raise PlanError(
-                f"shard {self._shard} is being iterated (epoch {self._position.at.epoch}): a shard is read once "
+                f"shard {self._shard} is being iterated (epoch {self._position.at.epoch}): a shard has one iterator "
                 "at a time; finish or close() the other iterator first"
             )
 
@@ -418,7 +419,7 @@ class Shard(Deliverable):
         return None if assigned is None else assigned[1]
 
     def _total_rows(self) -> int | None:
-        """Rows of an epoch, all shards together, or None before they have been counted."""
+        """Rows of an epoch over all shards, or None before they have been counted."""
         if self._program.job.rows_known:
             return int(self._program.stored_rows.sum())
-        return self._line.run_stats(spans=False).epoch_rows
+        return self._connection.run_stats(spans=False).epoch_rows

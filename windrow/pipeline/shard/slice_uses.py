@@ -18,21 +18,21 @@ class SliceUses:
         self._data = data
         self._report = report
         self._lock = threading.Lock()
-        self._left = [0] * len(data.slices)
+        self._uses = [0] * len(data.slices)
         self._free = 0
         self._all_submitted = False
-        self._told = (0, False)
+        self._reported = (0, False)
 
     def expect(self, slices: list[int]) -> None:
         """Note the slice of every run of the window, and of every portion of a run but the last."""
         with self._lock:
             for number in slices:
-                self._left[number] += 1
+                self._uses[number] += 1
 
     def used(self, number: int) -> None:
         """One run of a slice has been placed, or a portion of one."""
         with self._lock:
-            self._left[number] -= 1
+            self._uses[number] -= 1
         self._advance()
 
     def finish(self) -> None:
@@ -42,12 +42,12 @@ class SliceUses:
 
     def _advance(self) -> None:
         with self._lock:
-            while self._free < len(self._left) and self._left[self._free] == 0:
+            while self._free < len(self._uses) and self._uses[self._free] == 0:
                 self._data.slices[self._free] = MapOutputs()
                 self._free += 1
-            ended = self._all_submitted and self._free == len(self._left)
+            ended = self._all_submitted and self._free == len(self._uses)
             news = (self._free, ended)
-            if news == self._told:
+            if news == self._reported:
                 return
-            self._told = news
+            self._reported = news
         self._report(*news)

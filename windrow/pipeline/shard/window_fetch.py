@@ -24,15 +24,15 @@ __all__ = ["UNHEARD", "Ahead", "Ask", "Load", "Lost", "Pause", "Unheard", "fetch
 _WINDOWS_NEEDED = 2
 # Where two threads of a process hold references to one object and one lets go, Ray can forget to
 # tell the other that the object is here. A reference that is asked for anew is told.
-_UNHEARD_SECONDS = 2.0
-_LONGEST_UNHEARD_SECONDS = 60.0
+_LOAD_TIMEOUT_SECONDS = 2.0
+_MAX_LOAD_TIMEOUT_SECONDS = 60.0
 # together about two minutes, more than Ray takes to compute lost objects again
-_LOST_TRIES = 30
+_MAX_LOST = 30
 # After about half a minute in vain the whole window is asked for anew: Ray waits for ever for
 # what it had spilled to a file that is gone.
-_TRIES_OF_ATTEMPT = 10
-_PATIENCE_WITH_ATTEMPT_SECONDS = 16.0
-_LONGEST_PAUSE_SECONDS = 5.0
+_LOSSES_PER_ATTEMPT = 10
+_MAX_ATTEMPT_TIMEOUT_SECONDS = 16.0
+_MAX_PAUSE_SECONDS = 5.0
 
 
 class Ahead:
@@ -62,39 +62,39 @@ class Ahead:
     """
 
     def __init__(self, cursor: Cursor, windows: int, *, leads_on: bool, spare: int = 0) -> None:
-        self.place = self._told = Place(cursor.epoch, cursor.window)
+        self.place = self._reported = Place(cursor.epoch, cursor.window)
         self.fetched: dict[Key, WindowData] = {}
         self._windows = windows
         self._spare = spare
-        self._wanted: Key | None = None
-        self._taken = self._asked = self._number(cursor.epoch, cursor.window) - 1
+        self._requested: Key | None = None
+        self._last_taken = self._last_asked = self._index(cursor.epoch, cursor.window) - 1
         self._paused = False
         self.open(cursor, leads_on=leads_on)
 
     def open(self, cursor: Cursor, *, leads_on: bool) -> None:
         """The shard opens an epoch: the first, or the one after."""
         self.cursor = cursor
-        self._stop = self._number(cursor.epoch + 1 + leads_on, 0)
+        self._stop = self._index(cursor.epoch + 1 + leads_on, 0)
 
-    def _number(self, epoch: int, window: int) -> int:
+    def _index(self, epoch: int, window: int) -> int:
         """Where a window stands among those of all epochs."""
         return epoch * self._windows + window
 
     def want(self, key: Key) -> None:
         """The consumer asks for a window."""
-        self._wanted, self._paused = key, False
+        self._requested, self._paused = key, False
 
     def keep(self, key: Key, data: WindowData) -> None:
         """A window has been fetched; it may have been passed meanwhile."""
-        if self._number(*key) >= self._passed:
+        if self._index(*key) >= self._passed:
             self.fetched[key] = data
-        self.cursor = self.cursor.leaving_out(data.corrupt)
+        self.cursor = self.cursor.skipping(data.corrupt)
 
     def take(self, key: Key) -> WindowData | None:
         """A window, if it is here."""
         if key not in self.fetched:
             return None
-        self._wanted, self._taken = None, max(self._taken, self._number(*key))
+        self._requested, self._last_taken = None, max(self._last_taken, self._index(*key))
         return self.fetched.pop(key)
 
     def release(self) -> None:
@@ -104,20 +104,20 @@ class Ahead:
 
     def pause(self) -> None:
         """Nothing is fetched until a window is asked for."""
-        self._paused, self._wanted = True, None
+        self._paused, self._requested = True, None
 
     def acknowledge(self, place: Place) -> bool:
         """Note how far the consumer has come; returns whether that is news."""
         if place <= self.place:
             return False
         self.place = place
-        for key in [key for key in self.fetched if self._number(*key) < self._passed]:
+        for key in [key for key in self.fetched if self._index(*key) < self._passed]:
             del self.fetched[key]
         return True
 
     def ask(self, key: Key) -> Place:
         """A question about a window is asked, and tells the place that is returned."""
-        self._asked, self._told = max(self._asked, self._number(*key)), self.place
+        self._last_asked, self._reported = max(self._last_asked, self._index(*key)), self.place
         return self.place
 
     def take_news(self, *, waits: bool = False) -> Place | None:
@@ -125,29 +125,29 @@ class Ahead:
 
         ``waits``: the consumer has been waiting for a window, which may wait for what it has passed.
         """
-        passed, told = self._passed, self._number(self._told.epoch, self._told.window)
-        asks_on = not self._paused and max(passed, self._asked + 1) < self._fetch_stop
-        can_wait = asks_on and not waits and 0 < self._spare >= passed - told
-        if self.place == self._told or can_wait:
+        passed, reported = self._passed, self._index(self._reported.epoch, self._reported.window)
+        more_to_ask = not self._paused and max(passed, self._last_asked + 1) < self._fetch_stop
+        can_wait = more_to_ask and not waits and 0 < self._spare >= passed - reported
+        if self.place == self._reported or can_wait:
             return None
-        self._told = self.place
+        self._reported = self.place
         return self.place
 
     def next(self) -> Key | None:
         """The window to fetch: the one that is asked for, else the next one ahead."""
         if self._paused:
             return None
-        wanted, passed = self._wanted, self._passed
+        requested, passed = self._requested, self._passed
         # who asked for what has been passed since is not there any more
-        if wanted is not None and wanted not in self.fetched and self._number(*wanted) >= passed:
-            return wanted
-        ahead = range(max(passed, self._taken + 1), self._fetch_stop)
+        if requested is not None and requested not in self.fetched and self._index(*requested) >= passed:
+            return requested
+        ahead = range(max(passed, self._last_taken + 1), self._fetch_stop)
         keys = (divmod(number, self._windows) for number in ahead)
         return next((key for key in keys if key not in self.fetched), None)
 
     @property
     def _passed(self) -> int:
-        return self._number(self.place.epoch, self.place.window)
+        return self._index(self.place.epoch, self.place.window)
 
     @property
     def _fetch_stop(self) -> int:
@@ -217,38 +217,38 @@ def fetch_window(shard: int, epoch: int, window: int) -> Generator[Ask | Load | 
     StallError
         If objects are lost again and again.
     """
-    collector, attempt, given_up = WindowCollector(), "", ""
-    lost, patience = 0, _UNHEARD_SECONDS
+    collector, attempt, abandoned = WindowCollector(), "", ""
+    lost, patience = 0, _LOAD_TIMEOUT_SECONDS
     # replies that nothing was heard of: to drop their references would cancel transfers
-    unheard: list[WindowReply] = []
+    timed_out: list[WindowReply] = []
     user_warnings: list[str] = []
     while not collector.complete:
-        answer = yield Ask(attempt, frozenset(collector.outputs), given_up)
+        answer = yield Ask(attempt, frozenset(collector.outputs), abandoned)
         if answer is None:
             continue
         attempt, reply = answer
-        given_up = ""
+        abandoned = ""
         user_warnings += reply.user_warnings
         loaded = yield Load(reply, patience)
         if isinstance(loaded, Unheard):
-            unheard.append(reply)
-            if patience >= _PATIENCE_WITH_ATTEMPT_SECONDS:
-                given_up = attempt
-                unheard.clear()
-            patience = min(2 * patience, _LONGEST_UNHEARD_SECONDS)
+            timed_out.append(reply)
+            if patience >= _MAX_ATTEMPT_TIMEOUT_SECONDS:
+                abandoned = attempt
+                timed_out.clear()
+            patience = min(2 * patience, _MAX_LOAD_TIMEOUT_SECONDS)
             collector, attempt = WindowCollector(), ""
         elif isinstance(loaded, Lost):
             # the coordinator that owned them is gone, and its successor computes them
             # again; or they went with their node, and Ray does
             lost += 1
-            if lost >= _LOST_TRIES:
+            if lost >= _MAX_LOST:
                 raise StallError(
                     f"shard {shard}: map outputs of epoch {epoch}, window {window} were lost {lost} times and "
                     "could not be computed again: look for nodes that die, or whose disks or object stores "
                     f"are full ({loaded.error})"
                 ) from loaded.error
-            yield Pause(min(0.1 * 2**lost, _LONGEST_PAUSE_SECONDS))
-            given_up = attempt if lost % _TRIES_OF_ATTEMPT == 0 else ""
+            yield Pause(min(0.1 * 2**lost, _MAX_PAUSE_SECONDS))
+            abandoned = attempt if lost % _LOSSES_PER_ATTEMPT == 0 else ""
             collector, attempt = WindowCollector(), ""
         else:
             collector.add(loaded, attempt)

@@ -34,7 +34,7 @@ EXACT_ROWS = 1 << 16
 MAX_ROWS = 1 << 62
 
 # Rows that pass through all rounds before the next rows do, so that they stay in the L2 cache.
-_MAP_OUTPUT_ROWS = 1 << 15
+_CHUNK_ROWS = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Permutation:
         if native.LIBRARY is not None:
             rounds = self._rounds
             return native.walk(rounds.bits, rounds.keys, rounds.multipliers, self.size, start, stop)
-        return self._walk(start, stop)
+        return self._cycle_walk(start, stop)
 
     def rows_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Compute the rows that have some positions: `positions` undone.
@@ -137,11 +137,11 @@ class Permutation:
     def _rounds(self) -> Rounds:
         return Rounds.from_key(self.key, (self.size - 1).bit_length())
 
-    def _walk(self, start: int, stop: int) -> NDArray[np.int64]:
+    def _cycle_walk(self, start: int, stop: int) -> NDArray[np.int64]:
         out = np.empty(stop - start, np.int64)
         rounds = self._rounds
         outside = []
-        for first, last in _map_outputs(out.size):
+        for first, last in _chunks(out.size):
             values = rounds.mix_range(start + first, start + last)
             out[first:last] = values
             again = self._find_outside(values)
@@ -150,11 +150,11 @@ class Permutation:
         # All pieces walk on together, since a few stragglers cost as much as thousands.
         while rows.size:
             outside = []
-            for first, last in _map_outputs(rows.size):
-                map_output, mixed = rows[first:last], rounds.mix(values[first:last])
-                out[map_output] = mixed
+            for first, last in _chunks(rows.size):
+                chunk, mixed = rows[first:last], rounds.mix(values[first:last])
+                out[chunk] = mixed
                 again = self._find_outside(mixed)
-                outside.append((map_output.take(again), mixed.take(again)))
+                outside.append((chunk.take(again), mixed.take(again)))
             rows, values = _join(outside)
         return out
 
@@ -163,9 +163,9 @@ class Permutation:
         return np.flatnonzero(values > values.dtype.type(self.size - 1))
 
 
-def _map_outputs(count: int) -> Iterator[tuple[int, int]]:
-    for first in range(0, count, _MAP_OUTPUT_ROWS):
-        yield first, min(first + _MAP_OUTPUT_ROWS, count)
+def _chunks(count: int) -> Iterator[tuple[int, int]]:
+    for first in range(0, count, _CHUNK_ROWS):
+        yield first, min(first + _CHUNK_ROWS, count)
 
 
 def _join(pairs: list[tuple[NDArray[np.intp], NDArray[Any]]]) -> tuple[NDArray[np.intp], NDArray[Any]]:

@@ -167,7 +167,7 @@ class WindowRuns:
         return [self._run(first_id + i, int(places[i]), 1) for i in range(len(places)) if shards[i] == shard]
 
     def _run(self, run_id: int, place: int, rows: int) -> Run:
-        map_output = int(np.searchsorted(self.slice_starts, run_id, side="right")) - 1
+        slice_number = int(np.searchsorted(self.slice_starts, run_id, side="right")) - 1
         return Run(
-            slice=map_output, index=run_id - int(self.slice_starts[map_output]), place=place, rows=rows
+            slice=slice_number, index=run_id - int(self.slice_starts[slice_number]), place=place, rows=rows
         )

@@ -94,7 +94,7 @@ class ShardAssignment:
         """Batches that a shard gets."""
         return self.full_steps(total) + (self.rest_share(total, shard)[1] > 0)
 
-    def step_of(self, step: int, shard: int, total: int) -> NDArray[np.int64] | None:
+    def rows_of_step(self, step: int, shard: int, total: int) -> NDArray[np.int64] | None:
         """The epoch's rows in a shard's batch of a step, counted as if the epoch had begun at row 0.
 
         None where the shard has no such step.
@@ -157,8 +157,8 @@ class ShardAssignment:
         if self.shards == 1 and not self.start_row and not (has_rest and self.drop_last):
             return None, ahead
         # a step larger than the words hold is larger than the epoch too: a larger divisor changes nothing
-        largest = int(np.iinfo(rows.dtype).max)
-        step_rows, batch_rows = word(min(self.step_rows, largest)), word(min(self.batch_rows, largest))
+        max_word = int(np.iinfo(rows.dtype).max)
+        step_rows, batch_rows = word(min(self.step_rows, max_word)), word(min(self.batch_rows, max_word))
         steps = ahead // step_rows
         within = ahead - steps * step_rows
         shards = within // batch_rows
@@ -167,7 +167,7 @@ class ShardAssignment:
         places -= shards * batch_rows
         places += steps * batch_rows
         # where words are too short to say where the rest begins, all rows lie before it
-        if total is not None and first_rest is not None and has_rest and first_rest <= largest:
+        if total is not None and first_rest is not None and has_rest and first_rest <= max_word:
             (last,) = np.nonzero(ahead >= word(first_rest))
             shards[last], places[last] = self._assign_rest(ahead[last].astype(np.int64) - first_rest, total)
         if self.start_row:

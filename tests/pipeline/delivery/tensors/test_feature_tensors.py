@@ -144,23 +144,29 @@ F32 = torch.float32
         ({"feature_columns": [1]}, r"feature_columns holds \(?\[1\]"),
         ({"feature_columns": [["a"], []]}, "feature_columns holds an empty list"),
         ({"feature_columns": {"k": []}}, "feature_columns holds an empty list"),
-        ({"feature_columns": ["a"], "feature_column_dtypes": [F32]}, "must be a list of as many lists"),
+        ({"feature_columns": ["a"], "feature_column_dtypes": [F32]}, "must be a list of equally many lists"),
         (
             {"feature_columns": [["a"]], "feature_column_dtypes": [F32, F32]},
-            "must be a list of as many lists",
+            "must be a list of equally many lists",
         ),
         (
             {"feature_columns": {"k": ["a"]}, "feature_column_dtypes": [F32]},
-            "must be a list of as many lists",
+            "must be a list of equally many lists",
         ),
-        ({"feature_columns": {"k": ["a"]}, "feature_column_dtypes": {"j": F32}}, "one of the same keys"),
-        ({"feature_columns": ["a"], "feature_column_dtypes": {"a": F32}}, "one of the same keys"),
+        (
+            {"feature_columns": {"k": ["a"]}, "feature_column_dtypes": {"j": F32}},
+            "must be a dict with the same keys",
+        ),
+        (
+            {"feature_columns": ["a"], "feature_column_dtypes": {"a": F32}},
+            "must be a dict with the same keys",
+        ),
         (
             {"feature_column_dtypes": "float32"},
-            "feature_column_dtypes holds 'float32', which is no torch.dtype",
+            "feature_column_dtypes holds 'float32', which is not a torch.dtype",
         ),
         ({"label_column_dtype": float}, "label_column_dtype holds <class 'float'>"),
-        ({"device": "gpu"}, "device='gpu' is no torch device"),
+        ({"device": "gpu"}, "device='gpu' is not a torch device"),
     ],
 )
 def test_bad_forms(options: dict[str, Any], match: str) -> None:
@@ -174,7 +180,7 @@ def test_bad_forms(options: dict[str, Any], match: str) -> None:
         (
             ["a", "y"],
             {"label_column": "z"},
-            "label_column names columns that do not exist: 'z'; there are 'a', 'y'",
+            "label_column names columns that do not exist: 'z'; the columns are 'a', 'y'",
         ),
         (["fare"], {"feature_columns": ["fair", "x"]}, "not exist: 'fair', 'x'; did you mean 'fare'"),
         (["y"], {"label_column": "y"}, "there are no feature columns: the label is the only column"),
@@ -188,7 +194,7 @@ def test_columns_that_are_not_there(columns: list[str], options: dict[str, Any],
 def test_misfits_count_only_where_they_are_used() -> None:
     schema = pa.schema({"name": pa.string(), "a": pa.int64(), "y": pa.string()})
     FeatureSpec(feature_columns=["a"]).check(schema, {"name": 5})
-    with pytest.raises(PlanError, match=r"no tensor holds 'name' \(string\), 'y' \(string\)"):
+    with pytest.raises(PlanError, match=r"tensors cannot hold 'name' \(string\), 'y' \(string\)"):
         FeatureSpec(label_column="y").check(schema, {})
     with pytest.raises(PlanError, match=r"'a' \(2 nulls\)"):
         FeatureSpec(feature_columns=["a"]).check(schema, {"a": 2})

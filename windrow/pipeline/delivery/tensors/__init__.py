@@ -1,1 +1,1 @@
-"""Batches as torch tensors: the only place that imports torch, and only when it is asked to."""
+"""Batches as torch tensors: the only package that imports torch, and only on first use."""

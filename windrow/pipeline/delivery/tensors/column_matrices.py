@@ -1,4 +1,4 @@
-"""Columns side by side in one tensor, which is allocated once and filled column by column."""
+"""Joins columns to one matrix tensor, which is allocated once and filled column by column."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["build_matrix", "check_matrix"]
 
 
 def check_matrix(names: list[str], schema: pa.Schema, dtype: torch.dtype | None, unsqueeze: bool) -> None:
-    """Raise PlanError where columns have no common shape, or no common type and none is given."""
+    """Raise PlanError if columns have no common shape, or no common dtype and none is given."""
     _check_shapes(names, schema, unsqueeze)
     if dtype is None:
         _check_promotion(names, schema)
@@ -51,7 +51,7 @@ def _check_promotion(names: list[str], schema: pa.Schema) -> None:
     except RuntimeError as exc:
         listed = ", ".join(f"{name!r} ({schema.field(name).type})" for name in names)
         raise PlanError(
-            f"torch knows no common type of the feature columns {listed}: give feature_column_dtypes"
+            f"torch has no common dtype for the feature columns {listed}: give feature_column_dtypes"
         ) from exc
 
 
@@ -64,7 +64,7 @@ def _common_dtype(tensors: Iterable[torch.Tensor]) -> torch.dtype:
 def build_matrix(
     batch: pa.RecordBatch, names: list[str], dtype: torch.dtype | None, unsqueeze: bool, *, pin: bool
 ) -> torch.Tensor:
-    """Join columns along the second dimension, each (rows, ...) made (rows, 1, ...) if ``unsqueeze``."""
+    """Join columns along the second dimension; ``unsqueeze`` reshapes each (rows, ...) to (rows, 1, ...)."""
     import torch
 
     columns = column_tensors(batch, names)

@@ -1,8 +1,7 @@
-"""Batches as torch tensors, one for each column.
+"""Converts batches to torch tensors, one per column (``iter_torch_batches``).
 
-A tensor is made without a copy where the batch's memory is mutable, and of a copy
-otherwise; either way it is writable, shares memory with no other column, and keeps
-its memory alive.
+A tensor is a view where the batch's memory is mutable, and a copy otherwise. Either way it is writable,
+shares no memory with other columns, and keeps its memory alive.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import pyarrow as pa
 from windrow.core.errors import PlanError
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert
 from windrow.pipeline.delivery.tensors.device import Placement, resolve_placement
-from windrow.pipeline.delivery.tensors.schema_check import check_names, check_tensor_schema, refuse_nulls
+from windrow.pipeline.delivery.tensors.schema_check import check_names, check_nulls, check_tensor_schema
 from windrow.pipeline.delivery.to_numpy import column_to_numpy, writable_view
 from windrow.pipeline.tasks.transforms import function_name, raise_function_error
 
@@ -28,25 +27,25 @@ __all__ = ["TensorSpec", "to_tensors"]
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """What ``iter_torch_batches`` was asked for.
+    """The arguments of ``iter_torch_batches``.
 
     Attributes
     ----------
     dtypes
-        One type for all columns, or a type for some, by name; None: the columns' own.
+        One dtype for all columns, or dtypes of some columns by name; None: the columns' own.
     device
-        Where tensors go; None: they stay in main memory.
+        Target device; None: tensors stay in main memory.
     collate_fn
-        Makes the batch itself, of what ``batch_format`` gives it.
+        Makes the batch from rows in ``batch_format``.
     batch_format
-        What ``collate_fn`` receives; arrays of "numpy" are its own to write to.
+        What ``collate_fn`` receives; it can write to arrays of "numpy".
     pin_memory
-        Whether to stage in pinned memory; None: where the device is a CUDA one.
+        Whether to stage in pinned memory; None: if the device is a CUDA device.
 
     Raises
     ------
     PlanError
-        For options that exclude each other, an unknown device, or a missing PyTorch.
+        If options exclude each other, the device is unknown, or PyTorch is missing.
     """
 
     dtypes: torch.dtype | Mapping[str, torch.dtype] | None = field(default=None, hash=False)
@@ -62,11 +61,11 @@ class TensorSpec:
         if self.collate_fn is None:
             if self.batch_format != "numpy":
                 raise PlanError(
-                    f"batch_format={self.batch_format!r} is what collate_fn receives, and there is none: "
-                    "give a collate_fn, or leave batch_format out"
+                    f"batch_format={self.batch_format!r} sets what collate_fn receives, and there is no collate_fn: "
+                    "give one, or leave batch_format out"
                 )
         elif not callable(self.collate_fn):
-            raise PlanError(f"collate_fn={self.collate_fn!r} cannot be called; give a function")
+            raise PlanError(f"collate_fn={self.collate_fn!r} is not callable: give a function")
         elif self.dtypes is not None:
             raise PlanError("dtypes and collate_fn exclude each other: convert types in the collate_fn")
         if isinstance(self.dtypes, Mapping):
@@ -74,7 +73,7 @@ class TensorSpec:
         _check_dtypes(self.dtypes)
 
     def check(self, schema: pa.Schema, null_counts: Mapping[str, int | None]) -> None:
-        """Raise PlanError, before anything is read, for columns that cannot become tensors."""
+        """Raise PlanError, before anything is read, if columns cannot become tensors."""
         if self.collate_fn is None:
             if isinstance(self.dtypes, Mapping):
                 check_names(self.dtypes, schema, "dtypes")
@@ -90,14 +89,14 @@ def _check_dtypes(dtypes: object) -> None:
 
 
 def to_tensors(batch: pa.RecordBatch, spec: TensorSpec) -> Any:
-    """Convert a batch to a dict of tensors, or to what the spec's ``collate_fn`` makes of it.
+    """Convert a batch to a dict of tensors, or to the result of the spec's ``collate_fn``.
 
     Raises
     ------
     PlanError
-        If a column turns out to hold nulls.
+        If a column contains nulls.
     TransformError
-        If ``collate_fn`` raises; from what it raised.
+        If ``collate_fn`` raises; chained to its exception.
     """
     if spec.collate_fn is not None:
         return spec.placement.place_all(_collate(batch, spec.collate_fn, spec.batch_format))
@@ -116,24 +115,24 @@ def _collate(batch: pa.RecordBatch, collate_fn: Callable[[Any], Any], batch_form
 
 
 def column_tensors(batch: pa.RecordBatch, names: list[str]) -> dict[str, torch.Tensor]:
-    """Convert columns by name, in their own types, in main memory."""
+    """Convert columns by name, keeping their dtypes, in main memory."""
     import torch
 
     everything = names == batch.schema.names
     columns, arrays = batch.columns if everything else [batch.column(name) for name in names], {}
     for name, column in zip(names, columns, strict=True):
-        # the interpreter's lock is held here: what is plain memory is looked at once
+        # this loop holds the GIL, so plain memory takes a single view and no further checks
         array = writable_view(column)
         if array is None:
-            refuse_nulls(column, name)
+            check_nulls(column, name)
             array = column_to_numpy(column, writable=True)
-        # Arrow data that crossed a process border may begin at any byte.
+        # Arrow data from another process can start at any byte
         arrays[name] = array if array.flags.aligned else array.copy()
     return _separate({name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
 def _separate(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Copy tensors that begin where an earlier one does, so that writing to one changes one."""
+    """Copy tensors that start at the address of an earlier one, so that writing to one changes only that one."""
     taken: set[int] = set()
     for name, tensor in tensors.items():
         address = tensor.data_ptr()

@@ -1,4 +1,4 @@
-"""Where tensors go: their device, and whether they pass through pinned memory."""
+"""Resolves the target device of tensors and pinned memory, and moves tensors there."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ __all__ = ["Placement", "resolve_placement"]
 
 @dataclass(frozen=True)
 class Placement:
-    """A device that is known to be there, and whether to stage in pinned memory."""
+    """A device that exists, and whether to stage in pinned memory."""
 
     device: torch.device | None = None
     pin: bool = False
 
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Bring a tensor to the device; the copy to a GPU runs behind the caller."""
+        """Move a tensor to the device; the copy from pinned memory to a GPU is asynchronous."""
         if self.pin and tensor.device.type == "cpu":
             tensor = tensor.pin_memory()
         if self.device is None:
             return tensor
-        # A copy *from* a GPU must have ended before anyone reads it.
+        # a copy *from* a GPU must be synchronous, since the CPU can read it right away
         behind = self.pin and self.device.type == "cuda"
         return tensor.to(self.device, non_blocking=behind)
 
     def place_all(self, value: Any) -> Any:
-        """Bring every tensor in nested dicts, lists and tuples to the device."""
+        """Move every tensor in nested dicts, lists and tuples to the device."""
         import torch
 
         if self.device is None and not self.pin:
@@ -41,7 +41,7 @@ class Placement:
         if isinstance(value, torch.Tensor):
             return self.place(value)
         if isinstance(value, MutableMapping):
-            moved = copy.copy(value)  # keeps the class: OrderedDict, UserDict, ...
+            moved = copy.copy(value)  # preserves the class: OrderedDict, UserDict, ...
             for key, item in value.items():
                 moved[key] = self.place_all(item)
             return moved
@@ -52,21 +52,21 @@ class Placement:
 
 
 def resolve_placement(device: str | torch.device | None, pin_memory: bool | None) -> Placement:
-    """Check a device and settle what was left open.
+    """Check a device and resolve defaults.
 
-    "cuda" without a number is the caller's current device, which another thread would
-    not know. ``pin_memory=None``: pinned for CUDA.
+    "cuda" without an index means the current device of the calling thread, so it is resolved here and not in
+    the thread that copies. ``pin_memory=None`` means pinned for CUDA.
 
     Raises
     ------
     PlanError
-        If PyTorch, the device, or what pinning needs is missing.
+        If PyTorch or the device is missing, or pinning needs CUDA and there is none.
     """
     torch = _import_torch()
     try:
         target = None if device is None else torch.device(device)
     except (RuntimeError, TypeError) as exc:
-        raise PlanError(f"device={device!r} is no torch device: give 'cpu', 'cuda', or 'cuda:1'") from exc
+        raise PlanError(f"device={device!r} is not a torch device: give 'cpu', 'cuda', or 'cuda:1'") from exc
     if pin_memory not in (None, True, False):
         raise PlanError(f"pin_memory={pin_memory!r} must be True, False, or None (pinned for CUDA)")
     on_cuda = target is not None and target.type == "cuda"
@@ -74,7 +74,7 @@ def resolve_placement(device: str | torch.device | None, pin_memory: bool | None
     if (on_cuda or pin) and not torch.cuda.is_available():
         what = f"device={str(target)!r}" if on_cuda else "pin_memory=True"
         raise PlanError(f"{what} needs CUDA, which this PyTorch does not find here: leave it out")
-    return Placement(_numbered(target) if target is not None and on_cuda else target, pin)
+    return Placement(_with_index(target) if target is not None and on_cuda else target, pin)
 
 
 def _import_torch() -> Any:
@@ -85,7 +85,7 @@ def _import_torch() -> Any:
     return torch
 
 
-def _numbered(device: torch.device) -> torch.device:
+def _with_index(device: torch.device) -> torch.device:
     import torch
 
     number = torch.cuda.current_device() if device.index is None else device.index

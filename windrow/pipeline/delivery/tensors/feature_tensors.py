@@ -1,4 +1,4 @@
-"""Batches as (features, label), as Ray's ``Dataset.to_torch`` gives them."""
+"""Converts batches to (features, label) tensors, as Ray's ``Dataset.to_torch`` does."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ Columns = Sequence[str] | Sequence[Sequence[str]] | Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """What ``to_torch`` was asked for.
+    """The arguments of ``to_torch``.
 
     Attributes
     ----------
     label_column
-        The label's column; None: the label is None.
+        The column of the label; None: the label is None.
     feature_columns
-        A list of columns for one matrix (rows, columns); a list of such lists or a dict
-        of them for several. None or empty: all columns but the label.
+        A list of columns for one matrix (rows, columns); a list of such lists, or a dict of them, for
+        several. None or empty: all columns except the label.
     label_column_dtype
-        The label's type; None: its own.
+        Dtype of the label; None: that of its column.
     feature_column_dtypes
-        One type for all matrices, or one for each in the form of ``feature_columns``.
-        None: what torch promotes the matrix's columns to.
+        One dtype for all matrices, or one for each, nested like ``feature_columns``. None: the dtype to which
+        torch promotes the matrix's columns.
     unsqueeze_label_tensor
         Whether the label is (rows, 1) instead of (rows,).
     unsqueeze_feature_tensors
@@ -49,7 +49,7 @@ class FeatureSpec:
     Raises
     ------
     PlanError
-        For forms that do not match, an unknown device, or a missing PyTorch.
+        If the nesting does not match, the device is unknown, or PyTorch is missing.
     """
 
     label_column: str | None = None
@@ -74,19 +74,19 @@ class FeatureSpec:
         self._dtypes()
 
     def _dtypes(self) -> list[torch.dtype | None]:
-        """Return the type asked for of each matrix."""
+        """Return the requested dtype of each matrix; None: promoted."""
         columns, dtypes = self.feature_columns, self.feature_column_dtypes
         groups = len(_groups(columns))
         if isinstance(dtypes, Mapping):
             if not isinstance(columns, Mapping) or set(dtypes) != set(columns):
                 raise PlanError(
-                    "feature_column_dtypes is a dict: feature_columns must be one of the same keys"
+                    "feature_column_dtypes is a dict: feature_columns must be a dict with the same keys"
                 )
             each = [dtypes[key] for key in columns]
         elif isinstance(dtypes, (list, tuple)):
             if isinstance(columns, Mapping) or not _is_nested(columns) or len(dtypes) != groups:
                 raise PlanError(
-                    "feature_column_dtypes is a list: feature_columns must be a list of as many lists"
+                    "feature_column_dtypes is a list: feature_columns must be a list of equally many lists"
                 )
             each = list(dtypes)
         else:
@@ -96,7 +96,7 @@ class FeatureSpec:
         return each
 
     def matrices(self, schema: pa.Schema) -> list[tuple[list[str], torch.dtype | None]]:
-        """Return the columns of each matrix, and the type asked for."""
+        """Return the columns and the requested dtype of each matrix."""
         if self.feature_columns is None:
             names = [name for name in schema.names if name != self.label_column]
             return [(names, self._dtypes()[0])]
@@ -104,7 +104,7 @@ class FeatureSpec:
         return list(zip(groups, self._dtypes(), strict=True))
 
     def check(self, schema: pa.Schema, null_counts: Mapping[str, int | None]) -> None:
-        """Raise PlanError, before anything is read, for columns that cannot become matrices."""
+        """Raise PlanError, before anything is read, if columns cannot become matrices."""
         label = [] if self.label_column is None else [self.label_column]
         check_names(label, schema, "label_column")
         groups = self.matrices(schema)
@@ -118,7 +118,7 @@ class FeatureSpec:
 
 
 def _frozen(columns: Any) -> Any:
-    """Copy the columns asked for into tuples, checking their form."""
+    """Copy the requested columns into tuples, and check their nesting."""
     if columns is None or (isinstance(columns, (Mapping, list, tuple)) and not columns):
         return None
     if isinstance(columns, Mapping):
@@ -152,16 +152,16 @@ def _check_dtype(dtype: object, argument: str) -> None:
     import torch
 
     if dtype is not None and not isinstance(dtype, torch.dtype):
-        raise PlanError(f"{argument} holds {dtype!r}, which is no torch.dtype such as torch.float32")
+        raise PlanError(f"{argument} holds {dtype!r}, which is not a torch.dtype such as torch.float32")
 
 
 def to_features(batch: pa.RecordBatch, spec: FeatureSpec) -> tuple[Any, torch.Tensor | None]:
-    """Convert a batch to (features, label); features in the form of ``feature_columns``.
+    """Convert a batch to (features, label), with features nested like ``feature_columns``.
 
     Raises
     ------
     PlanError
-        If a column turns out to hold nulls.
+        If a column contains nulls.
     """
     matrices = [
         spec.placement.place(

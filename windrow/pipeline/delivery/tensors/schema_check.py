@@ -1,4 +1,4 @@
-"""Which columns can become tensors: told from the schema, before anything is read."""
+"""Checks which columns can become tensors, from the schema and null counts before anything is read."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from windrow.pipeline.delivery.to_numpy import fixed_dtype, permutation_of
 __all__ = [
     "check_label",
     "check_names",
+    "check_nulls",
     "check_tensor_schema",
-    "refuse_nulls",
     "tensor_dtype",
     "tensor_shape",
 ]
 
 
 def tensor_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
-    """Return the NumPy type of a column's numbers; None where no tensor can hold it."""
+    """Return the NumPy dtype of a column's numbers; None if a tensor cannot hold the column."""
     if isinstance(arrow_type, pa.FixedShapeTensorType) or pa.types.is_fixed_size_list(arrow_type):
         return tensor_dtype(arrow_type.value_type)
     if pa.types.is_dictionary(arrow_type):
@@ -33,7 +33,7 @@ def tensor_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
 
 
 def tensor_shape(arrow_type: pa.DataType) -> tuple[int, ...]:
-    """Return the shape of one row of a column that tensors hold: () for a number."""
+    """Return the shape of one row of a column that tensors can hold: () for a number."""
     if isinstance(arrow_type, pa.FixedShapeTensorType):
         return tuple(arrow_type.shape[dimension] for dimension in permutation_of(arrow_type))
     if pa.types.is_fixed_size_list(arrow_type):
@@ -42,7 +42,7 @@ def tensor_shape(arrow_type: pa.DataType) -> tuple[int, ...]:
 
 
 def check_label(label: object) -> None:
-    """Raise PlanError for anything else than the name of one column, or None."""
+    """Raise PlanError unless the label is the name of one column, or None."""
     if label is not None and not isinstance(label, str):
         raise PlanError(
             f"label_column={label!r} must be the name of one column, or None. For several labels, join their "
@@ -51,12 +51,16 @@ def check_label(label: object) -> None:
 
 
 def check_names(names: Iterable[str], schema: pa.Schema, argument: str) -> None:
-    """Raise PlanError for columns that do not exist, with the names nearest to them."""
+    """Raise PlanError for columns that do not exist, and suggest the closest names."""
     unknown = [name for name in dict.fromkeys(names) if name not in schema.names]
     if not unknown:
         return
     near = [close for name in unknown for close in difflib.get_close_matches(str(name), schema.names, n=3)]
-    hint = f"did you mean {_listed(dict.fromkeys(near))}?" if near else f"there are {_listed(schema.names)}"
+    hint = (
+        f"did you mean {_listed(dict.fromkeys(near))}?"
+        if near
+        else f"the columns are {_listed(schema.names)}"
+    )
     raise PlanError(f"{argument} names columns that do not exist: {_listed(unknown)}; {hint}")
 
 
@@ -67,50 +71,49 @@ def _listed(names: Iterable[str]) -> str:
 def check_tensor_schema(
     schema: pa.Schema, null_counts: Mapping[str, int | None], selected: Sequence[str] | None = None
 ) -> None:
-    """Refuse columns that no tensor holds, all of them in one error.
+    """Raise one PlanError for all columns that tensors cannot hold.
 
     Parameters
     ----------
     schema
         The schema of the batches.
     null_counts
-        Nulls by column; None or left out where unknown, such as behind a filter or a
-        transform.
+        Number of nulls by column; None or missing where unknown, such as behind a filter or a transform.
     selected
         The columns that become tensors; None: all.
 
     Raises
     ------
     PlanError
-        Naming every such column with its type or its nulls, and the remedies.
+        Names every such column with its type or its nulls, and how to fix it.
     """
     columns = [schema.field(name) for name in (schema.names if selected is None else selected)]
-    misfits = [f"{f.name!r} ({f.type})" for f in columns if tensor_dtype(f.type) is None]
+    unsupported = [f"{f.name!r} ({f.type})" for f in columns if tensor_dtype(f.type) is None]
     with_nulls = {f.name: null_counts.get(f.name) for f in columns if tensor_dtype(f.type) is not None}
-    gaps = [f"{name!r} ({_nulls(count)})" for name, count in with_nulls.items() if count]
-    if not misfits and not gaps:
+    nullable = [f"{name!r} ({_nulls(count)})" for name, count in with_nulls.items() if count]
+    if not unsupported and not nullable:
         return
     parts = []
-    if misfits:
+    if unsupported:
         parts.append(
-            f"no tensor holds {', '.join(misfits)}: leave them out with columns=, "
+            f"tensors cannot hold {', '.join(unsupported)}: leave them out with columns=, "
             "cast them in map_batches (timestamps with .astype('int64')), or convert them in a collate_fn"
         )
-    if gaps:
-        parts.append(f"tensors hold no nulls, as in {', '.join(gaps)}: {_NULL_FIX}")
+    if nullable:
+        parts.append(f"tensors cannot hold nulls, as in {', '.join(nullable)}: {_NULL_FIX}")
     raise PlanError("; ".join(parts))
 
 
 _NULL_FIX = "filter them out with filter=, fill them in map_batches, or convert them in a collate_fn"
 
 
-def refuse_nulls(array: pa.Array, name: str) -> None:
-    """Raise PlanError where a column that becomes a tensor turns out to hold nulls."""
+def check_nulls(array: pa.Array, name: str) -> None:
+    """Raise PlanError if a column that becomes a tensor contains nulls."""
     count = _count_nulls(array)
     if count:
         raise PlanError(
             f"column {name!r} ({array.type}) holds {_nulls(count)} in a batch of {len(array):,} rows, "
-            f"and tensors hold none: {_NULL_FIX}"
+            f"and tensors cannot hold nulls: {_NULL_FIX}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Names for torch's types, for annotations elsewhere."""
+"""Aliases of torch types for annotations in modules that do not import torch."""
 
 from __future__ import annotations
 
