@@ -16,7 +16,7 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.cache.cache_report import CacheReport
 from windrow.pipeline.tasks.corrupt_blocks import Corruption
 from windrow.pipeline.tasks.map_task import Task, TaskReport
-from windrow.pipeline.tasks.output_limit import Allowance, OutgrownError
+from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError
 
 __all__ = ["FAILED", "Job", "Machines", "Vanished"]
 
@@ -151,9 +151,9 @@ class Machines:
 
     def _perform(self, job: Job, stands: tuple[int, int]) -> tuple[TaskReport, Any, list[Handle]]:
         task, dataset = job.task, self._scenario.dataset
-        kept_bytes = tuple(int(dataset.blocks.memory_bytes[task.blocks[at]]) for at in task.keeps)
-        kept = [Handle(self._world, {}, size, job.owner, stands) for size in kept_bytes]
-        told = CacheReport(len(task.found), len(task.blocks) - len(task.found), kept_bytes)
+        cached_bytes = tuple(int(dataset.blocks.memory_bytes[task.blocks[at]]) for at in task.keeps)
+        kept = [Handle(self._world, {}, size, job.owner, stands) for size in cached_bytes]
+        told = CacheReport(len(task.found), len(task.blocks) - len(task.found), cached_bytes)
         if task.reads and self._program.job.cache == "disk":
             told = self._use_disk(task, stands[0])
         rows = tuple(dataset.kept[block] for block in task.blocks)
@@ -162,7 +162,7 @@ class Machines:
             assert expected in (None, found), "a task is told how many rows a block has"
         try:
             size = self._put_out(task)
-        except OutgrownError as error:
+        except OutputLimitError as error:
             self._world.fault("task outgrew its bound", *_key(task))
             return TaskReport((), (), None, 0.0, 0.0, shortfall=error.shortfall), None, []
         if task.ordering is None:
@@ -193,7 +193,7 @@ class Machines:
                 self._world.fault("cache disk full", node)
                 self._disks[node] = None
                 missed = len(task.blocks) - hits
-                return CacheReport(hits, missed, (), written, errors=1, trouble="the disk is full")
+                return CacheReport(hits, missed, (), written, errors=1, first_error="the disk is full")
             elif cached is not None:
                 cached.add(block)
                 written += int(self._scenario.dataset.blocks.memory_bytes[block])
@@ -204,16 +204,16 @@ class Machines:
 
         Raises
         ------
-        OutgrownError
+        OutputLimitError
             If it is more than the task may put out.
         """
         if self._scenario.dataset.growths is None:
             return int(self.expected_bytes(task.blocks) * self._scenario.growth)
-        allowance, sizes = Allowance(task.max_bytes, task.rows, samples=False), self._output_bytes
+        limit, sizes = OutputLimit(task.max_bytes, task.rows, samples=False), self._output_bytes
         total = 0
         for at, block in enumerate(task.blocks):
             total += int(sizes[block])
-            allowance.add(at, self._scenario.dataset.kept[block], total)
+            limit.add(at, self._scenario.dataset.kept[block], total)
         return total
 
     def _find_corrupt(self, task: Task) -> tuple[Corruption, ...]:

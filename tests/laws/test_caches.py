@@ -152,13 +152,13 @@ def test_an_epoch_left_early_and_windows_dropped_under_pressure(data: Path) -> N
 
 def test_memory_is_let_go_with_the_run(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[weakref.ref[Any]] = []
-    take = BlockCache.keep
+    take = BlockCache.put
 
     def note(self: BlockCache, block: int, size_bytes: int, handle: Any) -> None:
         kept.extend(weakref.ref(table) for table in handle)
         take(self, block, size_bytes, handle)
 
-    monkeypatch.setattr(BlockCache, "keep", note)
+    monkeypatch.setattr(BlockCache, "put", note)
     pipe = make(data, cache="memory")
     shard = pipe.iterator()
     list(next(shard.iter_epochs()).iter_batches(100))

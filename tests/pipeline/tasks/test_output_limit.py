@@ -8,33 +8,33 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from windrow.pipeline.tasks.output_limit import Allowance, OutgrownError
+from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError
 from windrow.pipeline.tasks.transforms import MapBatches
 
 
 def test_without_a_bound_anything_goes() -> None:
-    allowance = Allowance(None, (10, 10), samples=True)
-    allowance.look_at(0, pa.table({"x": np.arange(1000)}), (MapBatches(lambda batch: 1 / 0),), "here")
-    allowance.add(0, 10, 2**60)
+    limit = OutputLimit(None, (10, 10), samples=True)
+    limit.check_sample(0, pa.table({"x": np.arange(1000)}), (MapBatches(lambda batch: 1 / 0),), "here")
+    limit.add(0, 10, 2**60)
 
 
 @pytest.mark.parametrize(("after", "share"), [(0, 0.25), (1, 0.75), (2, 1.0)])
 def test_what_is_put_out_is_looked_at_after_each_block(after: int, share: float) -> None:
     rows = (10, 20, 10)
-    allowance = Allowance(100, rows, samples=False)
+    limit = OutputLimit(100, rows, samples=False)
     for at in range(after):
-        allowance.add(at, rows[at], 100)
-    with pytest.raises(OutgrownError) as caught:
-        allowance.add(after, rows[after], 101)
+        limit.add(at, rows[at], 100)
+    with pytest.raises(OutputLimitError) as caught:
+        limit.add(after, rows[after], 101)
     found = caught.value.shortfall
     assert (found.share, found.rows) == (share, sum(rows[: after + 1]))
     assert (found.size_bytes, found.min_bytes) == (101, 101)
 
 
 def test_blocks_of_unknown_rows_count_alike() -> None:
-    allowance = Allowance(100, (None, None), samples=False)
-    with pytest.raises(OutgrownError) as caught:
-        allowance.add(0, 1, 101)
+    limit = OutputLimit(100, (None, None), samples=False)
+    with pytest.raises(OutputLimitError) as caught:
+        limit.add(0, 1, 101)
     assert caught.value.shortfall.share == 0.5
 
 
@@ -54,12 +54,12 @@ TABLE = pa.table({"x": np.arange(2000)})
 
 @pytest.mark.parametrize(("most", "calls"), [(2_100_000, [16]), (1_900_000, [16, 256]), (0, [16, 256])])
 def test_a_few_rows_tell_what_a_block_takes(most: int, calls: list[int]) -> None:
-    wide, allowance = Wide(), Allowance(most, (1000, 2000), samples=True)
+    wide, limit = Wide(), OutputLimit(most, (1000, 2000), samples=True)
     if len(calls) == 1:
-        allowance.look_at(1, TABLE, (MapBatches(wide),), "here")
+        limit.check_sample(1, TABLE, (MapBatches(wide),), "here")
     else:
-        with pytest.raises(OutgrownError) as caught:
-            allowance.look_at(1, TABLE, (MapBatches(wide),), "here")
+        with pytest.raises(OutputLimitError) as caught:
+            limit.check_sample(1, TABLE, (MapBatches(wide),), "here")
         found = caught.value.shortfall
         assert (found.share, found.rows) == ((1000 + 256) / 3000, 256)
         assert found.size_bytes == pytest.approx(256_000, rel=0.01)
@@ -74,11 +74,11 @@ def test_rows_from_all_over_a_block_are_looked_at() -> None:
         seen.extend(batch["x"].tolist())
         return batch
 
-    Allowance(10**9, (2000,), samples=True).look_at(0, TABLE, (MapBatches(note),), "here")
+    OutputLimit(10**9, (2000,), samples=True).check_sample(0, TABLE, (MapBatches(note),), "here")
     assert seen == list(range(0, 2000, 125))
 
 
 def test_a_small_block_is_read_at_once() -> None:
     wide = Wide()
-    Allowance(0, (63,), samples=True).look_at(0, TABLE.slice(0, 63), (MapBatches(wide),), "here")
+    OutputLimit(0, (63,), samples=True).check_sample(0, TABLE.slice(0, 63), (MapBatches(wide),), "here")
     assert wide.calls == []

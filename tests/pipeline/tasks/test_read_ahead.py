@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from windrow.core.source import BlockAddress, BlockPart, CorruptBlockError
-from windrow.pipeline.tasks.read_ahead import BlocksAhead
+from windrow.pipeline.tasks.read_ahead import ReadAhead
 
 
 class SlowReader:
@@ -38,9 +38,9 @@ class SlowReader:
             return self.changed.wait_for(lambda: set(blocks) <= set(self.asked), 20)
 
 
-def make(reader: Any, blocks: int, *unwanted: int) -> BlocksAhead:
+def make(reader: Any, blocks: int, *unwanted: int) -> ReadAhead:
     addresses = [BlockAddress(f"block {number}", number) for number in range(blocks)]
-    return BlocksAhead(reader, addresses, lambda at: at not in unwanted)
+    return ReadAhead(reader, addresses, lambda at: at not in unwanted)
 
 
 @pytest.mark.parametrize("distant", [True, False])

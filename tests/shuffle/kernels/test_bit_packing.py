@@ -20,8 +20,8 @@ from windrow.core.frame_of_reference import Packing, packs
 from windrow.core.native_libraries import address_of
 from windrow.core.source import BlockPart
 from windrow.shuffle.kernels import native
-from windrow.shuffle.kernels.bit_packing import pack_words
-from windrow.shuffle.kernels.fixed_width import word_bytes
+from windrow.shuffle.kernels.bit_packing import pack_values
+from windrow.shuffle.kernels.fixed_width import fixed_width_bytes
 from windrow.shuffle.kernels.group_rows import DECODED_TOGETHER_BYTES, group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.packed_rows import join_columns
@@ -45,7 +45,7 @@ SPANS = [0, 1, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**64 - 1]
 
 def words(kind: pa.DataType, low: int, span: int, rows: int, rng: np.random.Generator) -> pa.Array:
     """A column of words from ``low`` to ``low + span``, both of which occur, in the arithmetic of words."""
-    width = word_bytes(kind)
+    width = fixed_width_bytes(kind)
     span = min(span, 2 ** (8 * width) - 1)
     more = rng.integers(0, span, rows, np.uint64, endpoint=True)
     more[rng.integers(0, rows)] = span
@@ -67,7 +67,7 @@ def test_words_come_back_as_they_were(kind: pa.DataType, span: int, grouped: boo
     if native.LIBRARY is None and (grouped or placed):
         pytest.skip("built without a C compiler")
     rng, rows, pool = np.random.default_rng(span % 1000), 1_300, GuardedPool()
-    lows = [0, -3, 2 ** (8 * word_bytes(kind) - 1) - 2, 7]
+    lows = [0, -3, 2 ** (8 * fixed_width_bytes(kind) - 1) - 2, 7]
     columns = [words(kind, low, span, 2 * rows, rng) for low in lows * 2]
     # several columns of one width move side by side; those of the second block are wider by one
     tables = [
@@ -197,7 +197,7 @@ class ToldPart(LazyPart):
         if packing.bytes == words.itemsize:
             out.view(words.dtype)[:] = words
             return True
-        return pack_words(words, packing, out)
+        return pack_values(words, packing, out)
 
     def scatter_text(self, *_: object) -> None:
         return None

@@ -61,14 +61,14 @@ def test_parts_that_are_as_far_apart_as_words_can_be_are_not_packed_together() -
 
 
 @pytest.mark.parametrize(
-    ("columns", "rows", "abreast"),
+    ("columns", "rows", "lanes"),
     [(2, 1_000, 2), (3, 1_000, 4), (9, 1_000, 4), (9, 2**17 + 1, 2), (9, 2**18 + 1, 1), (9, 2**19 + 1, None)],
 )
 def test_as_many_words_go_side_by_side_as_stay_in_the_cache(
-    columns: int, rows: int, abreast: int | None
+    columns: int, rows: int, lanes: int | None
 ) -> None:
     laid = join_columns(((8, 0),) * columns, 8, rows)
-    assert (None if laid is None else laid.abreast(rows)) == abreast
+    assert (None if laid is None else laid.lanes(rows)) == lanes
 
 
 def test_a_column_alone_and_wide_ones_go_by_themselves() -> None:

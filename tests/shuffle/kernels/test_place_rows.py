@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tests.shuffle.tables import KINDS, make_table
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError, WindrowError
-from windrow.shuffle.kernels.fixed_width import word_bytes
+from windrow.shuffle.kernels.fixed_width import fixed_width_bytes
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.place_rows import MapOutputs, place_portion, place_rows
@@ -107,7 +107,7 @@ def is_plain(array: pa.Array) -> bool:
             and not storage.flatten().null_count
             and is_plain(storage.flatten())
         )
-    return word_bytes(storage.type) > 0
+    return fixed_width_bytes(storage.type) > 0
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

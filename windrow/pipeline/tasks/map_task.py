@@ -25,7 +25,7 @@ from windrow.pipeline.tasks.cache.cache_report import CacheReport
 from windrow.pipeline.tasks.cache.cached_reader import CachingReader, Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 from windrow.pipeline.tasks.corrupt_blocks import Corruption, find_corruption, late_corruption
-from windrow.pipeline.tasks.output_limit import Allowance, OutgrownError, Shortfall
+from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError, Shortfall
 from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, check_schema
 from windrow.shuffle.kernels.destinations import Destinations
 from windrow.shuffle.kernels.group_rows import group_rows
@@ -39,7 +39,7 @@ __all__ = ["Ordering", "Task", "TaskContext", "TaskOutput", "TaskReport", "run_t
 TaskOutput = list[list[list[MapOutput]]]
 
 # of a block that counts as having no rows
-_NOTHING = pa.table({})
+_EMPTY_BLOCK = pa.table({})
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def run_task(
     tables: Sequence[pa.Table] | None,
     pool: BufferPool,
     cached: Sequence[Tables] = (),
-    between: Callable[[], None] = lambda: None,
+    pause: Callable[[], None] = lambda: None,
 ) -> tuple[TaskReport, list[pa.Table] | TaskOutput, list[Tables]]:
     """Run one task.
 
@@ -177,7 +177,7 @@ def run_task(
         What the stage before has read; None for a task that reads.
     cached
         The tables of the blocks that ``task.found`` names.
-    between
+    pause
         Called every few milliseconds, between the columns of what is moved.
 
     Returns
@@ -192,48 +192,48 @@ def run_task(
     )
     start_time = time.time()
     ordering = task.ordering
-    seen = _Seen()
-    allowance = Allowance(task.max_bytes, task.rows, samples=task.samples)
+    observed = _Observed()
+    output_limit = OutputLimit(task.max_bytes, task.rows, samples=task.samples)
     kept: list[pa.Table] = []
     layouts = ordering.layouts if ordering else ()
     destinations = Destinations(layouts) if ordering else None
-    output = _nothing(layouts)
+    output = _empty_output(layouts)
     slice_bytes = np.zeros(layouts[0].slices if layouts else 1, np.int64)
     try:
         with late_corruption() if context.skips_corrupt else nullcontext():
             for at in range(len(task.addresses)):
                 block_rows = 0
-                for part in _block(context, task, tables, reader, seen, allowance, at):
-                    seen.add(part, task.addresses[at].origin)
+                for part in _block_parts(context, task, tables, reader, observed, output_limit, at):
+                    observed.add(part, task.addresses[at].origin)
                     if ordering is None or destinations is None:
                         kept.append(part)
                         slice_bytes += kept[-1].nbytes
                     elif part.num_rows:
                         first = ordering.offsets[at] + block_rows
                         epoch_rows = ordering.order.epoch_rows(first, first + part.num_rows)
-                        slice_bytes += _group_part(part, epoch_rows, destinations, output, pool, between)
+                        slice_bytes += _group_part(part, epoch_rows, destinations, output, pool, pause)
                     block_rows += part.num_rows
                     # free a block before the next one is made
                     del part
                 _check_rows(task, at, block_rows)
-                seen.rows.append(block_rows)
-                allowance.add(at, block_rows, int(slice_bytes.sum()))
-    except OutgrownError as error:
+                observed.rows.append(block_rows)
+                output_limit.add(at, block_rows, int(slice_bytes.sum()))
+    except OutputLimitError as error:
         report = TaskReport((), (), None, start_time, time.time(), shortfall=error.shortfall)
         # as many outputs as were announced
-        return report, ([] if ordering is None else _nothing(layouts)), [[] for _ in task.keeps]
+        return report, ([] if ordering is None else _empty_output(layouts)), [[] for _ in task.keeps]
     map_outputs = chain.from_iterable(chain.from_iterable(output))
     unpacked = None if ordering is None else sum(map_output.unpacked_bytes for map_output in map_outputs)
-    told = (start_time, time.time(), reader.report(), tuple(seen.corrupt), unpacked)
-    report = TaskReport(tuple(seen.rows), tuple(slice_bytes.tolist()), seen.schema, *told)
-    return report, (kept if ordering is None else output), reader.kept
+    other_fields = (start_time, time.time(), reader.report(), tuple(observed.corrupt), unpacked)
+    report = TaskReport(tuple(observed.rows), tuple(slice_bytes.tolist()), observed.schema, *other_fields)
+    return report, (kept if ordering is None else output), reader.cached_tables
 
 
-def _nothing(layouts: Sequence[WindowRuns]) -> TaskOutput:
+def _empty_output(layouts: Sequence[WindowRuns]) -> TaskOutput:
     return [[[] for _ in range(layout.slices)] for layout in layouts]
 
 
-class _Seen:
+class _Observed:
     """What a task has learnt of its rows."""
 
     def __init__(self) -> None:
@@ -249,39 +249,41 @@ class _Seen:
             self.schema = part.schema
 
 
-def _block(
+def _block_parts(
     context: TaskContext,
     task: Task,
     tables: Sequence[pa.Table] | None,
     reader: CachingReader,
-    seen: _Seen,
-    allowance: Allowance,
+    observed: _Observed,
+    output_limit: OutputLimit,
     at: int,
 ) -> Iterable[BlockPart]:
     """The parts of a block; transforms need a whole block at once."""
     origin = task.addresses[at].origin
     if at in task.skips:
-        return [_NOTHING]
+        return [_EMPTY_BLOCK]
     if tables is not None:
         return [tables[at]]
     if not context.before and task.ordering is not None:
         return reader.parts(at)
-    table = _read(context, task, reader, at, seen)
-    if table is _NOTHING:
+    table = _read_block(context, task, reader, at, observed)
+    if table is _EMPTY_BLOCK:
         return [table]
-    allowance.look_at(at, table, context.before, origin)
+    output_limit.check_sample(at, table, context.before, origin)
     return [apply_maps(table, context.before, origin)]
 
 
-def _read(context: TaskContext, task: Task, reader: CachingReader, at: int, seen: _Seen) -> pa.Table:
+def _read_block(
+    context: TaskContext, task: Task, reader: CachingReader, at: int, observed: _Observed
+) -> pa.Table:
     """Read a block; nothing where it is corrupt and may count as having no rows."""
     if not context.skips_corrupt or task.rows[at] is not None:
         return reader.read(at)
     found = find_corruption(partial(reader.read, at), task.blocks[at])
     if not isinstance(found, Corruption):
         return found
-    seen.corrupt.append(found)
-    return _NOTHING
+    observed.corrupt.append(found)
+    return _EMPTY_BLOCK
 
 
 def _check_rows(task: Task, at: int, rows: int) -> None:
@@ -300,11 +302,11 @@ def _group_part(
     destinations: Destinations,
     output: TaskOutput,
     pool: BufferPool,
-    between: Callable[[], None],
+    pause: Callable[[], None],
 ) -> NDArray[np.int64]:
     """Group rows into pieces; returns the bytes of each slice, over all destinations."""
     sources, runs, places = destinations.assign(epoch_rows)
-    map_outputs = group_rows(part, sources, runs, places, destinations.slice_starts, pool, between)
+    map_outputs = group_rows(part, sources, runs, places, destinations.slice_starts, pool, pause)
     sizes = []
     for map_outputs_of_slice, map_output in zip(chain.from_iterable(output), map_outputs, strict=True):
         sizes.append(map_output.nbytes if map_output.num_rows else 0)

@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
 
-__all__ = ["Allowance", "OutgrownError", "Shortfall"]
+__all__ = ["OutputLimit", "OutputLimitError", "Shortfall"]
 
 # Rows of a block, evenly spaced, that tell what all of them take; the second time they have to be sure.
-_FEW_ROWS, _MORE_ROWS = 16, 256
+_SMALL_SAMPLE_ROWS, _LARGE_SAMPLE_ROWS = 16, 256
 # A sample must be a small part of the block, or the block might as well be read.
-_MIN_SHARE = 4
+_MIN_BLOCK_PER_SAMPLE = 4
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Shortfall:
     min_bytes: int
 
 
-class OutgrownError(Exception):
+class OutputLimitError(Exception):
     """A task would put out more than it may."""
 
     def __init__(self, shortfall: Shortfall) -> None:
@@ -46,7 +46,7 @@ class OutgrownError(Exception):
         self.shortfall = shortfall
 
 
-class Allowance:
+class OutputLimit:
     """What a task may put out.
 
     A task holds all its output until it ends, and nothing that it has put out can be taken back. So it
@@ -79,30 +79,30 @@ class Allowance:
 
         Raises
         ------
-        OutgrownError
+        OutputLimitError
             If that is more than it may be.
         """
         self._rows += rows
         self._bytes = total_bytes
         if self._max_bytes is not None and total_bytes > self._max_bytes:
             share = sum(self._weights[: at + 1]) / sum(self._weights)
-            raise OutgrownError(Shortfall(share, self._rows, total_bytes, total_bytes))
+            raise OutputLimitError(Shortfall(share, self._rows, total_bytes, total_bytes))
 
-    def look_at(self, at: int, table: pa.Table, maps: Sequence[MapBatches], origin: str) -> None:
+    def check_sample(self, at: int, table: pa.Table, maps: Sequence[MapBatches], origin: str) -> None:
         """Before a block is transformed, see whether what comes of it can be put out.
 
         Raises
         ------
-        OutgrownError
+        OutputLimitError
             If it cannot.
         """
         if not self._samples or not maps:
             return
-        max_rows = table.num_rows // _MIN_SHARE
-        if max_rows < _FEW_ROWS:
+        max_rows = table.num_rows // _MIN_BLOCK_PER_SAMPLE
+        if max_rows < _SMALL_SAMPLE_ROWS:
             return
-        for count in (_FEW_ROWS, min(_MORE_ROWS, max_rows)):
-            sample = apply_maps(_spread(table, count), maps, origin)
+        for count in (_SMALL_SAMPLE_ROWS, min(_LARGE_SAMPLE_ROWS, max_rows)):
+            sample = apply_maps(_sample_rows(table, count), maps, origin)
             block_bytes = ceil(sample.nbytes * table.num_rows / count)
             if self._bytes + block_bytes <= (self._max_bytes or 0):
                 return
@@ -110,10 +110,10 @@ class Allowance:
         share = (before + self._weights[at] * count / table.num_rows) / all_blocks
         size_bytes = self._bytes + sample.nbytes
         rows = self._rows + sample.num_rows
-        raise OutgrownError(Shortfall(share, rows, size_bytes, self._bytes + block_bytes))
+        raise OutputLimitError(Shortfall(share, rows, size_bytes, self._bytes + block_bytes))
 
 
-def _spread(table: pa.Table, count: int) -> pa.Table:
+def _sample_rows(table: pa.Table, count: int) -> pa.Table:
     """Rows from all over a table."""
     # Arrow cannot take rows of every type
     return pa.concat_tables([table.slice(at * table.num_rows // count, 1) for at in range(count)])

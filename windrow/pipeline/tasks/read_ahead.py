@@ -12,13 +12,13 @@ import pyarrow as pa
 from windrow.core.source import BlockAddress, BlockPart, BlockReader, DistantReader
 from windrow.io.storage.io_threads import call_ahead
 
-__all__ = ["BlocksAhead"]
+__all__ = ["ReadAhead"]
 
 # of a task, which together are hardly larger than a single block may be
-_AHEAD = 4
+_READ_AHEAD_BLOCKS = 4
 
 
-class BlocksAhead:
+class ReadAhead:
     """Reads the blocks of a task in their order, and begins with the next ones meanwhile.
 
     Parameters
@@ -27,48 +27,48 @@ class BlocksAhead:
         The source's; where it waits for no store, nothing is begun ahead.
     addresses
         The task's blocks.
-    is_wanted
+    will_be_read
         Whether a block, by its place in ``addresses``, will be read.
     """
 
     def __init__(
-        self, reader: BlockReader, addresses: Sequence[BlockAddress], is_wanted: Callable[[int], bool]
+        self, reader: BlockReader, addresses: Sequence[BlockAddress], will_be_read: Callable[[int], bool]
     ) -> None:
         self._reader = reader
         self._addresses = addresses
-        self._is_wanted = is_wanted
+        self._will_be_read = will_be_read
         self._distant = isinstance(reader, DistantReader) and reader.distant
-        self._begun: dict[int, Future[Any]] = {}
+        self._started: dict[int, Future[Any]] = {}
 
     def read(self, at: int) -> pa.Table:
         """A block as one table; when it is asked for again it is read again."""
-        if at not in self._begun:
-            self._begin(at)
+        if at not in self._started:
+            self._start_next(at)
             return self._reader.read(self._addresses[at])
         tables = [part.select(list(range(len(part.schema)))) for part in self.parts(at)]
         return pa.concat_tables(tables) if tables else self._reader.read(self._addresses[at])
 
     def parts(self, at: int) -> Iterator[BlockPart]:
         """A block part by part, as `BlockReader.parts` has it."""
-        begun = self._begun.pop(at, None)
-        self._begin(at)
-        if begun is None:
+        started = self._started.pop(at, None)
+        self._start_next(at)
+        if started is None:
             yield from self._reader.parts(self._addresses[at])
             return
-        first, rest = begun.result()
+        first, rest = started.result()
         if first is not None:
             yield first
             del first
             yield from rest
 
-    def _begin(self, at: int) -> None:
+    def _start_next(self, at: int) -> None:
         """Begin with the blocks after one."""
         if not self._distant:
             return
-        for later in range(at + 1, min(at + 1 + _AHEAD, len(self._addresses))):
-            if later not in self._begun and self._is_wanted(later):
+        for later in range(at + 1, min(at + 1 + _READ_AHEAD_BLOCKS, len(self._addresses))):
+            if later not in self._started and self._will_be_read(later):
                 call = partial(_first_part, self._reader, self._addresses[later])
-                (self._begun[later],) = call_ahead([call], 1, "windrow-ahead")
+                (self._started[later],) = call_ahead([call], 1, "windrow-ahead")
 
 
 def _first_part(reader: BlockReader, address: BlockAddress) -> tuple[BlockPart | None, Iterator[BlockPart]]:

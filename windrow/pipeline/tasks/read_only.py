@@ -11,29 +11,29 @@ import pyarrow as pa
 
 from windrow.pipeline.delivery.to_numpy import fixed_dtype
 
-__all__ = ["sealed"]
+__all__ = ["as_immutable"]
 
 
-def sealed(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def as_immutable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Mark the fixed-width memory of a column immutable; nothing is copied."""
-    return pa.chunked_array([_sealed(chunk) for chunk in column.chunks], type=column.type)
+    return pa.chunked_array([_immutable_array(chunk) for chunk in column.chunks], type=column.type)
 
 
-def _sealed(array: pa.Array) -> pa.Array:
+def _immutable_array(array: pa.Array) -> pa.Array:
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, _sealed(array.storage))
+        return pa.ExtensionArray.from_storage(kind, _immutable_array(array.storage))
     children = []
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        children = [_sealed(array.values)]
+        children = [_immutable_array(array.values)]
     elif fixed_dtype(kind) is None:
         return array  # always copied when it is converted
     own = 1 if pa.types.is_fixed_size_list(kind) else 2
-    buffers = [_immutable(buffer) for buffer in array.buffers()[:own]]
+    buffers = [_immutable_buffer(buffer) for buffer in array.buffers()[:own]]
     return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, array.offset, children)
 
 
-def _immutable(buffer: pa.Buffer | None) -> pa.Buffer | None:
+def _immutable_buffer(buffer: pa.Buffer | None) -> pa.Buffer | None:
     if buffer is None or not buffer.is_mutable:
         return buffer
     return pa.foreign_buffer(buffer.address, buffer.size, base=buffer)

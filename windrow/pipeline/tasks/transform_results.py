@@ -23,20 +23,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import TransformError
-from windrow.pipeline.tasks.read_only import sealed
+from windrow.pipeline.tasks.read_only import as_immutable
 from windrow.pipeline.tasks.to_arrow import to_arrow
 
-__all__ = ["from_user"]
+__all__ = ["result_to_table"]
 
 _ALLOWED = "a dict of arrays or lists, a pandas DataFrame, a pyarrow Table or RecordBatch"
 
 
-def from_user(
-    result: object, given: pa.RecordBatch, given_numpy: Mapping[str, NDArray[Any]] | None = None
+def result_to_table(
+    result: object, batch: pa.RecordBatch, batch_arrays: Mapping[str, NDArray[Any]] | None = None
 ) -> pa.Table:
-    """Convert what a function returned for ``given``.
+    """Convert what a function returned for ``batch``.
 
-    ``given_numpy`` holds the arrays that the function got, where it got arrays.
+    ``batch_arrays`` holds the arrays that the function got, where it got arrays.
 
     Raises
     ------
@@ -49,14 +49,14 @@ def from_user(
         items = result.items()  # type: ignore[attr-defined]
     else:
         raise TransformError(f"returned {_describe(result)}; return {_ALLOWED}")
-    unchanged = {id(array): name for name, array in (given_numpy or {}).items()}
+    unchanged = {id(array): name for name, array in (batch_arrays or {}).items()}
     columns: dict[str, pa.ChunkedArray] = {}
     for name, values in items:
         _check_name(name, columns)
         same = unchanged.get(id(values))
-        columns[name] = _chunked(given.column(same)) if same is not None else _column(name, values, given)
+        columns[name] = _chunked(batch.column(same)) if same is not None else _column(name, values, batch)
     _check_lengths(columns)
-    return _assemble(columns, given)
+    return _assemble(columns, batch)
 
 
 def _is_frame(result: object) -> bool:
@@ -76,7 +76,7 @@ def _chunked(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
     return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
 
 
-def _column(name: str, values: Any, given: pa.RecordBatch) -> pa.ChunkedArray:
+def _column(name: str, values: Any, batch: pa.RecordBatch) -> pa.ChunkedArray:
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return _chunked(values)
     if isinstance(values, (str, bytes, Mapping)) or not (
@@ -85,10 +85,10 @@ def _column(name: str, values: Any, given: pa.RecordBatch) -> pa.ChunkedArray:
         raise TransformError(
             f"returned {_describe(values)} as column {name!r}; return an array or a list, one value a row"
         )
-    before = given.column(name) if name in given.schema.names else None
+    original = batch.column(name) if name in batch.schema.names else None
     try:
         return to_arrow(
-            values, None if before is None else before.type, nan_is_null=_nan_is_null(values, before)
+            values, None if original is None else original.type, nan_is_null=_nan_is_null(values, original)
         )
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:
         raise TransformError(
@@ -98,12 +98,12 @@ def _column(name: str, values: Any, given: pa.RecordBatch) -> pa.ChunkedArray:
         ) from exc
 
 
-def _nan_is_null(values: Any, before: pa.Array | None) -> bool:
+def _nan_is_null(values: Any, original: pa.Array | None) -> bool:
     """Tell whether NaN in a pandas Series means null: not in floats that had no nulls."""
     if not hasattr(values, "iloc"):
         return False
     is_float = isinstance(values.dtype, np.dtype) and values.dtype.kind == "f"
-    return not is_float or (before is not None and before.null_count > 0)
+    return not is_float or (original is not None and original.null_count > 0)
 
 
 def _describe(value: object) -> str:
@@ -121,16 +121,21 @@ def _check_lengths(columns: Mapping[str, pa.ChunkedArray]) -> None:
         raise TransformError(f"returned columns of unequal length: {lengths}; return one value a row in each")
 
 
-def _assemble(columns: Mapping[str, pa.ChunkedArray], given: pa.RecordBatch) -> pa.Table:
-    known = {buffer.address for column in given.columns for buffer in column.buffers() if buffer}
-    fields = [_field(name, column, given.schema) for name, column in columns.items()]
-    arrays = [column if _lies_in(column, known) else sealed(column) for column in columns.values()]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=given.schema.metadata))
+def _assemble(columns: Mapping[str, pa.ChunkedArray], batch: pa.RecordBatch) -> pa.Table:
+    batch_buffers = {buffer.address for column in batch.columns for buffer in column.buffers() if buffer}
+    fields = [_field(name, column, batch.schema) for name, column in columns.items()]
+    arrays = [
+        column if _shares_buffers(column, batch_buffers) else as_immutable(column)
+        for column in columns.values()
+    ]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=batch.schema.metadata))
 
 
-def _lies_in(column: pa.ChunkedArray, known: set[int]) -> bool:
+def _shares_buffers(column: pa.ChunkedArray, batch_buffers: set[int]) -> bool:
     return all(
-        buffer is None or buffer.address in known for chunk in column.chunks for buffer in chunk.buffers()
+        buffer is None or buffer.address in batch_buffers
+        for chunk in column.chunks
+        for buffer in chunk.buffers()
     )
 
 

@@ -16,7 +16,7 @@ from windrow.core.empty_tables import empty_table
 from windrow.core.errors import PlanError, TransformError
 from windrow.core.integers import as_integer
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert
-from windrow.pipeline.tasks.transform_results import from_user
+from windrow.pipeline.tasks.transform_results import result_to_table
 
 __all__ = ["MapBatches", "apply_maps", "check_schema", "function_name", "raise_function_error"]
 
@@ -89,8 +89,11 @@ def _check_function(fn: object) -> None:
         raise PlanError(f"map_batches got the class {fn.__qualname__}; give a function or an instance of it")
     if not callable(fn):
         raise PlanError(f"map_batches got {fn!r}, which cannot be called; give a function")
-    called = fn if inspect.isroutine(fn) else getattr(fn, "func", None) or type(fn).__call__
-    if any(is_other(called) for is_other in (inspect.isgeneratorfunction, inspect.iscoroutinefunction)):
+    underlying = fn if inspect.isroutine(fn) else getattr(fn, "func", None) or type(fn).__call__
+    if any(
+        is_unsupported(underlying)
+        for is_unsupported in (inspect.isgeneratorfunction, inspect.iscoroutinefunction)
+    ):
         raise PlanError(
             f"map_batches got {function_name(fn)}, which yields or awaits; "
             "give a function that returns a batch"
@@ -136,15 +139,15 @@ def _as_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _call(stage: MapBatches, batch: pa.RecordBatch, where: str) -> pa.Table:
-    given = convert(batch, stage.batch_format, writable=False)
+    user_batch = convert(batch, stage.batch_format, writable=False)
     # The function may put other arrays into its dict: remember which ones it got.
-    arrays = dict(given) if stage.batch_format == "numpy" else None
+    arrays = dict(user_batch) if stage.batch_format == "numpy" else None
     try:
-        result = stage.fn(given, *stage.fn_args, **stage.fn_kwargs)
+        result = stage.fn(user_batch, *stage.fn_args, **stage.fn_kwargs)
     except BaseException as exc:
         raise_function_error(exc, where)
     try:
-        table = from_user(result, batch, arrays)
+        table = result_to_table(result, batch, arrays)
     except TransformError as exc:
         raise TransformError(f"{where}: {exc}") from exc.__cause__
     if stage.preserves_rows and table.num_rows != batch.num_rows:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from windrow.core.buffer_pool import ALIGNMENT_BYTES, BufferPool
 from windrow.core.frame_of_reference import Packing
 from windrow.core.native_libraries import address_of
-from windrow.shuffle.kernels.bit_packing import pack_words
-from windrow.shuffle.kernels.fixed_width import PlainRows, rows_view, word_bytes
+from windrow.shuffle.kernels.bit_packing import pack_values
+from windrow.shuffle.kernels.fixed_width import PlainRows, fixed_width_bytes, rows_view
 
 __all__ = ["Arenas", "MapOutputColumn"]
 
@@ -27,7 +27,7 @@ class MapOutputColumn:
 
     Attributes
     ----------
-    memories
+    buffers
         The buffer of each piece.
     starts, sizes
         (pieces,) where it lies there, and its bytes.
@@ -37,32 +37,32 @@ class MapOutputColumn:
         Bytes a row, and how they travel.
     """
 
-    memories: Sequence[NDArray[np.uint8]]
+    buffers: Sequence[NDArray[np.uint8]]
     starts: NDArray[np.int64]
     sizes: NDArray[np.int64]
     addresses: NDArray[np.int64]
     width: int
     packing: Packing
 
-    def see(self, at: int, kind: Any) -> NDArray[Any]:
+    def view(self, at: int, kind: Any) -> NDArray[Any]:
         """Those of a piece, as words of a type."""
         start = int(self.starts[at])
-        return self.memories[at][start : start + int(self.sizes[at])].view(kind)
+        return self.buffers[at][start : start + int(self.sizes[at])].view(kind)
 
-    def put(self, at: int, rows: PlainRows) -> bool:
+    def write(self, at: int, rows: PlainRows) -> bool:
         """Write those of a piece; returns whether they fit."""
-        memory = self.see(at, np.uint8)
+        memory = self.view(at, np.uint8)
         if self.packing.bytes != self.width:
-            return pack_words(rows, self.packing, memory)
+            return pack_values(rows, self.packing, memory)
         np.copyto(rows_view(memory, self.width), rows)
         return True
 
     def gather(self, at: int, values: PlainRows, part: NDArray[np.int64]) -> bool:
         """Write those of a piece, picked one by one; returns whether they fit."""
         if self.packing.bytes != self.width:
-            return self.put(at, values[part])
+            return self.write(at, values[part])
         if len(part):
-            np.take(values, part, axis=0, out=rows_view(self.see(at, np.uint8), self.width), mode="clip")
+            np.take(values, part, axis=0, out=rows_view(self.view(at, np.uint8), self.width), mode="clip")
         return True
 
 
@@ -94,11 +94,11 @@ class Arenas:
         ends = self._start + np.cumsum(_aligned(sizes), axis=0)
         starts = np.concatenate([self._start[None], ends])
         self._stop = starts[-1]
-        self._memories = [pool.take(nbytes) for nbytes in self._stop.tolist()]
-        addresses = np.array([address_of(memory) for memory in self._memories], np.int64)
+        self._buffers = [pool.take(nbytes) for nbytes in self._stop.tolist()]
+        addresses = np.array([address_of(memory) for memory in self._buffers], np.int64)
         column_addresses = addresses + starts
         self.places = MapOutputColumn(
-            self._memories,
+            self._buffers,
             np.zeros_like(self.rows),
             self.rows * _PLACE_BYTES,
             addresses,
@@ -107,11 +107,11 @@ class Arenas:
         )
         self.columns = {
             number: MapOutputColumn(
-                self._memories,
+                self._buffers,
                 starts[at],
                 sizes[at],
                 column_addresses[at],
-                word_bytes(schema.field(number).type),
+                fixed_width_bytes(schema.field(number).type),
                 how,
             )
             for at, (number, how) in enumerate(packing.items())
@@ -120,25 +120,25 @@ class Arenas:
 
     def take_validity(self, number: int) -> MapOutputColumn:
         """Memory for the flags of a column that holds nulls."""
-        memories = [self._pool.take(rows) for rows in self.rows.tolist()]
-        addresses = np.array([address_of(memory) for memory in memories], np.int64)
+        buffers = [self._pool.take(rows) for rows in self.rows.tolist()]
+        addresses = np.array([address_of(memory) for memory in buffers], np.int64)
         starts = np.zeros_like(self.rows)
-        self._flags[number] = MapOutputColumn(memories, starts, self.rows, addresses, 1, Packing(1, 0))
+        self._flags[number] = MapOutputColumn(buffers, starts, self.rows, addresses, 1, Packing(1, 0))
         return self._flags[number]
 
     def words(self, at: int) -> NDArray[np.uint8]:
         """All columns of a piece."""
-        return self._memories[at][int(self._start[at]) : int(self._stop[at])]
+        return self._buffers[at][int(self._start[at]) : int(self._stop[at])]
 
     def packing(self, at: int) -> NDArray[np.int64]:
         """How they lie there, as `MapOutput.packing` has it."""
         start = int(self._start[at])
-        told = [(int(each.starts[at]) - start, *each.packing) for each in self.columns.values()]
-        return np.array(told, np.int64).reshape(-1, 3)
+        rows = [(int(each.starts[at]) - start, *each.packing) for each in self.columns.values()]
+        return np.array(rows, np.int64).reshape(-1, 3)
 
     def validity(self, at: int) -> dict[int, NDArray[np.uint8]]:
         """The flags of a piece's columns."""
-        return {number: flags.see(at, np.uint8) for number, flags in self._flags.items()}
+        return {number: flags.view(at, np.uint8) for number, flags in self._flags.items()}
 
 
 def _aligned(sizes: NDArray[np.int64], alignment: int = _WORD_BYTES) -> NDArray[np.int64]:

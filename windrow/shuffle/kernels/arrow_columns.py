@@ -29,7 +29,7 @@ def move_column(array: pa.Array, rows: NDArray[np.int64], name: str, pool: Buffe
     try:
         return _take(array, _index(rows))
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
-        raise _unmovable(name, array.type, error) from error
+        raise _make_unmovable_error(name, array.type, error) from error
 
 
 def join(column: pa.Table) -> pa.Array:
@@ -45,10 +45,10 @@ def join(column: pa.Table) -> pa.Array:
         chunks = column.combine_chunks().column(0)
         return chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
-        raise _unmovable(column.field(0).name, column.field(0).type, error) from error
+        raise _make_unmovable_error(column.field(0).name, column.field(0).type, error) from error
 
 
-def _unmovable(name: str, kind: pa.DataType, error: Exception) -> PlanError:
+def _make_unmovable_error(name: str, kind: pa.DataType, error: Exception) -> PlanError:
     """Say that Arrow cannot carry a column through the shuffle."""
     return PlanError(
         f"column {name!r} of type {kind} cannot be shuffled: {error}; "
@@ -62,10 +62,10 @@ def _index(rows: NDArray[np.int64]) -> pa.Array:
 
 
 def _take(array: pa.Array, index: pa.Array) -> pa.Array:
-    stand_in = _without_views(array.type)
-    if stand_in is not None:
+    substitute = _without_views(array.type)
+    if substitute is not None:
         # Arrow has no take for string views, and a view would keep its whole parent alive.
-        return array.cast(stand_in).take(index).cast(array.type)
+        return array.cast(substitute).take(index).cast(array.type)
     taken = array.take(index)
     return _prune(taken) if pa.types.is_dictionary(array.type) else taken
 

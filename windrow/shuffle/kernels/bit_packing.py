@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from windrow.core.frame_of_reference import Packing, join_ranges
 from windrow.shuffle.kernels import native
-from windrow.shuffle.kernels.fixed_width import PlainRows, rows_view, words_of
+from windrow.shuffle.kernels.fixed_width import PlainRows, rows_view, values_of
 
-__all__ = ["find_range", "find_ranges", "pack_words", "unpack_words"]
+__all__ = ["find_range", "find_ranges", "pack_values", "unpack_values"]
 
 
 def find_range(words: NDArray[Any]) -> tuple[int, int]:
@@ -39,18 +39,18 @@ def find_ranges(columns: Sequence[pa.ChunkedArray]) -> tuple[int, int] | None:
     (2, 9)
     """
     chunks = (chunk for column in columns for chunk in column.chunks if len(chunk))
-    return join_ranges(find_range(words_of(chunk)) for chunk in chunks)
+    return join_ranges(find_range(values_of(chunk)) for chunk in chunks)
 
 
-def pack_words(words: NDArray[Any], packing: Packing, out: NDArray[np.uint8]) -> bool:
+def pack_values(words: NDArray[Any], packing: Packing, out: NDArray[np.uint8]) -> bool:
     """Write words that do not have their own width there; returns whether they fit, or some may be wrong.
 
     Examples
     --------
     >>> out = np.empty(2, np.uint8)
-    >>> pack_words(np.array([-3, 200]).view(np.uint64), Packing(1, -3), out), out.tolist()
+    >>> pack_values(np.array([-3, 200]).view(np.uint64), Packing(1, -3), out), out.tolist()
     (True, [0, 203])
-    >>> pack_words(np.array([-4, 200]).view(np.uint64), Packing(1, -3), out)
+    >>> pack_values(np.array([-4, 200]).view(np.uint64), Packing(1, -3), out)
     False
     """
     more = words - np.array(packing.base, np.int64).astype(words.dtype)
@@ -59,12 +59,12 @@ def pack_words(words: NDArray[Any], packing: Packing, out: NDArray[np.uint8]) ->
     return int(more.max(initial=0)).bit_length() <= 8 * packing.bytes
 
 
-def unpack_words(memory: NDArray[np.uint8], rows: int, width: int, packing: Packing) -> PlainRows:
+def unpack_values(memory: NDArray[np.uint8], rows: int, width: int, packing: Packing) -> PlainRows:
     """See the bytes of so many words as rows; a copy, unless they have their own width.
 
     Examples
     --------
-    >>> unpack_words(np.array([0, 203], np.uint8), 2, 8, Packing(1, -3)).view(np.int64)
+    >>> unpack_values(np.array([0, 203], np.uint8), 2, 8, Packing(1, -3)).view(np.int64)
     array([ -3, 200])
     """
     if packing.bytes == width:

@@ -16,9 +16,9 @@ __all__ = ["Destinations"]
 
 RunIds = NDArray[np.uint16 | np.uint32]
 
-_MOST = 2**32 - 1
+_MAX_UINT32 = 2**32 - 1
 # added to any run's number, it leads to no id
-_NOWHERE = -(2**40)
+_NO_RUN = -(2**40)
 
 
 class Destinations:
@@ -59,7 +59,7 @@ class Destinations:
             last one: left out), and the place in the run. Entries outnumber the rows
             where rows are repeated.
         """
-        find = self._find if native.LIBRARY is not None and self._is_short else self._find_plain
+        find = self._find if native.LIBRARY is not None and self._fits_32_bits else self._find_numpy
         runs, places = find(rows)
         sources, pads = self._find_padding(rows)
         if not len(pads):
@@ -71,14 +71,14 @@ class Destinations:
         )
 
     @property
-    def _is_short(self) -> bool:
+    def _fits_32_bits(self) -> bool:
         """Whether 32 bits tell every row of the epoch up to here."""
-        return self._layouts[0].stop_row <= _MOST
+        return self._layouts[0].stop_row <= _MAX_UINT32
 
     def _find(self, rows: NDArray[np.int64]) -> tuple[RunIds, NDArray[np.uint32]]:
         """Let the kernel find them, but for those of a last step, which is dealt in another way."""
         layout = self._layouts[0]
-        assignment, total, stop = layout.assignment, layout.total, _MOST
+        assignment, total, stop = layout.assignment, layout.total, _MAX_UINT32
         # a single shard has the rest as it has all others
         if (
             total is not None
@@ -88,9 +88,9 @@ class Destinations:
             stop = assignment.start_row + assignment.full_steps(total) * assignment.step_rows
         # a step larger than the words hold is larger than the epoch too: a larger divisor changes nothing
         divisors = (
-            min(assignment.step_rows, _MOST),
-            min(assignment.batch_rows, _MOST),
-            min(layout.run_rows, _MOST),
+            min(assignment.step_rows, _MAX_UINT32),
+            min(assignment.batch_rows, _MAX_UINT32),
+            min(layout.run_rows, _MAX_UINT32),
         )
         ids, streams = self._tables
         words = np.ascontiguousarray(rows, np.int64)
@@ -98,14 +98,14 @@ class Destinations:
             words, assignment.start_row, stop, divisors, streams, ids, self._ends[-1]
         )
         if len(rest):
-            runs[rest], places[rest] = self._find_plain(rows[rest])
+            runs[rest], places[rest] = self._find_numpy(rows[rest])
         return runs, places
 
     @cached_property
     def _tables(self) -> tuple[RunIds, NDArray[np.int64]]:
         """The ids of all runs, and of each shard what `kernels.assign` wants; and of no shard."""
         streams = np.zeros((self._layouts[0].assignment.shards + 1, 3), np.int64)
-        streams[:, 0] = _NOWHERE
+        streams[:, 0] = _NO_RUN
         ids, before = [], 0
         for layout, end in zip(self._layouts, self._ends, strict=False):
             streams[list(layout.shards)] = layout.streams
@@ -114,11 +114,11 @@ class Destinations:
             before += len(ids[-1])
         return np.concatenate(ids), streams
 
-    def _find_plain(self, rows: NDArray[np.int64]) -> tuple[RunIds, NDArray[np.uint32]]:
+    def _find_numpy(self, rows: NDArray[np.int64]) -> tuple[RunIds, NDArray[np.uint32]]:
         """What the kernel does, for all rows."""
         layout = self._layouts[0]
         # divisions are most of the work here, and on half words they cost half
-        words: NDArray[Any] = rows.astype(np.uint32) if self._is_short else rows
+        words: NDArray[Any] = rows.astype(np.uint32) if self._fits_32_bits else rows
         shards, places = layout.assignment.assign_rows(words, layout.total)
         run_rows = words.dtype.type(min(layout.run_rows, int(np.iinfo(words.dtype).max)))
         of_stream = places // run_rows

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 __all__ = [
     "PlainRows",
+    "fixed_width_bytes",
     "list_rows_of",
     "pack",
     "row_bytes",
     "rows_view",
     "validity_of",
-    "word_bytes",
-    "words_of",
+    "values_of",
     "wrap_list_rows",
-    "wrap_words",
+    "wrap_values",
 ]
 
 # Rows of plain memory: (rows,) words, or (rows, width) bytes.
@@ -33,10 +33,10 @@ _BOOLEAN = pa.bool_().id
 _BY_WIDTH = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
-def word_bytes(kind: pa.DataType) -> int:
+def fixed_width_bytes(kind: pa.DataType) -> int:
     """Bytes per row of a column that is words once its nulls are set aside, else 0."""
     if isinstance(kind, pa.BaseExtensionType):
-        return word_bytes(kind.storage_type)
+        return fixed_width_bytes(kind.storage_type)
     if pa.types.is_boolean(kind):
         return 1
     if pa.types.is_dictionary(kind) or pa.types.is_nested(kind):
@@ -59,10 +59,10 @@ def row_bytes(values: PlainRows) -> int:
     return values.itemsize * (int(values.shape[1]) if values.ndim > 1 else 1)
 
 
-def words_of(array: pa.Array) -> PlainRows:
+def values_of(array: pa.Array) -> PlainRows:
     """See a column of words as rows, without a copy unless it is boolean; nulls are any word."""
     storage = array.storage if isinstance(array, pa.ExtensionArray) else array
-    width, data = word_bytes(storage.type), storage.buffers()[1]
+    width, data = fixed_width_bytes(storage.type), storage.buffers()[1]
     if data is None:
         return rows_view(np.zeros(width * len(storage), np.uint8), width)
     if pa.types.is_boolean(storage.type):
@@ -77,10 +77,10 @@ def validity_of(array: pa.Array) -> NDArray[np.uint8] | None:
     return _unpack(storage.buffers()[0], storage.offset, len(storage)) if storage.null_count else None
 
 
-def wrap_words(values: PlainRows, kind: pa.DataType, valid: NDArray[np.uint8] | None) -> pa.Array:
+def wrap_values(values: PlainRows, kind: pa.DataType, valid: NDArray[np.uint8] | None) -> pa.Array:
     """Make a column out of words, without a copy unless it is boolean."""
     if isinstance(kind, pa.BaseExtensionType):
-        return kind.wrap_array(wrap_words(values, kind.storage_type, valid))
+        return kind.wrap_array(wrap_values(values, kind.storage_type, valid))
     if valid is None and kind.id != _BOOLEAN:
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], null_count=0)
     nulls = 0 if valid is None else len(valid) - int(np.count_nonzero(valid))
@@ -95,7 +95,7 @@ def list_rows_of(array: pa.Array, *, copies: bool = True) -> PlainRows | None:
     Booleans are unpacked to bytes, or not seen where ``copies`` is False.
     """
     rows = len(array)
-    while not word_bytes(array.type):
+    while not fixed_width_bytes(array.type):
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
         elif not pa.types.is_fixed_size_list(array.type) or not array.type.list_size or array.null_count:
@@ -105,14 +105,14 @@ def list_rows_of(array: pa.Array, *, copies: bool = True) -> PlainRows | None:
             array = array.values.slice(array.offset * size, len(array) * size)
     if array.null_count or rows == 0 or (pa.types.is_boolean(array.type) and not copies):
         return None
-    memory = words_of(array).view(np.uint8)
+    memory = values_of(array).view(np.uint8)
     return rows_view(memory.reshape(-1), memory.size // rows)
 
 
 def wrap_list_rows(memory: NDArray[np.uint8], kind: pa.DataType, rows: int) -> pa.Array:
     """Make a column of fixed-size lists out of memory, without a copy."""
-    if word_bytes(kind):
-        return wrap_words(rows_view(memory, word_bytes(kind)), kind, None)
+    if fixed_width_bytes(kind):
+        return wrap_values(rows_view(memory, fixed_width_bytes(kind)), kind, None)
     if isinstance(kind, pa.BaseExtensionType):
         return kind.wrap_array(wrap_list_rows(memory, kind.storage_type, rows))
     values = wrap_list_rows(memory, kind.value_type, rows * kind.list_size)

@@ -16,16 +16,16 @@ from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.arenas import Arenas
 from windrow.shuffle.kernels.arrow_columns import join
 from windrow.shuffle.kernels.bit_packing import find_ranges
-from windrow.shuffle.kernels.fixed_width import validity_of, word_bytes, words_of
-from windrow.shuffle.kernels.map_output import MapOutput, other_columns, word_columns
+from windrow.shuffle.kernels.fixed_width import fixed_width_bytes, validity_of, values_of
+from windrow.shuffle.kernels.map_output import MapOutput, fixed_width_columns, other_columns
 from windrow.shuffle.kernels.scatter import Grouping, RunIds, group_entries
 
 __all__ = ["DECODED_TOGETHER_BYTES", "group_rows"]
 
 # some milliseconds' work of C, or of Python
-_TOGETHER_BYTES, _TOGETHER_COPIES = 8 << 20, 128
+_BATCH_BYTES, _BATCH_COPIES = 8 << 20, 128
 # no part decodes wider words to where rows go; so much of them, packed, lies there at a time, or one column
-_DECODED_BYTES = 8
+_MAX_DECODED_WIDTH = 8
 DECODED_TOGETHER_BYTES = 4 << 20
 
 
@@ -70,7 +70,7 @@ def group_rows(
     if not entries == len(runs) == len(places):
         raise WindrowError(f"{entries} entries have {len(runs)} runs and {len(places)} places")
     grouping = group_entries(runs, slice_starts)
-    moving = grouping if rows is None else grouping.through(rows, table.num_rows)
+    moving = grouping if rows is None else grouping.compose(rows, table.num_rows)
     try:
         arenas, others = _move_columns(table, moving, pool, pause)
     except _ColumnOverflowError:
@@ -84,7 +84,7 @@ def group_rows(
         MapOutput(
             schema=table.schema,
             run_starts=run_starts,
-            places=arenas.places.see(at, np.uint32),
+            places=arenas.places.view(at, np.uint32),
             words=arenas.words(at),
             packing=arenas.packing(at),
             validity=arenas.validity(at),
@@ -100,31 +100,31 @@ def _move_columns(
     """Move all columns: those of words, and of each piece the others by number."""
     arenas = Arenas(part.schema, _choose_packing(part), moving.map_output_rows, pool)
     others: list[dict[int, pa.Array]] = [{} for _ in moving.map_output_rows]
-    words = _Words(part, moving, arenas, pool, pause)
+    mover = _FixedWidthMover(part, moving, arenas, pool, pause)
     for number, name in enumerate(part.schema.names):
         if number in arenas.columns:
-            words.add(number)
+            mover.add(number)
             continue
         pause()
         arrays = moving.decode_text(part, number, pool)
         if arrays is None:
-            arrays = moving.move_other(join(part.select([number])), name, pool)
+            arrays = moving.move_arrow_column(join(part.select([number])), name, pool)
         for moved, array in zip(others, arrays, strict=True):
             moved[number] = array
-    words.finish()
+    mover.finish()
     return arenas, others
 
 
 def _choose_packing(part: BlockPart) -> dict[int, Packing]:
     """How each column of words may travel: as is told of it, or seen of a table that lies in memory."""
     chosen = {}
-    for number in word_columns(part.schema):
+    for number in fixed_width_columns(part.schema):
         kind = part.schema.field(number).type
         bounds = None
         if packs(kind) and part.num_rows:
             lies = isinstance(part, pa.Table)
             bounds = find_ranges([part.select([number]).column(0)]) if lies else column_bounds(part, number)
-        width = word_bytes(kind)
+        width = fixed_width_bytes(kind)
         chosen[number] = Packing(width, 0) if bounds is None else Packing.of(width, *bounds)
     return chosen
 
@@ -133,7 +133,7 @@ class _ColumnOverflowError(Exception):
     """A column's words need more bytes than was told."""
 
 
-class _Words:
+class _FixedWidthMover:
     """Moves the columns of words.
 
     What a part decodes is moved while it is in the cache, and what lies in memory together, as many
@@ -151,36 +151,36 @@ class _Words:
         self._part, self._moving, self._arenas, self._pool, self._pause = part, moving, arenas, pool, pause
         self._decodes = can_scatter(part)
         # columns that the part is asked to decode
-        self._stored: list[int] = []
+        self._decodable: list[int] = []
         # what they take as they are, and packed
-        self._stored_bytes = self._packed_bytes = 0
-        self._waiting: dict[int, list[int]] = {}
+        self._decodable_bytes = self._packed_bytes = 0
+        self._pending: dict[int, list[int]] = {}
         self._widths = {number: column.width for number, column in arenas.columns.items()}
 
     def add(self, number: int) -> None:
         """Move a column, now or with others."""
         width = self._widths[number]
         size_bytes = width * self._part.num_rows
-        if self._decodes and self._moving.is_compiled and width <= _DECODED_BYTES:
+        if self._decodes and self._moving.is_compiled and width <= _MAX_DECODED_WIDTH:
             packed_bytes = self._arenas.columns[number].packing.bytes * self._part.num_rows
             fits = self._packed_bytes + packed_bytes <= DECODED_TOGETHER_BYTES
-            if not fits or self._stored_bytes + size_bytes > _TOGETHER_BYTES:
+            if not fits or self._decodable_bytes + size_bytes > _BATCH_BYTES:
                 self._decode()
-            self._stored.append(number)
-            self._stored_bytes += size_bytes
+            self._decodable.append(number)
+            self._decodable_bytes += size_bytes
             self._packed_bytes += packed_bytes
             return
-        waiting = self._waiting.setdefault(width, [])
-        waiting.append(number)
-        copies = len(waiting) * len(self._arenas.rows)
-        is_much = len(waiting) * size_bytes >= _TOGETHER_BYTES or copies >= _TOGETHER_COPIES
+        pending = self._pending.setdefault(width, [])
+        pending.append(number)
+        copies = len(pending) * len(self._arenas.rows)
+        is_much = len(pending) * size_bytes >= _BATCH_BYTES or copies >= _BATCH_COPIES
         if self._decodes or is_much:
-            self._move(self._waiting.pop(width))
+            self._move(self._pending.pop(width))
 
     def _decode(self) -> None:
         """Move the columns that the part may decode; those that it cannot are asked for."""
-        numbers, self._stored = self._stored, []
-        self._stored_bytes = self._packed_bytes = 0
+        numbers, self._decodable = self._decodable, []
+        self._decodable_bytes = self._packed_bytes = 0
         if not numbers:
             return
         self._pause()
@@ -203,7 +203,7 @@ class _Words:
     def finish(self) -> None:
         """Move what has waited for others."""
         self._decode()
-        for numbers in self._waiting.values():
+        for numbers in self._pending.values():
             self._move(numbers)
 
     def _move(self, numbers: list[int]) -> None:
@@ -218,7 +218,7 @@ class _Words:
             if valid is not None:
                 self._moving.move([valid], [self._arenas.take_validity(number)], self._pool)
         outs = [self._arenas.columns[number] for number in numbers]
-        overflow = self._moving.move([words_of(column) for column in columns], outs, self._pool)
+        overflow = self._moving.move([values_of(column) for column in columns], outs, self._pool)
         if overflow is not None:
             raise _ColumnOverflowError(self._part.schema.field(numbers[overflow]).name)
 

@@ -15,10 +15,16 @@ from windrow.core.buffer_pool import ALIGNMENT_BYTES, BufferPool
 from windrow.core.frame_of_reference import Packing
 from windrow.core.native_libraries import address_of
 from windrow.shuffle.kernels.arrow_columns import move_column
-from windrow.shuffle.kernels.bit_packing import unpack_words
-from windrow.shuffle.kernels.fixed_width import PlainRows, list_rows_of, rows_view, word_bytes, wrap_words
+from windrow.shuffle.kernels.bit_packing import unpack_values
+from windrow.shuffle.kernels.fixed_width import (
+    PlainRows,
+    fixed_width_bytes,
+    list_rows_of,
+    rows_view,
+    wrap_values,
+)
 
-__all__ = ["MapOutput", "columns_by_width", "other_columns", "word_columns"]
+__all__ = ["MapOutput", "columns_by_width", "fixed_width_columns", "other_columns"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +77,7 @@ class MapOutput:
     @property
     def unpacked_bytes(self) -> int:
         """The same if words had the width of their type."""
-        widths = sum(word_bytes(kind) for kind in self.schema.types)
+        widths = sum(fixed_width_bytes(kind) for kind in self.schema.types)
         return self.nbytes - self.words.nbytes + widths * self.num_rows
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -116,11 +122,11 @@ class MapOutput:
         sources[:, 0] += address_of(self.words)
         return sources
 
-    def words_of(self, at: int, width: int, rows: slice) -> PlainRows:
+    def values_of(self, at: int, width: int, rows: slice) -> PlainRows:
         """Some rows of the column of words that is number ``at`` among these."""
         start, taken, base = self.packing[at].tolist()
         memory = self.words[start + rows.start * taken : start + rows.stop * taken]
-        return unpack_words(memory, rows.stop - rows.start, width, Packing(taken, base))
+        return unpack_values(memory, rows.stop - rows.start, width, Packing(taken, base))
 
     @cached_property
     def lists(self) -> tuple[PlainRows | None, ...]:
@@ -131,26 +137,26 @@ class MapOutput:
     def rows(self) -> pa.RecordBatch:
         """The rows as Arrow sees them, run after run; made anew at each call."""
         columns = dict(zip(other_columns(self.schema), self.others.columns, strict=True))
-        for at, number in enumerate(word_columns(self.schema)):
+        for at, number in enumerate(fixed_width_columns(self.schema)):
             kind = self.schema.field(number).type
-            words = self.words_of(at, word_bytes(kind), slice(0, self.num_rows))
-            columns[number] = wrap_words(words, kind, self.validity.get(number))
+            words = self.values_of(at, fixed_width_bytes(kind), slice(0, self.num_rows))
+            columns[number] = wrap_values(words, kind, self.validity.get(number))
         return pa.RecordBatch.from_arrays([columns[i] for i in sorted(columns)], schema=self.schema)
 
 
-def word_columns(schema: pa.Schema) -> list[int]:
+def fixed_width_columns(schema: pa.Schema) -> list[int]:
     """The numbers of the columns that are words."""
-    return [number for number, kind in enumerate(schema.types) if word_bytes(kind)]
+    return [number for number, kind in enumerate(schema.types) if fixed_width_bytes(kind)]
 
 
 def columns_by_width(schema: pa.Schema) -> dict[int, list[int]]:
     """The numbers of the columns that are words, by their width."""
     by_width: dict[int, list[int]] = {}
     for number, kind in enumerate(schema.types):
-        by_width.setdefault(word_bytes(kind), []).append(number)
+        by_width.setdefault(fixed_width_bytes(kind), []).append(number)
     return {width: by_width[width] for width in sorted(by_width) if width}
 
 
 def other_columns(schema: pa.Schema) -> list[int]:
     """The numbers of the columns that are no words."""
-    return [number for number, kind in enumerate(schema.types) if not word_bytes(kind)]
+    return [number for number, kind in enumerate(schema.types) if not fixed_width_bytes(kind)]

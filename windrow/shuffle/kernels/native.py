@@ -76,12 +76,12 @@ def scratch_bytes(width: int, rows: int, packed_rows: PackedRows | None) -> int:
     return rows * (width if packed_rows is None else packed_rows.row_bytes(rows))
 
 
-def _tell(packed_rows: PackedRows | None, rows: int) -> tuple[int, int, int | None, int | None]:
+def _layout_arguments(packed_rows: PackedRows | None, rows: int) -> tuple[int, int, int | None, int | None]:
     if packed_rows is None:
         return 0, 0, None, None
     return (
         packed_rows.words,
-        packed_rows.abreast(rows),
+        packed_rows.lanes(rows),
         address_of(packed_rows.starts),
         address_of(packed_rows.members),
     )
@@ -102,11 +102,13 @@ def copy_out(
     outs: Sequence[NDArray[np.int64]],
 ) -> None:
     """Give each piece its words of columns whose rows lie in order, and take so many bytes."""
-    total, told = int(rows.sum()), list(zip(columns, widths, outs, strict=True))
+    total, each_column = int(rows.sum()), list(zip(columns, widths, outs, strict=True))
     _require(rows.ndim == 1 and rows.dtype == np.int64 and bool((rows >= 0).all()), "rows")
-    _require(all(words.nbytes >= total * width for words, width, _ in told), "columns")
+    _require(all(words.nbytes >= total * width for words, width, _ in each_column), "columns")
     _require(all(_is(out, np.int64, len(rows)) for out in outs), "outs")
-    each = np.array([(address_of(words), width, address_of(out)) for words, width, out in told], np.int64)
+    each = np.array(
+        [(address_of(words), width, address_of(out)) for words, width, out in each_column], np.int64
+    )
     LIBRARY.windrow_copy_packed(len(columns), address_of(each), len(rows), address_of(rows))
 
 
@@ -160,7 +162,7 @@ def group_columns(
         address_of(packed),
         address_of(targets),
         address_of(scratch),
-        *_tell(packed_rows, len(targets)),
+        *_layout_arguments(packed_rows, len(targets)),
         len(rows),
         address_of(rows),
         address_of(outs),
@@ -258,10 +260,10 @@ def check_places(places: NDArray[np.int64], counts: NDArray[np.int64], rows: int
     """Whether the places at these addresses are all of [0, rows), each once."""
     _require(_is(places, np.int64, len(counts)) and _is(counts, np.int64, len(counts)), "places and counts")
     seen = np.empty(rows, np.uint8)
-    named = LIBRARY.windrow_check_places(
+    distinct = LIBRARY.windrow_check_places(
         len(counts), address_of(places), address_of(counts), rows, address_of(seen)
     )
-    return bool(named == rows)
+    return bool(distinct == rows)
 
 
 def place(
@@ -311,7 +313,7 @@ def place(
         width,
         rows,
         None if scratch is None else address_of(scratch),
-        *_tell(packed_rows, rows),
+        *_layout_arguments(packed_rows, rows),
         address_of(addresses),
     )
 

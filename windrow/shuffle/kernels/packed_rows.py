@@ -16,9 +16,9 @@ __all__ = ["PackedRows", "join_columns", "join_packings"]
 
 _WORD_BYTES = 8
 # Of words that go side by side, and the memory that does not leave the cache.
-_ABREAST, _CACHE_BYTES = (4, 2), 4 * 2**20
+_LANE_COUNTS, _CACHE_BYTES = (4, 2), 4 * 2**20
 # Packed words have fewer bytes than tell this many; two that are farther apart are not packed together.
-_FAR = 2**32
+_MAX_DISTANCE = 2**32
 
 
 class PackedRows(NamedTuple):
@@ -41,18 +41,18 @@ class PackedRows(NamedTuple):
         """How many there are."""
         return len(self.starts) - 1
 
-    def abreast(self, rows: int) -> int:
+    def lanes(self, rows: int) -> int:
         """How many words of so many rows go side by side, and stay in the cache: 1, 2 or 4."""
         fits = (
             count
-            for count in _ABREAST
+            for count in _LANE_COUNTS
             if self.words > count // 2 and count * _WORD_BYTES * rows <= _CACHE_BYTES
         )
         return next(fits, 1)
 
     def row_bytes(self, rows: int) -> int:
         """The bytes of the words that go side by side."""
-        return self.abreast(rows) * _WORD_BYTES
+        return self.lanes(rows) * _WORD_BYTES
 
 
 def join_columns(packing: tuple[tuple[int, int], ...], width: int, rows: int) -> PackedRows | None:
@@ -94,22 +94,24 @@ def _lay_out(packing: tuple[tuple[int, int], ...]) -> PackedRows:
     starts = [0]
     used = 0
     for number in sorted(range(len(packing)), key=lambda number: -packing[number][0]):
-        taken, base = packing[number]
-        if taken and used == _WORD_BYTES:
+        byte_width, base = packing[number]
+        if byte_width and used == _WORD_BYTES:
             starts.append(len(members))
             used = 0
         # what takes no bytes lies anywhere
-        members.append((number, 8 * used if taken else 0, taken, base))
-        used += taken
+        members.append((number, 8 * used if byte_width else 0, byte_width, base))
+        used += byte_width
     return PackedRows(np.array([*starts, len(members)], np.int64), np.array(members, np.int64))
 
 
-def join_packings(taken: NDArray[np.int64], bases: NDArray[np.int64], width: int) -> list[tuple[int, int]]:
+def join_packings(
+    byte_widths: NDArray[np.int64], bases: NDArray[np.int64], width: int
+) -> list[tuple[int, int]]:
     """How columns are packed whose parts are each packed in their own way.
 
     Parameters
     ----------
-    taken, bases
+    byte_widths, bases
         (columns, parts) of each the bytes of a word, and what it is more than.
     width
         The bytes of a word that is not packed.
@@ -127,8 +129,8 @@ def join_packings(taken: NDArray[np.int64], bases: NDArray[np.int64], width: int
     low = bases.min(axis=1)
     # differences of 64 bits: right as unsigned numbers, whatever the signs
     apart = (bases - low[:, None]).view(np.uint64)
-    whole = (taken.max(axis=1) == width) | (apart.max(axis=1) >= _FAR)
-    narrow = np.where(whole[:, None], 0, taken).astype(np.uint64)
+    whole = (byte_widths.max(axis=1) == width) | (apart.max(axis=1) >= _MAX_DISTANCE)
+    narrow = np.where(whole[:, None], 0, byte_widths).astype(np.uint64)
     tops = (np.where(whole[:, None], 0, apart) + (np.uint64(1) << (np.uint64(8) * narrow))).max(axis=1) - 1
     packings = []
     for top, base, is_whole in zip(tops.tolist(), low.tolist(), whole.tolist(), strict=True):

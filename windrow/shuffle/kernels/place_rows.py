@@ -47,7 +47,7 @@ class MapOutputs(tuple[MapOutput, ...]):
         """
         if not self:
             return np.zeros((2, 0), np.int64)
-        return np.ascontiguousarray(np.group([map_output.run_starts for map_output in self], axis=1))
+        return np.ascontiguousarray(np.stack([map_output.run_starts for map_output in self], axis=1))
 
     def portion(self, run: int, row_count: int, rows: slice, pool: BufferPool) -> MapOutputs:
         """The rows of some places of a run, as the pieces of a single run that has no others.
@@ -97,7 +97,7 @@ class MapOutputs(tuple[MapOutput, ...]):
         """The columns of words, by their width."""
         schema = self[0].schema
         at = {number: place for place, number in enumerate(fixed_width_columns(schema))}
-        each = np.group([map_output.sources for map_output in self], axis=1)
+        each = np.stack([map_output.sources for map_output in self], axis=1)
         column_groups = []
         for width, numbers in columns_by_width(schema).items():
             places = [at[number] for number in numbers]

@@ -43,19 +43,19 @@ class Grouping:
     targets
         The place of each source in all pieces laid end to end, sources that are left
         out coming last; None where a source is used otherwise than about once.
-    given_parts
+    known_parts
         The source of each row of each piece, where that is known already.
     """
 
     run_starts: list[NDArray[np.int64]]
     targets: NDArray[Any] | None
-    given_parts: list[NDArray[np.int64]] | None = None
+    known_parts: list[NDArray[np.int64]] | None = None
 
     @cached_property
     def parts(self) -> list[NDArray[np.int64]]:
         """The source of each row of each piece."""
-        if self.given_parts is not None or self.targets is None:
-            return self.given_parts or []
+        if self.known_parts is not None or self.targets is None:
+            return self.known_parts or []
         order = np.empty(len(self.targets), np.int64)
         order[self.targets] = np.arange(len(order))
         return [order[rows] for rows in self._map_output_slices]
@@ -70,7 +70,7 @@ class Grouping:
         """Rows of each piece."""
         return [int(starts[-1]) for starts in self.run_starts]
 
-    def through(self, rows: NDArray[np.int64], stored_rows: int) -> Grouping:
+    def compose(self, rows: NDArray[np.int64], stored_rows: int) -> Grouping:
         """The same grouping where entry i stands for row ``rows[i]``."""
         if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= stored_rows):
             raise WindrowError(f"entries point outside of the block's {stored_rows} rows")
@@ -124,7 +124,7 @@ class Grouping:
             else:
                 scratch = pool.take(values.nbytes).view(values.dtype).reshape(values.shape)
                 scratch[self.targets] = values
-                fits = all(out.put(at, scratch[part]) for at, part in enumerate(self._map_output_slices))
+                fits = all(out.write(at, scratch[part]) for at, part in enumerate(self._map_output_slices))
             if not fits:
                 return number
         return None
@@ -137,7 +137,7 @@ class Grouping:
             return None
         return part.scatter_text(column, self.targets, self._map_output_slices, pool)
 
-    def move_other(self, column: pa.Array, name: str, pool: BufferPool) -> list[pa.Array]:
+    def move_arrow_column(self, column: pa.Array, name: str, pool: BufferPool) -> list[pa.Array]:
         """Make each piece's rows of a column that is no plain memory."""
         arrays = []
         for at, rows in enumerate(self._map_output_slices):

@@ -62,17 +62,17 @@ def move_text(
     ):
         raise ValueError("each row needs a target, of 4 bytes")
     offsets, texts, sizes = zip(*(_addresses(array, width, name) for array in arrays), strict=True)
-    counts = _words([len(array) for array in arrays])
-    goes = _words([address_of(of_array) for of_array in targets])
+    counts = _int64_array([len(array) for array in arrays])
+    target_addresses = _int64_array([address_of(of_array) for of_array in targets])
     out_offsets = pool.take(width * (count + 1))
-    starts, begins = _words(offsets), _words(texts)
-    where = [address_of(each) for each in (starts, begins, goes, counts, out_offsets)]
-    text_bytes = _words(sizes)
+    starts, begins = _int64_array(offsets), _int64_array(texts)
+    where = [address_of(each) for each in (starts, begins, target_addresses, counts, out_offsets)]
+    text_bytes = _int64_array(sizes)
     total = native.LIBRARY.windrow_checked_offsets(
         width, len(arrays), where[0], address_of(text_bytes), *where[2:4], rows.start, count, where[4]
     )
     if total < 0:
-        raise _corrupt(name, "offsets decrease, or lie outside of the text")
+        raise _make_corrupt_error(name, "offsets decrease, or lie outside of the text")
     if not fits_offsets(total, width):
         return None
     out = pool.take(total)
@@ -85,7 +85,7 @@ def move_text(
     )
 
 
-def _words(values: Sequence[int]) -> NDArray[np.int64]:
+def _int64_array(values: Sequence[int]) -> NDArray[np.int64]:
     return np.array(values, np.int64)
 
 
@@ -95,12 +95,12 @@ def _addresses(array: pa.Array, width: int, name: str) -> tuple[int, int, int]:
     if offsets is None or not len(array):
         return 0, 0, 0
     if offsets.size < width * (array.offset + len(array) + 1):
-        raise _corrupt(name, f"{offsets.size} bytes of offsets are too few")
+        raise _make_corrupt_error(name, f"{offsets.size} bytes of offsets are too few")
     start = offsets.address + width * array.offset
     return (start, 0, 0) if text is None else (start, text.address, text.size)
 
 
-def _corrupt(name: str, what: str) -> SourceError:
+def _make_corrupt_error(name: str, what: str) -> SourceError:
     return SourceError(
         f"the text of column {name!r} is corrupt: {what}. Where it was read or mapped from a file, write the file "
         "again; where map_batches made it, pyarrow's validate(full=True) there tells more"
@@ -115,8 +115,8 @@ def _move_validity(
     if all(mask is None for mask in masks):
         return None
     valid = np.ones(rows.stop - rows.start, np.uint8)
-    for mask, goes in zip(masks, targets, strict=True):
+    for mask, row_targets in zip(masks, targets, strict=True):
         if mask is not None:
-            here = (goes >= rows.start) & (goes < rows.stop)
-            valid[goes[here] - np.uint32(rows.start)] = mask[here]
+            here = (row_targets >= rows.start) & (row_targets < rows.stop)
+            valid[row_targets[here] - np.uint32(rows.start)] = mask[here]
     return valid

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from windrow.pipeline.tasks.cache import block_file
-from windrow.pipeline.tasks.cache.block_file import CorruptBlockError, block_bytes, decode_block
+from windrow.pipeline.tasks.cache.block_file import CorruptCachedBlockError, block_bytes, decode_block
 from windrow.pipeline.tasks.cache.shared_folder import open_file
 
 KEY = b"k" * 32
@@ -31,7 +31,7 @@ def read_block(path: Path, key: bytes, *, mapped: bool, offset: int = 0) -> list
             return tables
         with open_file(path) as descriptor:
             return block_file.read_block(descriptor, key)
-    except CorruptBlockError:
+    except CorruptCachedBlockError:
         return None
 
 
@@ -121,7 +121,7 @@ def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
     for at in range(len(content)):
         flipped = bytearray(content)
         flipped[at] ^= 1 << at % 8
-        with pytest.raises(CorruptBlockError):
+        with pytest.raises(CorruptCachedBlockError):
             decode_block(pa.py_buffer(flipped), KEY, verify=True)
 
 

@@ -18,7 +18,7 @@ from windrow.core.source import column_bounds
 from windrow.io.catalog.file_source import open_parquet
 from windrow.pipeline.tasks.cache.block_file import block_bytes
 from windrow.pipeline.tasks.cache.cached_reader import CachingReader
-from windrow.pipeline.tasks.cache.column_ranges import note_ranges, take_ranges
+from windrow.pipeline.tasks.cache.column_ranges import attach_ranges, detach_ranges
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 
 SOURCE = make_source(3, 4, 5)
@@ -46,9 +46,9 @@ def test_what_is_to_be_kept_comes_back(whole: bool) -> None:
         else:
             read_parts(reader, at)
     tables = SOURCE.reader.tables
-    assert [pa.concat_tables(kept) for kept in reader.kept] == [tables[2], tables[1]]
+    assert [pa.concat_tables(kept) for kept in reader.cached_tables] == [tables[2], tables[1]]
     report = reader.report()
-    assert (report.hits, report.misses, report.kept_bytes) == (0, 3, (tables[2].nbytes, tables[1].nbytes))
+    assert (report.hits, report.misses, report.cached_bytes) == (0, 3, (tables[2].nbytes, tables[1].nbytes))
 
 
 def test_what_was_kept_is_not_read() -> None:
@@ -77,11 +77,11 @@ def test_what_transforms_are_given_of_kept_blocks_cannot_be_written_to() -> None
 
 
 def test_files_serve_every_reader_of_the_machine(tmp_path: Path) -> None:
-    disk = DiskCache(str(tmp_path), "run", "", None, kept=False)
+    disk = DiskCache(str(tmp_path), "run", "", None, persistent=False)
     first = make([0, 1], disk)
     read_parts(first, 0)
     first.read(1)
-    second = make([1, 0, 2], DiskCache(str(tmp_path), "run", "", None, kept=False))
+    second = make([1, 0, 2], DiskCache(str(tmp_path), "run", "", None, persistent=False))
     assert second.read(0) == SOURCE.reader.tables[1]
     assert read_parts(second, 1) == [SOURCE.reader.tables[0].to_pydict()]
     assert (first.report().misses, second.report().hits, second.report().misses) == (2, 2, 0)
@@ -102,7 +102,7 @@ def test_what_is_kept_of_a_mapped_file_is_no_view_of_it(tmp_path: Path) -> None:
     content = (tmp_path / "x.npy").read_bytes()
     with (tmp_path / "x.npy").open("r+b") as file:
         file.write(content[:-8_000] + bytes(8_000))
-    (kept,) = reader.kept
+    (kept,) = reader.cached_tables
     assert pa.concat_tables(kept).column(0).to_pylist() == list(range(1_000))
 
 
@@ -123,9 +123,9 @@ def test_what_is_kept_goes_with_its_last_user() -> None:
 def test_kept_blocks_tell_what_their_words_are_and_keep_their_schema(tmp_path: Path) -> None:
     schema = SOURCE.schema.with_metadata({"told": "by the user"})
     blocks = [pa.table({"x": [start, start + 5]}, schema=schema) for start in (3, 90)]
-    noted = note_ranges(blocks)
-    assert take_ranges(noted[1].schema) == (schema, {0: (3, 95)})
-    disk = DiskCache(str(tmp_path), "run", "", None, kept=False)
+    noted = attach_ranges(blocks)
+    assert detach_ranges(noted[1].schema) == (schema, {0: (3, 95)})
+    disk = DiskCache(str(tmp_path), "run", "", None, persistent=False)
     disk.keep(0, noted)
     for reader in (make([0], found={0: noted}), make([0], disk)):
         parts = list(reader.parts(0))

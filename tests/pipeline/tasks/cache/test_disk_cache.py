@@ -20,12 +20,12 @@ OTHER = pa.table({"y": ["of another schema"]})
 
 
 def make(folder: Path, limit: int | None = None, *, name: str = "run", contents: str = "") -> DiskCache:
-    return DiskCache(str(folder), name, contents, limit, kept=bool(contents))
+    return DiskCache(str(folder), name, contents, limit, persistent=bool(contents))
 
 
 def test_a_file_of_another_block_or_of_other_contents_is_not_found(tmp_path: Path) -> None:
     one, two = (make(tmp_path, name=name, contents=name) for name in ("one", "two"))
-    assert one.keep(0, [TABLE]) > 0
+    assert one.put(0, [TABLE]) > 0
     assert two.find(0) is None
     shutil.copy(one.path / "0.arrows", one.path / "1.arrows")
     shutil.copy(one.path / "0.arrows", two.path / "0.arrows")
@@ -36,15 +36,15 @@ def test_a_file_of_another_block_or_of_other_contents_is_not_found(tmp_path: Pat
 
 def test_a_block_that_is_written_again_takes_its_room_once(tmp_path: Path) -> None:
     disk = make(tmp_path, 3 * block_bytes([TABLE]), contents="x")
-    assert all(disk.keep(0, [TABLE]) > 0 for _ in range(10))
-    assert disk.keep(1, [TABLE]) > 0
+    assert all(disk.put(0, [TABLE]) > 0 for _ in range(10))
+    assert disk.put(1, [TABLE]) > 0
 
 
 def test_a_block_of_a_run_is_written_once(tmp_path: Path) -> None:
     disk = make(tmp_path, 3 * block_bytes([TABLE]))
-    assert disk.keep(0, [TABLE]) > 0
-    assert all(disk.keep(0, [TABLE]) == 0 for _ in range(10))
-    assert disk.keep(1, [TABLE]) > 0
+    assert disk.put(0, [TABLE]) > 0
+    assert all(disk.put(0, [TABLE]) == 0 for _ in range(10))
+    assert disk.put(1, [TABLE]) > 0
 
 
 def write_half(descriptor: int, data: Any, offset: int) -> int:
@@ -59,32 +59,32 @@ def test_what_could_not_be_written_takes_no_room_and_leaves_no_file(tmp_path: Pa
     first, second = (make(tmp_path, block_bytes([TABLE]), contents=contents) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(system_calls, "pwrite", write_half)
-        assert first.keep(0, [TABLE]) == 0
-    assert first.trouble.startswith("decoded blocks are no longer kept in")
-    assert "No space left on device" in first.trouble
+        assert first.put(0, [TABLE]) == 0
+    assert first.failure.startswith("decoded blocks are no longer kept in")
+    assert "No space left on device" in first.failure
     assert {path.suffix for path in first.path.iterdir()} <= {"", ".arena"}
-    assert second.keep(0, [TABLE]) > 0
+    assert second.put(0, [TABLE]) > 0
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     disk = make(tmp_path / "file")
-    assert disk.keep(0, [TABLE]) == 0
-    assert "cannot be made" in disk.trouble
+    assert disk.put(0, [TABLE]) == 0
+    assert "cannot be made" in disk.failure
 
 
 def test_nothing_is_kept_once_a_block_did_not_fit(tmp_path: Path) -> None:
     disk = make(tmp_path, block_bytes([TABLE]) - 1)
-    assert disk.keep(0, [TABLE]) == 0
-    assert not disk.has_room
-    assert disk.keep(1, [TABLE.slice(0, 1)]) == 0
+    assert disk.put(0, [TABLE]) == 0
+    assert not disk.accepts_blocks
+    assert disk.put(1, [TABLE.slice(0, 1)]) == 0
 
 
 def test_a_late_task_of_a_run_that_ended_elsewhere_keeps_nothing_and_complains_of_nothing(
     tmp_path: Path,
 ) -> None:
     disk = make(tmp_path)
-    assert disk.keep(0, [TABLE]) > 0
+    assert disk.put(0, [TABLE]) > 0
     make(tmp_path).remove()
-    assert disk.keep(1, [TABLE]) == 0
-    assert disk.trouble == ""
+    assert disk.put(1, [TABLE]) == 0
+    assert disk.failure == ""

@@ -46,14 +46,14 @@ def open_files(folder: Path) -> list[str]:
 
 def use(folder: Path, contents: str) -> Outcome:
     """What two processes of a run do, here by two objects that share the folder only."""
-    first = DiskCache(str(folder), "run", contents, None, kept=bool(contents))
+    first = DiskCache(str(folder), "run", contents, None, persistent=bool(contents))
     second: DiskCache = pickle.loads(pickle.dumps(first))
     found = 0
     for block in range(BLOCKS):
         with first.reading(block):
             if first.find(block) is None:
-                first.keep(block, TABLES[block])
-    second.keep(BLOCKS, TABLES[BLOCKS])
+                first.put(block, TABLES[block])
+    second.put(BLOCKS, TABLES[BLOCKS])
     for disk in (first, second):
         for block, expected in TABLES.items():
             tables = disk.find(block)
@@ -96,7 +96,7 @@ def test_each_call_fails(tmp_path: Path, error: int, for_ever: bool, contents: s
         # an undisturbed run finds everything, and nothing is lost in silence
         noted = outcome.report.errors + outcome.report.corrupt_blocks
         assert outcome.found == 2 * len(TABLES) or noted, failed
-        assert bool(outcome.report.trouble) == (outcome.report.errors > 0)
+        assert bool(outcome.report.first_error) == (outcome.report.errors > 0)
         assert open_files(tmp_path) == [], failed
         if not failed:
             assert outcome.found == 2 * len(TABLES)

@@ -24,7 +24,7 @@ def run(cache: RunCache, task: Task) -> tuple[Task, list[Any]]:
     """Prepare a task and take what it keeps: a name for each block, of ten bytes."""
     prepared, found = cache.prepare(task)
     kept = [f"block {task.blocks[at]}" for at in prepared.keeps]
-    cache.take(prepared, CacheReport(kept_bytes=(10,) * len(kept)), kept)
+    cache.take(prepared, CacheReport(cached_bytes=(10,) * len(kept)), kept)
     return prepared, list(found)
 
 
@@ -51,10 +51,10 @@ def test_errors_and_corrupt_blocks_are_counted_and_each_told_once() -> None:
     cache = RunCache(0, np.array([10]))
     assert cache.take_trouble() == ()
     for _ in range(3):
-        cache.take(make(0), CacheReport(errors=2, trouble="full"), ())
+        cache.take(make(0), CacheReport(errors=2, first_error="full"), ())
     assert cache.take_trouble() == ("full",)
     for number in range(2):
-        cache.take(make(0), CacheReport(corrupt_blocks=1, corruption=f"block {number}"), ())
+        cache.take(make(0), CacheReport(corrupt_blocks=1, first_corruption=f"block {number}"), ())
     assert cache.take_trouble() == ("block 0",)
     assert cache.take_trouble() == ()
     assert (cache.told.errors, cache.told.corrupt_blocks) == (6, 2)

@@ -18,7 +18,7 @@ def test_what_fits_is_kept_and_stays() -> None:
     cache = make(20, 10, 10, 10)
     assert cache.reserve([1, 2, 0]) == (0, 1)
     for block in (1, 2):
-        cache.keep(block, 10, f"block {block}")
+        cache.put(block, 10, f"block {block}")
     assert cache.reserve([0]) == ()
     assert cache.find([0, 2, 1]) == {1: "block 2", 2: "block 1"}
     assert cache.held_bytes == 20
@@ -35,9 +35,9 @@ def test_room_is_held_for_what_is_being_read() -> None:
 def test_a_block_that_turns_out_larger_is_not_kept() -> None:
     cache = make(20, 10, 10)
     cache.reserve([0, 1])
-    cache.keep(0, 15, "large")
+    cache.put(0, 15, "large")
     assert cache.find([0]) == {}, "room is held for block 1"
-    cache.keep(1, 9, "small")
+    cache.put(1, 9, "small")
     assert cache.find([0, 1]) == {1: "small"}
     assert cache.reserve([0]) == (0,)
 
@@ -45,8 +45,8 @@ def test_a_block_that_turns_out_larger_is_not_kept() -> None:
 def test_what_is_lost_may_be_kept_again() -> None:
     cache = make(10, 10)
     cache.reserve([0])
-    cache.keep(0, 10, "first")
-    cache.forget([0, 0, 5])
+    cache.put(0, 10, "first")
+    cache.evict([0, 0, 5])
     assert (cache.find([0]), cache.held_bytes) == ({}, 0)
     assert cache.reserve([0]) == (0,)
 
@@ -54,9 +54,9 @@ def test_what_is_lost_may_be_kept_again() -> None:
 def test_nothing_is_kept_once_it_is_cleared() -> None:
     cache = make(100, 10, 10)
     cache.reserve([0, 1])
-    cache.keep(0, 10, "first")
+    cache.put(0, 10, "first")
     cache.clear()
-    cache.keep(1, 10, "late")
+    cache.put(1, 10, "late")
     assert cache.find([0, 1]) == {}
     assert cache.reserve([0]) == ()
 
@@ -71,7 +71,7 @@ def test_not_even_an_empty_block_that_is_being_read_is_kept_once_all_is_cleared(
     assert cache.reserve([0, 1]) == (0, 1)
     cache.clear()
     for block in (0, 1):
-        cache.keep(block, 0, "block")
+        cache.put(block, 0, "block")
     assert cache.find([0, 1]) == {}
 
 
@@ -88,8 +88,8 @@ def test_never_more_than_the_limit(limit: int, sizes: list[int], steps: list[tup
         if kind == "r":
             cache.reserve([block])
         elif kind == "k":
-            cache.keep(block, size, size)
+            cache.put(block, size, size)
         else:
-            cache.forget([block])
+            cache.evict([block])
         held = {b: cache.find([b])[0] for b in range(len(sizes)) if cache.find([b])}
         assert cache.held_bytes == sum(held.values()) <= limit

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from windrow.pipeline.tasks.cache import persistent_store
-from windrow.pipeline.tasks.cache.block_file import CorruptBlockError, read_block
-from windrow.pipeline.tasks.cache.persistent_store import KeptStore
+from windrow.pipeline.tasks.cache.block_file import CorruptCachedBlockError, read_block
+from windrow.pipeline.tasks.cache.persistent_store import PersistentStore
 
 TABLE = pa.table({"x": range(1_000)})
 
@@ -28,9 +28,9 @@ def verified(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return seen
 
 
-def open_store(folder: Path) -> KeptStore:
-    store = KeptStore(folder, lambda block, token: b"%32d" % block)
-    assert store.keep(0, [TABLE], None)
+def open_store(folder: Path) -> PersistentStore:
+    store = PersistentStore(folder, lambda block, token: b"%32d" % block)
+    assert store.put(0, [TABLE], None)
     return store
 
 
@@ -49,7 +49,7 @@ def test_a_file_that_stays_as_it_is_is_verified_once(
     assert [store.find(0) for _ in range(3)] == [[TABLE]] * 3
     assert verified == [True, False, False]
     # the same block written again is another file
-    store.keep(0, [TABLE], None)
+    store.put(0, [TABLE], None)
     assert store.find(0) == [TABLE]
     assert verified[-1]
 
@@ -72,7 +72,7 @@ def test_a_file_that_was_written_to_is_verified_again(
     with open(path, "r+b", buffering=0) as file:
         file.seek(4_000)
         file.write(b"?")
-    with pytest.raises(CorruptBlockError):
+    with pytest.raises(CorruptCachedBlockError):
         store.find(0)
     assert verified == [True, False, True]
 
@@ -95,7 +95,7 @@ def test_a_file_that_is_written_to_while_it_is_read_is_read_again(
         return tables
 
     monkeypatch.setattr(persistent_store, "read_block", write_first)
-    with pytest.raises(CorruptBlockError):
+    with pytest.raises(CorruptCachedBlockError):
         store.find(0)
     assert verified == [True, False, True]
 
@@ -105,7 +105,7 @@ def test_a_pipe_in_the_place_of_a_file_is_corrupt_and_not_waited_for(tmp_path: P
     store = open_store(tmp_path)
     (tmp_path / "0.arrows").unlink()
     os.mkfifo(tmp_path / "0.arrows")
-    with pytest.raises(CorruptBlockError, match="plain file"):
+    with pytest.raises(CorruptCachedBlockError, match="plain file"):
         store.find(0)
-    store.forget(0)
+    store.evict(0)
     assert store.find(0) is None

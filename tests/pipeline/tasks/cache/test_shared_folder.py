@@ -148,26 +148,28 @@ def test_locks_that_others_never_release_are_an_error(tmp_path: Path, name: str)
     other = start(tmp_path / "run", LOCK.format(name=name))
     before = open_files()
     with pytest.raises(TimeoutError, match=f"locked by others.*{name}"), ExitStack() as stack:
-        stack.enter_context(SharedFolder(tmp_path / "run").room() if folder is None else folder.room())
+        stack.enter_context(
+            SharedFolder(tmp_path / "run").lock_space() if folder is None else folder.lock_space()
+        )
     assert open_files() == before
     kill(other)
-    with SharedFolder(tmp_path / "run").room():
+    with SharedFolder(tmp_path / "run").lock_space():
         pass
 
 
 def test_a_killed_reader_of_a_block_lets_the_next_one_read(tmp_path: Path) -> None:
-    more = "lock = folder.only_one(3); lock.__enter__()"
+    more = "lock = folder.lock_block(3); lock.__enter__()"
     other = start(tmp_path / "run", more)
     folder = SharedFolder(tmp_path / "run")
     read = threading.Event()
 
     def wait() -> None:
-        with folder.only_one(3):
+        with folder.lock_block(3):
             read.set()
 
     thread = threading.Thread(target=wait)
     thread.start()
-    with folder.only_one(4):
+    with folder.lock_block(4):
         assert not read.is_set()
     kill(other)
     thread.join(timeout=50)
@@ -177,7 +179,7 @@ def test_a_killed_reader_of_a_block_lets_the_next_one_read(tmp_path: Path) -> No
 @pytest.mark.usefixtures("_impatient")
 def test_a_reader_that_never_ends_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     folder = SharedFolder(tmp_path / "run")
-    with folder.only_one(3), folder.only_one(3):
+    with folder.lock_block(3), folder.lock_block(3):
         pass
 
 

@@ -14,17 +14,17 @@ from windrow.core.offsets import check_layout
 from windrow.pipeline.tasks.cache import system_calls
 from windrow.pipeline.tasks.cache.checksum import DIGEST_BYTES, Checksum
 
-__all__ = ["KEY_BYTES", "CorruptBlockError", "block_bytes", "decode_block", "read_block", "write_block"]
+__all__ = ["KEY_BYTES", "CorruptCachedBlockError", "block_bytes", "decode_block", "read_block", "write_block"]
 
 KEY_BYTES = 32
 # magic, the key, bytes before the seal, their checksum
-_SEAL = struct.Struct(f"<8s{KEY_BYTES}sQ{DIGEST_BYTES}s")
+_FOOTER = struct.Struct(f"<8s{KEY_BYTES}sQ{DIGEST_BYTES}s")
 _MAGIC = b"windrow2"
 # Read at once, so that the checksum finds the bytes in the processor's cache.
 _READ_BYTES = 2**19
 
 
-class CorruptBlockError(Exception):
+class CorruptCachedBlockError(Exception):
     """Cached bytes are not those of the block that was written there."""
 
 
@@ -32,7 +32,7 @@ def block_bytes(tables: Sequence[pa.Table]) -> int:
     """Bytes that `write_block` writes for these tables."""
     sink = pa.MockOutputStream()
     _write_stream(sink, tables)
-    return int(sink.size()) + _SEAL.size
+    return int(sink.size()) + _FOOTER.size
 
 
 def write_block(descriptor: int, offset: int, tables: Sequence[pa.Table], key: bytes) -> int:
@@ -48,8 +48,8 @@ def write_block(descriptor: int, offset: int, tables: Sequence[pa.Table], key: b
     sink = _Sink(descriptor, offset)
     _write_stream(sink, tables)
     size = sink.tell()
-    sink.write(_SEAL.pack(_MAGIC, key, size, sink.checksum.digest()))
-    return size + _SEAL.size
+    sink.write(_FOOTER.pack(_MAGIC, key, size, sink.checksum.digest()))
+    return size + _FOOTER.size
 
 
 def read_block(descriptor: int, key: bytes, *, verify: bool = True) -> list[pa.Table]:
@@ -64,22 +64,22 @@ def read_block(descriptor: int, key: bytes, *, verify: bool = True) -> list[pa.T
 
     Raises
     ------
-    CorruptBlockError
+    CorruptCachedBlockError
         If the file does not hold this block exactly as it was written.
     """
     status = system_calls.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise CorruptBlockError("it is not a plain file")
+        raise CorruptCachedBlockError("it is not a plain file")
     size = status.st_size
     # before memory is taken for what somebody else may have made as long as they like
-    _check_seal(system_calls.pread(descriptor, _SEAL.size, max(0, size - _SEAL.size)), size, key)
+    _check_footer(system_calls.pread(descriptor, _FOOTER.size, max(0, size - _FOOTER.size)), size, key)
     content = pa.allocate_buffer(size)
-    checksum, body = Checksum(), size - _SEAL.size
+    checksum, body = Checksum(), size - _FOOTER.size
     view, done = memoryview(content), 0
     while done < size:
         count = system_calls.preadv(descriptor, [view[done : done + _READ_BYTES]], done)
         if count == 0:
-            raise CorruptBlockError(f"the file ends after {done} of {size} bytes")
+            raise CorruptCachedBlockError(f"the file ends after {done} of {size} bytes")
         if verify and done < body:
             checksum.update(view[done : min(done + count, body)])
         done += count
@@ -98,22 +98,22 @@ def decode_block(content: pa.Buffer, key: bytes, *, verify: bool) -> list[pa.Tab
 
     Raises
     ------
-    CorruptBlockError
+    CorruptCachedBlockError
         If these are not the bytes of this block.
     """
     if not verify:
         return _decode(content, key, None)
     checksum = Checksum()
-    checksum.update(content.slice(0, max(0, content.size - _SEAL.size)))
+    checksum.update(content.slice(0, max(0, content.size - _FOOTER.size)))
     return _decode(content, key, checksum.digest())
 
 
 def _decode(content: pa.Buffer, key: bytes, digest: bytes | None) -> list[pa.Table]:
     """Decode a block; ``digest`` is that of the bytes before the seal, None where they are verified."""
-    size = max(0, content.size - _SEAL.size)
-    expected = _check_seal(content.slice(size), content.size, key)
+    size = max(0, content.size - _FOOTER.size)
+    expected = _check_footer(content.slice(size), content.size, key)
     if digest not in (None, expected):
-        raise CorruptBlockError("the checksum differs")
+        raise CorruptCachedBlockError("the checksum differs")
     try:
         with pa.ipc.open_stream(content.slice(0, size)) as reader:
             tables = [pa.Table.from_batches([batch]) for batch in reader]
@@ -121,25 +121,25 @@ def _decode(content: pa.Buffer, key: bytes, digest: bytes | None) -> list[pa.Tab
             for table in tables:
                 check_layout(table)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptBlockError(str(error)) from error
+        raise CorruptCachedBlockError(str(error)) from error
     return tables
 
 
-def _check_seal(seal: Any, size: int, key: bytes) -> bytes:
+def _check_footer(footer: Any, size: int, key: bytes) -> bytes:
     """The checksum in the seal of a file of ``size`` bytes.
 
     Raises
     ------
-    CorruptBlockError
+    CorruptCachedBlockError
         If it is not the seal of this block, or the block has another size.
     """
-    if size < _SEAL.size:
-        raise CorruptBlockError(f"{size} bytes are too few for a block")
-    if len(seal) < _SEAL.size:
-        raise CorruptBlockError("the file has been cut")
-    magic, block, body_bytes, expected = _SEAL.unpack(seal)
-    if (magic, block, body_bytes) != (_MAGIC, key, size - _SEAL.size):
-        raise CorruptBlockError("the file does not end as this block does")
+    if size < _FOOTER.size:
+        raise CorruptCachedBlockError(f"{size} bytes are too few for a block")
+    if len(footer) < _FOOTER.size:
+        raise CorruptCachedBlockError("the file has been cut")
+    magic, block, body_bytes, expected = _FOOTER.unpack(footer)
+    if (magic, block, body_bytes) != (_MAGIC, key, size - _FOOTER.size):
+        raise CorruptCachedBlockError("the file does not end as this block does")
     return bytes(expected)
 
 
@@ -176,11 +176,11 @@ class _Sink(io.RawIOBase):
         """Write all of some bytes."""
         view = memoryview(data).cast("B") if len(data) else memoryview(b"")
         for start in range(0, len(view), _READ_BYTES):
-            piece = view[start : start + _READ_BYTES]
+            chunk = view[start : start + _READ_BYTES]
             # what was added to the checksum is in the processor's cache when it is written
-            self.checksum.update(piece)
-            while piece:
-                count = system_calls.pwrite(self._descriptor, piece, self._offset + self._written)
+            self.checksum.update(chunk)
+            while chunk:
+                count = system_calls.pwrite(self._descriptor, chunk, self._offset + self._written)
                 self._written += count
-                piece = piece[count:]
+                chunk = chunk[count:]
         return len(view)

@@ -15,7 +15,7 @@ class CacheReport:
     ----------
     hits, misses
         Blocks that were kept, and that the source was asked for.
-    kept_bytes
+    cached_bytes
         Bytes of each block that the task was to keep in memory.
     disk_bytes
         What it wrote to disk.
@@ -23,20 +23,20 @@ class CacheReport:
         Calls to the operating system that failed and made the cache do without something.
     corrupt_blocks
         Cached blocks that failed verification.
-    trouble
+    first_error
         The first error in words; empty where there was none.
-    corruption
+    first_corruption
         The first corrupt block in words; empty where there was none.
     """
 
     hits: int = 0
     misses: int = 0
-    kept_bytes: tuple[int, ...] = ()
+    cached_bytes: tuple[int, ...] = ()
     disk_bytes: int = 0
     errors: int = 0
     corrupt_blocks: int = 0
-    trouble: str = ""
-    corruption: str = ""
+    first_error: str = ""
+    first_corruption: str = ""
 
     def add(self, other: CacheReport) -> CacheReport:
         """What several tasks report together; sizes of single blocks are left out."""
@@ -46,6 +46,6 @@ class CacheReport:
             disk_bytes=self.disk_bytes + other.disk_bytes,
             errors=self.errors + other.errors,
             corrupt_blocks=self.corrupt_blocks + other.corrupt_blocks,
-            trouble=self.trouble or other.trouble,
-            corruption=self.corruption or other.corruption,
+            first_error=self.first_error or other.first_error,
+            first_corruption=self.first_corruption or other.first_corruption,
         )

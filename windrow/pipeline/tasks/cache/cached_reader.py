@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from windrow.core.source import BlockAddress, BlockPart, BlockReader, maps_files
 from windrow.pipeline.tasks.cache.cache_report import CacheReport
-from windrow.pipeline.tasks.cache.column_ranges import Ranges, note_ranges, take_ranges
+from windrow.pipeline.tasks.cache.column_ranges import Ranges, attach_ranges, detach_ranges
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 from windrow.pipeline.tasks.cache.recording import record_parts
-from windrow.pipeline.tasks.read_ahead import BlocksAhead
-from windrow.pipeline.tasks.read_only import sealed
+from windrow.pipeline.tasks.read_ahead import ReadAhead
+from windrow.pipeline.tasks.read_only import as_immutable
 
 __all__ = ["CachingReader", "Tables"]
 
@@ -23,12 +23,12 @@ __all__ = ["CachingReader", "Tables"]
 Tables = list[pa.Table]
 
 
-def _seal(table: pa.Table) -> pa.Table:
-    return pa.Table.from_arrays([sealed(column) for column in table.columns], schema=table.schema)
+def _immutable_table(table: pa.Table) -> pa.Table:
+    return pa.Table.from_arrays([as_immutable(column) for column in table.columns], schema=table.schema)
 
 
 @dataclass(frozen=True, eq=False)
-class _KeptPart:
+class _CachedPart:
     """A table whose schema is shared with others, and what is known of its words."""
 
     table: pa.Table
@@ -46,11 +46,11 @@ class _KeptPart:
         return self.ranges.get(column)
 
 
-def _is_worth_asking_for(
+def _will_be_read(
     disk: DiskCache | None, blocks: Sequence[int], found: Mapping[int, Tables], at: int
 ) -> bool:
     """Whether a block will be read here: not from what is kept, nor where others may be about to keep it."""
-    return at not in found and (disk is None or not (disk.has_room or disk.has(blocks[at])))
+    return at not in found and (disk is None or not (disk.accepts_blocks or disk.contains(blocks[at])))
 
 
 class CachingReader:
@@ -81,9 +81,9 @@ class CachingReader:
         keeps: Sequence[int],
     ) -> None:
         # no method of this object: the two would keep each other, and all blocks, until a collection
-        is_wanted = partial(_is_worth_asking_for, disk, blocks, found)
-        self._ahead = BlocksAhead(reader, addresses, is_wanted)
-        self._maps = bool(keeps) and maps_files(reader)
+        will_be_read = partial(_will_be_read, disk, blocks, found)
+        self._ahead = ReadAhead(reader, addresses, will_be_read)
+        self._maps_files = bool(keeps) and maps_files(reader)
         self._disk = disk
         self._blocks = blocks
         self._found = found
@@ -92,7 +92,7 @@ class CachingReader:
         self._schema: pa.Schema | None = None
 
     @property
-    def kept(self) -> list[Tables]:
+    def cached_tables(self) -> list[Tables]:
         """The tables of each block that is to be kept."""
         return list(self._keeps.values())
 
@@ -103,7 +103,7 @@ class CachingReader:
             faults,
             hits=self._hits,
             misses=self._misses,
-            kept_bytes=tuple(sum(table.nbytes for table in tables) for tables in self.kept),
+            cached_bytes=tuple(sum(table.nbytes for table in tables) for tables in self.cached_tables),
             disk_bytes=self._disk_bytes,
         )
 
@@ -112,35 +112,35 @@ class CachingReader:
         with self._look_up(at) as tables:
             # what is kept of a block without rows has lost its schema
             if tables:
-                metadata = take_ranges(tables[0].schema)[0].metadata
+                metadata = detach_ranges(tables[0].schema)[0].metadata
                 return pa.concat_tables([table.replace_schema_metadata(metadata) for table in tables])
             table = self._ahead.read(at)
-            if self._is_wanted(at):
+            if self._should_cache(at):
                 # transforms see what later epochs will see
-                table = _seal(table.combine_chunks())
-                self._keep(at, [table])
+                table = _immutable_table(table.combine_chunks())
+                self._add_to_cache(at, [table])
             return table
 
     def parts(self, at: int) -> Iterator[BlockPart]:
         """A block part by part, as `BlockReader.parts` has it."""
-        if self._maps and at in self._keeps:
+        if self._maps_files and at in self._keeps:
             # what is kept must not be a view of a file that may be written to in place
             yield self.read(at)
             return
         with self._look_up(at) as tables:
             if tables is not None:
                 for table in tables:
-                    schema, ranges = take_ranges(table.schema)
+                    schema, ranges = detach_ranges(table.schema)
                     schema = self._share_schema(schema)
-                    yield _KeptPart(table.replace_schema_metadata(schema.metadata), schema, ranges)
+                    yield _CachedPart(table.replace_schema_metadata(schema.metadata), schema, ranges)
                 return
             parts = self._ahead.parts(at)
-            if not self._is_wanted(at):
+            if not self._should_cache(at):
                 yield from parts
                 return
             tables = []
             yield from record_parts(parts, tables)
-            self._keep(at, tables)
+            self._add_to_cache(at, tables)
 
     def _share_schema(self, schema: pa.Schema) -> pa.Schema:
         """The same object for equal schemas, as a reader has it: outputs then are as large as its own.
@@ -154,29 +154,29 @@ class CachingReader:
     @contextmanager
     def _look_up(self, at: int) -> Iterator[Tables | None]:
         """What is kept of a block; None where it is to be read, meanwhile by nobody else."""
-        tables = self._find(at)
-        with ExitStack() as alone:
-            if tables is None and self._disk is not None and self._disk.has_room:
-                alone.enter_context(self._disk.reading(self._blocks[at]))
-                tables = self._find(at)
+        tables = self._find_cached(at)
+        with ExitStack() as exclusive:
+            if tables is None and self._disk is not None and self._disk.accepts_blocks:
+                exclusive.enter_context(self._disk.reading(self._blocks[at]))
+                tables = self._find_cached(at)
                 if tables is not None:
-                    alone.close()
+                    exclusive.close()
             self._hits += tables is not None
             self._misses += tables is None
             yield tables
 
-    def _find(self, at: int) -> Tables | None:
+    def _find_cached(self, at: int) -> Tables | None:
         tables = self._found.get(at)
         if tables is None and self._disk is not None:
             tables = self._disk.find(self._blocks[at])
         return tables
 
-    def _is_wanted(self, at: int) -> bool:
-        return at in self._keeps or (self._disk is not None and self._disk.has_room)
+    def _should_cache(self, at: int) -> bool:
+        return at in self._keeps or (self._disk is not None and self._disk.accepts_blocks)
 
-    def _keep(self, at: int, tables: Tables) -> None:
-        tables = note_ranges(tables)
+    def _add_to_cache(self, at: int, tables: Tables) -> None:
+        tables = attach_ranges(tables)
         if at in self._keeps:
             self._keeps[at] = tables
         if self._disk is not None:
-            self._disk_bytes += self._disk.keep(self._blocks[at], tables)
+            self._disk_bytes += self._disk.put(self._blocks[at], tables)

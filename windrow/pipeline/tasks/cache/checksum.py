@@ -39,8 +39,8 @@ class Checksum:
         self._running = np.zeros(_LANES, np.uint64)
         self._group = np.empty(_LANES, np.uint64)
         # the beginning of a group whose end has not arrived
-        self._begun = np.empty(_GROUP_BYTES, np.uint8)
-        self._started_bytes = 0
+        self._partial = np.empty(_GROUP_BYTES, np.uint8)
+        self._partial_bytes = 0
         self._size = 0
 
     def update(self, data: Any) -> None:
@@ -49,24 +49,24 @@ class Checksum:
         self._size += len(view)
         while len(view):
             whole = len(view) - len(view) % _GROUP_BYTES
-            if whole and not self._started_bytes:
+            if whole and not self._partial_bytes:
                 self._add(view[:whole])
                 view = view[whole:]
                 continue
-            taken = min(len(view), _GROUP_BYTES - self._started_bytes)
-            self._begun[self._started_bytes : self._started_bytes + taken] = view[:taken]
-            self._started_bytes += taken
+            taken = min(len(view), _GROUP_BYTES - self._partial_bytes)
+            self._partial[self._partial_bytes : self._partial_bytes + taken] = view[:taken]
+            self._partial_bytes += taken
             view = view[taken:]
-            if self._started_bytes == _GROUP_BYTES:
-                self._add(self._begun)
-                self._started_bytes = 0
+            if self._partial_bytes == _GROUP_BYTES:
+                self._add(self._partial)
+                self._partial_bytes = 0
 
     def digest(self) -> bytes:
         """The digest of all bytes; nothing may be added afterwards."""
-        if self._started_bytes:
-            self._begun[self._started_bytes :] = 0
-            self._add(self._begun)
-            self._started_bytes = 0
+        if self._partial_bytes:
+            self._partial[self._partial_bytes :] = 0
+            self._add(self._partial)
+            self._partial_bytes = 0
         state = self._sums.tobytes() + self._running.tobytes() + self._size.to_bytes(8, "little")
         return hashlib.blake2b(state, digest_size=DIGEST_BYTES).digest()
 

@@ -10,20 +10,20 @@ import pyarrow as pa
 from windrow.core.frame_of_reference import packs
 from windrow.shuffle.kernels.bit_packing import find_ranges
 
-__all__ = ["note_ranges", "take_ranges"]
+__all__ = ["attach_ranges", "detach_ranges"]
 
 _KEY = b"windrow:ranges"
 
 Ranges = Mapping[int, tuple[int, int]]
 
 
-def note_ranges(tables: Sequence[pa.Table]) -> list[pa.Table]:
+def attach_ranges(tables: Sequence[pa.Table]) -> list[pa.Table]:
     """The same tables, whose schema tells the least and the largest word that any has in a column.
 
     Examples
     --------
-    >>> (table,) = note_ranges([pa.table({"x": [3, -1], "s": ["a", "b"]})])
-    >>> schema, ranges = take_ranges(table.schema)
+    >>> (table,) = attach_ranges([pa.table({"x": [3, -1], "s": ["a", "b"]})])
+    >>> schema, ranges = detach_ranges(table.schema)
     >>> schema.metadata, ranges
     (None, {0: (-1, 3)})
     """
@@ -36,7 +36,7 @@ def note_ranges(tables: Sequence[pa.Table]) -> list[pa.Table]:
     return [table.replace_schema_metadata({**(table.schema.metadata or {}), **note}) for table in tables]
 
 
-def take_ranges(schema: pa.Schema) -> tuple[pa.Schema, Ranges]:
+def detach_ranges(schema: pa.Schema) -> tuple[pa.Schema, Ranges]:
     """A schema without what was noted, and that."""
     metadata = dict(schema.metadata or {})
     ranges = {number: (low, high) for number, (low, high) in json.loads(metadata.pop(_KEY, b"[]"))}

@@ -53,8 +53,8 @@ class RunCache:
     def take(self, task: Task, report: CacheReport, kept: Sequence[Any]) -> None:
         """Take what a task tells, and the handles of the blocks that it was to keep."""
         self.told = self.told.add(report)
-        for at, size_bytes, handle in zip(task.keeps, report.kept_bytes, kept, strict=True):
-            self._blocks.keep(task.blocks[at], size_bytes, handle)
+        for at, size_bytes, handle in zip(task.keeps, report.cached_bytes, kept, strict=True):
+            self._blocks.put(task.blocks[at], size_bytes, handle)
 
     def forgo(self, task: Task) -> None:
         """A task has kept nothing of the blocks that it was to keep."""
@@ -62,12 +62,12 @@ class RunCache:
 
     def lose(self, task: Task) -> Task:
         """Kept blocks that came with a task are lost: returns the task that reads them again."""
-        self._blocks.forget(task.blocks[at] for at in task.found)
+        self._blocks.evict(task.blocks[at] for at in task.found)
         return replace(task, found=())
 
     def take_trouble(self) -> tuple[str, ...]:
         """What is wrong with cached files: one line about errors and one about corrupt blocks, each once."""
-        lines = {"errors": self.told.trouble, "corruption": self.told.corruption}
+        lines = {"errors": self.told.first_error, "corruption": self.told.first_corruption}
         news = {kind: line for kind, line in lines.items() if line and kind not in self._warned}
         self._warned.update(news)
         return tuple(news.values())

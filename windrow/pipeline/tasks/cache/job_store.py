@@ -12,16 +12,21 @@ from pathlib import Path
 import pyarrow as pa
 
 from windrow.pipeline.tasks.cache import system_calls
-from windrow.pipeline.tasks.cache.block_file import CorruptBlockError, block_bytes, decode_block, write_block
-from windrow.pipeline.tasks.cache.shared_file import Arena, Place
+from windrow.pipeline.tasks.cache.block_file import (
+    CorruptCachedBlockError,
+    block_bytes,
+    decode_block,
+    write_block,
+)
+from windrow.pipeline.tasks.cache.shared_file import Arena, Extent
 from windrow.pipeline.tasks.cache.shared_folder import UNFINISHED, SharedFolder, fits
 
-__all__ = ["RunStore"]
+__all__ = ["JobStore"]
 
 _ARENA, _BLOCK = ".arena", ".block"
 
 
-class RunStore:
+class JobStore:
     """Blocks that end with the run.
 
     Each process writes into an arena of its own. A link in the folder says where each block lies, and
@@ -41,73 +46,73 @@ class RunStore:
         self._make_key = make_key
         self._lock = threading.Lock()
         self._arena: Arena | None = None
-        self._places: dict[int, Place] = {}
-        self._verified: set[tuple[int, Place]] = set()
+        self._extents: dict[int, Extent] = {}
+        self._verified: set[tuple[int, Extent]] = set()
 
-    def has(self, block: int) -> bool:
+    def contains(self, block: int) -> bool:
         """Whether a block is kept, as far as is known without looking at it."""
-        return block in self._places or os.path.lexists(self._link(block))
+        return block in self._extents or os.path.lexists(self._link(block))
 
     def find(self, block: int) -> list[pa.Table] | None:
         """The tables of a block, mapped into memory; None where it is not kept.
 
         Raises
         ------
-        CorruptBlockError
+        CorruptCachedBlockError
             If what is kept is not what was written.
         """
-        place = self._places.get(block)
-        tables = None if place is None else self._load(block, place)
+        extent = self._extents.get(block)
+        tables = None if extent is None else self._load(block, extent)
         if tables is not None:
             return tables
         # not known here yet, or of a process that has ended
-        place = self._read_link(block)
-        tables = None if place is None else self._load(block, place)
-        if place is not None and tables is not None:
-            self._places[block] = place
+        extent = self._read_link(block)
+        tables = None if extent is None else self._load(block, extent)
+        if extent is not None and tables is not None:
+            self._extents[block] = extent
         return tables
 
-    def keep(self, block: int, tables: list[pa.Table], limit_bytes: int | None) -> int | None:
+    def put(self, block: int, tables: list[pa.Table], limit_bytes: int | None) -> int | None:
         """Keep the tables of a block; returns the bytes written, or None where they do not fit."""
         if self.find(block) is not None:
             return 0
         size = block_bytes(tables)
         arena = self._open_arena()
-        with self.folder.room():
+        with self.folder.lock_space():
             if not fits(size, self._used_bytes(arena), limit_bytes, self.folder.path):
                 return None
-            place = arena.reserve(size)
+            extent = arena.reserve(size)
         try:
-            key = self._make_key(block, place.token)
-            write_block(arena.descriptor, place.offset, tables, key)
+            key = self._make_key(block, extent.token)
+            write_block(arena.descriptor, extent.offset, tables, key)
         except BaseException:
-            arena.give_back(place)
+            arena.release(extent)
             raise
-        self._places[block] = place
-        self._write_link(self._link(block), place)
+        self._extents[block] = extent
+        self._write_link(self._link(block), extent)
         return size
 
-    def forget(self, block: int) -> None:
+    def evict(self, block: int) -> None:
         """Keep a block no longer, since it is corrupt."""
-        self._places.pop(block, None)
+        self._extents.pop(block, None)
         with suppress(FileNotFoundError):
             system_calls.unlink(self._link(block))
 
-    def _load(self, block: int, place: Place) -> list[pa.Table] | None:
+    def _load(self, block: int, extent: Extent) -> list[pa.Table] | None:
         """Map and decode a block; None where its arena is gone."""
         arena = self._arena
-        if arena is not None and place.token == arena.place.token:
-            content = place.map(arena.descriptor)
+        if arena is not None and extent.token == arena.extent.token:
+            content = extent.map(arena.descriptor)
         else:
-            with place.open() as descriptor:
+            with extent.open() as descriptor:
                 if descriptor is None:
                     return None
-                content = place.map(descriptor)
+                content = extent.map(descriptor)
         if content is None:
-            raise CorruptBlockError("the file has been cut")
-        mapping = block, place
+            raise CorruptCachedBlockError("the file has been cut")
+        mapping = block, extent
         tables = decode_block(
-            content, self._make_key(block, place.token), verify=mapping not in self._verified
+            content, self._make_key(block, extent.token), verify=mapping not in self._verified
         )
         # nobody else can write to an arena, so what was verified once stays as it is
         self._verified.add(mapping)
@@ -117,7 +122,7 @@ class RunStore:
         with self._lock:
             if self._arena is None:
                 arena = Arena(self.folder.path)
-                self._write_link(self.folder.path / f"{arena.place.token}{_ARENA}", arena.place)
+                self._write_link(self.folder.path / f"{arena.extent.token}{_ARENA}", arena.extent)
                 self._arena = arena
             return self._arena
 
@@ -128,10 +133,10 @@ class RunStore:
             if not name.endswith(_ARENA):
                 continue
             path = self.folder.path / name
-            place = Place.parse(system_calls.readlink(path))
-            if place is None or place.token == own.place.token:
+            extent = Extent.parse(system_calls.readlink(path))
+            if extent is None or extent.token == own.extent.token:
                 continue
-            with place.open() as descriptor:
+            with extent.open() as descriptor:
                 if descriptor is not None:
                     used += system_calls.fstat(descriptor).st_size
                     continue
@@ -141,19 +146,19 @@ class RunStore:
     def _link(self, block: int) -> Path:
         return self.folder.path / f"{block}{_BLOCK}"
 
-    def _read_link(self, block: int) -> Place | None:
+    def _read_link(self, block: int) -> Extent | None:
         try:
             text = system_calls.readlink(self._link(block))
         except FileNotFoundError:
             return None
-        place = Place.parse(text)
-        if place is None:
-            raise CorruptBlockError("the link to it is corrupt")
-        return place
+        extent = Extent.parse(text)
+        if extent is None:
+            raise CorruptCachedBlockError("the link to it is corrupt")
+        return extent
 
-    def _write_link(self, path: Path, place: Place) -> None:
+    def _write_link(self, path: Path, extent: Extent) -> None:
         unfinished = path.with_name(f"{uuid.uuid4().hex}{UNFINISHED}")
-        system_calls.symlink(place.format(), unfinished)
+        system_calls.symlink(extent.format(), unfinished)
         try:
             system_calls.rename(unfinished, path)
         except BaseException:

@@ -30,7 +30,7 @@ class BlockCache:
     >>> cache = BlockCache(20, np.array([10, 10, 10]))
     >>> cache.reserve([2, 0, 1])
     (0, 1)
-    >>> cache.keep(2, 9, "the tables of block 2")
+    >>> cache.put(2, 9, "the tables of block 2")
     >>> cache.reserve([1])
     ()
     >>> cache.find([0, 1, 2])
@@ -43,13 +43,13 @@ class BlockCache:
         self._handles: dict[int, Any] = {}
         self._bytes: dict[int, int] = {}
         # what is kept, and what is being read to be kept
-        self._taken_bytes = 0
+        self._used_bytes = 0
         self._reserved: dict[int, int] = {}
 
     @property
     def held_bytes(self) -> int:
         """Bytes of the blocks that are kept."""
-        return self._taken_bytes - sum(self._reserved.values())
+        return self._used_bytes - sum(self._reserved.values())
 
     def find(self, blocks: Sequence[int]) -> dict[int, Any]:
         """The handles of those blocks that are kept, by their place in ``blocks``."""
@@ -63,34 +63,34 @@ class BlockCache:
         size = int(self._sizes[block])
         known = block in self._handles or block in self._reserved
         # an empty block takes nothing, yet is not kept where nothing is to be kept
-        if known or not self._limit_bytes or self._taken_bytes + size > self._limit_bytes:
+        if known or not self._limit_bytes or self._used_bytes + size > self._limit_bytes:
             return False
         self._reserved[block] = size
-        self._taken_bytes += size
+        self._used_bytes += size
         return True
 
-    def keep(self, block: int, size_bytes: int, handle: Any) -> None:
+    def put(self, block: int, size_bytes: int, handle: Any) -> None:
         """Keep a block that was reserved, if it turned out to fit."""
         if block not in self._reserved:
             return
-        self._taken_bytes -= self._reserved.pop(block)
-        if self._taken_bytes + size_bytes <= self._limit_bytes:
-            self._taken_bytes += size_bytes
+        self._used_bytes -= self._reserved.pop(block)
+        if self._used_bytes + size_bytes <= self._limit_bytes:
+            self._used_bytes += size_bytes
             self._handles[block], self._bytes[block] = handle, size_bytes
 
     def release(self, blocks: Iterable[int]) -> None:
         """These blocks are not coming: hold no room for them."""
         for block in blocks:
-            self._taken_bytes -= self._reserved.pop(block, 0)
+            self._used_bytes -= self._reserved.pop(block, 0)
 
-    def forget(self, blocks: Iterable[int]) -> None:
+    def evict(self, blocks: Iterable[int]) -> None:
         """Keep these blocks no longer: what their handles stood for is lost."""
         for block in blocks:
             if self._handles.pop(block, None) is not None:
-                self._taken_bytes -= self._bytes.pop(block)
+                self._used_bytes -= self._bytes.pop(block)
 
     def clear(self) -> None:
         """Keep nothing any more, nor what is being read."""
-        self.forget(list(self._handles))
+        self.evict(list(self._handles))
         self._reserved.clear()
-        self._taken_bytes = self._limit_bytes = 0
+        self._used_bytes = self._limit_bytes = 0

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from windrow.pipeline.tasks.cache import system_calls
 from windrow.pipeline.tasks.cache.block_file import block_bytes, read_block, write_block
-from windrow.pipeline.tasks.cache.shared_folder import ROOM, UNFINISHED, SharedFolder, fits, open_file
+from windrow.pipeline.tasks.cache.shared_folder import SPACE_FILE, UNFINISHED, SharedFolder, fits, open_file
 
-__all__ = ["KeptStore"]
+__all__ = ["PersistentStore"]
 
 _BLOCK = ".arrows"
 _SETTLED_NS = 2 * 10**9
@@ -41,7 +41,7 @@ class _Version(NamedTuple):
         return time.time_ns() - max(self.modified_ns, self.changed_ns) > _SETTLED_NS
 
 
-class KeptStore:
+class PersistentStore:
     """Blocks that stay after the run.
 
     Their files have names, so that others can write to them and cut them at any time. They are
@@ -60,7 +60,7 @@ class KeptStore:
         self._make_key = make_key
         self._verified: dict[int, _Version] = {}
 
-    def has(self, block: int) -> bool:
+    def contains(self, block: int) -> bool:
         """Whether there is a file of a block, whole or not."""
         return os.path.lexists(self._path(block))
 
@@ -69,7 +69,7 @@ class KeptStore:
 
         Raises
         ------
-        CorruptBlockError
+        CorruptCachedBlockError
             If what is kept is not what was written.
         """
         try:
@@ -89,10 +89,10 @@ class KeptStore:
             self._verified[block] = version
         return tables
 
-    def keep(self, block: int, tables: list[pa.Table], limit_bytes: int | None) -> int | None:
+    def put(self, block: int, tables: list[pa.Table], limit_bytes: int | None) -> int | None:
         """Keep the tables of a block; returns the bytes written, or None where they do not fit."""
         size, path = block_bytes(tables), self._path(block)
-        if not self._take(size, limit_bytes):
+        if not self._reserve_space(size, limit_bytes):
             return None
         unfinished = path.with_name(f"{block}-{uuid.uuid4().hex}{UNFINISHED}")
         try:
@@ -106,37 +106,37 @@ class KeptStore:
             with suppress(OSError):
                 system_calls.unlink(unfinished)
             with suppress(OSError):
-                self._give_back(size)
+                self._release_space(size)
             raise
         if old:
-            self._give_back(old)
+            self._release_space(old)
         return size
 
-    def forget(self, block: int) -> None:
+    def evict(self, block: int) -> None:
         """Keep a block no longer, since it is corrupt."""
         with suppress(FileNotFoundError):
             size = system_calls.lstat(self._path(block)).st_size
             system_calls.unlink(self._path(block))
-            self._give_back(size)
+            self._release_space(size)
 
     def _path(self, block: int) -> Path:
         return self.folder.path / f"{block}{_BLOCK}"
 
-    def _take(self, size_bytes: int, limit_bytes: int | None) -> bool:
-        with self.folder.room() as notes:
-            used = self._read_used(notes)
+    def _reserve_space(self, size_bytes: int, limit_bytes: int | None) -> bool:
+        with self.folder.lock_space() as usage_file:
+            used = self._read_used(usage_file)
             if not fits(size_bytes, used, limit_bytes, self.folder.path):
                 return False
-            _write_used(notes, used + size_bytes)
+            _write_used(usage_file, used + size_bytes)
             return True
 
-    def _give_back(self, size_bytes: int) -> None:
-        with self.folder.room() as notes:
-            _write_used(notes, max(0, self._read_used(notes) - size_bytes))
+    def _release_space(self, size_bytes: int) -> None:
+        with self.folder.lock_space() as usage_file:
+            _write_used(usage_file, max(0, self._read_used(usage_file) - size_bytes))
 
-    def _read_used(self, notes: int) -> int:
+    def _read_used(self, usage_file: int) -> int:
         """What files take, and what is reserved for them; counted anew where no note says so."""
-        text = system_calls.pread(notes, 32, 0)
+        text = system_calls.pread(usage_file, 32, 0)
         if text.strip().isdigit():
             return int(text)
         return sum(
@@ -146,14 +146,14 @@ class KeptStore:
         )
 
 
-def _write_used(notes: int, used_bytes: int) -> None:
+def _write_used(usage_file: int, used_bytes: int) -> None:
     # of a fixed width, so that it is replaced whole
-    system_calls.pwrite(notes, b"%32d" % used_bytes, 0)
+    system_calls.pwrite(usage_file, b"%32d" % used_bytes, 0)
 
 
 def _tidy(path: Path) -> None:
     """Remove what a killed process left unfinished, and the note of what files take."""
     for name in system_calls.listdir(path):
-        if name.endswith((UNFINISHED, ROOM)):
+        if name.endswith((UNFINISHED, SPACE_FILE)):
             with suppress(FileNotFoundError):
                 system_calls.unlink(path / name)

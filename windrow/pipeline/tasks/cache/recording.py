@@ -36,8 +36,8 @@ class _RecordedPart:
         return pa.Table.from_arrays([self._columns[number] for number in columns], schema=schema)
 
     def bounds(self, column: int) -> tuple[int, int] | None:
-        told = column_bounds(self._part, column)
-        return find_ranges([self.select([column]).column(0)]) if told is None else told
+        bounds = column_bounds(self._part, column)
+        return find_ranges([self.select([column]).column(0)]) if bounds is None else bounds
 
     def table(self) -> pa.Table:
         return self.select(list(range(len(self.schema))))

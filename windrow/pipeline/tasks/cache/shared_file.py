@@ -25,18 +25,18 @@ import pyarrow as pa
 from windrow.pipeline.tasks.cache import system_calls
 from windrow.pipeline.tasks.cache.shared_folder import UNFINISHED, close
 
-__all__ = ["Arena", "Place"]
+__all__ = ["Arena", "Extent"]
 
 # a flag of Linux; without it a folder is opened, which is an error below
 _TMPFILE: int = getattr(os, "O_TMPFILE", 0)
 # of systems and file systems that make no files without a name
-_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
+_UNSUPPORTED_ERRNOS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 # the process has ended, or has closed it
-_GONE = (errno.ENOENT, errno.ESRCH, errno.ENXIO)
+_ENDED_ERRNOS = (errno.ENOENT, errno.ESRCH, errno.ENXIO)
 
 
 @dataclass(frozen=True)
-class Place:
+class Extent:
     """Bytes in the arena of some process of this machine.
 
     Attributes
@@ -52,12 +52,12 @@ class Place:
 
     Examples
     --------
-    >>> place = Place(1, 2, 3, 4, "5", offset=0, size=6)
-    >>> place.format()
+    >>> extent = Extent(1, 2, 3, 4, "5", offset=0, size=6)
+    >>> extent.format()
     '1:2:3:4:5:0:6:e601db0a'
-    >>> Place.parse(place.format()) == place
+    >>> Extent.parse(extent.format()) == extent
     True
-    >>> Place.parse("1:2:3:4:5:0:7:e601db0a")
+    >>> Extent.parse("1:2:3:4:5:0:7:e601db0a")
     """
 
     process: int
@@ -74,7 +74,7 @@ class Place:
         return f"{text}:{zlib.crc32(text.encode()):08x}"
 
     @classmethod
-    def parse(cls, text: str) -> Place | None:
+    def parse(cls, text: str) -> Extent | None:
         """The place that `format` has written; None for any other text."""
         text, _, check = text.rpartition(":")
         if check != f"{zlib.crc32(text.encode()):08x}":
@@ -93,7 +93,7 @@ class Place:
             if self._is_arena(system_calls.stat(path)):
                 descriptor = system_calls.open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
-            if error.errno not in _GONE:
+            if error.errno not in _ENDED_ERRNOS:
                 raise
         try:
             is_arena = descriptor is not None and self._is_arena(system_calls.fstat(descriptor))
@@ -134,11 +134,11 @@ class Arena:
         self._finalizer = weakref.finalize(self, close, self.descriptor)
         status = system_calls.fstat(self.descriptor)
         token = uuid.uuid4().hex[:12]
-        self.place = Place(os.getpid(), self.descriptor, status.st_dev, status.st_ino, token)
+        self.extent = Extent(os.getpid(), self.descriptor, status.st_dev, status.st_ino, token)
         self._lock = threading.Lock()
         self._end = 0
 
-    def reserve(self, size_bytes: int) -> Place:
+    def reserve(self, size_bytes: int) -> Extent:
         """Make the file longer, for a block that will be written there."""
         with self._lock:
             offset = self._end
@@ -146,21 +146,21 @@ class Arena:
             end = -(-(offset + size_bytes) // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
             system_calls.ftruncate(self.descriptor, end)
             self._end = end
-            return replace(self.place, offset=offset, size=size_bytes)
+            return replace(self.extent, offset=offset, size=size_bytes)
 
-    def give_back(self, place: Place) -> None:
+    def release(self, extent: Extent) -> None:
         """Free what was reserved and could not be written, where nothing was reserved since."""
         with self._lock, suppress(OSError):
-            if place.offset + place.size > self._end - mmap.ALLOCATIONGRANULARITY:
-                system_calls.ftruncate(self.descriptor, place.offset)
-                self._end = place.offset
+            if extent.offset + extent.size > self._end - mmap.ALLOCATIONGRANULARITY:
+                system_calls.ftruncate(self.descriptor, extent.offset)
+                self._end = extent.offset
 
 
 def _open_nameless(folder: Path) -> int:
     try:
         return system_calls.open_file(folder, os.O_RDWR | _TMPFILE | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        if error.errno not in _UNSUPPORTED:
+        if error.errno not in _UNSUPPORTED_ERRNOS:
             raise
     path = folder / f"{uuid.uuid4().hex}{UNFINISHED}"
     descriptor = system_calls.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

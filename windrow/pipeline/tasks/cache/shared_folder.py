@@ -33,12 +33,21 @@ from pathlib import Path
 
 from windrow.pipeline.tasks.cache import system_calls
 
-__all__ = ["ROOM", "UNFINISHED", "SharedFolder", "close", "end_folder", "fits", "open_file", "sweep_folders"]
+__all__ = [
+    "SPACE_FILE",
+    "UNFINISHED",
+    "SharedFolder",
+    "close",
+    "end_folder",
+    "fits",
+    "open_file",
+    "sweep_folders",
+]
 
 UNFINISHED = ".tmp"
-_LEASE = "lease"
-ROOM = "room"
-_READING = "reading"
+_LEASE_FILE = "lease"
+SPACE_FILE = "room"
+_READING_FILE = "reading"
 # what the lease holds once the run has removed the folder itself
 _ENDED = b"ended"
 # Locks of a byte that belong to an open file, not to the process. Without them, as on macOS, two processes
@@ -87,18 +96,18 @@ class SharedFolder:
             return False
 
     @contextmanager
-    def room(self) -> Iterator[int]:
+    def lock_space(self) -> Iterator[int]:
         """Be the only one that reserves room; yields the descriptor of a file for notes about it."""
-        with open_file(self.path / ROOM) as descriptor:
-            _wait(lambda: _try_flock(descriptor, fcntl.LOCK_EX), _LOCK_SECONDS, self.path / ROOM)
+        with open_file(self.path / SPACE_FILE) as descriptor:
+            _wait(lambda: _try_flock(descriptor, fcntl.LOCK_EX), _LOCK_SECONDS, self.path / SPACE_FILE)
             yield descriptor
 
     @contextmanager
-    def only_one(self, number: int) -> Iterator[None]:
+    def lock_block(self, number: int) -> Iterator[None]:
         """Be the only thread of all processes that has this number; after a minute nevertheless."""
-        with open_file(self.path / _READING) as descriptor:
+        with open_file(self.path / _READING_FILE) as descriptor:
             with suppress(TimeoutError):
-                _wait(lambda: _try_byte(descriptor, number), _READING_SECONDS, self.path / _READING)
+                _wait(lambda: _try_byte(descriptor, number), _READING_SECONDS, self.path / _READING_FILE)
             yield
 
 
@@ -123,14 +132,14 @@ def sweep_folders(parent: Path, prefix: str) -> None:
     with suppress(OSError):
         for name in system_calls.listdir(parent):
             if name.startswith(prefix):
-                with suppress(OSError), open_file(parent / name / _LEASE) as lease:
+                with suppress(OSError), open_file(parent / name / _LEASE_FILE) as lease:
                     if _try_flock(lease, fcntl.LOCK_EX):
                         system_calls.remove_tree(parent / name, ignore_errors=True)
 
 
 def end_folder(path: Path) -> None:
     """Remove a run's folder, and let those that still use it know that this was no accident."""
-    with suppress(OSError), open_file(path / _LEASE, os.O_RDWR) as lease:
+    with suppress(OSError), open_file(path / _LEASE_FILE, os.O_RDWR) as lease:
         system_calls.pwrite(lease, _ENDED, 0)
     with suppress(OSError):
         system_calls.remove_tree(path, ignore_errors=True)
@@ -144,7 +153,7 @@ def _take_lease(path: Path, tidy: Callable[[Path], None]) -> int:
         with ExitStack() as stack:
             try:
                 system_calls.makedirs(path, mode=0o700, exist_ok=True)
-                lease = system_calls.open_file(path / _LEASE, os.O_RDWR | os.O_CREAT, 0o600)
+                lease = system_calls.open_file(path / _LEASE_FILE, os.O_RDWR | os.O_CREAT, 0o600)
             except FileNotFoundError:
                 return False  # removed meanwhile
             stack.callback(close, lease)
@@ -157,14 +166,14 @@ def _take_lease(path: Path, tidy: Callable[[Path], None]) -> int:
             taken.append(lease)
             return True
 
-    _wait(attempt, _LOCK_SECONDS, path / _LEASE)
+    _wait(attempt, _LOCK_SECONDS, path / _LEASE_FILE)
     return taken[0]
 
 
 def _is_there(lease: int, path: Path) -> bool:
     """Whether a lease is still that of the folder."""
     try:
-        return os.path.samestat(system_calls.fstat(lease), system_calls.stat(path / _LEASE))
+        return os.path.samestat(system_calls.fstat(lease), system_calls.stat(path / _LEASE_FILE))
     except FileNotFoundError:
         return False
 
