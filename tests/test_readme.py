@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import REPOSITORY
-
-PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def _examples() -> list[str]:
-    """Return the README's Python blocks, padded so that errors give the README's own line numbers."""
-    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    return ["\n" * text.count("\n", 0, match.start(1)) + match[1] for match in PYTHON.finditer(text)]
+from tests.snippets import find_snippets, run_snippets
 
 
 def test_examples_run(ray_local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    examples = _examples()
-    assert examples
     monkeypatch.chdir(tmp_path)
-    # Under this name Ray ships what the examples define by value, as it does for a script.
-    names: dict[str, Any] = {"__name__": "__main__"}
-    for example in examples:
-        exec(compile(example, "README.md", "exec"), names)
+    run_snippets(REPOSITORY / "README.md")
+
+
+def test_it_shows_the_script_that_is_tested() -> None:
+    script = (REPOSITORY / "docs" / "examples" / "train.py").read_text(encoding="utf-8")
+    shown = find_snippets(REPOSITORY / "README.md", language="py")
+    assert script in [code.lstrip("\n") for code in shown]
+
+
+def test_it_is_short() -> None:
+    assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
