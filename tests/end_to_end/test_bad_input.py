@@ -176,7 +176,7 @@ def test_a_corrupt_page(numbers: Path, executor: str) -> None:
 def test_a_file_that_is_gone(numbers: Path, executor: str) -> None:
     pipe = _shuffled(numbers, executor)
     (numbers / "1.parquet").unlink()
-    _fails(pipe, windrow.SourceError, r"1\.parquet.*gone")
+    _fails(pipe, windrow.SourceError, r"1\.parquet.*missing")
 
 
 @pytest.mark.parametrize("rows", [400, 500, 700])

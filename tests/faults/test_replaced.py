@@ -154,7 +154,7 @@ def test_a_deleted_file_is_noticed(store: Store) -> None:
         source.reader.read(address)
     store.remove("1.parquet")
     for address in addresses[4:8]:
-        with pytest.raises(windrow.SourceError, match=r"1\.parquet, row group \d: the file is gone"):
+        with pytest.raises(windrow.SourceError, match=r"1\.parquet, row group \d: the file is missing"):
             source.reader.read(address)
 
 

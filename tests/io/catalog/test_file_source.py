@@ -179,7 +179,7 @@ def test_null_counts(tmp_path: Path) -> None:
         ({"partitioning": "directory"}, "partitioning='directory'"),
         ({"target_block_bytes": 0}, "at least 1 byte"),
         ({"filesystem": object()}, "filesystem= is a object: give an fsspec"),
-        ({"filesystem": object(), "storage_options": {}}, "exclude each other"),
+        ({"filesystem": object(), "storage_options": {}}, "are mutually exclusive"),
     ],
 )
 def test_wrong_arguments(flat: Path, options: dict[str, Any], message: str) -> None:
@@ -222,7 +222,7 @@ def test_a_manifest_serves_data_that_has_moved(flat: Path, tmp_path_factory: pyt
     moved = tmp_path_factory.mktemp("moved") / "data"
     flat.rename(moved)
     assert read_all(open_parquet(moved, manifest=first.manifest)).equals(expected)
-    with pytest.raises(SourceError, match=r"part-0.parquet, row groups 0-3: the file is gone"):
+    with pytest.raises(SourceError, match=r"part-0.parquet, row groups 0-3: the file is missing"):
         read_all(open_parquet(None, manifest=first.manifest))
 
 
@@ -305,5 +305,5 @@ def test_rows_equal_what_pyarrow_reads(hive: Path) -> None:
 
 @pytest.mark.parametrize("filesystem", [None, pa_fs.LocalFileSystem(), fsspec.filesystem("memory")])
 def test_a_file_that_is_not_there_has_no_stamp(tmp_path: Path, filesystem: Any) -> None:
-    with pytest.raises(SourceError, match=r"x.parquet: .*read the dataset anew"):
+    with pytest.raises(SourceError, match=r"x.parquet: .*read the dataset again"):
         Files(str(tmp_path), filesystem).stamp("x.parquet")

@@ -156,7 +156,7 @@ def test_a_file_that_is_gone_or_may_not_be_read(tmp_path: Path) -> None:
     rows = write_files(tmp_path, 5)
     ds = windrow.read_binary_files(tmp_path)
     Path(rows[1]["path"]).unlink()
-    with pytest.raises(windrow.SourceError, match=f"{rows[1]['path']}: the file is gone"):
+    with pytest.raises(windrow.SourceError, match=f"{rows[1]['path']}: the file is missing"):
         ds.take()
 
 

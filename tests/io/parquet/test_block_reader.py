@@ -176,9 +176,9 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is no Parquet file, or is truncated (0 bytes"),
-        (b"PAR1", "is no Parquet file, or is truncated (4 bytes"),
-        (b"a,b\n1,2\n" * 20, "is no Parquet file, or is truncated"),
+        (b"", "is not a Parquet file, or is truncated (0 bytes"),
+        (b"PAR1", "is not a Parquet file, or is truncated (4 bytes"),
+        (b"a,b\n1,2\n" * 20, "is not a Parquet file, or is truncated"),
         (b"PAR1" + b"x" * 20 + (10**6).to_bytes(4, "little") + b"PAR1", "is truncated: its footer has"),
         (b"PAR1" + b"\xff" * 90 + (80).to_bytes(4, "little") + b"PAR1", "has no readable Parquet footer"),
         (b"PAR1" + b"x" * 20 + (10).to_bytes(4, "little") + b"PARE", "encrypted footer"),
@@ -195,7 +195,7 @@ def test_what_is_no_parquet(tmp_path: Path, content: bytes, message: str) -> Non
 
 def test_a_truncated_file(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(SourceError, match=r"data.parquet is no Parquet file, or is truncated"):
+    with pytest.raises(SourceError, match=r"data.parquet is not a Parquet file, or is truncated"):
         open_parquet(path)
 
 
@@ -235,7 +235,7 @@ def test_a_file_that_changed_since_its_footer_was_parsed(tmp_path: Path) -> None
     assert read_all(source).num_rows == 3
     write(path, pa.table({"n": [1, 2, 4]}))
     assert path.stat().st_size == int(source.manifest.file_bytes[0])
-    with pytest.raises(SourceError, match=r"the file has changed since it was listed \(written anew"):
+    with pytest.raises(SourceError, match=r"the file has changed since it was listed \(rewritten"):
         read_all(source)
 
 
@@ -243,7 +243,7 @@ def test_a_file_that_vanished(path: Path) -> None:
     source = open_parquet(path)
     path.unlink()
     with pytest.raises(
-        SourceError, match=r"data.parquet, row groups 0-3: the file is gone.*restore the file"
+        SourceError, match=r"data.parquet, row groups 0-3: the file is missing.*restore the file"
     ):
         read_all(source)
 
@@ -255,9 +255,9 @@ def test_a_file_that_may_not_be_read(path: Path, monkeypatch: pytest.MonkeyPatch
         raise PermissionError(13, "Permission denied", files.path(relative))
 
     monkeypatch.setattr(Files, "open", refuse)
-    with pytest.raises(SourceError, match=r"data.parquet, row groups 0-3: may not be read.*grant read"):
+    with pytest.raises(SourceError, match=r"data.parquet, row groups 0-3: no read permission.*grant read"):
         read_all(source)
-    with pytest.raises(SourceError, match=r"data.parquet: may not be read.*grant read permission"):
+    with pytest.raises(SourceError, match=r"data.parquet: no read permission.*grant read permission"):
         open_parquet(path)
 
 

@@ -76,5 +76,5 @@ def test_what_arrow_states_of_repeated_text_in_deltas_is_not_believed(tmp_path: 
 def test_text_of_a_size_that_no_file_has_is_corruption(tmp_path: Path) -> None:
     write(tmp_path / "t.parquet", pa.table({"text": ["a", "b"]}))
     footer = read_footer(Files(str(tmp_path)), "t.parquet", "t.parquet")
-    with pytest.raises(SourceError, match="states sizes that no file has"):
+    with pytest.raises(SourceError, match="states impossible sizes"):
         summarise(footer.metadata, np.full_like(footer.texts, 2**50), "t.parquet")

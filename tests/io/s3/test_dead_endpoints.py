@@ -51,7 +51,7 @@ def test_listing_gives_up_soon(monkeypatch: pytest.MonkeyPatch, how: str, style:
     with dead_endpoint(how) as endpoint:
         options = options_of(style, endpoint)
         with pytest.raises(
-            SourceError, match=r"(?s)cannot be listed: .* with 2 s to try .* endpoint"
+            SourceError, match=r"(?s)cannot be listed: .* with a retry budget of 2 s.* endpoint"
         ) as told:
             windrow.read_parquet([path, "s3://bucket/other"], storage_options=options)
     assert S3.secret not in str(told.value)

@@ -123,7 +123,7 @@ def test_a_spent_budget_tells_the_first_and_the_last_attempts(monkeypatch: pytes
         raise TimeoutError(f"number {len(calls)}")
 
     with pytest.raises(
-        GaveUpError, match=r"^\d+ attempts failed in \d+\.\d s, with 0.2 s to try again:"
+        GaveUpError, match=r"^\d+ attempts failed in \d+\.\d s, with a retry budget of 0.2 s:"
     ) as caught:
         QUICK.call(call)
     text, last = str(caught.value), len(calls)
@@ -158,7 +158,7 @@ def test_a_budget_that_is_none(seconds: Any) -> None:
 def test_what_hangs_is_left_to_itself() -> None:
     release = threading.Event()
     try:
-        with pytest.raises(TimeoutError, match=r"no answer within 0\.05 s"):
+        with pytest.raises(TimeoutError, match=r"no response within 0\.05 s"):
             call_within(0.05, release.wait)
     finally:
         release.set()

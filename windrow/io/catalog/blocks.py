@@ -1,4 +1,4 @@
-"""Blocks: adjacent row groups of one fragment, joined up to a size; and what they weigh."""
+"""Cuts files into blocks (adjacent row groups, joined up to a target size), and estimates the blocks' sizes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class BlockCuts:
-    """Where blocks begin and end: (blocks,) row groups of the manifest from ``starts`` up to ``stops``."""
+    """Block boundaries: (blocks,) row groups ``starts`` to ``stops`` (exclusive) of the manifest."""
 
     fragments: Ints
     starts: Ints
@@ -33,18 +33,18 @@ class BlockCuts:
 def cut_blocks(
     manifest: Manifest, kept: NDArray[np.bool_], target_bytes: int, *, joins_files: bool = False
 ) -> BlockCuts:
-    """Join adjacent row groups of each kept fragment, greedily, up to a size.
+    """Join adjacent row groups of each kept fragment greedily, up to a target size.
 
-    Sizes are the encoded bytes of all columns, so that blocks, and with them every
-    order, are the same whichever columns are selected. A row group larger than the
-    target is a block of its own. ``joins_files`` lets a block go on in the next file, if
-    that is kept; ``fragments`` names its first.
+    Sizes are the encoded bytes of all columns, so that blocks, and with them the row order,
+    do not depend on the selected columns. A row group larger than the target is a block of its
+    own. With ``joins_files`` a block can continue in the next file, if that is kept;
+    ``fragments`` is then its first file.
     """
     counts = np.diff(manifest.row_group_ends, prepend=0)
     owners = np.repeat(np.arange(manifest.fragments), counts)
     groups = np.flatnonzero(kept[owners])
     owners = owners[groups]
-    # blocks are ranges of row groups, so none goes on behind one that is left out
+    # blocks are contiguous ranges of row groups, so they end at a dropped one
     together = np.cumsum(np.diff(groups, prepend=groups[:1]) > 1, dtype=np.int64) if joins_files else owners
     starts = _greedy_starts(together, manifest.encoded_bytes[groups], target_bytes)
     stops = np.append(starts[1:], len(groups)) if len(starts) else starts
@@ -71,7 +71,7 @@ def weigh_blocks(
     rows_known: bool,
     rows_bounded: bool,
 ) -> BlockTable:
-    """The rows and bytes of each block for the selected columns."""
+    """Compute the rows and bytes of each block for the selected columns."""
     rows = _sum(manifest.rows, cuts)
     decoded, memory, exact = np.zeros_like(rows), np.zeros_like(rows), True
     saved = 0
@@ -94,9 +94,9 @@ def weigh_blocks(
 
 
 def _saved_bytes(manifest: Manifest, field: pa.Field[Any]) -> int:
-    """What packing leaves out of each word of a column at least, by what files tell of it."""
+    """Minimum bytes per value that frame-of-reference packing saves, from the column's statistics."""
     told = manifest.ranges.get(field.name)
-    # where values are null, words may be any
+    # null slots can hold any value, so statistics do not bound them
     bits = fixed_bits(field.type)
     if told is None or bits is None or manifest.null_counts.get(field.name) != 0 or not packs(field.type):
         return 0
@@ -111,7 +111,7 @@ def _sum(values: NDArray[Any], cuts: BlockCuts) -> Ints:
 
 
 def _text_bytes(manifest: Manifest, field: pa.Field[Any], partitions: Partitions) -> Ints:
-    """(row groups,) the bytes of a partition column's values."""
+    """(row groups,) text bytes of a partition column's values."""
     values = partitions.table(manifest.paths.to_pylist()).column(field.name).to_pylist()
     lengths = np.array([len((value or "").encode()) for value in values], np.int64)
     lengths = np.repeat(lengths, np.diff(manifest.row_group_ends, prepend=0))

@@ -1,4 +1,4 @@
-"""Which columns are read, and what to say about a name that is none."""
+"""Column selection, and the error for unknown column names with suggestions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _NAMES_SHOWN = 3
 
 
 def select_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-    """The schema of the selected columns, in the order given; all of them for None.
+    """Return the schema of the selected columns, in the given order; all columns for None.
 
     Raises
     ------
     PlanError
-        If the selection is empty, names a column twice, or names none.
+        If the selection is empty, names a column twice, or names an unknown column.
     """
     if columns is None:
         if not len(schema):
@@ -40,7 +40,7 @@ def select_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schem
 
 
 def unknown_column(name: str, known: Sequence[str], where: str) -> PlanError:
-    """The error for a name that is no column, with the nearest that are."""
+    """Return the error for an unknown column, with the most similar names."""
     folded = {other.casefold(): other for other in reversed(known)}
     near = difflib.get_close_matches(name.casefold(), folded, _NAMES_SHOWN, cutoff=0.5)
     if near:

@@ -1,4 +1,4 @@
-"""From files to a manifest: every file is looked at once, in parallel, or not where a listing tells enough."""
+"""Builds a manifest: reads each file's metadata once, in parallel, or only the listing if that suffices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def build_manifest(
     format: Format | SurveyedFormat,
     infos: Sequence[Mapping[str, Any]] | None = None,
 ) -> Manifest:
-    """Look at all files; where the format can do without, only at what fsspec told when it listed them.
+    """Read the metadata of all files; for formats that do not need it, use only fsspec's infos from the listing.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def _survey(
         schema=told.schema,
         paths=text_array(paths),
         file_bytes=sizes,
-        # nobody has seen what is in them
+        # the content has not been read
         footer_hashes=np.zeros((len(paths), HASH_BYTES), np.uint8),
         row_group_ends=np.arange(1, len(paths) + 1),
         rows=np.ones(len(paths), np.uint8),
@@ -74,7 +74,7 @@ def _survey(
 def _find_versions(
     files: Files, paths: Sequence[str], infos: Sequence[Mapping[str, Any]] | None
 ) -> list[Version]:
-    """The version of each file: as it was listed, where that is what a look at the first one tells."""
+    """The version of each file: from the listing, if that gives the first file's actual version; else by requests."""
 
     def look(path: str) -> Version:
         try:
@@ -83,7 +83,7 @@ def _find_versions(
             with files.mapped_errors(files.name(path)):
                 raise
 
-    # a disk is asked directly, since fsspec rounds times
+    # local files are statted directly, since fsspec rounds times
     if files.local:
         return [look(path) for path in paths]
     if infos and look(paths[0]) == told_by_listing(infos[0]):
@@ -99,7 +99,7 @@ def _look_at_all(files: Files, paths: Sequence[str], format: Format) -> Iterator
             fragment = format.look(files, path)
         if not fragment.facts.is_possible:
             raise SourceError(
-                f"{name} states sizes that no file has: it is corrupt; restore the file, write it again, or "
+                f"{name} states impossible sizes: it is corrupt; restore the file, rewrite it, or "
                 "leave it out"
             )
         return name, fragment
@@ -110,7 +110,7 @@ def _look_at_all(files: Files, paths: Sequence[str], format: Format) -> Iterator
 
 
 class _Range(NamedTuple):
-    """The least and the largest word of a column, of so many files that have it as one type."""
+    """Minimum and maximum of a column over ``files`` files in which it has the same type."""
 
     kind: pa.DataType
     low: int
@@ -118,7 +118,7 @@ class _Range(NamedTuple):
     files: int = 1
 
     def join(self, before: _Range | None) -> _Range:
-        """Both ranges together; of files where the column has another type nothing is known."""
+        """The union of both ranges; files in which the column has another type are ignored."""
         if before is None or before.kind != self.kind:
             return before or self
         low, high = min(self.low, before.low), max(self.high, before.high)
@@ -126,7 +126,7 @@ class _Range(NamedTuple):
 
 
 class _Columns:
-    """Growing columns of a manifest; the only mutable thing here, gone once it is built."""
+    """Accumulates the columns of a manifest; mutable, and discarded when the manifest is built."""
 
     def __init__(self) -> None:
         self._schemas: dict[bytes, tuple[str, pa.Schema]] = {}
@@ -144,7 +144,7 @@ class _Columns:
         self._schemas.setdefault(bytes(schema.serialize()), (name, schema))
         for column, sizes in facts.variable.items():
             for known, new in zip(self._variable_column(column), sizes, strict=True):
-                # Files where the column is null, or of a fixed width, have told nothing.
+                # files in which the column is null or has a fixed width contribute nothing
                 known.extend([0] * (len(self._rows) - len(known)))
                 known.extend(new)
         for column, count in facts.nulls.items():
@@ -153,7 +153,7 @@ class _Columns:
         self._filled += any(facts.rows)
         for column, (low, high) in facts.ranges.items():
             place = schema.get_field_index(column)
-            # two columns of one name are refused where they are asked for
+            # -1 for duplicate names, which raise an error later
             if place >= 0:
                 own = _Range(schema.field(place).type, low, high)
                 self._ranges[column] = own.join(self._ranges.get(column))
@@ -188,7 +188,7 @@ class _Columns:
         )
 
     def _known_ranges(self, schema: pa.Schema) -> dict[str, tuple[int, int]]:
-        """Of the columns that every file with rows tells of, as the type that is read."""
+        """Ranges of the columns for which every file with rows has one, in the unified type."""
         return {
             name: (told.low, told.high)
             for name, told in self._ranges.items()

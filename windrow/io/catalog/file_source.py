@@ -1,4 +1,4 @@
-"""Files as a source: a manifest, and what of it is read."""
+"""A source of files: a manifest, and the columns, filter and block boundaries that are read."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ class FileSource:
     Attributes
     ----------
     files
-        Where the files are.
-    manifest
-        What they hold.
-    schema
-        The schema of every block: the selected columns, partitions after those of the
-        files unless ``columns`` says otherwise.
+        The filesystem and root of the files.
+        manifest
+        Their metadata.
+        schema
+        The schema of every block: the selected columns, partition columns after those of the
+        files unless ``columns`` gives another order.
     partitions
-        The columns that come from paths.
-    filter
+        The columns derived from paths.
+        filter
         Keeps rows for which it is true; None keeps all.
-    target_block_bytes
-        Adjacent row groups are joined up to this many encoded bytes.
-    format
-        What the files are.
+        target_block_bytes
+        Adjacent row groups are joined into blocks of up to this many encoded bytes.
+        format
+        The files' format.
     """
 
     files: Files
@@ -76,17 +76,17 @@ class FileSource:
         return f"{self.format.name}({self.files.url!r}: {self.describe()})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # what is computed from these is larger than they are, and cheap to compute again
+        # cached properties are larger than these fields, and cheap to recompute
         fields = (self.files, self.manifest, self.schema, self.partitions, self.filter)
         return FileSource, (*fields, self.target_block_bytes, self.format)
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the data: relative paths, sizes and footers."""
+        """A digest of the data: relative paths, file sizes and footers."""
         return self.manifest.fingerprint
 
     def identity(self, files: int | None = None) -> SourceIdentity:
-        """What the order of rows depends on; as if only the first ``files`` were there, where given."""
+        """What the row order depends on; with ``files``, as if only the first ``files`` files existed."""
         manifest = self.manifest if files is None else self.manifest.head(files)
         schema = (
             "\n".join(f"{field.name}: {field.type}" for field in self.manifest.schema) + self.format.options
@@ -102,16 +102,16 @@ class FileSource:
 
     @property
     def contents(self) -> str:
-        """A digest of what each block holds: the data, columns, filter, and the cut into blocks.
+        """A digest of the content of each block: the data, columns, filter, and block boundaries.
 
-        Values can change where no footer does, so it tells too when files were written.
+        Values can change while footers do not, so it includes the files' version stamps.
         """
         with ThreadPoolExecutor(_STAMP_THREADS, "windrow-stamps") as threads:
             stamps = b"\n".join(
                 threads.map(self.files.stamp, map(self.manifest.path, range(self.manifest.fragments)))
             )
         cuts = self._cuts
-        # the text of a filter leaves out values where there are many
+        # the text of a filter omits values if there are many
         row_filter = pickle.dumps(self.filter, protocol=4)
         arrays = [array.tobytes() for array in (cuts.fragments, cuts.starts, cuts.stops)]
         digest = hashlib.sha256()
@@ -128,17 +128,17 @@ class FileSource:
 
     @property
     def reader(self) -> BlockReader:
-        """The reader for this source's blocks; without the manifest, so small."""
+        """The reader for this source's blocks; small when pickled, since it does not contain the manifest."""
         return self._reader(self.schema, self.row_filter)
 
     @property
     def row_filter(self) -> pc.Expression | None:
-        """What is left of the filter for rows, where it does not decide on whole files."""
+        """The filter, if it must be evaluated on rows; None if it only selects whole files."""
         return None if self._fragment_filter is not None else self.filter
 
     @property
     def whole_reader(self) -> BlockReader:
-        """A reader of all rows and all columns, for those who apply the filter themselves."""
+        """A reader of all rows and columns, for callers that apply the filter themselves."""
         return self._reader(pa.schema([*self.manifest.schema, *self.partitions.schema]), None)
 
     def _reader(self, schema: pa.Schema, row_filter: pc.Expression | None) -> BlockReader:
@@ -146,32 +146,32 @@ class FileSource:
 
     @cached_property
     def block_numbers(self) -> NDArray[np.int64]:
-        """(blocks,) the number of the first stored row of each."""
+        """(blocks,) the row id of the first stored row of each."""
         self._check_row_ids()
         return number_blocks(self.manifest, self._cuts)
 
     def count_blocks(self) -> NDArray[np.int64]:
-        """(blocks,) the rows that each block delivers; reads what a filter needs."""
+        """(blocks,) the rows that each block delivers; if unknown, reads one column and those that the filter needs."""
         if self.blocks.rows_known:
             return self.blocks.rows
-        # one column, the narrowest: a filter reads its own columns besides
+        # only the narrowest column; a filter reads its own columns in addition
         narrow = self._reader(pa.schema([min(self.schema, key=_width)]), self.row_filter)
         return count_rows(narrow.read, self.addresses(range(len(self.blocks.rows))))
 
     def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(rows,) the numbers of rows that a block delivers; reads it where a filter may drop some."""
+        """(rows,) the row ids of rows that a block delivers; reads the block if a filter can drop rows."""
         row_filter = self.row_filter
         if row_filter is not None:
             rows = kept_rows(self.whole_reader, row_filter, self._address(block))[1][rows]
         return rows + self.block_numbers[block]
 
     def row_lineage(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
-        """Where the rows of some numbers are stored."""
+        """Where the rows of some row ids are stored."""
         self._check_row_ids()
         return find_origins(self.manifest, numbers, self.files.name)
 
     def with_row_id(self, name: str) -> RowIdSource:
-        """The same source with a column, the last, of the rows' numbers."""
+        """The same source with a last column of row ids."""
         self._check_row_ids()
         return RowIdSource(self, name)
 
@@ -189,13 +189,13 @@ class FileSource:
 
     @cached_property
     def null_counts(self) -> Mapping[str, int | None]:
-        """Nulls by column as the files state them; with a filter, None for what it may drop."""
+        """Nulls by column from file metadata; with a filter, None for columns with nulls, since it can drop them."""
         counts = {**self.manifest.null_counts, **self._partition_nulls()}
         certain = self.filter is None
         return {name: counts[name] if certain or counts[name] == 0 else None for name in self.schema.names}
 
     def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
-        """The addresses of some blocks, by their number in stored order."""
+        """The addresses of some blocks, by their index in stored order."""
         return tuple(self._address(int(block)) for block in blocks)
 
     def describe(self) -> str:
@@ -210,12 +210,12 @@ class FileSource:
         )
 
     def save_manifest(self, path: str | os.PathLike[str]) -> None:
-        """Write the manifest to a local file, for ``manifest=`` later."""
+        """Write the manifest to a local file, to be passed as ``manifest=`` later."""
         save_manifest(self.manifest, path)
 
     @cached_property
     def _fragment_filter(self) -> NDArray[np.bool_] | None:
-        """(fragments,) which fragments the filter keeps; None without one, or if it needs rows."""
+        """(fragments,) which fragments the filter keeps; None without a filter, or if it needs rows."""
         if self.filter is None:
             return None
         return kept_fragments(self.filter, self.manifest, self.partitions)
@@ -234,8 +234,8 @@ class FileSource:
     def _check_row_ids(self) -> None:
         if not self.format.rows_known:
             raise PlanError(
-                f"{self!r} cannot number its rows: {self.format.name} files do not tell how many they have; "
-                "write them as Parquet for that"
+                f"{self!r} cannot have row ids: {self.format.name} files do not store their number of rows; "
+                "write the data as Parquet for that"
             )
 
     def _address(self, block: int) -> BlockAddress:
@@ -247,7 +247,7 @@ class FileSource:
         return BlockAddress(self._origin(groups), groups)
 
     def _groups(self, first: int, last: int, start: int, stop: int) -> tuple[RowGroups, ...]:
-        """The row groups of some fragments that lie between two of the manifest."""
+        """The row groups ``start`` to ``stop`` of the manifest, as locators by fragment."""
         manifest, some = self.manifest, slice(first, last)
         ends = manifest.row_group_ends[some]
         befores = np.append(manifest.row_group_ends[first - 1] if first else 0, ends[:-1])
@@ -265,7 +265,7 @@ class FileSource:
         )
 
     def _origin(self, groups: Sequence[RowGroups]) -> str:
-        """A block in words."""
+        """The name of a block for messages."""
         (first, *_), name = groups, self.files.name(groups[0].path)
         if len(groups) > 1:
             return f"{name} to {self.files.name(groups[-1].path)}"
@@ -287,7 +287,7 @@ def _digest(content: bytes) -> str:
 
 
 def _filter_text(row_filter: pc.Expression) -> bytes:
-    """A filter in words, which outlive versions of Arrow; its bytes where words leave values out."""
+    """A filter's text, which is stable across versions of Arrow; its pickle if the text omits values."""
     text = str(row_filter)
     return pickle.dumps(row_filter, protocol=4) if "..." in text else text.encode()
 
@@ -296,7 +296,7 @@ def _width(column: pa.Field[Any]) -> int:
     try:
         return int(column.type.bit_width)
     except (AttributeError, ValueError):
-        return 2**16  # values differ in width, or are nested
+        return 2**16  # variable-width or nested
 
 
 def _is_null(column: pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
@@ -324,21 +324,21 @@ def open_files(
     target_block_bytes: int = 64 * 2**20,
     retries: Retries = DEFAULT_RETRIES,
 ) -> FileSource:
-    """Resolve paths to a source: list the files and look at them, or use a manifest.
+    """Resolve paths to a source: list the files and read their metadata, or use a manifest.
 
-    ``include_paths`` adds a column of paths, ``directory_column`` one of the names of the
-    directories that files lie in.
+    ``include_paths`` adds a column of file paths, ``directory_column`` one of the names of the
+    files' directories.
 
-    With ``manifest=`` nothing is listed and no file is looked at: ``paths`` (the same as
-    when it was made, or where the data has been moved) only says where its files are,
-    and None means where they were.
+    With ``manifest=`` nothing is listed and no metadata is read: ``paths`` only gives the location
+    of the manifest's files (the original paths, or those the data has been moved to); None means
+    the original location.
 
     Raises
     ------
     SourceError
         If paths match nothing, a file cannot be read, or schemas differ.
     PlanError
-        If an argument is wrong, or ``columns`` or ``filter`` name an unknown column.
+        If an argument is invalid, or ``columns`` or ``filter`` name an unknown column.
     """
     if partitioning not in ("hive", None):
         raise PlanError(f"partitioning={partitioning!r}: use 'hive' (key=value directories) or None")

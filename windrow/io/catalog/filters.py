@@ -1,4 +1,4 @@
-"""Row filters: checked before anything is read, and decided by paths alone where that is exact."""
+"""Row filters: binds them to the schema before reading, and evaluates them on tables or on partition values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_filter", "evaluate_filter", "filter_columns", "kept_fragments", "kept_places", "may_prune"]
 
-# any function, "not" among them; names and texts that look like one only cost pruning
+# any function call, including "not"; names and string literals that look like one only disable pruning
 _MISLED = re.compile(r"\w\(|!=")
 _NO_MATCH = re.compile(r"No match for FieldRef\.\w+\((?P<name>.*?)\) in ", re.DOTALL)
 
@@ -31,7 +31,7 @@ def check_filter(expression: Any, schema: pa.Schema) -> None:
     Raises
     ------
     PlanError
-        If it is no expression, names an unknown column, or is not boolean.
+        If it is not an expression, names an unknown column, or is not boolean.
     """
     import pyarrow.compute as pc
 
@@ -50,7 +50,7 @@ def check_filter(expression: Any, schema: pa.Schema) -> None:
 
 
 def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str] | None:
-    """The columns that a filter needs; None where it does not tell."""
+    """The columns that a filter references; None if they cannot be determined."""
     names: list[str] = []
     while True:
         try:
@@ -65,11 +65,11 @@ def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str] | 
 
 
 def may_prune(expression: pc.Expression, schema: pa.Schema) -> bool:
-    """Whether Arrow may leave out row groups by their statistics.
+    """Whether Arrow can safely prune row groups by their statistics.
 
-    Statistics of floats say nothing of NaN, which is unequal to all and neither larger nor smaller;
-    Arrow takes them for bounds of all values, and leaves out NaN that ``f != 5`` keeps, ``~(f <= 5)``,
-    or ``is_nan(f)``. Comparisons that NaN never fulfils, joined by "and" and "or", are safe.
+    Statistics of floats ignore NaN, which is unequal to every value and neither larger nor smaller.
+    Arrow treats them as bounds of all values, and so prunes NaN rows that match ``f != 5``, ``~(f <= 5)``
+    or ``is_nan(f)``. Comparisons that are false for NaN, joined by "and" and "or", are safe.
     """
     needed = filter_columns(expression, schema)
     floats = needed is None or any(_holds_floats(schema.field(name).type) for name in needed)
@@ -83,7 +83,7 @@ def _holds_floats(kind: pa.DataType) -> bool:
 def kept_fragments(
     expression: pc.Expression, manifest: Manifest, partitions: Partitions
 ) -> NDArray[np.bool_] | None:
-    """(fragments,) whether a filter of partition columns alone keeps each; None if it needs rows."""
+    """(fragments,) whether a filter on partition columns alone keeps each; None if the filter needs rows."""
     if not len(partitions.schema):
         return None
     table = partitions.table(manifest.paths.to_pylist())
@@ -95,13 +95,13 @@ def kept_fragments(
 
 
 def kept_places(expression: pc.Expression, table: pa.Table) -> NDArray[np.int64]:
-    """(kept rows,) which rows of a table a filter keeps: those for which it is true, not null."""
+    """(kept rows,) indices of the rows for which a filter is true (neither false nor null)."""
     keeps: NDArray[Any] = evaluate_filter(expression, table).fill_null(False).to_numpy()
     return np.flatnonzero(keeps).astype(np.int64)
 
 
 def evaluate_filter(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray[Any]:
-    """(rows,) what an expression is for each row of a table."""
+    """(rows,) the value of an expression for each row of a table."""
     from pyarrow import acero
 
     steps = [

@@ -1,4 +1,4 @@
-"""What planning keeps of a fragment, whatever its format."""
+"""Metadata of a fragment (a file) that planning needs, in a form common to all formats."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ __all__ = ["END_BYTES", "HASH_BYTES", "Fragment", "FragmentFacts", "digest_ends"
 HASH_BYTES = 16
 
 END_BYTES = 16 * 1024
-# rows or bytes of a row group; sums of them fit into 64 bits
+# limit for rows or bytes of a row group, so that sums fit into 64 bits
 _LARGEST = 2**48
 
 
 @dataclass(frozen=True)
 class FragmentFacts:
-    """What a file holds, as far as looking at it tells.
+    """The content of a file, as far as its metadata states it.
 
     Attributes
     ----------
     schema
-        Its columns.
-    rows
-        (row groups,) rows; where the format cannot tell, an estimate of 1 or more.
+        The file's columns.
+        rows
+        (row groups,) rows; an estimate of 1 or more if the format does not store them.
     encoded_bytes
         (row groups,) encoded, uncompressed bytes of all columns.
     variable
-        For each column whose values differ in width, each row group's encoded and
-        estimated decoded bytes.
-    nulls
-        Nulls by column; None where nothing tells.
-    ranges
-        The least and the largest word of columns of whole numbers and times, where that is told of all.
+        For each variable-width column, the encoded and the estimated decoded bytes by row group.
+        nulls
+        Nulls by column; None where unknown.
+        ranges
+        Minimum and maximum of integer and time columns, where statistics of all row groups state them.
     """
 
     schema: pa.Schema
@@ -50,7 +49,7 @@ class FragmentFacts:
 
     @property
     def is_possible(self) -> bool:
-        """Whether a file can hold so much, and not less than nothing."""
+        """Whether all sizes are non-negative and small enough for a real file."""
         stated = (
             self.rows,
             self.encoded_bytes,
@@ -61,7 +60,7 @@ class FragmentFacts:
 
 @dataclass(frozen=True)
 class Fragment:
-    """A file as it was when it was looked at: its version, a digest of content, and what it holds."""
+    """A file when its metadata was read: its version, a digest of its content, and its facts."""
 
     version: Version
     digest: bytes
@@ -69,7 +68,7 @@ class Fragment:
 
 
 def digest_ends(read_range: Callable[[int, int], Any], size_bytes: int) -> bytes:
-    """A digest of a file's size and of both its ends, for formats without a footer that tells more."""
+    """Digest a file's size and its first and last 16 KiB, for formats without a footer."""
     digest = hashlib.sha256(size_bytes.to_bytes(8, "little"))
     for start, stop in _ends(size_bytes):
         digest.update(bytes(read_range(start, stop)))
@@ -77,7 +76,7 @@ def digest_ends(read_range: Callable[[int, int], Any], size_bytes: int) -> bytes
 
 
 def fetch_ends(fetch: Callable[[Sequence[tuple[int, int]]], None], size_bytes: int) -> None:
-    """Fetch ahead what `digest_ends` reads."""
+    """Prefetch the ranges that `digest_ends` reads."""
     fetch(_ends(size_bytes))
 
 

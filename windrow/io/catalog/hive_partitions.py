@@ -1,9 +1,9 @@
-"""Hive partitions: columns whose values stand in directory names, ``key=value``.
+"""Hive partitions: columns whose values come from directory names, ``key=value``.
 
-A column is ``int32`` when all its values are integers that fit, ``int64`` when they
-need it, else ``string``. ``__HIVE_DEFAULT_PARTITION__`` and an absent key are null.
-Keys and values are URL-decoded. A key that is also a column of the files is ignored:
-what the file stores is what is read.
+A column is ``int32`` if all its values are integers that fit, else ``int64`` if they fit
+that, else ``string``. ``__HIVE_DEFAULT_PARTITION__`` and an absent key are null.
+Keys and values are URL-decoded. A key that is also a column of the files is ignored: the
+stored column is read.
 """
 
 from __future__ import annotations
@@ -34,19 +34,18 @@ _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 
 @dataclass(frozen=True)
 class Partitions:
-    """The columns that paths tell, and their values for a path.
+    """The columns derived from paths, and their values for a path.
 
     Attributes
     ----------
     schema
         The columns.
     path_column
-        The one of them that is the path itself; empty where there is none.
-    url
-        What that path begins with.
-    directory_column
-        The one of them that is the name of the directory that a file lies in, null at the
-        root; empty where there is none.
+        The column that holds the path itself; empty for none.
+        url
+        The root that the paths in this column start with.
+        directory_column
+        The column that holds the name of the file's directory, null at the root; empty for none.
     """
 
     schema: pa.Schema
@@ -55,7 +54,7 @@ class Partitions:
     directory_column: str = ""
 
     def with_paths(self, url: str, file_columns: Collection[str]) -> Partitions:
-        """The same with a column of paths.
+        """Add a column of file paths.
 
         Raises
         ------
@@ -68,7 +67,7 @@ class Partitions:
         return replace(self, schema=schema, path_column=PATH_COLUMN, url=url)
 
     def with_directories(self, name: str, file_columns: Collection[str]) -> Partitions:
-        """The same with a column of directory names.
+        """Add a column of directory names.
 
         Raises
         ------
@@ -80,7 +79,7 @@ class Partitions:
         return replace(self, schema=self.schema.append(pa.field(name, pa.string())), directory_column=name)
 
     def values(self, path: str) -> tuple[Value, ...]:
-        """The value of each column for a relative path."""
+        """Return the value of each column for a relative path."""
         directory = path.rpartition("/")[0].rpartition("/")[2]
         told = {self.path_column: join_path(self.url, path), self.directory_column: directory or None}
         found: dict[str, str | None] = {**_parse(path), **told}
@@ -90,7 +89,7 @@ class Partitions:
         return text if text is None or field.type == pa.string() else int(text)
 
     def table(self, paths: Sequence[str]) -> pa.Table:
-        """(paths,) rows of partition values, for deciding which fragments a filter keeps."""
+        """(paths,) rows of partition values, to evaluate a filter on fragments."""
         if self.path_column:
             rows = [self.values(path) for path in paths]
         else:
@@ -103,7 +102,7 @@ class Partitions:
         return pa.Table.from_arrays(columns, schema=self.schema)
 
     def expression(self, path: str) -> pc.Expression:
-        """What a path guarantees, as Arrow's datasets understand it."""
+        """The partition expression of a path, for Arrow's datasets."""
         import pyarrow.compute as pc
 
         guarantee = pc.scalar(True)
@@ -115,7 +114,7 @@ class Partitions:
 
 
 def find_partitions(paths: Iterable[str], file_columns: Collection[str]) -> Partitions:
-    """The partition columns that relative paths spell, in order of appearance."""
+    """Find the partition columns in relative paths, in order of appearance."""
     seen: dict[str, set[str | None]] = {}
     directories = {path.rpartition("/")[0]: path for path in paths}
     for path in directories.values():

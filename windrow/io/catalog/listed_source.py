@@ -1,4 +1,4 @@
-"""A source of blocks that are listed one by one: for data that is not files under one root."""
+"""A source with an explicit list of blocks, for data that is not files under one root."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ _DIGEST_DIGITS = 16
 
 @dataclass(frozen=True, eq=False)
 class ListedSource:
-    """Blocks that somebody has listed, as a ``windrow.core.source.Source``.
+    """An explicit list of blocks as a ``windrow.core.source.Source``.
 
     Attributes
     ----------
     name
-        What the user knows the data by: ``"from_pandas"``, ``"lance table trips"``.
+        The data's name in messages: ``"from_pandas"``, ``"lance table trips"``.
     schema
         The schema of every block that the reader returns.
     blocks
         All blocks in stored order.
     block_addresses
-        (blocks,) where each is.
-    reader
-        Reads them.
+        (blocks,) the address of each.
+        reader
+        Reads the blocks.
     fingerprint
-        A digest of the data, the same wherever it lies.
+        A digest of the data, independent of its location.
     null_counts
-        Nulls by column; None where nobody has counted.
+        Nulls by column; None where they have not been counted.
     block_bytes
-        The size that blocks were cut to.
-    fragments
-        What blocks are cut from: files, record batches, objects.
+        The target size of blocks.
+        fragments
+        Number of files, record batches or objects that blocks are cut from.
     filter_digest
         A digest of the filter that the reader applies; empty without one.
     reads
-        The files and folders that the reader needs, which no write may replace.
+        The files and folders that the reader needs, which a write must not replace.
     """
 
     name: str
@@ -67,9 +67,15 @@ class ListedSource:
         return f"{self.name}: {self.describe()}"
 
     def identity(self, files: int | None = None) -> SourceIdentity:
-        """What the order of rows depends on; nothing can have been appended to what was listed."""
+        """What the row order depends on; a listed source cannot have been appended to.
+
+        Raises
+        ------
+        PlanError
+            If ``files`` is not the number of fragments.
+        """
         if files not in (None, self.fragments):
-            raise PlanError(f"{self.name} cannot tell what its first {files} fragments hold")
+            raise PlanError(f"{self.name} cannot identify its first {files} fragments separately")
         schema = "\n".join(f"{field.name}: {field.type}" for field in self.schema)
         return SourceIdentity(
             fingerprint=self.fingerprint,
@@ -82,7 +88,7 @@ class ListedSource:
 
     @property
     def contents(self) -> str:
-        """A digest of what each block holds: the data, columns, filter, and the cut into blocks."""
+        """A digest of the content of each block: the data, columns, filter, and block boundaries."""
         digest = hashlib.sha256()
         parts = (self.fingerprint.encode(), self.filter_digest.encode(), self.schema.serialize().to_pybytes())
         for part in (*parts, self.blocks.rows.tobytes()):
@@ -99,7 +105,7 @@ class ListedSource:
 
     @property
     def row_filter(self) -> None:
-        """None: what the reader leaves out, no number stands for."""
+        """None: row ids count only the rows that the reader delivers."""
         return None
 
     @property
@@ -109,22 +115,22 @@ class ListedSource:
 
     @cached_property
     def block_numbers(self) -> NDArray[np.int64]:
-        """(blocks,) the number of the first row of each."""
+        """(blocks,) the row id of the first row of each."""
         rows = self.count_blocks()
         return np.cumsum(rows) - rows
 
     def count_blocks(self) -> NDArray[np.int64]:
-        """(blocks,) the rows that each block delivers; reads them where nobody knows."""
+        """(blocks,) the rows that each block delivers; reads the blocks if their rows are unknown."""
         if self.blocks.rows_known:
             return self.blocks.rows
         return count_rows(self.reader.read, self.block_addresses)
 
     def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(rows,) the numbers of rows that a block delivers."""
+        """(rows,) the row ids of rows that a block delivers."""
         return rows + self.block_numbers[block]
 
     def row_lineage(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
-        """Where the rows of some numbers are stored: the block's name, its number, and the row in it."""
+        """Where the rows of some row ids are stored: the block's name, its index, and the row's index in it."""
         blocks = np.searchsorted(self.block_numbers, numbers, side="right") - 1
         rows = numbers - self.block_numbers[blocks]
         return [
@@ -133,5 +139,5 @@ class ListedSource:
         ]
 
     def with_row_id(self, name: str) -> RowIdSource:
-        """The same source with a column, the last, of the rows' numbers."""
+        """The same source with a last column of row ids."""
         return RowIdSource(self, name)

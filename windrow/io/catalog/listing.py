@@ -1,4 +1,4 @@
-"""From paths, directories and globs to the files they mean, and the root these share."""
+"""Lists the files of paths, directories and globs, and finds their common root."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from windrow.io.storage.retries import DEFAULT_RETRIES, GaveUpError, Retries, ca
 
 __all__ = ["Infos", "list_files", "list_infos", "locate_root"]
 
-# what fsspec tells of each path
+# fsspec's info of each path
 Infos = dict[str, Mapping[str, Any]]
 
 _MAGIC = re.compile(r"[*?\[]")
 _LISTING_THREADS = 16
-# A store is asked one thing before all else, and must answer that soon: a mistyped endpoint should not take
-# minutes to be reported, and clients wait for minutes by themselves.
+# The first request to object storage has a short timeout: a mistyped endpoint should not take minutes to be
+# reported, and clients alone wait for minutes.
 _CONTACT_SECONDS = 15.0
 _LISTING_SECONDS = 30.0
 
@@ -38,8 +38,8 @@ def list_files(
 ) -> tuple[Files, list[str]]:
     """Resolve paths to files, relative to the root that they share.
 
-    The root is the directory given, the part of a glob before its first wildcard, or
-    the directory that all given files share, above its ``key=value`` segments.
+    The root is the given directory, the part of a glob before its first wildcard, or
+    the common directory of all given files, above its ``key=value`` segments.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def list_infos(
     storage_options: Mapping[str, Any] | None = None,
     retries: Retries = DEFAULT_RETRIES,
 ) -> tuple[Files, list[str], list[Mapping[str, Any]]]:
-    """The same as `list_files`, and what fsspec told of each file on the way."""
+    """`list_files`, with fsspec's info of each file as a third result."""
     connection = connect(paths, filesystem, storage_options)
     connection.lister.invalidate_cache()
     known = _contact(connection, retries) if connection.opener is not None else {}
@@ -77,9 +77,9 @@ def locate_root(
     storage_options: Mapping[str, Any] | None = None,
     retries: Retries = DEFAULT_RETRIES,
 ) -> Files:
-    """Find the root that paths mean for files ``known`` by relative path; reads nothing.
+    """Find the root of ``paths`` for files whose relative paths are ``known``; sends no request.
 
-    With ``known=None`` the one path is the root itself.
+    With ``known=None`` the single path is the root itself.
     """
     connection = connect(paths, filesystem, storage_options)
     if known is None:
@@ -99,9 +99,9 @@ def _lexical_root(path: str, known: Collection[str]) -> str:
 
 
 def _contact(connection: Connection, retries: Retries) -> Infos:
-    """Make sure that a store answers at all; what it told of the first path.
+    """Check that object storage responds at all; returns the info of the first path.
 
-    An answer that says no is one: who asks for the files judges it.
+    An error response counts as a response: the listing that follows handles it.
     """
     path = connection.paths[0]
     asked = _glob_root(path) if _MAGIC.search(path) else path
@@ -121,7 +121,7 @@ def _contact(connection: Connection, retries: Retries) -> Infos:
 
 
 def _expand(connection: Connection, path: str, retries: Retries, known: Infos) -> tuple[str, Infos]:
-    """The root and the files of one given path."""
+    """Return the root and the files of one given path."""
     seconds = 0 if connection.opener is None else min(retries.seconds, _LISTING_SECONDS)
     with _mapped_errors(connection, path):
         return replace(retries, seconds=seconds).call(lambda: _find_files(connection, path, known))
@@ -129,7 +129,7 @@ def _expand(connection: Connection, path: str, retries: Retries, known: Infos) -
 
 @contextmanager
 def _mapped_errors(connection: Connection, path: str) -> Iterator[None]:
-    """Turn what goes wrong while a path is listed into a SourceError."""
+    """Convert errors of listing a path to a SourceError."""
     try:
         yield
     except WindrowError:
@@ -172,7 +172,7 @@ def _glob(lister: Any, pattern: str) -> Infos:
             found.update(_walk(lister, path))
         else:
             found[path] = info
-    # A glob with ** finds a directory and, once more, what is in it.
+    # a glob with ** finds a directory and also the files in it, which the dict deduplicates
     return _visible_below(root, found)
 
 
@@ -181,22 +181,22 @@ def _walk(lister: Any, directory: str) -> Infos:
 
 
 def _visible_below(root: str, found: Infos) -> Infos:
-    """The files that are not hidden, sorted by their names below a root."""
+    """The files that are not hidden, sorted by their path relative to a root."""
     names = {_relative(path, root): info for path, info in found.items()}
     return {join_path(root, name): names[name] for name in sorted(names) if _visible(name)}
 
 
 def _list_all(lists: Callable[..., Any], path: str, **options: Any) -> Any:
-    """What a method of fsspec lists, with no directory left out because it could not be listed."""
+    """Call a listing method of fsspec so that it raises if a directory cannot be listed, instead of omitting it."""
     try:
         return lists(path, on_error="raise", **options)
     except TypeError:
-        # those that list a tree with one request do not know it, and leave nothing out
+        # filesystems that list a tree with one request lack the parameter, and omit nothing
         return lists(path, **options)
 
 
 def _visible(relative: str) -> bool:
-    """As Arrow and Spark do: skip '.x' and '_x', but never a partition such as '_year=2020'."""
+    """Skip '.x' and '_x' as Arrow and Spark do, but never a partition such as '_year=2020'."""
     return all("=" in part or not part.startswith((".", "_")) for part in relative.split("/"))
 
 
@@ -218,7 +218,7 @@ def _common_root(roots: Iterable[str]) -> str:
 
 
 def _relative(path: str, root: str) -> str:
-    # Some filesystems list "a/b" below "/a".
+    # some filesystems list "a/b" below "/a"
     path, root = path.lstrip("/"), root.lstrip("/")
     return path[len(root) :].lstrip("/") if path.startswith(root) else path
 

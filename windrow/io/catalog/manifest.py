@@ -1,8 +1,8 @@
-"""The manifest: what a dataset was resolved to, in columns of NumPy arrays.
+"""The manifest: files, row groups and sizes of a dataset in NumPy arrays, saved as ``.npz``.
 
-It holds what the files say and nothing of how they are read: columns, filters and
-partitioning are decided later, on the same manifest. A million row groups take about
-16 MB, and 8 to 16 MB more for each column whose values differ in width.
+It holds the files' metadata and nothing about how they are read: columns, filters and
+partitioning are applied later to the same manifest. A million row groups take about
+16 MB, plus 8 to 16 MB for each variable-width column.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True, eq=False)
 class VariableBytes:
-    """(row groups,) bytes of a column of variable width: encoded, and estimated in memory."""
+    """(row groups,) bytes of a variable-width column: encoded, and estimated in memory."""
 
     encoded: Unsigned
     memory: Unsigned
@@ -45,7 +45,7 @@ class Manifest:
     Attributes
     ----------
     root
-        Where the paths begin; no part of the fingerprint.
+        The root of the paths; not part of the fingerprint.
     schema
         The columns of the files, unified.
     paths
@@ -55,24 +55,24 @@ class Manifest:
     footer_hashes
         (fragments, 16) digests of the raw footers.
     row_group_ends
-        (fragments,) row groups up to and including each fragment.
+        (fragments,) cumulative row groups, each fragment included.
     rows
         (row groups,) rows.
     encoded_bytes
         (row groups,) encoded, uncompressed bytes of all columns.
     variable
-        For each column whose values differ in width, its bytes by row group.
-    null_counts
-        Nulls by column; None where a footer does not tell.
-    ranges
-        The least and the largest word of columns, where every file tells; no part of the fingerprint.
-    stamps
-        (fragments,) what changes when a file is written anew, here and now: neither saved
-        nor part of the fingerprint. None where nobody has looked.
-    format
-        What the files are.
-    options
-        How they were looked at, where that changes what they hold.
+        For each variable-width column, its bytes by row group.
+        null_counts
+        Nulls by column; None where unknown.
+        ranges
+        Minimum and maximum of columns for which every file states them; not part of the fingerprint.
+        stamps
+        (fragments,) version stamps, which change when a file is rewritten; neither saved nor part
+        of the fingerprint. None if the files' versions have not been read.
+        format
+        The name of the files' format.
+        options
+        The format options that change the rows or columns that the files hold.
     """
 
     root: str
@@ -105,7 +105,7 @@ class Manifest:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of relative paths, sizes and footers: of the data, wherever it lies."""
+        """A digest of relative paths, sizes and footers, independent of the data's location."""
         digest = hashlib.sha256(b"windrow fingerprint 1")
         offsets, text = _text_arrays(self.paths)
         for part in (offsets, text, self.file_bytes, self.footer_hashes):
@@ -114,7 +114,7 @@ class Manifest:
         return digest.hexdigest()
 
     def head(self, fragments: int) -> Manifest:
-        """The manifest of the first fragments alone; nulls are not known by fragment."""
+        """The manifest of the first ``fragments`` files; null counts are unknown, since they are not stored by file."""
         groups = int(self.row_group_ends[fragments - 1]) if fragments else 0
         variable = {
             name: VariableBytes(column.encoded[:groups], column.memory[:groups])
@@ -139,13 +139,13 @@ class Manifest:
 
 
 def narrowed(values: Any) -> Unsigned:
-    """Counts in the narrowest unsigned type that holds them."""
+    """Convert counts to the narrowest unsigned type that holds them."""
     wide = np.asarray(values, dtype=np.uint64)
     return wide.astype(np.min_scalar_type(int(wide.max(initial=0))))
 
 
 def save_manifest(manifest: Manifest, path: Any) -> None:
-    """Write a manifest as plain arrays and JSON (an ``.npz``), never pickles.
+    """Write a manifest as plain arrays and JSON (an ``.npz``), without pickles.
 
     Raises
     ------
@@ -189,7 +189,7 @@ def load_manifest(path: Any) -> Manifest:
     Raises
     ------
     SourceError
-        If the file is missing, corrupt, no manifest, or of a newer format.
+        If the file is missing, unreadable, corrupt, not a manifest, or of another format version.
     """
     try:
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
@@ -200,16 +200,16 @@ def load_manifest(path: Any) -> Manifest:
     except FileNotFoundError as error:
         raise SourceError(f"no manifest at {path}: check the path, or make one with save_manifest") from error
     except PermissionError as error:
-        raise SourceError(f"the manifest {path} may not be read: grant read permission") from error
+        raise SourceError(f"no read permission for the manifest {path}: grant it") from error
     except Exception as error:
         raise _corrupt(path, f"{type(error).__name__}: {error}") from error
     if not known or head.get("version") != _FORMAT_VERSION:
         raise SourceError(
-            f"{path} is a manifest of format version {head.get('version')}, this windrow reads version "
+            f"{path} is a manifest of format version {head.get('version')}, this version of windrow reads version "
             f"{_FORMAT_VERSION}: make it again with save_manifest"
         )
     if not np.array_equal(digest, _digest(arrays)):
-        raise _corrupt(path, "its digest does not fit its content")
+        raise _corrupt(path, "its digest does not match its content")
     return _assemble(head, arrays)
 
 
@@ -226,9 +226,9 @@ def _assemble(head: Mapping[str, Any], arrays: Mapping[str, Any]) -> Manifest:
         paths=paths,
         variable=variable,
         null_counts=head["null_counts"],
-        # nor did they tell of ranges
+        # manifests of older versions of windrow have no ranges
         ranges={name: (low, high) for name, (low, high) in head.get("ranges", {}).items()},
-        # the first manifests were all of Parquet, and did not say so
+        # and no format: they were all of Parquet
         format=head.get("file_format", "Parquet"),
         options=head.get("file_options", ""),
         **{name: arrays[name] for name in _ARRAYS},
@@ -236,7 +236,7 @@ def _assemble(head: Mapping[str, Any], arrays: Mapping[str, Any]) -> Manifest:
 
 
 def _corrupt(path: Any, why: str) -> SourceError:
-    return SourceError(f"{path} is no manifest, or is corrupt ({why}): make it again with save_manifest")
+    return SourceError(f"{path} is not a manifest, or is corrupt ({why}): make it again with save_manifest")
 
 
 def _digest(arrays: Mapping[str, Any]) -> NDArray[np.uint8]:
@@ -248,7 +248,7 @@ def _digest(arrays: Mapping[str, Any]) -> NDArray[np.uint8]:
 
 
 def _text_arrays(texts: pa.LargeStringArray) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Offsets from 0 and UTF-8 bytes, whatever slice of a larger array the texts are."""
+    """Offsets starting at 0 and UTF-8 bytes; ``texts`` can be a slice of a larger array."""
     _, offset_buffer, text_buffer = texts.buffers()
     if not len(texts) or offset_buffer is None:
         return np.zeros(1, np.int64), np.zeros(0, np.uint8)

@@ -1,4 +1,4 @@
-"""From what a user names to files and their manifest: listed and read now, or known from before."""
+"""Resolves a user's paths to files and their manifest: by listing, or from a saved manifest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def resolve_files(
     retries: Retries,
     format: Format | SurveyedFormat,
 ) -> tuple[Files, Manifest]:
-    """List files and look at them; or take a manifest, and find where its files are.
+    """List files and read their metadata; or use a manifest, and locate its files.
 
     Raises
     ------
@@ -39,18 +39,20 @@ def resolve_files(
     """
     if manifest is None:
         if paths is None:
-            raise PlanError("paths=None: give paths, or the manifest= that knows them")
+            raise PlanError("paths=None: give paths, or the manifest= that contains them")
         files, listed, infos = list_infos(paths, filesystem, options, retries)
         return files, build_manifest(files, listed, format, infos)
     known = manifest if isinstance(manifest, Manifest) else load_manifest(manifest)
     if known.format != format.name:
-        raise PlanError(f"manifest= is of {known.format} files, not of {format.name}: read it as such")
+        raise PlanError(
+            f"manifest= is of {known.format} files, not of {format.name}: read it with the same format"
+        )
     if known.options != format.options:
         raise PlanError(
-            f"manifest= was made with {known.options or 'no options'}, and these are "
-            f"{format.options or 'none'}: read with the same options, or make the manifest anew"
+            f"manifest= was made with {known.options or 'no options'}, and the current options are "
+            f"{format.options or 'none'}: read with the same options, or save the manifest again"
         )
-    # another time and maybe another place
+    # the files can have been copied or moved since, which changes stamps
     known = replace(known, stamps=None)
     if paths is None:
         return locate_root(known.root, None, filesystem, options, retries), known

@@ -1,4 +1,4 @@
-"""A source with one more column: the number of each row as stored."""
+"""A source with an added row id column: each row's rank in stored order."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ _BYTES = 8
 
 
 class NumberableSource(TracingSource, Protocol):
-    """A source that tells how to number the rows of its blocks."""
+    """A source whose rows have row ids."""
 
     @property
     def row_filter(self) -> pc.Expression | None:
-        """What the reader applies to rows, those that it drops having numbers too; None keeps all."""
+        """The filter that the reader applies to rows (dropped rows have row ids too); None keeps all."""
         ...
 
     @property
     def whole_reader(self) -> BlockReader:
-        """A reader of all rows and all columns, for those who apply the filter themselves."""
+        """A reader of all rows and columns, for callers that apply the filter themselves."""
         ...
 
     @property
     def block_numbers(self) -> NDArray[np.int64]:
-        """(blocks,) the number of the first stored row of each."""
+        """(blocks,) the row id of the first stored row of each."""
         ...
 
 
 @dataclass(frozen=True)
 class RowIdReader:
-    """Reads blocks and numbers their rows; the locator of a block is (its own, its first row's number).
+    """Reads blocks and adds row ids; a block's locator is (the inner locator, its first row's id).
 
     Attributes
     ----------
     inner
-        Reads blocks without a filter; with one, all columns that it may need.
-    schema
-        The schema of every block, the numbers last.
+        The source's reader without a row filter; else one of all rows and columns.
+        schema
+        The schema of every block, row ids last.
     filter
         Keeps rows for which it is true; None keeps all.
     """
@@ -75,12 +75,12 @@ class RowIdReader:
 
     @property
     def distant(self) -> bool:
-        """Whether the inner reader waits for a store."""
+        """Whether the inner reader waits for object storage."""
         return isinstance(self.inner, DistantReader) and self.inner.distant
 
     @property
     def maps_files(self) -> bool:
-        """Whether the inner reader's parts are views of files."""
+        """Whether the inner reader's parts are views of memory-mapped files."""
         return maps_files(self.inner)
 
     def read(self, address: BlockAddress) -> pa.Table:
@@ -107,7 +107,7 @@ class RowIdReader:
 
 @dataclass(frozen=True, eq=False)
 class _RowIdPart:
-    """Rows with their numbers."""
+    """A part with row ids."""
 
     part: BlockPart
     schema: pa.Schema
@@ -164,14 +164,14 @@ def _number(first: int, rows: int) -> pa.Array:
 
 @dataclass(frozen=True, eq=False)
 class RowIdSource:
-    """A source with a column of row numbers.
+    """A source with a column of row ids.
 
     Attributes
     ----------
     stored
-        The source without it.
-    name
-        The column's.
+        The source without row ids.
+        name
+        The name of the column.
     """
 
     stored: NumberableSource
@@ -188,12 +188,12 @@ class RowIdSource:
 
     @property
     def schema(self) -> pa.Schema:
-        """The source's schema, the numbers last."""
+        """The source's schema, row ids last."""
         return self.stored.schema.append(pa.field(self.name, pa.int64()))
 
     @property
     def blocks(self) -> BlockTable:
-        """All blocks; the numbers count as memory, and change no cut into windows."""
+        """All blocks; row ids count as memory, but do not change window boundaries."""
         blocks = self.stored.blocks
         more = _BYTES * blocks.rows
         packed = None if blocks.packed_bytes is None else blocks.packed_bytes + more
@@ -212,12 +212,12 @@ class RowIdSource:
         return self.stored.fingerprint
 
     def identity(self, files: int | None = None) -> SourceIdentity:
-        """What the order of rows depends on."""
+        """What the row order depends on."""
         return self.stored.identity(files)
 
     @property
     def contents(self) -> str:
-        """A digest of what each block holds."""
+        """A digest of the content of each block."""
         return f"{self.stored.contents} {self.name}"
 
     @property
@@ -242,13 +242,13 @@ class RowIdSource:
         return self.stored.count_blocks()
 
     def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(rows,) the numbers of rows that a block delivers."""
+        """(rows,) the row ids of rows that a block delivers."""
         return self.stored.row_numbers(block, rows)
 
     def row_lineage(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
-        """Where the rows of some numbers are stored."""
+        """Where the rows of some row ids are stored."""
         return self.stored.row_lineage(numbers)
 
     def with_row_id(self, name: str) -> RowIdSource:
-        """The same source with its numbers under another name."""
+        """The same source with the row id column under another name."""
         return RowIdSource(self.stored, name)

@@ -1,4 +1,4 @@
-"""Which stored row is which: rows have numbers, their rank among all rows of all files."""
+"""Row ids: a row's rank among all stored rows of all files, and the file and row group behind an id."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Ints = NDArray[np.int64]
 
 
 def number_blocks(manifest: Manifest, cuts: BlockCuts) -> Ints:
-    """(blocks,) the number of the first row of each."""
+    """(blocks,) the row id of the first row of each."""
     return _row_starts(manifest)[cuts.starts]
 
 
 def find_origins(manifest: Manifest, numbers: Ints, name: Callable[[str], str]) -> list[RowOrigin]:
-    """Where the rows of some numbers are stored; ``name`` makes of a path what users know it by."""
+    """Where the rows of some row ids are stored; ``name`` converts a relative path to the URL in messages."""
     starts, group_ends = _row_starts(manifest), manifest.row_group_ends
-    # an empty row group begins where the next one does, and holds nothing
+    # an empty row group starts at the same row as the next one; side="right" skips it
     groups = np.searchsorted(starts, numbers, side="right") - 1
     fragments = np.searchsorted(group_ends, groups, side="right")
     firsts = np.append(0, group_ends)[fragments]
@@ -47,13 +47,13 @@ def find_origins(manifest: Manifest, numbers: Ints, name: Callable[[str], str]) 
 def kept_rows(
     everything: BlockReader, row_filter: pc.Expression, address: BlockAddress
 ) -> tuple[pa.Table, Ints]:
-    """A block's rows before a filter, and which of them it keeps."""
+    """Read a block's rows before a filter, and the indices of those that it keeps."""
     table = everything.read(address)
     return table, kept_places(row_filter, table)
 
 
 def count_rows(read: Callable[[BlockAddress], pa.Table], addresses: Sequence[BlockAddress]) -> Ints:
-    """(blocks,) the rows that are read of each."""
+    """(blocks,) the rows of each, by reading them in threads."""
     threads = ThreadPoolExecutor(available_cores(), thread_name_prefix="windrow-count")
     try:
         counts = threads.map(lambda address: read(address).num_rows, addresses)

@@ -1,4 +1,4 @@
-"""From what a file holds to what a block has: a schema's columns, types, and those that paths tell."""
+"""Conforms a file's table to the block schema: casts columns, and adds partition columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["conform"]
 
 
 def conform(table: pa.Table, schema: pa.Schema, partitions: Partitions, path: str) -> pa.Table:
-    """Give what the file at ``path`` holds the types of ``schema``, and columns of paths their values."""
+    """Cast the table of the file at ``path`` to ``schema``, and add its partition columns."""
     values = dict(zip(partitions.schema.names, partitions.values(path), strict=True))
     columns = [
         _constant(values[wanted.name], wanted.type, table.num_rows)

@@ -1,19 +1,19 @@
-"""One schema for all fragments.
+"""Schema unification: one schema for all files, with type widening that loses nothing.
 
-Fragments fit together when they have the same columns, in any order, and each
-column's types unify without loss:
+Schemas unify when they have the same columns, in any order, and each column's types unify
+without loss:
 
 - null with any type;
-- integers: the narrowest that holds both (``uint64`` with a signed one: none does);
-- floats: the wider (never with integers, since ``int64`` to ``double`` loses digits);
-- timestamps of one zone, times, and durations: the finer unit;
+- integers: the narrowest type that holds both (none for ``uint64`` with a signed type);
+- floats: the wider type (never with integers, since ``int64`` to ``double`` loses digits);
+- timestamps of one time zone, times, and durations: the finer unit;
 - ``string`` with ``large_string``, ``binary`` with ``large_binary``, ``list`` with
-  ``large_list``: the large one;
-- a dictionary with plain values: plain values; two dictionaries: the wider codes;
-- lists and structs whose parts unify.
+  ``large_list``: the large type;
+- a dictionary with plain values: plain values; two dictionaries: the wider indices;
+- lists and structs whose children unify.
 
-The first file's column order wins. Metadata of the schema (such as pandas' index) is
-dropped: it describes one file. Metadata of fields is the first file's.
+The first file determines the column order and the field metadata. Schema metadata (such as
+pandas' index) is dropped, since it describes one file.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def unify_schemas(
     schemas: Sequence[tuple[str, pa.Schema]],
     unify: Callable[[pa.DataType, pa.DataType], pa.DataType | None] | None = None,
 ) -> pa.Schema:
-    """Unify the schemas of files given as (path, schema), the first file's order winning.
+    """Unify the schemas of files given as (path, schema), in the first file's column order.
 
-    ``unify`` gives the type that holds the values of two, or None; by default `unify_types`.
+    ``unify`` returns the type that holds the values of two types, or None; by default `unify_types`.
 
     Raises
     ------
     SourceError
-        Naming file, column and both types, where a column is missing, doubled, or
-        its types do not unify.
+        If a column is missing or duplicate, or its types do not unify; the message names
+        file, column and both types.
     """
     first_path, first = schemas[0]
     _refuse_doubles(first_path, first)
@@ -59,7 +59,7 @@ def unify_schemas(
             if kind is None:
                 raise SourceError(
                     f"column {name!r} is {found.type} in {path} but {known.type} in {origin}: "
-                    f"make them of one type, or read them separately"
+                    f"give them the same type, or read them separately"
                 )
             widened = known.with_type(kind).with_nullable(known.nullable or found.nullable)
             unified[name] = (origin if kind == known.type else path, widened)
@@ -67,7 +67,7 @@ def unify_schemas(
 
 
 def unify_types(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type that holds the values of both without loss, or None."""
+    """Return the type that holds the values of both without loss, or None."""
     if left == right:
         return left
     if pt.is_null(left) or pt.is_null(right):

@@ -1,4 +1,4 @@
-"""How wide values are in memory, from types alone and from what footers tell."""
+"""Widths of values in memory by type, and the leaf columns that a type has in Parquet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["fixed_bits", "leaf_places", "leaf_types", "offset_bytes"]
 
 
 def fixed_bits(kind: pa.DataType) -> int | None:
-    """Bits that every value of a type takes (without validity), or None when values differ."""
+    """Bits of a value of a fixed-width type, without validity; None for variable-width types."""
     if isinstance(kind, pa.BaseExtensionType):
         return fixed_bits(kind.storage_type)
     if pt.is_null(kind):
@@ -28,7 +28,7 @@ def fixed_bits(kind: pa.DataType) -> int | None:
 
 
 def offset_bytes(kind: pa.DataType) -> int:
-    """Bytes that a value takes beside its content: an offset, a view, or a dictionary code."""
+    """Bytes that a value takes in addition to its content: an offset, a view, or a dictionary index."""
     if isinstance(kind, pa.BaseExtensionType):
         return offset_bytes(kind.storage_type)
     if pt.is_dictionary(kind):
@@ -41,7 +41,7 @@ def offset_bytes(kind: pa.DataType) -> int:
 
 
 def leaf_types(kind: pa.DataType) -> list[pa.DataType]:
-    """The types of the stored leaves of a column, in Parquet's order."""
+    """The types of a column's leaves, in Parquet's order."""
     if isinstance(kind, pa.BaseExtensionType):
         return leaf_types(kind.storage_type)
     if pt.is_struct(kind):
@@ -54,7 +54,7 @@ def leaf_types(kind: pa.DataType) -> list[pa.DataType]:
 
 
 def leaf_places(schema: pa.Schema) -> list[range]:
-    """The numbers of the stored leaves of each column."""
+    """The indices of each column's leaves in Parquet."""
     places, start = [], 0
     for field in schema:
         stop = start + len(leaf_types(field.type))

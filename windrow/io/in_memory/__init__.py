@@ -1,1 +1,1 @@
-"""Data in this process's memory as a source: cut into blocks, digested, and sent where it is read."""
+"""Sources of data in this process's memory: cut into blocks, digested, and serialized to reading processes."""

@@ -1,8 +1,8 @@
-"""A digest of columns by their values, whatever chunks, offsets and spare bits hold them.
+"""Content digest of a table: depends on values only, not on chunks, offsets or padding.
 
-Values are hashed where they lie, with no copy but of columns with nulls (what lies beneath a
-null is undefined, and counts as zero). SHA-256 takes about 0.6 s for each GB and core that has
-instructions for it; columns are hashed side by side, since hashing lets go of the interpreter.
+Values are hashed in place; only columns with nulls are copied (null slots are undefined, and
+hashed as zero). SHA-256 takes about 0.6 s per GB on a core with SHA instructions; columns are
+hashed in parallel threads, since hashing releases the GIL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["child_range", "digest_table"]
 
 
 def digest_table(table: pa.Table) -> str:
-    """A digest of a table's names, types and values; equal tables have the same."""
+    """Digest a table's column names, types and values; equal tables have equal digests."""
     threads = ThreadPoolExecutor(available_cores(), "windrow-digest")
     try:
         digests = list(threads.map(_digest_column, table.columns))
@@ -42,21 +42,21 @@ def _digest_column(column: pa.ChunkedArray) -> bytes:
 
 
 class _Content:
-    """Streams of bytes, one for each kind of thing that a column holds at each depth."""
+    """Hash streams of a column, one for each kind of buffer at each nesting level."""
 
     def __init__(self) -> None:
         self._streams: dict[str, Any] = {}
         self._rows: dict[str, int] = {}
 
     def add(self, array: pa.Array, path: str) -> None:
-        """Add the next values of the column, or of a part of it."""
+        """Add the next values of the column or of a child, which ``path`` identifies."""
         if isinstance(array.type, pa.BaseExtensionType):
             array = array.storage
         before = self._rows.get(path, 0)
         self._rows[path] = before + len(array)
         missing = np.flatnonzero(~_validity(array)) if array.null_count else None
         if missing is not None:
-            # by number, so that it does not matter which chunk has nulls
+            # null positions within the column, so that chunk boundaries do not matter
             self._feed(path + "?", missing + before)
         for kind, values in _values(array, missing):
             if isinstance(values, pa.Array):
@@ -76,7 +76,7 @@ class _Content:
 
 
 def _values(array: pa.Array, missing: Any) -> Iterator[tuple[str, Any]]:
-    """What an array holds: bytes by kind, and arrays of its parts."""
+    """The buffers and child arrays of an array, by kind."""
     kind = array.type
     if not len(array) or pt.is_null(kind):
         return
@@ -116,7 +116,7 @@ def _plain_values(array: pa.Array, missing: Any) -> Iterator[tuple[str, Any]]:
     elif pt.is_string_view(kind) or pt.is_binary_view(kind):
         yield "=", array.cast(pa.large_string() if pt.is_string_view(kind) else pa.large_binary())
     else:
-        # unions and the like: as they are written, which is not free of their layout
+        # unions and the like: hashed as serialized, which depends on their layout
         yield "", pa.record_batch([array.take(pa.array(np.arange(len(array))))], ["x"]).serialize()
 
 
@@ -136,7 +136,7 @@ def _zeroed(values: Any, missing: Any) -> Any:
 
 def _validity(array: pa.Array) -> Any:
     buffer = array.buffers()[0]
-    # types without a bitmap of their own, such as null, have nothing that a null could hide
+    # types without a validity bitmap, such as null, have no null slots to zero
     return np.ones(len(array), np.bool_) if buffer is None else _bits(buffer, array)
 
 
@@ -154,7 +154,7 @@ def _offsets(array: pa.Array) -> Any:
 
 
 def child_range(array: pa.Array) -> tuple[int, int]:
-    """Where the content of an array of lists or texts lies: its first item (byte), and how many."""
+    """The content of an array of lists or text: the first child element (or byte), and their number."""
     if not len(array):
         return 0, 0
     if pt.is_fixed_size_list(array.type):

@@ -1,4 +1,4 @@
-"""Blocks held in memory, and how they go to other processes: whole, or carried by a store of theirs."""
+"""Blocks held in memory, and their pickling: by value, or as references to Ray's object store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 __all__ = ["Carry", "InMemoryBlocks", "pack_table", "unpack_table"]
 
-# What a `InMemoryBlocks` is to be pickled as, as `__reduce__` returns it; None: its bytes.
+# Returns what `InMemoryBlocks.__reduce__` returns; None pickles the blocks by value.
 Carry = Callable[["InMemoryBlocks"], "tuple[Any, ...] | None"]
 
 
@@ -19,15 +19,15 @@ class InMemoryBlocks:
     Parameters
     ----------
     tables
-        The blocks; they may be slices of larger ones.
-    carry
-        Asked whenever this is pickled: where processes share a store, the blocks are put there
-        once, and what is pickled names them. A function of a module, since it is pickled too.
+        The blocks; they can be slices of larger tables.
+        carry
+        Called on each pickling: where processes share an object store, it puts the blocks there once,
+        and the pickle holds references. Must be a module-level function, since it is pickled too.
 
     Attributes
     ----------
     carried
-        For ``carry``: what it made of this, to be found again.
+        Reserved for ``carry``, to cache its result.
     """
 
     def __init__(self, tables: Sequence[pa.Table], carry: Carry | None = None) -> None:
@@ -40,7 +40,7 @@ class InMemoryBlocks:
         return self._tables[number]
 
     def pack(self) -> list[pa.Buffer]:
-        """All blocks as bytes."""
+        """Serialize all blocks."""
         return [pack_table(table) for table in self._tables]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -53,7 +53,7 @@ def _restore(parcels: Sequence[pa.Buffer], carry: Carry | None) -> InMemoryBlock
 
 
 def pack_table(table: pa.Table) -> pa.Buffer:
-    """A table as bytes; of a slice no more than its own rows, which pickling would not see to."""
+    """Serialize a table as an Arrow IPC stream; of a slice only its own rows, unlike pickling."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -61,6 +61,6 @@ def pack_table(table: pa.Table) -> pa.Buffer:
 
 
 def unpack_table(parcel: pa.Buffer) -> pa.Table:
-    """The table of some bytes, which it lies in."""
+    """Deserialize a table; zero-copy, so it references ``parcel``."""
     with pa.ipc.open_stream(parcel) as reader:
         return reader.read_all()

@@ -1,4 +1,4 @@
-"""Consecutive numbers as a source: made when they are read, and held nowhere."""
+"""A source of consecutive integers, generated when they are read."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _BYTES = 8
 
 @dataclass(frozen=True)
 class NumbersReader:
-    """Makes blocks of numbers; the locator of a block is its (start, stop)."""
+    """Generates blocks of integers; a block's locator is (start, stop)."""
 
     column: str
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """The numbers of a block."""
+        """Generate the integers of a block."""
         return pa.table({self.column: pa.array(np.arange(*address.locator, dtype=np.int64))})
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
@@ -33,7 +33,7 @@ class NumbersReader:
 
 
 def count_up(stop: int, block_rows: int, column: str = "id") -> ListedSource:
-    """The numbers from 0 to ``stop`` - 1, in blocks of so many, the last short."""
+    """Create a source of the integers 0 to ``stop`` - 1, in blocks of ``block_rows``; the last can be shorter."""
     starts = np.arange(0, stop, block_rows, dtype=np.int64)
     rows = np.minimum(stop - starts, block_rows)
     return ListedSource(

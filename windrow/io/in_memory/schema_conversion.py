@@ -1,4 +1,4 @@
-"""From what a table has to what the others have, where nothing is lost."""
+"""Casts a table to the common schema where that is lossless."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ __all__ = ["conform_table"]
 
 
 def conform_table(table: pa.Table, schema: pa.Schema, origin: str, fix: str) -> pa.Table:
-    """A table with the columns and types of a schema.
+    """Cast a table to a schema.
 
     Parameters
     ----------
     origin
-        What the table is, for the error.
-    remedy
-        What helps, for the error.
+        The name of the table in errors.
+        fix
+        How to fix the problem, for errors.
 
     Raises
     ------
     SourceError
-        If a column is not there, there are others, or values would not be the same.
+        If a column is missing or unexpected, or a cast would change values.
     """
     if table.schema.equals(schema):
         return table
@@ -42,7 +42,7 @@ def conform_table(table: pa.Table, schema: pa.Schema, origin: str, fix: str) -> 
 
 
 def _unshaped(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-    """Vectors that happen to be of one length, where those of others differ, as lists."""
+    """Convert fixed-shape tensors of one dimension to lists where the schema has lists of variable length."""
     lists = pt.is_list(wanted) or pt.is_large_list(wanted)
     if not lists or not isinstance(column.type, pa.FixedShapeTensorType) or len(column.type.shape) > 1:
         return column

@@ -1,4 +1,4 @@
-"""Tables in memory as a source."""
+"""A source of Arrow tables in memory."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["InMemoryReader", "hold_tables", "join_tables"]
 
 @dataclass(frozen=True, eq=False)
 class InMemoryReader:
-    """Reads blocks that are held in memory; the locator of a block is its number.
+    """Reads blocks in memory; a block's locator is its index.
 
     Attributes
     ----------
     held
-        The blocks: a `InMemoryBlocks`, or what it became on its way here.
+        The blocks: an `InMemoryBlocks`, or what it was unpickled to.
     """
 
     held: Any
@@ -43,10 +43,10 @@ class InMemoryReader:
 def hold_tables(
     tables: Sequence[pa.Table], name: str, target_block_bytes: int, carry: Carry | None = None
 ) -> ListedSource:
-    """A source of tables, one after the other, cut into blocks by arithmetic.
+    """Create a source of concatenated tables, cut into blocks of equal rows.
 
-    Blocks have equal rows, give or take one, and as many as make ``target_block_bytes`` of
-    values; where one table ends and the next begins does not matter.
+    Blocks have equal rows, give or take one, at about ``target_block_bytes`` of values each;
+    boundaries between tables do not matter.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def hold_tables(
 
 
 def join_tables(tables: Sequence[pa.Table], name: str) -> pa.Table:
-    """Tables as one, with the types that hold the values of all."""
+    """Concatenate tables, with the types that hold the values of all."""
     schemas = [(f"{name}[{place}]", table.schema) for place, table in enumerate(tables)]
     schema = unify_schemas(schemas)
     return pa.concat_tables([_conform(table, schema) for table in tables])
@@ -81,7 +81,7 @@ def join_tables(tables: Sequence[pa.Table], name: str) -> pa.Table:
 
 def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     table = table.select(schema.names).replace_schema_metadata(None)
-    # what has the types already needs no cast, nor what a cast imports
+    # tables of the right types need no cast, nor the modules that a cast imports
     return (
         pa.table(table.columns, schema=schema) if table.schema.types == schema.types else table.cast(schema)
     )

@@ -1,4 +1,4 @@
-"""What columns in memory weigh, by their values alone: no chunk or spare byte counts."""
+"""Sizes of columns in memory by their values alone, independent of chunks and padding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["count_nulls", "cut_rows", "weigh_table", "weigh_tables"]
 
 
 def cut_rows(rows: int, size_bytes: int, target_bytes: int) -> NDArray[np.int64]:
-    """Where blocks begin and end: as many of equal rows, give or take one, as stay under the target.
+    """Block boundaries: the fewest blocks of equal rows, give or take one, whose mean size stays within the target.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def weigh_table(table: pa.Table) -> int:
 
 
 def weigh_tables(tables: list[pa.Table], schema: pa.Schema) -> BlockTable:
-    """The rows and bytes of blocks that are held as tables."""
+    """The rows and bytes of blocks given as tables."""
     rows = np.array([table.num_rows for table in tables], np.int64)
     sizes = np.array([weigh_table(table) for table in tables], np.int64)
     exact = all(fixed_bits(kind) is not None for kind in schema.types)
@@ -40,7 +40,7 @@ def weigh_tables(tables: list[pa.Table], schema: pa.Schema) -> BlockTable:
 
 
 def count_nulls(table: pa.Table) -> dict[str, int]:
-    """Nulls by column, those within fixed-size lists too."""
+    """Nulls by column, including those within fixed-size lists."""
     return {
         name: sum(_nulls(chunk) for chunk in column.chunks)
         for name, column in zip(table.schema.names, table.columns, strict=True)
@@ -51,7 +51,7 @@ def _nulls(array: pa.Array) -> int:
     if isinstance(array.type, pa.BaseExtensionType):
         return _nulls(array.storage)
     if pt.is_run_end_encoded(array.type):
-        # which has no nulls of its own, to Arrow
+        # Arrow reports null_count 0 for run-end encoded arrays
         import pyarrow.compute as pc
 
         return int(pc.run_end_decode(array).null_count)
@@ -85,5 +85,5 @@ def _weigh(array: pa.Array) -> int:
         )
     if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
         return rows * offset_bytes(kind) + _weigh(array.values.slice(*child_range(array)))
-    # dictionaries by their codes; what is left, as it lies
+    # dictionaries count their indices only; other types count their buffers
     return rows * offset_bytes(kind) if pt.is_dictionary(kind) else int(array.nbytes)

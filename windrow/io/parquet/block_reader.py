@@ -1,4 +1,4 @@
-"""The Parquet reader: one block, one thread, exactly the source's schema."""
+"""The Parquet format and its block reader: reads one block on one thread, with exactly the source's schema."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetFormat", "ParquetReader"]
 
-# Columns of a part should fit the cache; smaller parts cost more Python per row.
+# A part's columns should fit the CPU cache; smaller parts cost more Python time per row.
 _PART_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True)
 class ParquetFormat:
-    """Parquet files: footers tell rows and sizes, statistics prune, columns are read alone."""
+    """The Parquet format: footers state rows and sizes, statistics prune row groups, columns are read selectively."""
 
     name: str = "Parquet"
     options: str = ""
@@ -43,12 +43,12 @@ class ParquetFormat:
     joins_files: bool = False
 
     def look(self, files: Files, path: str) -> Fragment:
-        """Read a file's footer, as a rule with one read.
+        """Read a file's footer, usually with one read.
 
         Raises
         ------
         SourceError
-            If it cannot be read, or is no Parquet.
+            If the file cannot be read, or is not a Parquet file.
         """
         name = files.name(path)
         footer = read_footer(files, path, name)
@@ -63,7 +63,7 @@ class ParquetFormat:
         partitions: Partitions,
         row_filter: pc.Expression | None,
     ) -> ParquetReader:
-        """A reader of blocks, each of one file."""
+        """Create the reader of blocks; each block belongs to one file."""
         return ParquetReader(files, schema, stored, partitions, row_filter)
 
 
@@ -74,13 +74,13 @@ class ParquetReader:
     Attributes
     ----------
     files
-        Where the files are.
-    schema
-        The schema of every block: selected columns, of files and of partitions.
-    stored
-        The schema of the files, all columns unified; what a filter sees, with partitions.
-    partitions
-        The columns that come from paths.
+        The filesystem and root of the files.
+        schema
+        The schema of every block: the selected columns of files and partitions.
+        stored
+        The unified schema of the files, all columns; filters see it together with the partition columns.
+        partitions
+        The columns derived from paths.
     filter
         Keeps rows for which it is true; None keeps all.
     """
@@ -93,23 +93,23 @@ class ParquetReader:
 
     @property
     def decodes_columns(self) -> bool:
-        """Whether parts are files that stay where they are, and columns are decoded when they are asked for."""
+        """Whether parts are views of local files, whose columns are decoded on access."""
         return self.filter is None and self.files.local
 
     @property
     def distant(self) -> bool:
-        """Whether the files are in a store."""
+        """Whether the files are remote."""
         return not self.files.local
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block, single-threaded, rows in stored order.
+        """Read one block on the calling thread, rows in stored order.
 
         Raises
         ------
         CorruptBlockError
-            If what is stored cannot be decoded, or does not fit the schema.
-        SourceError
-            If the file is gone, cannot be had, or has changed since it was listed.
+            If the data cannot be decoded, or does not match the schema.
+            SourceError
+            If the file is missing, cannot be read, or has changed since it was listed.
         """
         (groups,) = address.locator
         filters = self.filter is not None
@@ -124,9 +124,9 @@ class ParquetReader:
             return table
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """Read one block part by part: a few row groups, each column when it is asked for.
+        """Read one block in parts of a few row groups; each column is decoded on access.
 
-        Of a file in a store all is asked for at once, and parts are decoded as they come.
+        For a remote file all ranges are requested up front, and parts are decoded as they arrive.
         """
         if self.filter is not None:
             yield self.read(address)
@@ -144,13 +144,13 @@ class ParquetReader:
     def _parquet(self, block: BlockFile) -> Any:
         import pyarrow.parquet as pq
 
-        # what is in a store is memory by now, or is asked for range by range
+        # pre_buffer=False: remote ranges are prefetched into memory already, or read one by one
         return pq.ParquetFile(
             block.file, metadata=block.footer.metadata, pre_buffer=False, page_checksum_verification=True
         )
 
     def _sift(self, block: BlockFile) -> pa.Table:
-        """Apply the filter to all rows of a block, whatever the statistics say."""
+        """Apply the filter to all rows of a block, without pruning by statistics."""
         everything = self._everything()
         needed = filter_columns(self.filter, everything)
         names = everything.names if needed is None else [*self.schema.names, *needed]
@@ -158,14 +158,14 @@ class ParquetReader:
         return table.select(self.schema.names).take(pa.array(kept_places(self.filter, table)))
 
     def _everything(self) -> pa.Schema:
-        """The columns that a filter sees."""
+        """All columns of files and partitions, which a filter can reference."""
         return pa.schema([*self.stored, *self.partitions.schema])
 
     def _read(self, block: BlockFile, schema: pa.Schema) -> pa.Table:
         groups, names = block.groups, self._stored_names(schema)
         numbers = range(groups.start, groups.stop)
         block.fetch(numbers, names)
-        # A name with dots also names a nested field, so this may read more, never less.
+        # a name with dots can also match a nested field, so this can read more columns, never fewer
         stored = self._parquet(block)
         table = _read_groups(stored, numbers, names)
         return conform(table, schema, self.partitions, groups.path)
@@ -180,12 +180,12 @@ class ParquetReader:
                 pre_buffer=False, page_checksum_verification=True
             )
         ).make_fragment(block.file, partition_expression=self.partitions.expression(groups.path))
-        # Not by make_fragment(row_groups=), which puts the numbers into a set and reads in its order.
+        # not make_fragment(row_groups=), which converts the indices to a set and reads in its order
         fragment = fragment.subset(row_group_ids=list(range(groups.start, groups.stop)))
         if block.remote is not None:
             needed = filter_columns(self.filter, schema)
             names = self.stored.names if needed is None else [*self._stored_names(self.schema), *needed]
-            # those whose statistics say that they hold nothing are not asked for
+            # row groups pruned by their statistics are not requested
             kept = [group.id for group in fragment.subset(self.filter, schema=schema).row_groups]
             block.fetch(kept, names)
         table = fragment.to_table(
@@ -203,7 +203,7 @@ class ParquetReader:
 
 @dataclass(frozen=True, eq=False)
 class _StoredPart:
-    """A few row groups of an open file, decoded column by column."""
+    """A few row groups of an open file; decodes columns on access."""
 
     reader: ParquetReader
     stored: Any
@@ -242,7 +242,7 @@ class _StoredPart:
         field = self.schema.field(column)
         if field.name in self.reader.partitions.schema.names:
             return None
-        # one without rows has nothing to tell
+        # statistics of an empty row group are meaningless
         filled = [number for number in self.numbers if self.stored.metadata.row_group(number).num_rows]
         return join_ranges(self.block.footer.bounds(number, field.name, field.type) for number in filled)
 
@@ -257,11 +257,11 @@ class _StoredPart:
             try:
                 return chunk_decoder.decode_text(self.block.file, chunks, kind, targets, cuts, pool)
             except MemoryError:
-                # Arrow may find the chunk to be corrupt; it needs no less, and says of which rows
+                # the stated size can be corrupt: Arrow reads the chunk instead, and reports the rows if it is
                 return None
 
     def _find_chunks(self, column: int, rows: int) -> list[chunk_decoder.Chunk]:
-        """The chunks of a column; none where they do not qualify, or have other rows."""
+        """The chunks of a column; empty if the C decoder does not support one, or their total rows are not ``rows``."""
         field = self.schema.field(column)
         if chunk_decoder.LIBRARY is None or field.name in self.reader.partitions.schema.names:
             return []
@@ -276,7 +276,7 @@ def _count_rows(stored: Any, numbers: Iterable[int]) -> int:
 
 
 def _read_groups(stored: Any, numbers: Sequence[int], names: list[str]) -> pa.Table:
-    """Some columns of some row groups; Arrow may find fewer rows in corrupt pages, and say nothing."""
+    """Read columns of row groups, and check the row count: Arrow can silently read fewer rows from corrupt pages."""
     table = stored.read_row_groups(list(numbers), columns=names, use_threads=False)
     expected = _count_rows(stored, numbers)
     if table.num_rows != expected or any(len(column) != expected for column in table.columns):
@@ -285,7 +285,7 @@ def _read_groups(stored: Any, numbers: Sequence[int], names: list[str]) -> pa.Ta
 
 
 def _join_groups(metadata: Any, groups: RowGroups) -> Iterator[tuple[int, ...]]:
-    """Join neighbouring row groups until they are worth a part."""
+    """Join adjacent row groups into parts of at least `_PART_BYTES`, except the last."""
     joined: list[int] = []
     joined_bytes = 0
     for number in range(groups.start, groups.stop):

@@ -1,10 +1,10 @@
-"""Decodes the plainest column chunks straight to where their rows go.
+"""Decodes simple Parquet column chunks straight to the shuffled positions of their rows, by ``_decode.c``.
 
-Most training data is 4 or 8 bytes wide or text, flat and without nulls, plain or by dictionary,
-raw or Snappy. Such a chunk is decoded by ``_decode.c``, which puts each value in its place at
-once, in as many bytes as travel (`windrow.core.frame_of_reference`). Of text it finds
-out where each value lies in the unpacked pages, and copies it once. Everything else, and every
-chunk with anything odd about it, is declined, and Arrow reads it.
+Most training data is 4 or 8 bytes wide or text, flat and without nulls, plain or dictionary encoded, uncompressed
+or Snappy. ``_decode.c`` decodes such a chunk and scatters its values in one pass, frame-of-reference encoded in the
+bytes in which they are sent (`windrow.core.frame_of_reference`). For text it records the offset of each value in
+the decompressed pages, and copies the value once. All other chunks, and all chunks with any irregularity, are
+declined and read by Arrow.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from windrow.io.catalog.value_widths import leaf_places
 
 __all__ = ["Chunk", "StoredFooter", "decode", "decode_text", "whole_bounds"]
 
-# A dictionary and a page as writers make them: 1 MiB each, a little more at times.
+# holds a dictionary and a page; writers make both about 1 MiB, sometimes slightly more
 _SCRATCH_BYTES = 4 * 2**20
 _WIDTHS = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
 _WHOLE = ("INT32", "INT64")
 _CODECS = {"UNCOMPRESSED": False, "SNAPPY": True}
-# Snappy's shortest copy of 64 bytes takes 3, which is 21.3 times less: a footer that states much more is wrong
+# Snappy encodes 64 bytes in at least 3, a ratio of 21.3: a footer that states a much higher one is wrong
 _MAX_RATIO = 24
-# SLACK in C: what may be read and written behind unpacked pages
+# SLACK in C: bytes after decompressed pages that can be read and written
 _SLACK_BYTES = 64
-# where a value lies in them has 32 bits
+# offsets of text values have 32 bits
 _MAX_ROOM_BYTES = 2**32 - 1
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
@@ -52,24 +52,24 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_gather_text": ([_POINTER, _POINTER, _INT, _POINTER, _INT], None),
     "windrow_check_footer": ([_POINTER, _INT, _POINTER, _INT, _POINTER, _INT], _INT),
 }
-# stored words are little-endian, and are taken as they are
+# Parquet's values are little-endian, and are copied unchanged
 LIBRARY: Any = load_library("windrow.io.parquet._decode", _FUNCTIONS) if sys.byteorder == "little" else None
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A column chunk that qualifies.
+    """A column chunk that the C decoder accepts.
 
     Attributes
     ----------
     start, size_bytes
-        Where its pages lie in the file.
-    rows, width
-        Its values, and bytes of each; 0 for text.
-    snappy, optional
-        Whether its pages are packed with Snappy, and have definition levels.
-    raw_bytes
-        Its pages unpacked, as the footer states it.
+        Offset and compressed size of its pages in the file.
+        rows, width
+        Number of values, and bytes of each; width 0 for text.
+        snappy, optional
+        Whether its pages are Snappy compressed, and have definition levels.
+        raw_bytes
+        Uncompressed size of its pages, as the footer states it.
     """
 
     start: int
@@ -82,7 +82,7 @@ class Chunk:
 
 
 class StoredFooter:
-    """A parsed footer, and the chunks that it has been asked for."""
+    """A parsed footer with memoized lookups of chunks and bounds."""
 
     def __init__(self, metadata: Any) -> None:
         self.metadata = metadata
@@ -91,19 +91,19 @@ class StoredFooter:
 
     @property
     def serialized_size(self) -> int:
-        """Bytes of the footer as it is stored."""
+        """Bytes of the footer in the file."""
         return int(self.metadata.serialized_size)
 
     def chunk(self, group: int, name: str, wanted: pa.DataType) -> Chunk | None:
-        """The chunk of a column that Arrow would read as ``wanted``; None where it does not qualify."""
+        """The chunk of a column that Arrow would read as type ``wanted``; None if the C decoder does not support it."""
         found = self._chunks.get((group, name))
-        # another dataset may read the same column as another type
+        # another dataset can read the same column as another type
         if found is None or found[0] != wanted:
             found = self._chunks[group, name] = (wanted, self._find(group, name, wanted))
         return found[1]
 
     def bounds(self, group: int, name: str, wanted: pa.DataType) -> tuple[int, int] | None:
-        """The least and the largest word of a flat column without nulls, as the footer states them."""
+        """Minimum and maximum of an integer column without nulls, from the footer's statistics."""
         if (group, name) not in self._bounds:
             self._bounds[group, name] = self._find_bounds(group, name)
         return self._bounds[group, name] if self._types.get(name) == wanted else None
@@ -117,7 +117,7 @@ class StoredFooter:
         return whole_bounds(statistics) if no_nulls else None
 
     def ranges(self, groups: Iterable[int], names: Sequence[str]) -> list[tuple[int, int]]:
-        """Where the chunks of some columns lie, those nested in them included."""
+        """Byte ranges of the chunks of some columns, including those of nested columns."""
         schema = self.metadata.schema
         prefixes = tuple(f"{name}." for name in names)
         paths = [schema.column(number).path for number in range(len(schema))]
@@ -128,19 +128,19 @@ class StoredFooter:
 
     @cached_property
     def _leaves(self) -> dict[str, tuple[int, bool]]:
-        """The number of each flat column, and whether it is optional."""
+        """The index of each flat column, and whether it is optional."""
         schema = self.metadata.schema
         leaves = ((number, schema.column(number)) for number in range(len(schema)))
         return {
             leaf.path: (number, leaf.max_definition_level == 1)
             for number, leaf in leaves
-            # a dot may be a part of the name, or of the path
+            # a dot can be part of the name or separate a path, so such columns are excluded
             if "." not in leaf.path and leaf.max_repetition_level == 0 and leaf.max_definition_level <= 1
         }
 
     @cached_property
     def _places(self) -> dict[str, int]:
-        """The number of each column that has one leaf, whatever its name."""
+        """The leaf index of each column that has exactly one leaf, whatever its name."""
         schema = self.metadata.schema.to_arrow_schema()
         return {
             name: places.start
@@ -168,7 +168,7 @@ class StoredFooter:
         if start <= 0:
             return None
         raw_bytes = column.total_uncompressed_size
-        # as much is taken for text before any of it is looked at
+        # memory for text is allocated by this size before any page is read
         if width == 0 and not 0 <= raw_bytes <= _MAX_RATIO * size_bytes:
             return None
         return Chunk(
@@ -183,13 +183,13 @@ class StoredFooter:
 
 
 def _start(column: Any) -> int:
-    """Where Arrow begins to read, in a corrupt footer too."""
+    """The offset at which Arrow starts to read, also for corrupt footers."""
     data, dictionary = int(column.data_page_offset), int(column.dictionary_page_offset or 0)
     return dictionary if 0 < dictionary < data else data
 
 
 def _stored_width(stored: str, wanted: pa.DataType) -> int | None:
-    """Bytes of a stored value that Arrow takes as it is, 0 for text; None where it does more."""
+    """Bytes of a stored value that needs no conversion, 0 for text; None if Arrow converts values."""
     if stored == "BYTE_ARRAY":
         return 0 if offset_width(wanted) else None
     width = _WIDTHS.get(stored)
@@ -197,7 +197,7 @@ def _stored_width(stored: str, wanted: pa.DataType) -> int | None:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether Arrow takes the stored words of this type as they are."""
+    """Whether Arrow copies the stored values of this type unchanged."""
     if pt.is_timestamp(kind):
         return bool(kind.unit != "s")
     return any(
@@ -211,11 +211,11 @@ def _has_nulls(column: Any) -> bool:
 
 
 def whole_bounds(statistics: Any) -> tuple[int, int] | None:
-    """The least and the largest stored number by a chunk's statistics, where they are of whole ones."""
+    """Minimum and maximum of a chunk of integers from its statistics; None for other types or missing statistics."""
     if statistics is None or statistics.physical_type not in _WHOLE or not statistics.has_min_max:
         return None
     low, high = int(statistics.min_raw), int(statistics.max_raw)
-    # unsigned words are ordered otherwise
+    # statistics of unsigned columns are in unsigned order, so low can exceed high
     return (low, high) if low <= high else None
 
 
@@ -234,19 +234,19 @@ def decode(
     targets: NDArray[np.uint32],
     outs: Sequence[NDArray[np.uint8]],
 ) -> list[bool]:
-    """Decode columns; value i of one, counted through its chunks, goes to word ``targets[i]`` of its ``out``, packed.
+    """Decode columns; value i of a column, over all its chunks, is packed into ``targets[i]`` of its ``out``.
 
     Returns
     -------
     list of bool
-        False for each column without chunks, and those of which one is declined, or holds a word that does
-        not fit; its ``out`` may be half written then.
+        False for each column without chunks, or with a chunk that is declined or holds a value that does not
+        fit its packing; ``out`` can be partially written then.
     """
     told, pages, stops = [], [], [0]
     for chunks, packing, out in zip(columns, packings, outs, strict=True):
         first, address = 0, address_of(out)
         for chunk in chunks:
-            # kept until all is decoded, since what is told are addresses; without pages it is declined
+            # keeps the buffers alive, since jobs hold raw addresses; a chunk without pages is declined
             pages.append(_read_pages(file, chunk))
             where = (0, 0) if pages[-1] is None else (pages[-1].address, pages[-1].size)
             how = (chunk.snappy, chunk.optional, chunk.width, chunk.rows)
@@ -269,24 +269,24 @@ def decode_text(
     cuts: Sequence[slice],
     pool: BufferPool,
 ) -> list[pa.Array] | None:
-    """Decode chunks of text; their value i, counted through all of them, goes to row ``targets[i]``.
+    """Decode chunks of text: value i, over all chunks, goes to row ``targets[i]``.
 
     Parameters
     ----------
     kind
         Strings or bytes, with offsets of 4 or 8 bytes.
     targets
-        (rows,) ranks.
-    cuts
-        The rows that are wanted, each slice of them as an array.
-    pool
-        Where the memory of the arrays, and what is needed meanwhile, comes from.
+        (rows,) target row of each value.
+        cuts
+        Slices of the target rows; each becomes an array.
+        pool
+        Provides the memory of the arrays and the temporary buffers.
 
     Returns
     -------
     list of pyarrow.Array or None
-        One for each of ``cuts``; None where a chunk is declined or is no text, or a text is longer
-        than the type's offsets can tell.
+        One for each of ``cuts``; None if a chunk is declined or is not text, or the text of an array exceeds
+        the range of the type's offsets.
     """
     room = sum(chunk.raw_bytes for chunk in chunks) + _SLACK_BYTES
     if room > _MAX_ROOM_BYTES or any(chunk.width for chunk in chunks):
@@ -323,7 +323,7 @@ def decode_text(
 def _gather(
     text: NDArray[np.uint8], at: NDArray[np.uint32], kind: pa.DataType, pool: BufferPool
 ) -> pa.Array | None:
-    """The values that lie at some places; None where they are longer than offsets can tell."""
+    """Gather the values at some offsets; None if their total size exceeds the range of the type's offsets."""
     rows, width = len(at), offset_width(kind)
     offsets = pool.take(width * (rows + 1))
     total = LIBRARY.windrow_measure_text(address_of(text), address_of(at), rows, width, address_of(offsets))

@@ -1,4 +1,4 @@
-"""Parsed footers that are kept, so that the blocks of a file parse its footer once."""
+"""LRU cache of parsed footers, so that the blocks of a file parse its footer once."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["FooterCache"]
 
 
 class FooterCache:
-    """The footers used last, bounded in number and bytes; safe to share between threads.
+    """An LRU cache of footers, bounded in number and bytes; thread-safe.
 
     Parameters
     ----------
     max_footers
-        Most footers that are kept.
-    max_bytes
-        Most bytes of them, as serialized; parsed, they take about three times as much, and
-        as much again where each chunk of a wide table has been looked up.
-        The last footer is kept whatever its size, since its file's next block needs it.
+        Maximum number of cached footers.
+        max_bytes
+        Maximum bytes of cached footers, as serialized. Parsed footers take about three times as
+        much, and as much again once each chunk of a wide table has been looked up.
+        The latest footer is cached whatever its size, since its file's next block needs it.
     """
 
     def __init__(self, max_footers: int, max_bytes: int) -> None:
@@ -35,16 +35,16 @@ class FooterCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the footers kept, as serialized."""
+        """Bytes of the cached footers, as serialized."""
         return self._bytes
 
     def get(self, digest: bytes, read: Callable[[], Any]) -> Any:
-        """The footer of a digest; ``read`` gives it if it is not kept, and what it raises is not."""
+        """Return the footer of a digest, from the cache or by calling ``read``; errors of ``read`` are not cached."""
         with self._lock:
             if digest in self._kept:
                 self._kept.move_to_end(digest)
                 return self._kept[digest]
-        # not under the lock, so that footers of other files are read at the same time
+        # without the lock, so that footers of several files are read concurrently
         metadata = read()
         with self._lock:
             self._keep(digest, metadata)

@@ -1,8 +1,8 @@
-"""Checks Parquet footers before Arrow is asked about them.
+"""Validates Parquet footers before Arrow parses their column chunks, since invalid ones crash the process.
 
-Arrow's accessors of column chunks end the process on footers that hold what no writer writes. So a footer
-is walked through first, by ``_decode.c`` or, where that was not built, by the same steps in Python. Both find
-the same: tests hold them equal on corrupt footers.
+Arrow's accessors of column chunks abort the process on footers with contents that no writer produces. So each
+footer is parsed here first, by ``_decode.c`` or, where that was not built, by the same steps in Python. Tests
+check on corrupt footers that both give the same result.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from windrow.io.parquet import chunk_decoder
 
 __all__ = ["check_footer", "find_problem"]
 
-# a column is described with more bytes than these, and takes so many when it is checked
+# lower limit of a schema element's bytes in the footer, and bytes of a Leaf in C
 _LEAF_STORED_BYTES, _LEAF_BYTES = 4, 16
 _PROBLEMS = (
     "",
-    "it breaks off, or is no footer",
-    "a row group has another number of columns than the schema",
-    "a column chunk has another type than its column",
+    "it is truncated, or not a footer",
+    "a row group has a different number of columns than the schema",
+    "a column chunk has a different type than its column",
     "a column chunk has an unknown codec",
-    "a column chunk has statistics of another type",
-    "a column is encrypted, which windrow does not read",
+    "a column chunk has statistics of a different type",
+    "a column is encrypted, which windrow does not support",
 )
-# as in C
+# same values as in C
 _FITS, _BROKEN, _COLUMNS_DIFFER, _TYPES_DIFFER, _UNKNOWN_CODEC, _BAD_STATISTICS, _ENCRYPTED = range(7)
 _STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
 _TYPE_BYTES, _TYPE_FIXED = 6, 7
-# bytes of a value of each physical type that has a width
+# bytes of a value by physical type; BYTE_ARRAY has no fixed width
 _WIDTHS = (1, 4, 8, 12, 4, 8, 0)
 _DEPTH, _FIELD_DEPTH, _LAST_CODEC = 64, 8, 7
 _MASK = 2**64 - 1
 
 
 def check_footer(raw: bytes, texts: NDArray[np.int64]) -> str:
-    """Say what is wrong with a footer that Arrow would not survive (empty: nothing), and note its texts.
+    """Return the problem of a footer that would crash Arrow ("" for none), and extract its text sizes.
 
-    What Arrow does not tell is written to ``texts``, (row groups, columns): the bytes of all text of a
-    chunk, where they are stated.
+    ``texts``, (row groups, columns), receives the text bytes of each chunk that states them, which Arrow's API
+    does not expose.
     """
     if chunk_decoder.LIBRARY is None:
         return _PROBLEMS[find_problem(raw, texts)]
@@ -58,7 +58,7 @@ def check_footer(raw: bytes, texts: NDArray[np.int64]) -> str:
 
 
 def find_problem(raw: bytes, texts: NDArray[np.int64]) -> int:
-    """What the function in C finds, without it: the place of a problem in the list above."""
+    """The Python version of ``windrow_check_footer``: returns an index into `_PROBLEMS`."""
     walk = _Walk(raw, len(raw) // _LEAF_STORED_BYTES, texts.reshape(-1))
     walk.check()
     return walk.problem or (_BROKEN if walk.bad else _FITS)
@@ -74,7 +74,7 @@ class _Leaf:
 
 @dataclass
 class _Walk:
-    """Thrift's compact protocol, as far as footers use it; what breaks off is ``bad`` from there on."""
+    """Parser of Thrift's compact protocol, as far as footers use it; ``bad`` is set when the input is malformed."""
 
     raw: bytes
     room: int
@@ -111,7 +111,7 @@ class _Walk:
             self.at += count
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """The number and the type of each field of a structure; whoever takes one reads its value."""
+        """The id and type of each field of a struct; the caller must read or skip the field's value."""
         number = 0
         while True:
             if self.bad or self.at >= len(self.raw):
@@ -122,7 +122,7 @@ class _Walk:
             if head & 15 == _STOP:
                 return
             number = number + (head >> 4) if head >> 4 else self.signed(64)
-            # it has 16 bits
+            # field ids have 16 bits
             number = (number + 2**15) % 2**16 - 2**15
             if self.bad:
                 return
@@ -161,7 +161,7 @@ class _Walk:
         elif kind in (_LIST, _SET):
             for inner in self.elements():
                 if inner in (_TRUE, _FALSE):
-                    # in a list each has a byte of its own
+                    # in a list each boolean takes one byte
                     self.skip_bytes(1)
                 else:
                     self.skip(inner, depth + 1)
@@ -177,7 +177,7 @@ class _Walk:
         self.problem = self.problem or problem
 
     def check(self) -> None:
-        """2 is the schema, 4 the row groups."""
+        """FileMetaData: field 2 is the schema, 4 the row groups."""
         has_schema = False
         for number, kind in self.fields():
             if kind == _LIST and number == 2:
@@ -188,7 +188,7 @@ class _Walk:
                 has_schema = True
             elif kind == _LIST and number == 4:
                 self._until_refused(self._check_group)
-                # what comes later would be about another schema
+                # a schema after the row groups would not be the one that they were checked against
                 has_schema = True
             else:
                 self.skip(kind, 0)
@@ -202,8 +202,8 @@ class _Walk:
                 return
 
     def _read_schema(self) -> None:
-        """Elements come in the order of a walk, each with the number of its children."""
-        # of each level: elements to come, and the levels that they inherit
+        """Schema elements are in depth-first order, each with its number of children."""
+        # per depth: remaining elements, and the definition and repetition levels that they inherit
         above = [[1, 0, 0]]
         for place, _ in enumerate(self.elements()):
             leaf, children, repetition = _Leaf(), 0, 0
@@ -227,7 +227,7 @@ class _Walk:
             if left <= 0:
                 self.refuse(_BROKEN)
                 return
-            # what the root repeats counts for nothing
+            # the root's repetition type is ignored
             leaf.definitions = definitions + (place > 0 and repetition in (1, 2))
             leaf.repetitions = repetitions + (place > 0 and repetition == 2)
             if children > 0:
@@ -242,7 +242,7 @@ class _Walk:
                 self.leaves.append(leaf)
 
     def _check_group(self) -> None:
-        """1 is the column chunks."""
+        """RowGroup: field 1 is the column chunks."""
         for number, kind in self.fields():
             if kind != _LIST or number != 1:
                 self.skip(kind, 1)
@@ -261,7 +261,7 @@ class _Walk:
                 self.chunk += 1
 
     def _check_column(self, leaf: _Leaf) -> None:
-        """3 is the chunk's metadata, 8 and 9 how it is encrypted."""
+        """ColumnChunk: field 3 is the metadata, 8 and 9 are encryption."""
         described = False
         for number, kind in self.fields():
             if kind == _STRUCT and number == 3:
@@ -275,7 +275,7 @@ class _Walk:
             self.refuse(_BROKEN)
 
     def _check_chunk(self, leaf: _Leaf) -> None:
-        """1 is the type, 4 the codec, 12 statistics, 16 sizes."""
+        """ColumnMetaData: field 1 is the type, 4 the codec, 12 statistics, 16 size statistics."""
         for number, kind in self.fields():
             if kind == _I32 and number == 1:
                 if self.signed(32) != leaf.type:
@@ -291,7 +291,7 @@ class _Walk:
                 self.skip(kind, 2)
 
     def _check_statistics(self, leaf: _Leaf) -> None:
-        """1, 2, 5 and 6 are the least and largest values, as they are stored."""
+        """Statistics: fields 1, 2, 5 and 6 are the encoded minimum and maximum values."""
         width = leaf.type_bytes if leaf.type == _TYPE_FIXED else _WIDTHS[leaf.type]
         for number, kind in self.fields():
             if kind == _BINARY and number in (1, 2, 5, 6):
@@ -303,7 +303,7 @@ class _Walk:
                 self.skip(kind, 3)
 
     def _check_sizes(self, leaf: _Leaf) -> None:
-        """1 is the bytes of text, 2 and 3 how often each repetition and definition level occurs."""
+        """SizeStatistics: field 1 is text bytes, 2 and 3 are histograms of repetition and definition levels."""
         for number, kind in self.fields():
             if kind == _LIST and number in (2, 3):
                 levels = 1 + (leaf.repetitions if number == 2 else leaf.definitions)

@@ -1,4 +1,4 @@
-"""Parquet footers: read once with one read, hashed, and boiled down to what planning needs."""
+"""Parquet footers: reads them with one read, digests them, and summarises rows, sizes and statistics for planning."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ __all__ = ["Footer", "read_footer", "summarise"]
 _TAIL_BYTES = 64 * 1024
 _TRAILER_BYTES = 8
 _UNKNOWN = -1
-# Arrow does not count values that repeat the one before in what it states of such a chunk
+# for this encoding, Arrow's text byte count leaves out values that repeat the previous one
 _LEAVES_OUT_REPEATED = "DELTA_BYTE_ARRAY"
 _NO_PARQUET = "name only Parquet files, or write this one again"
 
 
 @dataclass(frozen=True)
 class Footer:
-    """What a file's footer tells.
+    """A file's footer.
 
     Attributes
     ----------
     size_bytes, stamp
-        The file's size, and its stamp before the footer was read.
-    digest
-        Of the raw footer.
-    metadata
-        The footer parsed.
-    texts
-        (row groups, columns) bytes of all text of a chunk; -1 where that is not stated.
+        The file's size, and its version stamp before the footer was read.
+        digest
+        Digest of the raw footer.
+        metadata
+        The parsed footer.
+        texts
+        (row groups, columns) text bytes of each chunk; -1 where the footer does not state them.
     """
 
     size_bytes: int
@@ -55,14 +55,14 @@ class Footer:
 
 
 def read_footer(files: Files, path: str, name: str) -> Footer:
-    """Read a footer, as a rule with a single read of the file's last 64 KiB.
+    """Read a footer, usually with a single read of the file's last 64 KiB.
 
-    ``name`` stands for the file, or the part of it that is wanted, in errors.
+    ``name`` names the file, or the block that is being read, in errors.
 
     Raises
     ------
     SourceError
-        If the file cannot be opened, is no Parquet, or its footer is corrupt.
+        If the file cannot be opened, is not a Parquet file, or its footer is corrupt.
     """
     with files.mapped_errors(name):
         version = files.look(path)
@@ -80,10 +80,12 @@ def read_footer(files: Files, path: str, name: str) -> Footer:
 def _footer_bytes(read: Callable[[int, int], Any], size: int, name: str) -> bytes:
     tail = bytes(read(max(0, size - _TAIL_BYTES), size)) if size else b""
     if tail[-4:] == b"PARE":
-        raise SourceError(f"{name} has an encrypted footer, which windrow does not read: write it in plain")
+        raise SourceError(
+            f"{name} has an encrypted footer, which windrow does not support: write it unencrypted"
+        )
     if len(tail) < _TRAILER_BYTES or tail[-4:] != b"PAR1":
         raise SourceError(
-            f"{name} is no Parquet file, or is truncated ({size} bytes, not ending in 'PAR1'): {_NO_PARQUET}"
+            f"{name} is not a Parquet file, or is truncated ({size} bytes, not ending in 'PAR1'): {_NO_PARQUET}"
         )
     needed = int.from_bytes(tail[-8:-4], "little") + _TRAILER_BYTES
     if needed > size:
@@ -113,12 +115,12 @@ def _parse(raw: bytes, name: str) -> tuple[Any, NDArray[np.int64]]:
 
 
 def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFacts:
-    """Boil a parsed footer down; ``texts`` as `Footer` has them.
+    """Summarise a parsed footer for planning; ``texts`` as in `Footer`.
 
     Raises
     ------
     SourceError
-        If the file's types cannot be read by Arrow.
+        If Arrow cannot read a column's type, or the footer states impossible sizes.
     """
     try:
         schema = metadata.schema.to_arrow_schema()
@@ -131,7 +133,7 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
     variable, nulls, ranges = {}, {}, {}
     for field, places in zip(schema, leaves, strict=True):
         chunks = [[group.column(place) for place in places] for group in groups]
-        # one without rows has nothing to tell
+        # statistics of an empty row group are meaningless
         filled = [row_group for row_group, group in zip(chunks, groups, strict=True) if group.num_rows]
         told = [chunk.statistics for row_group in filled for chunk in row_group]
         nulls[field.name] = metadata.num_rows if pt.is_null(field.type) else _count_nulls(field.type, told)
@@ -145,14 +147,12 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
     rows = [group.num_rows for group in groups]
     facts = FragmentFacts(schema, rows, encoded, variable, nulls, ranges)
     if not facts.is_possible:
-        raise SourceError(
-            f"{name} has a corrupt Parquet footer: it states sizes that no file has; {_NO_PARQUET}"
-        )
+        raise SourceError(f"{name} has a corrupt Parquet footer: it states impossible sizes; {_NO_PARQUET}")
     return facts
 
 
 def _count_nulls(kind: pa.DataType, told: list[Any]) -> int | None:
-    """Nulls of a column; of a nested one only "none" can be told, since leaves count inner nulls too."""
+    """Nulls of a column; for nested columns only 0 or None, since leaves count inner nulls too."""
     total = 0
     for statistics in told:
         if statistics is None or not statistics.has_null_count:
@@ -168,7 +168,7 @@ def _storage(kind: pa.DataType) -> pa.DataType:
 def _sizes(
     kind: pa.DataType, rows: list[int], chunks: list[list[Any]], texts: list[list[int]]
 ) -> tuple[list[int], list[int]]:
-    """Each row group's encoded bytes, and the best estimate of its decoded bytes."""
+    """Encoded bytes, and an estimate of decoded bytes, by row group."""
     kinds = leaf_types(kind)
     own = 0 if len(kinds) == 1 and kinds[0] == _storage(kind) else offset_bytes(kind)
     encoded = [sum(max(chunk.total_uncompressed_size, 0) for chunk in group) for group in chunks]
@@ -191,6 +191,6 @@ def _estimate(leaf: pa.DataType, chunk: Any, text_bytes: int) -> int:
     statistics = chunk.statistics
     if statistics is None or not statistics.has_min_max:
         return int(codes + chunk.total_uncompressed_size)
-    # The shortest and longest in sort order are a cheap sample of how long values are.
+    # minimum and maximum in sort order are a cheap sample of value lengths
     mean = (len(statistics.min_raw) + len(statistics.max_raw)) / 2
     return int(codes + statistics.num_values * mean)

@@ -1,4 +1,4 @@
-"""Keeping credentials out of every text: errors, names, and saved manifests."""
+"""Credential redaction: keeps secrets out of error messages, names and saved manifests."""
 
 from __future__ import annotations
 
@@ -26,27 +26,33 @@ _SECRET_KEY = re.compile(
     r"key|secret|token|pass|cred|sas|auth|connection|user|signature|external_id", re.IGNORECASE
 )
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]*@")
-# what signed URLs carry: X-Amz-Signature, X-Amz-Credential, X-Amz-Security-Token, sig, access_token ...
+# query parameters of signed URLs: X-Amz-Signature, X-Amz-Credential, X-Amz-Security-Token, sig, ...
 _SIGNED = re.compile(
     r"(?<=[?&])(?P<name>[\w.-]*(?:sig|signature|token|secret|key|credential|password|auth)[\w.-]*=)(?P<value>[^&#\s'\"]+)",
     re.IGNORECASE,
 )
-# secrets that are shorter occur in words by chance
+# A shorter secret can occur inside ordinary words by chance.
 _SHORT = 4
 _ALONE = r"""(?<![^\s'"`=:,;()\[\]{{}}<>&?|]){}(?=[\s'"`=:,;()\[\]{{}}<>&?|]|\.?(?:\s|$))"""
-# of filesystems; where they wrap another one
+# attributes of filesystems that wrap another one
 _INNER = ("fs", "base_fs", "handler")
-# what they have seen is no option
+# state, not options
 _SEEN = {"dircache"}
 
 
 def check_options(options: object) -> dict[str, Any]:
-    """Return storage options as a dict, or raise a PlanError that shows no value of them."""
+    """Return storage options as a dict.
+
+    Raises
+    ------
+    PlanError
+        If they are not a dict with string keys; the message contains none of the values.
+    """
     if options is None:
         return {}
     if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
         kind = type(options).__name__
-        what = "a dict with names that are not text" if isinstance(options, Mapping) else f"a {kind}"
+        what = "a dict with names that are not strings" if isinstance(options, Mapping) else f"a {kind}"
         raise PlanError(
             f"storage_options= is {what}: give a dict of options by name, such as "
             "{'key': ..., 'secret': ...}"
@@ -55,7 +61,7 @@ def check_options(options: object) -> dict[str, Any]:
 
 
 def without_user(url: str) -> str:
-    """A URL without the user and password that it may carry, and with ``***`` for what signs it.
+    """Remove the user and password from a URL and replace signature parameters by ``***``.
 
     Examples
     --------
@@ -66,9 +72,9 @@ def without_user(url: str) -> str:
 
 
 def find_secrets(options: Any) -> tuple[str, ...]:
-    """Every text in storage options that may be a credential, for keeping it out of errors.
+    """Return every string in storage options that can be a credential, so that `redact` can remove it.
 
-    That is what has a telling name, at any depth, and what URLs carry.
+    These are values whose key looks like a secret's, at any depth, and credentials within URLs.
 
     Examples
     --------
@@ -94,7 +100,7 @@ def _search(value: Any, secret: bool) -> Iterator[str]:
 
 
 def url_secrets(url: str) -> tuple[str, ...]:
-    """The credentials that a URL carries, as they stand there and as they are meant."""
+    """Return the credentials in a URL, both percent-encoded and decoded."""
     found = []
     for match in _USER_INFO.finditer(url):
         whole = match[0][:-1]
@@ -105,7 +111,7 @@ def url_secrets(url: str) -> tuple[str, ...]:
 
 
 def filesystem_secrets(filesystem: Any) -> tuple[str, ...]:
-    """The credentials that a filesystem of fsspec or of ``pyarrow.fs`` was given."""
+    """Return the credentials that an fsspec or ``pyarrow.fs`` filesystem was created with."""
     if filesystem is None:
         return ()
     inner = [secret for name in _INNER for secret in filesystem_secrets(getattr(filesystem, name, None))]
@@ -115,7 +121,7 @@ def filesystem_secrets(filesystem: Any) -> tuple[str, ...]:
 def _options(filesystem: Any) -> Any:
     if type(filesystem).__module__.startswith("pyarrow."):
         try:
-            # pyarrow tells what a filesystem was made of when it is pickled, and nowhere else
+            # pyarrow exposes a filesystem's options only through pickling
             return filesystem.__reduce__()[1]
         except (NotImplementedError, TypeError):
             return {}
@@ -124,10 +130,10 @@ def _options(filesystem: Any) -> Any:
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """Replace every secret in a text by ``***``, also where it is quoted or escaped.
+    """Replace every secret in a text by ``***``, including its quoted and escaped forms.
 
-    A secret of a few characters is replaced only where it stands by itself: in the middle of words it says
-    nothing, and the text would say nothing without it.
+    A secret of fewer than four characters is replaced only where it is a word of its own: inside words it reveals
+    nothing, and replacing it there would make the text unreadable.
 
     Examples
     --------
@@ -153,12 +159,12 @@ def _forms(secret: str) -> set[str]:
 
 
 def safe_cause(error: BaseException, secrets: Iterable[str]) -> BaseException | None:
-    """The error to raise from; None when it, or what it came from, holds a secret."""
+    """Return the error for ``raise ... from``, or None if its traceback or one of its causes contains a secret."""
     chain = "".join(traceback.format_exception(error))
     return error if redact(chain, secrets) == chain else None
 
 
 def source_error(what: str, error: BaseException, fix: str, secrets: Collection[str]) -> SourceError:
-    """A foreign error in windrow's words, with no secret in it."""
+    """Wrap an error of another library in a SourceError that contains no secret."""
     why = redact(str(error) or type(error).__name__, secrets).strip().rstrip(".")
     return SourceError(f"{without_user(what)}: {why}; {fix}")

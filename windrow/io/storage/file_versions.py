@@ -1,4 +1,4 @@
-"""What a store tells of a file: its size, and a stamp that changes when it is written anew."""
+"""File versions: a file's size, and a stamp (hash of ETag or mtime) that changes when the file is rewritten."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.fs as pa_fs
 
 __all__ = ["Version", "look_at_arrow", "look_at_fsspec", "look_at_local", "told_by_listing", "told_by_stat"]
 
-# What stores call it; lower case. Names that also change with access or storage class are left out.
+# Lower-case metadata keys that identify a version. Keys that also change with access or storage class are left out.
 _TELLING = re.compile(
     r"content[-_]md5|created|etag|generation|last[-_]?modified|md5(hash)?|mtime|modified|updated|version_?id"
 )
@@ -22,14 +22,14 @@ _TELLING = re.compile(
 
 @dataclass(frozen=True)
 class Version:
-    """A file as it is now.
+    """One version of a file.
 
     Attributes
     ----------
     size_bytes
-        Its size.
-    stamp
-        64 bits of a hash of what tells one version from another; never 0.
+        The file's size.
+        stamp
+        64-bit hash of the metadata that identifies the version; never 0.
     """
 
     size_bytes: int
@@ -37,17 +37,17 @@ class Version:
 
 
 def look_at_local(path: str) -> Version:
-    """Look at a file on a disk of this machine: inode, size and time of its last change."""
+    """Return the version of a file on local disk, from its inode, size and mtime."""
     return told_by_stat(os.stat(path))
 
 
 def told_by_stat(stat: os.stat_result) -> Version:
-    """What `look_at_local` tells of a file of which this is known."""
+    """Return the version that `read_local_version` would, from a stat result."""
     return _version(stat.st_size, f"{stat.st_ino} {stat.st_mtime_ns}")
 
 
 def look_at_arrow(filesystem: Any, path: str) -> Version:
-    """Look at a file of a ``pyarrow.fs`` filesystem, with one request where that tells an ETag."""
+    """Return the version of a file in a ``pyarrow.fs`` filesystem; takes one request where metadata has an ETag."""
     with filesystem.open_input_file(path) as file:
         size, told = file.size(), file.metadata() or {}
     reporting = {_text(key).lower(): _text(value) for key, value in told.items()}
@@ -61,7 +61,7 @@ def look_at_arrow(filesystem: Any, path: str) -> Version:
 
 
 def look_at_fsspec(filesystem: Any, path: str) -> Version:
-    """Look at a file of an fsspec filesystem as it is now, not as it was when it was listed."""
+    """Return the current version of a file in an fsspec filesystem, bypassing its listing cache."""
     filesystem.invalidate_cache(filesystem._parent(path))
     info = filesystem.info(path)
     if info["type"] != "file":
@@ -70,24 +70,24 @@ def look_at_fsspec(filesystem: Any, path: str) -> Version:
 
 
 def told_by_listing(info: Mapping[str, Any]) -> Version:
-    """What fsspec tells of a file, be it in a listing or of the file alone.
+    """Return a file's version from an fsspec info, of a listing or of the file alone.
 
-    A listing may tell less: whoever takes it for a look makes sure first that both are the same.
+    A listing can contain less metadata, so callers that rely on one must first check that both give the same version.
     """
     reporting = {key.lower(): value for key, value in info.items() if value is not None}
     return _version(int(info["size"]), " ".join(_texts(reporting)))
 
 
 def _texts(reporting: Mapping[str, Any]) -> list[str]:
-    # listings tell some times as numbers
+    # listings report some times as numbers
     found = {
         key: value.timestamp() if isinstance(value, datetime) else value
         for key, value in sorted(reporting.items())
         if _TELLING.fullmatch(key)
     }
     if found.get("etag"):
-        # It tells enough. S3 lists times to the millisecond where it tells them to the second of
-        # an object alone, lists no versions, and some servers leave the quotes away.
+        # The ETag suffices. S3 listings have times in milliseconds and single objects in seconds,
+        # listings have no version ids, and some servers omit the quotes.
         found = {
             key: int(value) if isinstance(value, float) else value
             for key, value in found.items()

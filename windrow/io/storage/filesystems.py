@@ -1,8 +1,7 @@
-"""Where files are: paths of every kind become a root, relative paths, and a way to open them.
+"""Filesystem access: resolves user paths to a filesystem, a root and relative paths, and opens files.
 
-Listing goes through fsspec for every kind of filesystem. Reading goes the shortest
-way there is: a memory map on local disk, and exact byte ranges (no read-ahead) from any
-other filesystem, be it of ``pyarrow.fs`` or of fsspec.
+Listing goes through fsspec for every kind of filesystem. Reads use a memory map on local disk, and exact byte
+ranges (no read-ahead) from any other filesystem of ``pyarrow.fs`` or fsspec.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from windrow.io.storage.s3_options import find_user, is_s3, name_s3fs_options, o
 
 __all__ = ["Connection", "Files", "Paths", "connect"]
 
-# of pyarrow's filesystems, which take paths without them
+# URL schemes of pyarrow's filesystems, whose own paths have none
 _SCHEMES = {"s3": "s3", "gcs": "gs"}
 
 Paths = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
@@ -46,10 +45,10 @@ Paths = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 class Files:
     """The files under one root; small and picklable.
 
-    ``filesystem`` is None for local disk, else a ``pyarrow.fs`` or fsspec one. It may
-    hold credentials: they travel when it is pickled and appear in no text.
-    ``retries`` says how long a store is asked again; a local disk never is.
-    ``machine`` is where the files were listed, ``opening`` tells one listing from another.
+    ``filesystem`` is None for local disk, else a ``pyarrow.fs`` or fsspec one. It can hold
+        credentials: pickling includes them, error messages and names never do.
+        ``retries`` applies to object storage; local reads are not retried.
+        ``machine`` is the host that listed the files, ``opening`` a random id of the listing.
     """
 
     root: str
@@ -63,7 +62,7 @@ class Files:
 
     @property
     def local(self) -> bool:
-        """True when the files lie on this machine's disk."""
+        """True for files on local disk."""
         return self.filesystem is None
 
     @property
@@ -81,28 +80,28 @@ class Files:
         return join_path(self.root, relative)
 
     def name(self, relative: str) -> str:
-        """The file's path in words, without credentials."""
+        """The file's URL for messages, without credentials."""
         return without_user(join_path(self.url, relative))
 
     @property
     def comparable(self) -> bool:
-        """Whether stamps taken where the files were listed can be compared with those taken here.
+        """Whether stamps from the listing can be compared with stamps taken in this process.
 
-        Copies of a local file on several machines are as good as one, and have other stamps.
+        Copies of a local file on several machines count as the same file, but have different stamps.
         """
         return not self.local or self.machine == platform.node()
 
     def open(self, relative: str) -> pa.NativeFile:
-        """Open a local file for reading at random positions."""
+        """Open a local file for random access."""
         path = self.path(relative)
         return pa.memory_map(path) if os.path.getsize(path) else pa.BufferReader(b"")
 
     def open_remote(self, relative: str, size_bytes: int) -> RemoteFile:
-        """A file of a store, of a size that is known, to be read by ranges; asks for nothing yet."""
+        """Create a range reader for a remote file of known size; sends no request yet."""
         return RemoteFile(read_ranges(self.filesystem, self.path(relative)), size_bytes, self.retries)
 
     def look(self, relative: str) -> Version:
-        """A file's size, and a stamp that changes when it is written anew, as it is now."""
+        """Return the file's current version, its size and stamp."""
         path = self.path(relative)
         if self.local:
             return look_at_local(path)
@@ -110,22 +109,22 @@ class Files:
         return self.retries.read(lambda: look(self.filesystem, path), 0)
 
     def stamp(self, relative: str) -> bytes:
-        """Something that changes when a file is written anew, as far as its filesystem tells.
+        """Return bytes that change when the file is rewritten, as far as its filesystem reports that.
 
         Raises
         ------
         SourceError
-            If the file is not there.
+            If the file does not exist.
         """
         try:
             return f"{self.look(relative).stamp:016x}".encode()
         except Exception as error:
-            fix = "look whether it is still there, and read the dataset anew"
+            fix = "check that it still exists, and read the dataset again"
             raise self.error(self.name(relative), error, fix) from self.cause(error)
 
     @contextmanager
     def mapped_errors(self, what: str) -> Iterator[None]:
-        """Turn what goes wrong into a SourceError; ``what`` stands for what was being read."""
+        """Convert errors to a SourceError; ``what`` names what was being read."""
         try:
             yield
         except SourceError:
@@ -133,28 +132,28 @@ class Files:
         except MemoryError as error:
             if not isinstance(error, pa.ArrowException):
                 raise
-            fix = "it is corrupt and claims sizes that it does not have, or its row groups are too large"
+            fix = "it is corrupt and states wrong sizes, or its row groups are too large"
             raise self.error(f"{what}: does not fit into memory", error, fix) from self.cause(error)
         except FileNotFoundError as error:
             fix = "restore the file, or list the dataset again"
-            raise self.error(f"{what}: the file is gone", error, fix) from self.cause(error)
+            raise self.error(f"{what}: the file is missing", error, fix) from self.cause(error)
         except PermissionError as error:
-            raise self.error(f"{what}: may not be read", error, "grant read permission") from self.cause(
+            raise self.error(f"{what}: no read permission", error, "grant read permission") from self.cause(
                 error
             )
         except GaveUpError as error:
-            fix = "look after the store and the network, or allow more time: read_parquet(retry_seconds=)"
+            fix = "check the object storage and the network, or allow more time: read_parquet(retry_seconds=)"
             raise self.error(f"{what}: cannot be read", error, fix) from self.cause(error)
         except Exception as error:
-            fix = "it is corrupt, or the connection failed: try again, write the file anew, or leave it out"
+            fix = "it is corrupt, or the connection failed: try again, rewrite the file, or leave it out"
             raise self.error(f"{what}: cannot be read", error, fix) from self.cause(error)
 
     def error(self, what: str, error: BaseException, fix: str) -> SourceError:
-        """Map an error of a filesystem or of Arrow, with no credentials in it."""
+        """Convert an error of a filesystem or of Arrow to a SourceError without credentials."""
         return source_error(what, error, fix, self._secrets())
 
     def cause(self, error: BaseException) -> BaseException | None:
-        """The error to raise from; None when its text holds credentials."""
+        """Return the error for ``raise ... from``, or None if its text contains credentials."""
         return safe_cause(error, self._secrets())
 
     def _secrets(self) -> tuple[str, ...]:
@@ -163,7 +162,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Connection:
-    """What a user's paths and options name: how to list, how to open, and plain paths."""
+    """The filesystem of a user's paths and options: one object to list with, one to open with, and plain paths."""
 
     lister: Any = field(repr=False)
     opener: Any = field(repr=False)
@@ -172,19 +171,19 @@ class Connection:
 
 
 def connect(paths: Paths, filesystem: Any, storage_options: Mapping[str, Any] | None) -> Connection:
-    """Find the filesystem that a user's paths and options name.
+    """Find the filesystem for a user's paths and options.
 
     Raises
     ------
     PlanError
-        If they name none, or more than one.
-    SourceError
-        If the filesystem cannot be set up.
+        If they name no filesystem, or more than one.
+        SourceError
+        If the filesystem cannot be created.
     """
     names = _path_names(paths)
     options = check_options(storage_options)
     if filesystem is not None and storage_options is not None:
-        raise PlanError("filesystem= and storage_options= exclude each other: give one of them")
+        raise PlanError("filesystem= and storage_options= are mutually exclusive: give one of them")
     if filesystem is None:
         return _connect_urls(names, options)
     return _connect_given(names, filesystem)
@@ -198,7 +197,7 @@ def _path_names(paths: Paths) -> list[str]:
     except TypeError as error:
         raise PlanError(f"paths={shown}: give a path, or a list of paths") from error
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise PlanError(f"paths={shown}: give at least one path, as text, and none empty")
+        raise PlanError(f"paths={shown}: give at least one path, as non-empty strings")
     return names
 
 

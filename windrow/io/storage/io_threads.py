@@ -1,4 +1,4 @@
-"""Calls that wait for a store, made in threads of their own."""
+"""Blocking object storage calls, run on daemon threads of their own."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["call_ahead"]
 def call_ahead(
     calls: Sequence[Callable[[], Any]], lanes: int, name: str, *, then: Callable[[], Any] | None = None
 ) -> list[Future[Any]]:
-    """Make calls in order, so many at once; what has not begun can be cancelled.
+    """Start calls in order on at most ``lanes`` threads; calls that have not started can be cancelled.
 
-    With ``then`` there is one more future, the last: its call is made when all others have
-    returned, and fails as one of them where one does. The threads end with the last call.
-    They are daemons: a store that hangs keeps no process alive.
+    ``then`` adds one more future, the last: its call starts when all others have returned, and
+    fails with their error if one of them fails. The threads exit after the last call. They are
+    daemon threads, so that a hanging request does not keep the process alive.
 
     Examples
     --------
@@ -59,5 +59,5 @@ def _work(waiting: deque[tuple[Future[Any], Callable[[], Any]]]) -> None:
                 future.set_result(call())
             except BaseException as error:
                 future.set_exception(error)
-        # a thread that goes on must not keep what it has brought
+        # a running thread must not keep references to earlier results
         del future, call

@@ -1,4 +1,4 @@
-"""Ranges of a remote file that are asked for ahead: requests of a useful size, several at once."""
+"""Prefetch of byte ranges of a remote file: joins and splits them into efficient, concurrent requests."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["ReadRange", "Span", "ask_for", "join_ranges"]
 
 ReadRange = Callable[[int, int], Any]
 
-# A request is answered no faster for being larger than this, and holds up what comes after it.
+# Larger requests are not faster, and delay those behind them.
 _REQUEST_BYTES = 16 * 2**20
-# Of one file at once: enough to fill a line with large requests, and to hide latency with small ones.
+# In flight per file: saturates the network with large requests, and hides latency with small ones.
 _UNDER_WAY_BYTES = 128 * 2**20
 _MIN_LANES, _MAX_LANES = 8, 32
-# Bytes between ranges that nobody needs are read where a request for each range would cost more:
-# so many in all, or this share of what is needed.
+# Gaps between ranges are read too where separate requests would cost more: up to
+# the larger of these bytes in total and this share of the requested bytes.
 _HOLES_BYTES, _HOLES_SHARE = 64 * 1024, 1 / 32
 
 
 class Span:
-    """A range on its way: one request, or several that fill one buffer."""
+    """A range in flight: one request, or several that fill one buffer."""
 
     def __init__(self, start: int, stop: int) -> None:
         self.start, self.stop = start, stop
@@ -45,17 +45,17 @@ class Span:
         return [partial(self._fill, read, start, stop) for start, stop in pairwise(self._cuts)]
 
     def _fill(self, read: ReadRange, start: int, stop: int) -> None:
-        assert self._whole is not None, "it takes several requests"
+        assert self._whole is not None, "only ranges of several requests have a buffer"
         self._whole[start - self.start : stop - self.start] = np.frombuffer(read(start, stop), np.uint8)
 
     @cached_property
     def buffer(self) -> pa.Buffer:
-        """Its bytes, waited for."""
+        """The range's bytes; blocks until they have arrived."""
         brought = [future.result() for future in self.futures]
         return pa.py_buffer(brought[0] if self._whole is None else self._whole)
 
     def cancel(self) -> None:
-        """What has not been asked for yet is not wanted any more."""
+        """Cancel the requests that have not started."""
         for future in self.futures:
             future.cancel()
 
@@ -63,12 +63,12 @@ class Span:
 def ask_for(
     ranges: Sequence[tuple[int, int]], read: ReadRange, then: Callable[[], Any] | None
 ) -> tuple[list[Span], Future[Any] | None]:
-    """Ask for ranges, in order and several at once, and call ``then`` when all have come.
+    """Start concurrent requests for ranges, in order, and call ``then`` when all have completed.
 
     Returns
     -------
     spans, after
-        The ranges, and what ``then`` returns.
+        The ranges in flight, and the future of ``then``.
     """
     spans = [Span(start, stop) for start, stop in ranges]
     calls = [span.calls(read) for span in spans]
@@ -82,13 +82,13 @@ def ask_for(
 
 
 def _count_lanes(ranges: Sequence[tuple[int, int]]) -> int:
-    """Requests at once: a few that are large, many that are small."""
+    """Number of concurrent requests: few large ones, or many small ones."""
     mean = sum(min(stop - start, _REQUEST_BYTES) for start, stop in ranges) // max(1, len(ranges))
     return max(_MIN_LANES, min(_MAX_LANES, _UNDER_WAY_BYTES // max(1, mean)))
 
 
 def join_ranges(ranges: Sequence[tuple[int, int]], size_bytes: int) -> list[tuple[int, int]]:
-    """Sort the ranges that lie in a file of this size, and join those with small holes between them.
+    """Sort the ranges that lie within a file of this size, and join those with small gaps between them.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def join_ranges(ranges: Sequence[tuple[int, int]], size_bytes: int) -> list[tupl
 
 
 def _merge(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sorted, and without those that overlap."""
+    """Sort ranges and merge those that overlap."""
     merged: list[tuple[int, int]] = []
     for start, stop in sorted(ranges):
         if merged and start < merged[-1][1]:

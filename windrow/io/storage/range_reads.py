@@ -1,7 +1,7 @@
-"""Files in a store: exact byte ranges, several at once, each retried until it is whole.
+"""Remote files: reads exact byte ranges concurrently, and retries each until it is complete.
 
-Arrow is handed memory. It never talks to a store itself, since it cannot try again, would wait
-for ever where a client does, and takes what comes for what it asked for.
+Arrow gets the bytes from memory and sends no requests itself: it cannot retry, hangs indefinitely when a
+client does, and does not detect short reads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["RemoteFile", "join_ranges", "read_ranges"]
 
 
 def read_ranges(filesystem: Any, path: str) -> ReadRange:
-    """What reads a range of a file, whole or not at all; may be called by several threads."""
+    """Return a thread-safe function that reads a range of a file, completely or not at all."""
     if hasattr(filesystem, "cat_file"):
         return _FsspecRanges(filesystem, path)
     return _ArrowRanges(filesystem, path)
@@ -39,11 +39,11 @@ class _FsspecRanges:
 
 
 class _ArrowRanges:
-    """Reads by handles that are used again: opening one is a request.
+    """Reads ranges with pooled file handles, since opening one costs a request.
 
-    Arrow's S3 client takes an answer that is too short for a whole one, and leaves what was in
-    memory before. So the last byte is set beforehand, and must change; if it does not, it may
-    have that very value, and must change with another one.
+    Arrow's S3 client reports a truncated response as complete, and leaves the rest of the buffer
+    as it was. So the last byte is set to a marker before the read and must change; if it does not,
+    it can really have the marker's value, so the read is repeated once with another marker.
     """
 
     def __init__(self, filesystem: Any, path: str) -> None:
@@ -67,11 +67,11 @@ class _ArrowRanges:
 
 
 def _short(start: int, stop: int) -> ShortReadError:
-    return ShortReadError(f"fewer bytes came than the {stop - start:,} asked for, from byte {start:,} on")
+    return ShortReadError(f"received fewer than the {stop - start:,} bytes requested at offset {start:,}")
 
 
 class RemoteFile(io.RawIOBase):
-    """A file that is read by ranges, for ``pyarrow.PythonFile``; what is fetched ahead is memory.
+    """A remote file for ``pyarrow.PythonFile``, read by ranges; serves prefetched ranges from memory.
 
     Parameters
     ----------
@@ -80,12 +80,12 @@ class RemoteFile(io.RawIOBase):
     size_bytes
         The file's size.
     retries
-        How long a range is tried again.
+        How long reads of a range are retried.
 
     Attributes
     ----------
     failed
-        Whether a range could not be had.
+        Whether reading a range has failed.
     """
 
     def __init__(self, read: ReadRange, size_bytes: int, retries: Retries) -> None:
@@ -97,10 +97,10 @@ class RemoteFile(io.RawIOBase):
         self._after: Future[Any] | None = None
 
     def fetch(self, ranges: Sequence[tuple[int, int]], then: Callable[[], Any] | None = None) -> None:
-        """Begin to read ranges, in order and several at once; what reads them waits for them.
+        """Start prefetching ranges, in order and concurrently; reads of these ranges then wait for them.
 
-        They do not overlap, and what was asked for before is not asked for again. ``then`` is
-        called when all have come; `after_all` waits for what it returns.
+        The ranges must not overlap; those already requested are not requested again. ``then`` is
+        called when all have arrived; `after_all` waits for its result.
         """
         asked = [span for span in ranges if self._find(*span) is None]
         spans, self._after = ask_for(asked, self._bring, then)
@@ -110,18 +110,18 @@ class RemoteFile(io.RawIOBase):
             self._spans.insert(place, span)
 
     def after_all(self) -> Any:
-        """What was called when all ranges had come; None where more has been read since."""
+        """Wait for the result of ``then``; None without one, or if other ranges were read since."""
         return None if self._after is None else self._after.result()
 
     def close(self) -> None:
-        """Ask for nothing more, and let go of what has come."""
+        """Cancel pending requests and release the prefetched bytes."""
         for span in self._spans:
             span.cancel()
         self._starts, self._spans, self._after = [], [], None
         super().close()
 
     def read_range(self, start: int, stop: int) -> Any:
-        """The bytes of a range, all of them, asked for now."""
+        """Read a range now, bypassing the prefetched ones."""
         self._after = None
         return self._bring(start, stop)
 
@@ -144,13 +144,13 @@ class RemoteFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = 0) -> int:
         at = offset + (0, self._at, self._size)[whence]
         if at < 0:
-            # stores take that for bytes from the end
-            raise OSError(f"a read at byte {at:,}, before the file's first")
+            # object storage would count these bytes from the end
+            raise OSError(f"cannot seek to byte {at:,}, before the start of the file")
         self._at = at
         return at
 
     def read(self, size: int | None = -1) -> Any:
-        """The bytes from here on, out of memory where they were fetched ahead."""
+        """Read from the current offset; from memory if the range was prefetched."""
         start = self._at
         stop = self._size if size is None or size < 0 else min(start + size, self._size)
         if stop <= start:
@@ -162,6 +162,6 @@ class RemoteFile(io.RawIOBase):
         return span.buffer.slice(start - span.start, stop - start)
 
     def _find(self, start: int, stop: int) -> Span | None:
-        """The span that was asked for and has a range in it."""
+        """Return the prefetched span that contains a range."""
         place = bisect_right(self._starts, start) - 1
         return self._spans[place] if place >= 0 and stop <= self._spans[place].stop else None

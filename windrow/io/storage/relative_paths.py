@@ -1,4 +1,4 @@
-"""Paths below a root."""
+"""Joins a root and a relative path."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ __all__ = ["join_path"]
 
 
 def join_path(root: str, relative: str) -> str:
-    """A path below a root, which may be empty or ``/``."""
+    """Join a relative path to a root, which can be empty or ``/``."""
     return f"{root.rstrip('/')}/{relative}" if root else relative

@@ -1,12 +1,11 @@
-"""Trying again what a store refuses for a moment, within a budget; and telling what was tried.
+"""Retries of transient storage errors: which errors are transient, backoff, time budget, history of attempts.
 
-Clients try again themselves: s3fs five times, Arrow's S3 client three times, with waits of
-their own. What they give up goes through here, and the budget is one of time, so that their
-attempts and these do not multiply: as long as a client tries, the budget runs.
+Clients retry by themselves: s3fs five times, Arrow's S3 client three times, each with its own backoff.
+Their final errors are retried here. The budget is a time, which also covers the clients' retries, so that
+attempts do not multiply.
 
-Waits grow exponentially with full jitter (Brooker, "Exponential Backoff And Jitter", AWS 2015),
-so that readers that were throttled together do not come back together. They are the only thing
-here that is random, and they decide nothing but time.
+Waits grow exponentially with full jitter (Brooker, "Exponential Backoff And Jitter", AWS 2015), so that
+readers that were throttled at the same time do not retry at the same time. This randomness affects timing only.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ __all__ = ["DEFAULT_RETRIES", "GaveUpError", "Retries", "ShortReadError", "call_
 T = TypeVar("T")
 
 _ATTEMPTS_SHOWN = 5
-# some are not known everywhere
+# matched by name, since some platforms lack some of them
 _ERRNOS = {
     number
     for number, name in errno.errorcode.items()
@@ -46,7 +45,7 @@ _PERMANENT = (
     PermissionError,
     MemoryError,
 )
-# known by name, since none of these libraries is imported here
+# matched by module name, since none of these libraries is imported here
 _LIBRARIES = {
     "aiobotocore",
     "aiohttp",
@@ -64,11 +63,11 @@ _NAMES = re.compile(
     r"|ServerError|TooManyRequests|Transport)"
 )
 _CERTIFICATE = re.compile(r"Certificate|SSL")
-# aiohttp calls it a 400 when an answer of its server breaks off
+# aiohttp reports status 400 when a response is truncated
 _CUT_OFF = re.compile(r"Payload|ContentLength")
 _STATUSES = {408, 425, 429, 500, 502, 503, 504, 509}
 _THROTTLED = re.compile(r"Throttl|SlowDown|RequestTimeout|RequestLimitExceeded|TooManyRequests")
-# Arrow's stores raise OSError, and only its text tells what happened
+# Arrow's filesystems raise OSError, and only its text identifies the cause
 _ARROW = re.compile(
     r"AWS Error (NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|THROTTLING|REQUEST_TIMEOUT)"
     r"|HTTP status (-1|408|425|429|5\d\d)\b|curlCode: |Response checksums mismatch"
@@ -77,27 +76,27 @@ _ARROW = re.compile(
 
 
 class ShortReadError(OSError):
-    """A store sent fewer bytes than it was asked for."""
+    """Object storage sent fewer bytes than requested."""
 
 
 class GaveUpError(OSError):
-    """The budget is spent; the message is the history of attempts."""
+    """The retry budget is exhausted; the message is the history of attempts."""
 
 
 @dataclass(frozen=True)
 class Retries:
-    """How long something that fails for a moment is tried again.
+    """How long transient errors are retried.
 
     Attributes
     ----------
     seconds
-        No attempt begins later than this after the first one; 0: there is only one.
-    first_wait_seconds, longest_wait_seconds
-        The bound of the first wait, which doubles with each attempt, and where it stops
-        doubling. The waits themselves are drawn evenly from 0 to the bound.
-    read_seconds, read_bytes_per_second
-        The last resort against a client that waits for ever: a read is given up after
-        ``read_seconds`` and the time that its bytes take at so many a second.
+        No attempt starts later than this after the first one; 0 disables retries.
+        first_wait_seconds, longest_wait_seconds
+        Upper bound of the first wait, which doubles with each attempt, and the maximum of that
+        bound. The waits are drawn uniformly from 0 to the bound.
+        read_seconds, read_bytes_per_second
+        Timeout of a read, against clients that hang indefinitely: ``read_seconds`` plus the
+        time that its bytes take at ``read_bytes_per_second``.
     """
 
     seconds: float = 120.0
@@ -113,12 +112,12 @@ class Retries:
             )
 
     def call(self, attempt: Callable[[], T]) -> T:
-        """Call ``attempt`` until it returns, fails for good, or the budget is spent.
+        """Call ``attempt`` until it returns, raises a permanent error, or the budget is exhausted.
 
         Raises
         ------
         GaveUpError
-            If the budget is spent; from the last error.
+            If the budget is exhausted; its cause is the last error.
         """
         begin = time.monotonic()
         failures: list[tuple[float, BaseException]] = []
@@ -137,7 +136,7 @@ class Retries:
         raise GaveUpError(_history(failures, took, self.seconds)) from failures[-1][1]
 
     def read(self, attempt: Callable[[], T], size_bytes: int) -> T:
-        """`call` what reads so many bytes, each attempt within the time that is allowed to it."""
+        """`call` a read of this many bytes, with a timeout for each attempt."""
         seconds = self.read_seconds + size_bytes / self.read_bytes_per_second
         return self.call(lambda: call_within(seconds, attempt))
 
@@ -152,12 +151,12 @@ DEFAULT_RETRIES = Retries()
 
 
 def call_within(seconds: float, call: Callable[[], T]) -> T:
-    """Call something that may hang, in a thread that is left to itself after so many seconds.
+    """Call a function that can hang on a daemon thread, and abandon it after a timeout.
 
     Raises
     ------
     TimeoutError
-        If it has not returned by then.
+        If it has not returned within ``seconds``.
     """
     outcome: list[Any] = [None, None]
 
@@ -171,9 +170,9 @@ def call_within(seconds: float, call: Callable[[], T]) -> T:
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
-        raise TimeoutError(f"no answer within {seconds:.3g} s")
+        raise TimeoutError(f"no response within {seconds:.3g} s")
     result, error = outcome
-    # the error's traceback holds this frame, which would hold the error
+    # the error's traceback references this frame, and the frame would reference the error: a cycle
     outcome.clear()
     if error is not None:
         raise error
@@ -181,7 +180,7 @@ def call_within(seconds: float, call: Callable[[], T]) -> T:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same request may well succeed a moment later."""
+    """Whether a retry of the same request is likely to succeed."""
     if isinstance(error, _PERMANENT):
         return False
     known = (_judge(link) for link in _chain(error))
@@ -189,7 +188,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error as its library raised it first: that knows most."""
+    """The error and its causes, the root cause first: that one is the most specific."""
     chain = [error]
     while (cause := chain[-1].__cause__) is not None and cause not in chain:
         chain.append(cause)
@@ -197,7 +196,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _judge(error: BaseException) -> bool | None:
-    """Whether one link of a chain says that it is transient; None where it does not tell."""
+    """Whether one error of a cause chain is transient; None if it is unknown."""
     status, code = _status(error)
     if status is not None:
         return status in _STATUSES or _THROTTLED.search(code) is not None
@@ -214,7 +213,7 @@ def _judge(error: BaseException) -> bool | None:
 
 
 def _status(error: BaseException) -> tuple[int | None, str]:
-    """The status of HTTP and the error code that a client's error holds."""
+    """The HTTP status and the error code of a client's error."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -232,7 +231,7 @@ def _history(failures: list[tuple[float, BaseException]], took: float, budget: f
     if len(shown) < len(failures):
         lines.insert(2, f"\n  ... {len(failures) - len(shown)} more")
     attempts = "1 attempt" if len(failures) == 1 else f"{len(failures)} attempts"
-    return f"{attempts} failed in {took:.1f} s, with {budget:g} s to try again:" + "".join(lines) + "\n "
+    return f"{attempts} failed in {took:.1f} s, with a retry budget of {budget:g} s:" + "".join(lines) + "\n "
 
 
 def _words(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""What users say about S3, in the words of s3fs or of ``pyarrow.fs``, for either client."""
+"""S3 options: picks the client (s3fs or ``pyarrow.fs``) and translates option names between the two."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windrow.core.errors import PlanError
 __all__ = ["find_user", "is_s3", "name_s3fs_options", "open_arrow_s3", "wants_arrow"]
 
 _URL = re.compile(r"(?P<scheme>s3a?://)(?:(?P<key>[^/@:]*):(?P<secret>[^/@]*)@)?(?P<path>.*)", re.DOTALL)
-# what only pyarrow calls so
+# names that only pyarrow uses
 _ARROW_NAMES = {
     "access_key", "secret_key", "session_token", "anonymous", "endpoint_override", "scheme", "role_arn",
     "session_name", "external_id", "load_frequency", "request_timeout", "connect_timeout",
@@ -25,17 +25,17 @@ _ARROW_NAMES = {
 }  # fmt: skip
 _SHARED_NAMES = {"endpoint_url", "region"}
 _ARROW_NAME_OF = {"key": "access_key", "secret": "secret_key", "token": "session_token", "anon": "anonymous"}
-# aiobotocore keeps 10 connections at once; blocks are read with more requests
+# aiobotocore's default is 10 connections; blocks are read with more concurrent requests
 _CONNECTIONS = 64
 
 
 def is_s3(url: str) -> bool:
-    """Whether a URL is one of S3."""
+    """Whether a URL is an S3 URL."""
     return url.startswith(("s3://", "s3a://"))
 
 
 def find_user(urls: Sequence[str], options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """URLs without the key and secret that they carry, and the options with them.
+    """Move the key and secret in URLs to the options.
 
     Examples
     --------
@@ -45,12 +45,12 @@ def find_user(urls: Sequence[str], options: Mapping[str, Any]) -> tuple[list[str
     Raises
     ------
     PlanError
-        If URLs carry different ones.
+        If URLs contain different ones.
     """
     matches = [_URL.fullmatch(url) for url in urls]
     found = {(match["key"], match["secret"]) for match in matches if match and match["key"]}
     if len(found) > 1:
-        raise PlanError("paths carry different keys for S3: read them separately")
+        raise PlanError("paths contain different keys for S3: read them separately")
     plain = [
         match["scheme"] + match["path"] if match else url for match, url in zip(matches, urls, strict=True)
     ]
@@ -60,12 +60,12 @@ def find_user(urls: Sequence[str], options: Mapping[str, Any]) -> tuple[list[str
 
 
 def wants_arrow(options: Mapping[str, Any]) -> bool:
-    """Whether options are for pyarrow's client: named as it names them, or there is no other.
+    """Whether to use pyarrow's client: the options have its names, or s3fs is not installed.
 
     Raises
     ------
     PlanError
-        If some are named as pyarrow does, and others as s3fs does.
+        If some names are pyarrow's and others are s3fs's.
     """
     arrow = sorted(_ARROW_NAMES & options.keys())
     others = sorted(options.keys() - _ARROW_NAMES - _SHARED_NAMES)
@@ -78,7 +78,7 @@ def wants_arrow(options: Mapping[str, Any]) -> bool:
 
 
 def name_s3fs_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for s3fs: its client takes the region, and as many connections as blocks need.
+    """Translate options for s3fs: pass the region to its client, and raise the connection limit.
 
     Examples
     --------
@@ -95,16 +95,16 @@ def name_s3fs_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def open_arrow_s3(options: Mapping[str, Any]) -> Any:
-    """The client of ``pyarrow.fs``.
+    """Create the S3 client of ``pyarrow.fs``.
 
     Raises
     ------
     PlanError
-        If an option is none of pyarrow's.
+        If pyarrow does not support an option.
     """
     named = {_ARROW_NAME_OF.get(name, name): value for name, value in options.items() if value is not None}
     client = dict(named.pop("client_kwargs", None) or {})
-    # what s3fs would take, as far as there is a word for it here
+    # s3fs's names, as far as pyarrow has an equivalent
     named.setdefault("region", client.pop("region_name", None))
     endpoint = named.pop("endpoint_url", None) or client.pop("endpoint_url", None)
     if endpoint is not None:
@@ -113,7 +113,7 @@ def open_arrow_s3(options: Mapping[str, Any]) -> Any:
     unknown = sorted({*(named.keys() - _ARROW_NAMES - _SHARED_NAMES), *client})
     if unknown:
         raise PlanError(
-            f"storage_options= names {', '.join(unknown)}, which pyarrow's S3FileSystem does not know: give it "
-            f'what that does, or pip install "windrow[s3]" for s3fs'
+            f"storage_options= names {', '.join(unknown)}, which pyarrow's S3FileSystem does not support: use "
+            f'its options, or pip install "windrow[s3]" for s3fs'
         )
     return pa_fs.S3FileSystem(**{name: value for name, value in named.items() if value is not None})

@@ -1,13 +1,13 @@
-"""Opening the file of a block, and making sure that it is and stays the file that was listed.
+"""Opens the file of a block and verifies, before and after reading, that it is the version that was listed.
 
-A file is looked at when its footer is read, and again after each block; both must tell the
-stamp that listing noted. Between two equal looks the file was one version, so whatever was read
-meanwhile is of that version: a file that is replaced or deleted under a running epoch is an
-error, and none of its rows are delivered. That takes one look for each block, and nothing more.
+The file's version is checked when its footer is read, and again after each block; both checks must give the
+stamp recorded by the listing. The bytes read between two equal checks belong to that version. So a file that is
+replaced or deleted during an epoch raises an error, and none of its rows are delivered. The cost is one metadata
+request (or stat) per block.
 
-A manifest that was saved holds no stamps, and neither are those of a local file compared on
-another machine. There the first look in each process is what later ones are compared with, and
-a file that was replaced before it is known by its size and its footer's digest alone.
+Saved manifests contain no stamps, and stamps of local files are not compared across machines. In these cases
+each process compares with its own first check, and only the size and the footer digest detect a file that was
+replaced before it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from windrow.io.storage.retries import GaveUpError, Retries
 
 __all__ = ["BlockFile", "RowGroups", "changed", "open_block"]
 
-# Blocks of a window are read in stored order by several tasks at once, each in a file of its own.
-# A footer of very many row groups has megabytes, and takes three times as much when parsed.
+# Several tasks read the blocks of a window concurrently in stored order, each from its own file.
+# A footer with very many row groups takes megabytes, and three times as much when parsed.
 _KNOWN = FooterCache(max_footers=64, max_bytes=16 * 2**20)
 
 _ONCE = Retries(seconds=0)
@@ -41,10 +41,10 @@ _ONCE = Retries(seconds=0)
 
 @dataclass(frozen=True)
 class RowGroups:
-    """The locator of a block: row groups ``start`` to ``stop`` of one file as it was listed.
+    """The locator of a block: row groups ``start`` to ``stop`` (exclusive) of one file as it was listed.
 
-    ``stamp`` is what its store told of its version then; 0 where that is not known. It tells
-    when a file was written, not what is in it, so blocks are equal without it.
+    ``stamp`` identifies the file's version at listing time; 0 if unknown. It depends on when the file
+    was written, not on its content, so equality ignores it.
     """
 
     path: str
@@ -57,7 +57,7 @@ class RowGroups:
 
 @dataclass(frozen=True, eq=False)
 class _KnownFile:
-    """A file whose footer has been read: the footer, the file's stamp then, and what reads it."""
+    """A file whose footer has been read: the footer, the file's stamp at that time, and its range reader."""
 
     footer: StoredFooter
     stamp: int
@@ -76,9 +76,9 @@ class BlockFile:
     Attributes
     ----------
     file
-        What Arrow reads.
-    remote
-        The same where it is in a store.
+        The file object that Arrow reads.
+        remote
+        The range reader behind it; None for local files.
     """
 
     files: Files
@@ -90,17 +90,17 @@ class BlockFile:
 
     @property
     def footer(self) -> StoredFooter:
-        """Its footer, as it was listed."""
+        """The footer, which matches the listing."""
         return self.known.footer
 
     def fetch(self, groups: Iterable[int], names: Sequence[str]) -> None:
-        """Begin to read columns of row groups of a file in a store, and to look at it when they have come."""
+        """Prefetch columns of row groups of a remote file, and check its version when they have arrived."""
         if self.remote is not None:
             joined = join_ranges(self.footer.ranges(groups, names), self.groups.size_bytes)
             self.remote.fetch(joined, then=partial(self.files.look, self.groups.path))
 
     def check(self) -> None:
-        """Make sure that all that was read so far is of the file that was listed."""
+        """Verify that all bytes read so far belong to the version that was listed."""
         looked = self.remote.after_all() if self.remote is not None else None
         self._compare(self.files.look(self.groups.path) if looked is None else looked)
 
@@ -110,25 +110,25 @@ class BlockFile:
 
     @contextmanager
     def mapped_errors(self, *, filters: bool = False) -> Iterator[None]:
-        """Turn what goes wrong while reading, and perhaps filtering, into a SourceError that names the block."""
+        """Convert errors of reading (and filtering, with ``filters``) to a SourceError that names the block."""
         with self.files.mapped_errors(self.origin):
             try:
                 yield
             except (SourceError, GaveUpError):
                 raise
             except Exception as error:
-                # what cannot be decoded may be another file by now
+                # if decoding failed, the file may have been replaced
                 self._compare(replace(self.files, retries=_ONCE).look(self.groups.path))
                 if self._is_corruption(error, filters):
                     raise self._corrupt(error) from self.files.cause(error)
                 raise
 
     def _is_corruption(self, error: Exception, filters: bool) -> bool:
-        """Whether the bytes were had, and are not what they should be.
+        """Whether the bytes were read, but are corrupt.
 
-        Arrow's decoders say so with an `OSError` that has no number, since no call of the system
-        failed, or that something is invalid, as filters say of healthy values too. Errors of
-        stores look alike, and are known by where they come from.
+        Arrow's decoders raise an `OSError` without errno, since no system call failed, or
+        `ArrowInvalid`, which filters raise for valid data too. Storage errors have the same types, so
+        ``remote.failed`` distinguishes them.
         """
         if self.remote is not None and self.remote.failed:
             return False
@@ -137,10 +137,7 @@ class BlockFile:
         return type(error) is OSError and error.errno is None
 
     def _corrupt(self, error: Exception) -> SourceError:
-        fix = (
-            "it is corrupt: restore the file, write it anew, or go on without this block with "
-            "options(on_error='skip')"
-        )
+        fix = "it is corrupt: restore the file, rewrite it, or skip this block with options(on_error='skip')"
         mapped = self.files.error(f"{self.origin}: cannot be read", error, fix)
         return CorruptBlockError(str(mapped))
 
@@ -152,7 +149,7 @@ def open_block(files: Files, groups: RowGroups, origin: str) -> Iterator[BlockFi
     Raises
     ------
     SourceError
-        If it is gone, cannot be read, or is not what was listed.
+        If the file is missing, cannot be read, or is not the version that was listed.
     """
     with files.mapped_errors(origin):
         known = _know(files, groups, origin)
@@ -168,11 +165,11 @@ def open_block(files: Files, groups: RowGroups, origin: str) -> Iterator[BlockFi
 
 def _know(files: Files, groups: RowGroups, origin: str) -> _KnownFile:
     read = partial(_read_footer, files, groups, origin)
-    # what was looked at first for a manifest is nothing to one that is opened later
+    # without a stamp, versions are compared only within one opening of the dataset
     version = groups.stamp or files.opening
     key = f"{files.path(groups.path)}\n{version}\n".encode() + groups.footer_hash
     known: _KnownFile = _KNOWN.get(key, read)
-    # the same name may stand for two files in two stores
+    # two filesystems can have a file of the same path
     return known if known.filesystem == files.filesystem else read()
 
 
@@ -180,18 +177,18 @@ def _read_footer(files: Files, groups: RowGroups, origin: str) -> _KnownFile:
     footer = read_footer(files, groups.path, origin)
     now = Version(footer.size_bytes, footer.stamp)
     if footer.digest != groups.footer_hash or footer.size_bytes != groups.size_bytes:
-        raise changed(origin, groups, now, "another footer")
+        raise changed(origin, groups, now, "different footer")
     if groups.stamp and files.comparable and groups.stamp != footer.stamp:
         raise changed(origin, groups, now)
     read_range = None if files.local else read_ranges(files.filesystem, files.path(groups.path))
     return _KnownFile(StoredFooter(footer.metadata), footer.stamp, files.filesystem, read_range)
 
 
-def changed(origin: str, groups: RowGroups, now: Version, how: str = "written anew since") -> SourceError:
-    """The error for a file that is another by now."""
+def changed(origin: str, groups: RowGroups, now: Version, how: str = "rewritten since") -> SourceError:
+    """Return the error for a file that has been replaced since it was listed."""
     if groups.size_bytes != now.size_bytes:
-        how = f"{groups.size_bytes} bytes then, {now.size_bytes} now"
+        how = f"it had {groups.size_bytes} bytes, now {now.size_bytes}"
     return SourceError(
         f"{origin}: the file has changed since it was listed ({how}); list the dataset again "
-        f"and make its manifest anew, or restore the file"
+        f"and save its manifest again, or restore the file"
     )
