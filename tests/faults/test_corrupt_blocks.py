@@ -21,7 +21,7 @@ from tests.faults.rot import GROUPS, ROWS, expected_order, rot, write_files
 from windrow import DatasetPipeline, Shard, SourceError, StateError
 from windrow.shuffle.order.epoch_plan import plan_epoch
 
-LEFT_OUT = "a corrupt block is left out"
+LEFT_OUT = "a corrupt block is skipped"
 expects_corruption = pytest.mark.filterwarnings(f"ignore:{LEFT_OUT}:RuntimeWarning")
 EXECUTORS = pytest.mark.parametrize("executor", ["threads", "ray"])
 
@@ -199,7 +199,7 @@ def test_more_than_eight_are_an_error_that_names_them(ray_local: Any, folder: Pa
         chain(folder).options(executor=executor).iterator() as shard,
         pytest.raises(
             SourceError,
-            match=r"(?s)9 blocks are corrupt, .* leaves out 8 at most: .*/0\.parquet, row group 0; .*",
+            match=r"(?s)9 blocks are corrupt, .* skips 8 at most: .*/0\.parquet, row group 0; .*",
         ) as raised,
     ):
         read_epochs(shard)
@@ -346,7 +346,7 @@ import json, sys, warnings
 import ray, windrow
 from tests.end_to_end.reading import at_once
 
-warnings.filterwarnings("ignore", "a corrupt block is left out")
+warnings.filterwarnings("ignore", "a corrupt block is skipped")
 address, path, state, out = sys.argv[1:]
 ray.init(address=address, log_to_driver=False, logging_level="ERROR")
 ds = windrow.read_parquet(path, target_block_bytes=1)

@@ -27,7 +27,7 @@ CORRUPT = (2, 4)
 EPOCHS = 2
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:a corrupt block is left out:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:a corrupt block is skipped:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:torch.distributed is disabled"),
 ]
 

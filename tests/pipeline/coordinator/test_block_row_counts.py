@@ -41,7 +41,7 @@ def test_rows_are_known_once_all_are_counted(rows: BlockRowCounts) -> None:
 
 def test_a_corrupt_block_has_no_rows_whoever_read_it_meanwhile(rows: BlockRowCounts) -> None:
     assert record(rows, 1, 0, Corruption(1, "block 1 is torn")) == [
-        "a corrupt block is left out, 10 rows as stored: block 1 is torn"
+        "a corrupt block is skipped, 10 stored rows: block 1 is torn"
     ]
     # another try at its window began before
     assert record(rows, 1, 10) == []

@@ -213,7 +213,7 @@ def test_a_reader_that_was_replaced_and_only_goes_on_does_not_take_its_place_bac
     coordination.open_epoch(request(0, "second", epoch=1))
     late = coordination.open_epoch(request(0, epoch=2, goes_on=True))
     assert isinstance(late, Failure)
-    with pytest.raises(PlanError, match="another copy of it has begun epoch 1 since"):
+    with pytest.raises(PlanError, match="another copy of it has opened epoch 1"):
         late.rethrow()
     assert waits(coordination.poll(request(0, "second", epoch=1), Place(1, 0), (1, 0), "", NONE))
     # where it begins anew it does

@@ -33,9 +33,7 @@ def corruption(block: int) -> Corruption:
 
 def test_what_is_found_is_told_named_and_counted(left_out: SkippedBlocks) -> None:
     assert left_out.places(0, [3, 4]) == ()
-    assert (
-        left_out.add(0, 3, corruption(7)) == "a corrupt block is left out, 10 rows as stored: block 7 is torn"
-    )
+    assert left_out.add(0, 3, corruption(7)) == "a corrupt block is skipped, 10 stored rows: block 7 is torn"
     left_out.add(0, 1, corruption(2))
     assert left_out.blocks == (2, 7)
     assert left_out.names == ("block 2", "block 7")
@@ -84,7 +82,7 @@ def test_a_shard_of_an_earlier_epoch_need_not_know_what_was_found_since(left_out
 
 
 def test_what_was_left_out_for_a_shard_must_not_have_been_counted(left_out: SkippedBlocks) -> None:
-    with pytest.raises(SourceError, match=r"block 4: .*was left out as corrupt, and can be read now"):
+    with pytest.raises(SourceError, match=r"block 4: .*was skipped as corrupt before, but can be read now"):
         left_out.admit(0, 3, [4, 5], counted=[4])
     assert left_out.blocks == ()
 

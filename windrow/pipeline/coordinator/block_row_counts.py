@@ -1,4 +1,4 @@
-"""How many rows each block of a run puts out: as footers tell, or counted as tasks read them."""
+"""Row counts of the blocks of a run: from file footers, or counted as tasks read the blocks."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["BlockRowCounts"]
 
 
 class BlockRowCounts:
-    """The rows of a run's blocks. A corrupt one that is left out has none.
+    """The row counts of a run's blocks. A skipped corrupt block has 0.
 
     Parameters
     ----------
     program
-        Whose blocks.
+        The program whose blocks are counted.
 
     Attributes
     ----------
     array
-        By block, `UNKNOWN_ROWS` for what nobody has counted.
+        By block; `UNKNOWN_ROWS` until counted.
     known
-        Whether all are.
+        Whether all counts are known.
     corrupt
-        Which are left out.
+        The skipped blocks.
     """
 
     def __init__(self, program: Program) -> None:
@@ -41,20 +41,20 @@ class BlockRowCounts:
 
     @property
     def total(self) -> int | None:
-        """Rows of an epoch, or None while some are unknown."""
+        """Rows per epoch, or None while some are unknown."""
         return int(self.array.sum()) if self.known else None
 
     def count(self, blocks: Sequence[int]) -> int:
-        """Rows of some blocks, all of which are known."""
+        """Rows of some blocks, all of which must be known."""
         return int(self.array[list(blocks)].sum())
 
     def admit(self, cursor: Cursor, window: int) -> None:
-        """A shard that opened an epoch at a cursor may have rows of a window, and of those before.
+        """Admit a shard that opened an epoch at a cursor and may have rows up to a window.
 
         Raises
         ------
         SourceError
-            If the blocks that were left out for it contradict what has been read since.
+            If the blocks skipped for this shard contradict what the run has read.
         """
         known = cursor.corrupt
         counted = [block for block in known if self.array[block] > 0]
@@ -62,19 +62,19 @@ class BlockRowCounts:
         self.array[list(known)] = 0
 
     def record(self, task: Task, report: TaskReport) -> list[str]:
-        """Take what a task has counted; returns what users should know of blocks that it leaves out.
+        """Record what a task counted; returns warnings about the blocks that it skips.
 
         Raises
         ------
         SourceError
-            If a block is corrupt of which rows have been given places.
+            If a block is corrupt whose rows already have positions.
         """
         if self.known:
             return []
         warnings = self._skip_corrupt(task, report)
         part = self._program.parts(task.work.epoch, task.work.window)[task.work.part]
         self.array[part] = report.rows
-        # a task that began before another one found corruption may have read it whole
+        # a task that started before another found the corruption may have read the block intact
         self.array[list(self.corrupt.blocks)] = 0
         self.known = bool(np.all(self.array != UNKNOWN_ROWS))
         return warnings
@@ -83,7 +83,7 @@ class BlockRowCounts:
         warnings = []
         for corruption in report.corrupt:
             if self.array[corruption.block] > 0:
-                # counted by another try at its window, meanwhile
+                # counted meanwhile by another attempt at its window
                 raise refuse_late(corruption.error)
             if self.array[corruption.block] == UNKNOWN_ROWS:
                 warnings.append(self.corrupt.add(task.work.epoch, task.work.window, corruption))

@@ -1,4 +1,4 @@
-"""What a driver holds of one window, and what a shard may have of it."""
+"""A driver's buffer of one window's map outputs, and the replies to shards from it."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ __all__ = ["BufferedWindow", "WindowReply"]
 
 @dataclass(frozen=True)
 class WindowReply:
-    """What a shard may have of a window by now.
+    """What is ready of a window for one shard.
 
     Attributes
     ----------
     attempt
-        Which try at the window; parts of another one are void.
+        The attempt at the window; parts of another attempt are void.
     parts
-        How many parts the window has.
+        The number of parts of the window.
     layout
-        Its runs for this shard's destination; None until they are known.
+        The window's runs for this shard's destination; None until they are known.
     outputs
         By part: the handle of each slice of this destination; None where every shard
-        has passed the slice.
-    look_out
-        What users should know, one line each.
+        has acknowledged the slice.
+    user_warnings
+        Warnings for the user, one line each.
     starts
-        Where rows are counted as they are read: this window and those behind it that hold rows
-        of its last step, each with the row of the epoch at which it begins.
+        Where rows are counted as they are read: the first row in the epoch of this window and of
+        each later one that holds rows of its last step.
     corrupt
-        The blocks that are left out as corrupt by now: all of this window and those before, and
-        perhaps more.
+        The blocks skipped as corrupt so far: all in this window and earlier ones, possibly more.
     row_bytes
-        What a row takes, at most on average over a part of the window; 0 while nothing is ready.
+        Bytes per row: the largest mean of any part of the window; 0 while nothing is ready.
     """
 
     attempt: int
@@ -50,22 +49,22 @@ class WindowReply:
 
 @dataclass
 class BufferedWindow:
-    """The outputs of one window.
+    """The map outputs of one window.
 
     Attributes
     ----------
     attempt
-        Which try at the window.
+        The attempt at the window.
     layouts
-        Its runs, one layout for each destination; None until they are known.
+        The window's runs: one layout per destination; None until they are known.
     tables
-        By part: the handle of what was read and is not placed yet.
+        By part: the handle of what was read but not placed yet.
     outputs
         By part: the handle of each slice of each destination.
-    gone
-        The slices that every shard has passed.
+    released
+        The slices that every shard has acknowledged.
     row_bytes
-        What a row takes, at most on average over a part.
+        Bytes per row: the largest mean of any part.
     """
 
     attempt: int
@@ -76,7 +75,7 @@ class BufferedWindow:
     row_bytes: float = 0.0
 
     def add(self, part: int, output: Any, *, ordered: bool, row_bytes: float = 0.0) -> None:
-        """Hold a task's output; a placed one takes the place of the tables it was made of."""
+        """Hold a task's output; a placed output replaces the tables it was made of."""
         self.row_bytes = max(self.row_bytes, row_bytes)
         self.tables.pop(part, None)
         if not ordered:
@@ -86,13 +85,13 @@ class BufferedWindow:
         _clear_slices(output, self.released)
 
     def release(self, slices: Collection[int]) -> None:
-        """Let go of slices."""
+        """Release slices."""
         self.released.update(slices)
         for destinations in self.outputs.values():
             _clear_slices(destinations, slices)
 
     def reply(self, shard: int, parts: int, have: Collection[int]) -> WindowReply:
-        """What a shard may have, beyond the parts that it has."""
+        """The reply to a shard, without the parts that it has."""
         if self.layouts is None:
             return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
         destination = next(i for i, layout in enumerate(self.layouts) if shard in layout.shards)
@@ -102,5 +101,5 @@ class BufferedWindow:
 
 def _clear_slices(destinations: list[list[Any]], slices: Collection[int]) -> None:
     for handles in destinations:
-        for released in slices:
-            handles[released] = None
+        for number in slices:
+            handles[number] = None

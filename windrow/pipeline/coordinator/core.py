@@ -1,8 +1,8 @@
-"""What a coordinator decides: whom it serves, with which driver, and when it answers.
+"""The coordinator core: which shards are served, by which driver, and when each request is answered.
 
-It is a cache over a pure function: what it lacks it computes. Requests are idempotent
-and carry what a restarted coordinator needs to go on. Nothing here waits, runs or reads a
-clock: a host does, which is an actor on Ray, and a simulation in tests.
+The coordinator is a cache over a pure function: it recomputes what it lacks. Requests are idempotent
+and carry everything that a restarted coordinator needs to continue. The core does not wait, start
+threads or read a clock; its environment does (an actor on Ray, a simulation in tests).
 """
 
 from __future__ import annotations
@@ -30,50 +30,50 @@ __all__ = ["TICK_SECONDS", "Answer", "CoordinatorCore", "Environment", "group_by
 T = TypeVar("T")
 TICK_SECONDS = 1.0
 _POLL_SECONDS = 10.0
-# An answer with a few parts costs as much as one with many.
+# An answer costs the same however many parts it has, so parts are batched for this long.
 _GATHER_SECONDS = 0.25
-# Queued behind every running task, so that no CPU waits for the coordinator.
+# Tasks queued behind the running ones, so that no CPU waits for the coordinator.
 _TASKS_PER_CPU = 2
 
-# What a shard is told of a window: which attempt, and what there is. None: ask again, or have gone on.
+# The attempt at a window, and what is ready of it. None: the request is outdated.
 Answer = tuple[str, WindowReply] | Failure | None
 
 
 class Environment(Protocol):
-    """Where a coordinator lives."""
+    """What a coordinator runs in."""
 
     def now(self) -> float:
-        """Seconds, from any beginning."""
+        """Seconds since an arbitrary start."""
         ...
 
     def name_driver(self) -> str:
-        """A name that no other driver of any coordinator has."""
+        """A name that is unique among the drivers of all coordinators."""
         ...
 
     def is_restarted(self) -> bool:
-        """Whether another coordinator of this run lived here before."""
+        """Whether this coordinator replaces an earlier one of the same run."""
         ...
 
     def user_warnings(self) -> tuple[str, ...]:
-        """What users should know by now, each line once."""
+        """Warnings for the user, each returned once."""
         ...
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
-        """Start a task; later ``driver`` is told how it ended, and whoever polls is woken."""
+        """Start a task; later report its result to ``driver`` and wake all pollers."""
         ...
 
 
 class CoordinatorCore:
-    """Serves the shards of a program, with a new driver after a failure.
+    """Serves the shards of a program; creates a new driver after a failure.
 
     Parameters
     ----------
     program, resources
-        What to do, and what there is to do it with.
+        What to run, and on what.
     nodes
-        Where each shard is expected to be consumed.
-    host
-        Where this lives.
+        The node that each shard is expected to be consumed on.
+    environment
+        What the coordinator runs in.
     """
 
     def __init__(
@@ -85,26 +85,26 @@ class CoordinatorCore:
         self._environment = environment
         self._incarnation = ""
         self._opened: dict[int, OpenRequest] = {}
-        # how far each shard is, as the present driver has been told
+        # the place of each shard that the current driver knows
         self._acknowledged: dict[int, Place] = {}
-        # by shard, the token of a reader and how far it is in an epoch that it has not been heard to open
+        # by shard: the token and place of a reader in an epoch whose opening has not arrived yet
         self._early_acks: dict[int, tuple[str, Place]] = {}
         self._closed: dict[int, set[str]] = {}
-        # the shards of which a question was heard before any opening: another reader may have begun since
+        # shards first seen through a poll after a restart: their reader may have been replaced meanwhile
         self._recovered: set[int] = set()
-        # by token, the epoch that another reader of its shard has begun since
+        # by token of a replaced reader: the epoch that its successor opened
         self._replaced: dict[str, int] = {}
         self._driver: Driver | None = None
 
     @property
     def destinations(self) -> tuple[tuple[int, ...], ...]:
-        """Shards by the node that they are consumed on."""
+        """Shards grouped by the node that they are consumed on."""
         return group_by_node(self._nodes)
 
-    # --- what shards ask; answers are results or a `Failure`
+    # --- requests of shards; answered with a result or a `Failure`
 
     def open_epoch(self, request: OpenRequest) -> EpochFacts | Failure:
-        """Begin an epoch for a shard; after a failure, with a new driver."""
+        """Start an epoch for a shard; after a failure, with a new driver."""
         if self._driver is not None and self._driver.failure is not None:
             self._driver = None
         return self._capture(lambda: self._open(request))
@@ -118,16 +118,16 @@ class CoordinatorCore:
         have: frozenset[int],
         lost: str = "",
     ) -> Generator[float, bool, Answer]:
-        """Wait, for a bounded time, for parts of a window that a shard at ``place`` lacks.
+        """Wait a bounded time for parts of a window that a shard at ``place`` lacks.
 
-        The window is one of the epoch that the request opened, or ahead of it of the next.
-        None: the shard has gone on since; if it has not, it asks again. ``lost`` is an attempt at
-        the window whose objects do not come any more: another one is made.
+        The window belongs to the epoch that the request opened, or to the next one as read-ahead.
+        None means that the shard has moved on; if it has not, it polls again. ``lost`` names an
+        attempt at the window whose objects are lost: the window is prepared again.
 
         Yields
         ------
         float
-            Seconds to wait for news at most; to be sent whether there were any.
+            Maximum seconds to wait for news; the caller sends whether there were any.
         """
         began = self._environment.now()
         self._abandon(request, key, lost)
@@ -141,26 +141,29 @@ class CoordinatorCore:
             if whole or (reply.outputs and waited >= _GATHER_SECONDS) or waited >= _POLL_SECONDS:
                 user_warnings = () if self._driver is None else self._driver.take_user_warnings()
                 return now, replace(reply, user_warnings=(*self._environment.user_warnings(), *user_warnings))
-            # an error that ends this later remembers the frame, which must hold no references then
+            # a later error would keep this frame, and with it these references, alive
             del answer, reply
             yield from self._wait_for_news(request, key, waited)
 
     def acknowledge(self, shard: int, token: str, place: Place) -> bool:
-        """A shard needs nothing before ``place`` any more; returns whether that is of interest."""
+        """A shard needs nothing before ``place`` any more.
+
+        Returns whether the current driver serves this reader.
+        """
         opened = self._opened.get(shard)
         if self._driver is None or opened is None or opened.token != token:
             return False
         if place.epoch > opened.cursor.epoch:
-            # it may have overtaken the opening, which would else bring back what has been let go
+            # it can overtake the opening, which would otherwise move the shard back to released windows
             known = self._early_acks.get(shard, (token, place))
             self._early_acks[shard] = max(known, (token, place)) if known[0] == token else (token, place)
-            # that the open epoch has been left is true in any case
+            # either way, the shard has left the open epoch
             place = Place(opened.cursor.epoch + 1, 0)
         self._acknowledge(self._driver, shard, place)
         return True
 
     def fail(self, error: Exception) -> None:
-        """End the present run: something went wrong where no shard waits for an answer."""
+        """End the current run with an error that occurred while no shard was waiting for an answer."""
         if self._driver is None:
             raise error
         self._driver.task_failed(Failure.capture(error))
@@ -171,12 +174,12 @@ class CoordinatorCore:
             self._driver.heartbeat(shard)
 
     def note_delivered(self, row_bytes: float) -> None:
-        """A shard has measured what a row takes as it is delivered."""
+        """Record the bytes per delivered row that a shard measured."""
         if self._driver is not None:
             self._driver.note_delivered(row_bytes)
 
     def close_shard(self, shard: int, token: str) -> bool:
-        """A reader of a shard reads no more; returns whether it was the last of the run."""
+        """A reader of a shard has closed; returns whether it was the last of the run."""
         self._closed.setdefault(shard, set()).add(token)
         opened = self._opened.get(shard)
         if opened is not None and opened.token != token:
@@ -186,56 +189,56 @@ class CoordinatorCore:
             return False
         last = self._driver.close_shard(shard)
         if not last and not self._opened and self._environment.is_restarted():
-            # those that closed before have told a coordinator that is gone; whoever comes yet opens anew
+            # other shards may have closed with the coordinator that died; any that still reads opens its epoch again
             for other in self._program.members:
                 self._driver.close_shard(other)
         return last
 
     def diagnose(self, shard: int) -> tuple[str, float]:
-        """Say what a shard waits for, and for how many seconds nothing has moved."""
+        """Describe what a shard waits for, and the seconds since the last progress."""
         if self._driver is None:
             return "the coordinator has just started", 0.0
         return self._driver.diagnose(shard)
 
     def run_stats(self, *, spans: bool) -> RunStats:
-        """What the run has done so far."""
+        """Statistics of the run so far."""
         return RunStats() if self._driver is None else self._driver.run_stats(spans=spans)
 
     def tick(self) -> None:
-        """Let time pass: to be called every `TICK_SECONDS`."""
+        """Handle timeouts; to be called every `TICK_SECONDS`."""
         if self._driver is not None:
             self._driver.tick()
 
-    # --- what the driver asks
+    # --- requests of the driver
 
     def run(self, task: Task, tables: Any, *cached: Any) -> None:
         """Start a task."""
-        # a task belongs to the driver that began it, even when another has taken its place
+        # a task belongs to the driver that started it, even after that driver is replaced
         driver = self._driver
         assert driver is not None, "tasks are started by the driver"
         self._environment.submit(driver, task, tables, cached)
 
-    # --- inside
+    # --- internals
 
     def _capture(self, call: Callable[[], T]) -> T | Failure:
         try:
             return call()
         except Exception as error:
-            # a task's failure goes on as it came: what it carries may not pickle from here
+            # pass a task's failure on unchanged: what it carries may not pickle from here
             return (self._driver and self._driver.failure) or Failure.capture(error)
 
     def _open(self, request: OpenRequest) -> EpochFacts:
         opened = self._opened.get(request.shard)
         number = opened.number if opened is not None and opened.token == request.token else -1
         if opened is not None and number > request.number:
-            # a call that was made again, whose answer nobody waits for any more
-            raise PlanError(f"shard {request.shard} has opened epoch {opened.cursor.epoch} since")
+            # a retried call, whose answer is no longer awaited
+            raise PlanError(f"shard {request.shard} has opened epoch {opened.cursor.epoch} meanwhile")
         if request.token in self._closed.get(request.shard, ()):
-            raise PlanError(f"shard {request.shard} has been closed since")
+            raise PlanError(f"shard {request.shard} has been closed meanwhile")
         if request.goes_on:
             self._check_not_replaced(request)
         if self._driver is not None and request.shard in self._acknowledged and number == request.number:
-            # a question about the epoch has been heard before its opening
+            # a poll of this epoch arrived before its opening, and opened it
             return self._driver.describe_epoch(
                 request.cursor, request.batch_rows, drop_last=request.drop_last
             )
@@ -257,14 +260,14 @@ class CoordinatorCore:
         return replace(facts, user_warnings=(*user_warnings, *facts.user_warnings))
 
     def _adopt_seed(self, request: OpenRequest) -> None:
-        """Go by the seed that a state brought the shard, where no other shard goes by another."""
+        """Use the seed that a state gave the shard, unless another shard reads by a different one."""
         if request.seed == self._program.job.seed:
             return
         others = [other.seed for shard, other in self._opened.items() if shard != request.shard]
         if any(seed != request.seed for seed in others):
             raise make_seed_error(request.seed, self._program.job.seed)
         if self._driver is not None:
-            # it starts no more tasks
+            # a failed driver starts no more tasks
             self._driver.task_failed(Failure.capture(make_seed_error(request.seed, self._program.job.seed)))
         self._program = self._program.with_seed(request.seed)
         self._driver = None
@@ -276,17 +279,17 @@ class CoordinatorCore:
             return None
         opened = self._opened.get(request.shard)
         if request.shard not in self._acknowledged or opened is None or _precedes(opened, request):
-            # this coordinator, or its driver, began anew since the shard opened its epoch
+            # the coordinator or its driver has restarted since the shard opened its epoch
             self._open(request)
             if opened is None or opened.token != request.token:
                 self._recovered.add(request.shard)
-            # which comes to a window with all those before it
+            # a shard that polls a window may have rows of all windows before it
             epoch, window = key
             if epoch == request.cursor.epoch:
                 self._ensure_driver(request.batch_rows).admit(request.cursor, window - 1)
         driver = self._ensure_driver(request.batch_rows)
         if place > self._acknowledged[request.shard]:
-            # what it told a coordinator that is gone since; a call that is made again tells less
+            # acknowledged to a coordinator that died; a retried call carries an older place
             self._acknowledge(driver, request.shard, place)
         reply = driver.poll(request.shard, *key, ())
         now = f"{self._incarnation}-{reply.attempt}"
@@ -307,7 +310,7 @@ class CoordinatorCore:
         driver.acknowledge(shard, place)
 
     def _is_current(self, request: OpenRequest) -> bool:
-        """Whether a request is a shard's latest; False when its reader has gone on or has closed."""
+        """Whether a request is its shard's latest; False if its reader has moved on or closed."""
         self._check_not_replaced(request)
         opened = self._opened.get(request.shard)
         if opened is None:
@@ -322,12 +325,12 @@ class CoordinatorCore:
             replaced = None if is_later else opened.cursor.epoch
         if replaced is not None:
             raise PlanError(
-                f"shard {request.shard} is being iterated elsewhere: another copy of it has begun epoch "
-                f"{replaced} since. Send each shard to one reader only"
+                f"shard {request.shard} is being iterated elsewhere: another copy of it has opened epoch "
+                f"{replaced}. Send each shard to one reader only"
             )
 
     def _note_replaced(self, request: OpenRequest) -> None:
-        """Whoever reads a shard now is the only one, even once it has closed."""
+        """Make the reader of this request the only one of its shard, also after it has closed."""
         self._replaced.pop(request.token, None)
         opened = self._opened.get(request.shard)
         if opened is not None and opened.token != request.token:
@@ -336,7 +339,7 @@ class CoordinatorCore:
     def _wait_for_news(
         self, request: OpenRequest, key: Key, waited_seconds: float
     ) -> Generator[float, bool, None]:
-        """Wait until a window is complete, nothing more will come, or some parts are worth an answer."""
+        """Wait until a window is complete, can get no further, or has enough new parts for an answer."""
         until = self._environment.now() + max(_GATHER_SECONDS - waited_seconds, TICK_SECONDS / 10)
         while self._environment.now() < until:
             changed = yield TICK_SECONDS
@@ -376,5 +379,5 @@ def group_by_node(nodes: dict[int, str]) -> tuple[tuple[int, ...], ...]:
 
 
 def _precedes(one: OpenRequest, other: OpenRequest) -> bool:
-    """Whether a shard made one request before the other, if both are its present reader's or of two in turn."""
+    """Whether a shard sent one request before the other: of one reader by number, of successive ones by start time."""
     return one.number < other.number if one.token == other.token else one.since < other.since

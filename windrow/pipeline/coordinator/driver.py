@@ -1,7 +1,7 @@
-"""The driver: carries out what the scheduler decides, and answers the shards.
+"""The driver: carries out the scheduler's instructions, and answers the shards.
 
-One driver serves all shards of a run. It is not safe for threads by itself: whoever
-hosts it (a lock on threads, an actor's event loop on Ray) calls it one call at a time.
+One driver serves all shards of a run. It is not thread-safe: the executor calls it one call at a
+time, under a lock on threads, in an actor's event loop on Ray.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ class Driver:
     Parameters
     ----------
     program, budget
-        What to do, and within how much memory.
+        What to run, and the memory for it.
     runner
-        What runs the tasks.
+        Runs the tasks.
     workers
-        Tasks that may run at once.
+        Maximum number of concurrent tasks.
     clock
-        Seconds, for patience and stalls.
+        Time in seconds, for heartbeat timeouts and stalls.
     cache_bytes
-        What decoded blocks may take that are kept in memory.
+        Memory for cached decoded blocks.
     """
 
     def __init__(
@@ -123,10 +123,10 @@ class Driver:
         )
         self._scheduler = Scheduler(limits, self._shape)
 
-    # --- what shards ask
+    # --- requests of shards
 
     def open_epoch(self, shard: int, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
-        """Begin an epoch for a shard.
+        """Start an epoch for a shard.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class Driver:
         """
         rest = self._program.assignment(batch_rows, drop_last=drop_last, start_row=cursor.row)
         self.admit(cursor, cursor.passed)
-        # windows are cut as from the epoch's begin, so that a shard that comes back may be at any step
+        # runs are laid out from the epoch's start, so that a shard can resume at any step
         assignment = rest.whole
         opened = self._scheduler.opened_assignment(cursor.epoch)
         self._epoch_starts.open(shard, cursor, rest, is_first=opened is None)
@@ -145,7 +145,8 @@ class Driver:
             raise PlanError(
                 f"epoch {cursor.epoch} is being read with batch_size={opened.batch_rows}, "
                 f"drop_last={opened.drop_last}; shard {shard} asks for batch_size={batch_rows}, "
-                f"drop_last={drop_last}. All shards read an epoch with the same: change it in the next epoch"
+                f"drop_last={drop_last}. All shards must read an epoch with the same values: change them in the "
+                "next epoch"
             )
         self._handle(Opened(shard, Place(cursor.epoch, cursor.window), assignment, cursor.window_row))
         if opened is None:
@@ -154,7 +155,7 @@ class Driver:
         return self.describe_epoch(cursor, batch_rows, drop_last=drop_last)
 
     def describe_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
-        """What is known of an epoch that a shard has opened."""
+        """Facts about an epoch that a shard has opened."""
         return EpochFacts(
             epoch=cursor.epoch,
             first_window=cursor.window,
@@ -167,7 +168,7 @@ class Driver:
         )
 
     def poll(self, shard: int, epoch: int, window: int, have: Collection[int]) -> WindowReply:
-        """Return what is ready of a window, beyond the parts that the shard has."""
+        """Return what is ready of a window, except the parts that the shard has."""
         self._handle(Tick())
         self._raise_failure()
         parts = len(self._scheduler.counts(epoch).shape.windows[window])
@@ -182,33 +183,33 @@ class Driver:
         return replace(reply, starts=starts, corrupt=self._rows.corrupt.blocks)
 
     def admit(self, cursor: Cursor, window: int) -> None:
-        """A shard that opened an epoch at a cursor may have rows of a window, and of those before.
+        """Admit a shard that opened an epoch at a cursor and may have rows up to a window.
 
         Raises
         ------
         SourceError
-            If the blocks that were left out for it contradict what has been read since.
+            If the blocks skipped for this shard contradict what the run has read.
         """
         self._rows.admit(cursor, window)
 
     def take_user_warnings(self) -> tuple[str, ...]:
-        """What users should know, one line each, and each but once."""
+        """Remove and return pending warnings for the user, one line each."""
         user_warnings, self._user_warnings = tuple(self._user_warnings), []
         return (*user_warnings, *self._cache.take_trouble())
 
     @property
     def estimated_bytes(self) -> int:
-        """What the run takes in all, as far as it is known by now."""
+        """The current estimate of the run's total memory."""
         return self._estimate.total_bytes
 
     @property
     def blocks_bytes(self) -> int:
-        """What the blocks of the running tasks take, as rows have been measured so far."""
+        """Bytes of the blocks in running tasks, by the row sizes measured so far."""
         return self._scheduler.blocks_bytes
 
     @property
     def failure(self) -> Failure | None:
-        """What has ended the run, or None."""
+        """The failure that ended the run, or None."""
         return self._failure
 
     def is_complete(self, epoch: int, window: int) -> bool:
@@ -217,7 +218,7 @@ class Driver:
         return state is not None and state.complete
 
     def heartbeat(self, shard: int) -> None:
-        """A shard's consumer is alive and takes or awaits rows."""
+        """A shard's consumer is alive: it takes rows or waits for them."""
         self._handle(Heartbeat(shard))
 
     def acknowledge(self, shard: int, place: Place) -> None:
@@ -225,26 +226,26 @@ class Driver:
         self._handle(Acknowledged(shard, place))
 
     def abandon(self, epoch: int, window: int, attempt: int) -> None:
-        """What an attempt at a window put out cannot be had any more: it is made anew."""
+        """Discard an attempt at a window whose outputs are lost; the window is prepared again."""
         self._handle(AttemptLost(epoch, window, attempt))
 
     def close_shard(self, shard: int) -> bool:
-        """A shard reads no more; returns whether it was the last."""
+        """A shard has stopped reading; returns whether it was the last one."""
         self._handle(Closed(shard))
         if self._scheduler.done:
             self._cache.clear()
         return self._scheduler.done
 
     def diagnose(self, shard: int) -> tuple[str, float]:
-        """Say what a shard waits for, and for how many seconds nothing has moved."""
+        """Describe what a shard waits for, and the seconds since the last progress."""
         now = self._clock()
         return diagnose(self._scheduler, shard, now), now - self._scheduler.last_progress
 
     def run_stats(self, *, spans: bool) -> RunStats:
-        """What has been done so far."""
+        """Statistics of the run so far."""
         return RunStats(
             tasks=self._tasks,
-            # what runs yet of a run that has failed puts out nothing that would be taken
+            # outputs of tasks that still run after a failure are discarded
             held_bytes=0 if self._failure is not None else self._scheduler.held_bytes,
             memory_bytes=self._scheduler.memory_bytes,
             peak_held_bytes=self._peak_bytes,
@@ -264,16 +265,16 @@ class Driver:
             missing_libraries=missing_libraries(),
         )
 
-    # --- what tasks tell
+    # --- results of tasks
 
     def task_done(
         self, task: Task, report: TaskReport, output: Any, lane: str, cached: Sequence[Any] = ()
     ) -> None:
-        """Take a task's output; ``output`` is a handle that only the runner understands.
+        """Record a task's result; ``output`` is a handle that only the runner understands.
 
-        So are ``kept``, those of the decoded blocks that it was to keep.
+        So are ``cached``, the handles of the decoded blocks that the task returned for the cache.
 
-        Never raises: nobody hears what a callback raises, so it becomes the run's failure.
+        Never raises: an exception in a callback would be lost, so it becomes the run's failure.
         """
         try:
             self._record_result(task, report, output, lane)
@@ -311,30 +312,30 @@ class Driver:
         self._user_warnings += self._estimate.grow(scheduler.sizes, memory_bytes=scheduler.memory_bytes)
 
     def note_delivered(self, row_bytes: float) -> None:
-        """A shard has measured what a row takes as it is delivered."""
+        """Record the bytes per delivered row that a shard measured."""
         self._scheduler.note_delivered(row_bytes)
         self._grow_estimate()
 
     def blocks_lost(self, task: Task) -> Task:
-        """Kept blocks that came with a task are lost: returns the task that reads them again."""
+        """Cached blocks that a task was given are lost: returns the task that reads them again."""
         return self._cache.lose(task)
 
     def task_failed(self, failure: Failure) -> None:
-        """A task failed for good: the run ends with its error."""
+        """A task failed permanently: the run ends with its error."""
         if self._failure is None:
             self._failure = failure
-            # a run that has ended holds nothing, however long this driver is remembered
+            # release all references, since this driver can outlive its run
             self._buffered.clear()
             self._cache.clear()
 
     def tick(self) -> None:
-        """Let time pass."""
+        """Handle timeouts."""
         self._handle(Tick())
 
-    # --- inside
+    # --- internals
 
     def _handle(self, event: Event) -> None:
-        # events never nest, even where one is told while another is being handled
+        # events never nest: one that arrives while another is being handled is queued
         self._events.append(event)
         if self._handling:
             return
@@ -345,8 +346,8 @@ class Driver:
                 for instruction in self._scheduler.handle(self._events.popleft(), self._clock()):
                     self._perform(instruction)
         except Exception as error:
-            # events come from callbacks and ticks too, where nobody would hear it: each shard is told
-            # when it next asks
+            # events also come from callbacks and ticks, where an exception would be lost: the next request of
+            # each shard raises it
             self._events.clear()
             self.task_failed(Failure.capture(error))
         finally:
@@ -363,9 +364,9 @@ class Driver:
             self._release_cache_or_abort(instruction)
 
     def _release_cache_or_abort(self, found: Abort) -> None:
-        """A window does not fit: let it have the memory of kept blocks, or end the run."""
+        """Give a window that does not fit the memory of the block cache, or end the run."""
         if self._widened:
-            # found before there was more
+            # decided before the cache was released
             return
         freed_bytes = 0 if self._budget.exact else self._cache.abandon()
         if not freed_bytes:
@@ -375,12 +376,12 @@ class Driver:
         self._scheduler.widen(int(freed_bytes / self._budget.copies))
         self._user_warnings.append(
             "decoded blocks are no longer kept in memory, since windows turned out to need it: "
-            "ask for smaller windows with window(bytes_per_window=...), or raise options(memory_limit=...)"
+            "use smaller windows with window(bytes_per_window=...), or raise options(memory_limit=...)"
         )
         self._events.append(Tick())
 
     def _note_left_out(self) -> None:
-        """Count what ``equal=True`` leaves out, once an epoch's rows are known."""
+        """Count the rows that ``equal=True`` drops, once an epoch's rows are known."""
         for epoch, assignment in list(self._unaccounted.items()):
             total = self._total(epoch)
             if total is not None:
@@ -388,7 +389,7 @@ class Driver:
                 del self._unaccounted[epoch]
 
     def _total(self, epoch: int) -> int | None:
-        # counts learnt in an earlier epoch hold even where this one was begun without them
+        # counts from an earlier epoch apply even if this one was started without them
         return self._rows.total if self._rows.known else self._scheduler.counts(epoch).total
 
     def _run(self, instruction: Run) -> None:
@@ -399,13 +400,13 @@ class Driver:
         key = (work.epoch, work.window)
         if key not in self._buffered:
             window = self._scheduler.window(*key)
-            # slices that every shard has passed are not kept when a window is produced again
+            # a window that is prepared again drops slices that every shard has acknowledged
             released = set(range(window.first_kept)) if window is not None else set()
             self._buffered[key] = BufferedWindow(work.attempt, released=released)
         held = self._buffered[key]
         if stage.needs_order and held.layouts is None:
             assignment = self._scheduler.assignment(work.epoch)
-            assert assignment is not None, "a running epoch has a deal"
+            assert assignment is not None, "a running epoch has a shard assignment"
             held.layouts = self._program.layouts(
                 counts,
                 work.window,

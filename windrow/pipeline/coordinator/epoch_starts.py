@@ -1,4 +1,4 @@
-"""From which row of an epoch shards read it, and whether that gives every row once."""
+"""Checks that shards that start an epoch at different rows still read every row exactly once."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ __all__ = ["EpochStarts"]
 
 
 class EpochStarts:
-    """Where the epochs that are being read were begun: the earliest row of any shard."""
+    """The earliest row that any shard started at, for each epoch that is being read."""
 
     def __init__(self) -> None:
         self._starts: dict[int, Cursor] = {}
 
     def open(self, shard: int, cursor: Cursor, rest: ShardAssignment, *, is_first: bool) -> None:
-        """A shard begins an epoch at a cursor, or comes back to it.
+        """A shard starts an epoch at a cursor, or resumes it.
 
         Parameters
         ----------
         rest
-            How the epoch is dealt to it from there.
-        anew
-            Whether nobody else reads that epoch.
+            The shard assignment of the epoch from there.
+        is_first
+            Whether no other shard has opened the epoch.
 
         Raises
         ------
         StateError
-            If rows between the shards' would be lost or read twice: they must lie whole steps of
-            this deal apart, and whoever is ahead must have come there by it.
+            If rows between the shards would be lost or read twice. They must be whole steps of this
+            assignment apart, and the shard that is ahead must have got there by it.
         """
         start = cursor if is_first else self._starts[cursor.epoch]
         earlier, later = sorted((start, cursor), key=lambda at: at.row)
@@ -37,8 +37,8 @@ class EpochStarts:
         is_own = steps_apart and later.assigned == (rest.shards, rest.batch_rows)
         if earlier.row != later.row and not is_own:
             raise StateError(
-                f"shard {shard} would go on at row {cursor.row:,} of epoch {cursor.epoch}, and another shard "
+                f"shard {shard} would go on at row {cursor.row:,} of epoch {cursor.epoch}, but another shard "
                 f"reads that epoch from row {start.row:,}: load the same state into all shards; "
-                "windrow.merge_state_dicts makes one of several"
+                "windrow.merge_state_dicts merges several into one"
             )
         self._starts[cursor.epoch] = earlier

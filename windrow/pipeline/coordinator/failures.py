@@ -1,9 +1,9 @@
-"""An exception as a value that crosses thread and process borders without losing its story.
+"""An exception as a value that crosses thread and process boundaries with its traceback and cause.
 
-Within a process it is raised again with the traceback that it had. A traceback does
-not pickle, though, and an exception may not either. A Failure that was pickled keeps
-what does: the kind and message of the WindrowError, its cause where that pickles, and
-the traceback as text, which is shown as the deepest cause.
+Within a process the exception is raised again with its own traceback. Tracebacks do not pickle,
+though, and some exceptions do not either. A pickled Failure keeps what does: the kind and message
+of the WindrowError, its cause if that pickles, and the traceback as text, which is shown as the
+deepest cause.
 """
 
 from __future__ import annotations
@@ -32,28 +32,27 @@ class RemoteTracebackError(Exception):
 
 
 class RemoteError(Exception):
-    """Stands for an exception of another process that cannot be brought here."""
+    """Stands in for an exception of another process that cannot be pickled."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong in another process; small, and always picklable.
+    """A failure, possibly of another process; small, and always picklable.
 
     Attributes
     ----------
     kind
-        The WindrowError class to raise; None where the exception was none of ours.
+        The WindrowError class to raise; None for any other exception.
     message
         Its message.
     original
-        The exception of user or library code, pickled; None where that is impossible
-        or where there is none.
+        The exception of user or library code, pickled; None if it does not pickle or if there is none.
     original_text
-        The same in words: ``"ValueError: no such unit"``; empty where there is none.
+        The same as text: ``"ValueError: no such unit"``; empty if there is none.
     traceback_text
-        The traceback, trimmed, of what a WindrowError came from, or else of the exception itself.
+        The trimmed traceback of a WindrowError's cause, or else of the exception itself.
     live
-        The exception itself; None in another process than its own.
+        The exception itself; None in any other process.
     """
 
     kind: type[WindrowError] | None
@@ -68,11 +67,11 @@ class Failure:
 
     @classmethod
     def capture(cls, exc: BaseException, dumps: Callable[[BaseException], bytes] = pickle.dumps) -> Failure:
-        """Take down an exception; ``dumps`` may be a more able pickler than pickle's."""
+        """Capture an exception; ``dumps`` can be a more capable pickler than pickle's."""
         if isinstance(exc, WindrowError):
             trim_traceback(exc)
         original = cause_of(exc) if isinstance(exc, WindrowError) else exc
-        # a WindrowError is raised again where it is received, so what it came from is all that is missing there
+        # the receiver raises the WindrowError itself again, and lacks only its cause
         traced = original or exc
         return cls(
             kind=type(exc) if isinstance(exc, WindrowError) else None,
@@ -84,11 +83,11 @@ class Failure:
         )
 
     def rethrow(self) -> NoReturn:
-        """Raise it here: the same class from the original, from the remote traceback."""
+        """Raise the failure here: the same class, from the original exception, from the remote traceback."""
         if self.live is not None:
             if self.kind is None:
                 raise self.live
-            # Anew each time: several consumers may raise it, each in its own thread.
+            # A new exception each time: several consumers can raise it, each in its own thread.
             raise self.kind(self.message).with_traceback(self.live.__traceback__) from cause_of(self.live)
         remote = RemoteTracebackError(self.traceback_text)
         original = self._restore_original()
@@ -110,7 +109,7 @@ def _pickle(exc: BaseException, dumps: Callable[[BaseException], bytes]) -> byte
         data = dumps(exc)
     except Exception:  # whatever a user's __reduce__ or attribute raises
         return None
-    # Some exceptions pickle but cannot be built again: better known here than there.
+    # Some exceptions pickle but do not unpickle: find out here, not at the receiver.
     return data if type(_unpickle(data)) is type(exc) else None
 
 
@@ -119,6 +118,6 @@ def _unpickle(data: bytes | None) -> BaseException | None:
         return None
     try:
         exc = pickle.loads(data)
-    except Exception:  # the class may be missing or demand other arguments
+    except Exception:  # the class may be missing or require other arguments
         return None
     return exc if isinstance(exc, BaseException) else None

@@ -1,4 +1,4 @@
-"""What a shard says when it opens an epoch."""
+"""The request with which a shard opens an epoch."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ __all__ = ["OpenRequest"]
 
 @dataclass(frozen=True)
 class OpenRequest:
-    """Everything a coordinator needs to serve a shard's epoch, even one that was restarted.
+    """Everything that a coordinator, even a restarted one, needs to serve a shard's epoch.
 
     Attributes
     ----------
     token
-        Who reads: a shard is served to the latest token only.
+        Identifies the reader: a shard is served to its latest token only.
     number
-        How many epochs this reader has opened before: a coordinator that begins anew may hear
-        of them in any order, and goes by the latest.
+        How many epochs this reader opened before. A restarted coordinator can receive its requests in
+        any order, and uses the latest.
     goes_on
-        Whether the reader has gone on from its last epoch by itself: if another one has taken its
-        place meanwhile, it does not take it back.
+        Whether the reader continued from its last epoch by itself. Such a request does not take the
+        shard back from a reader that has replaced this one.
     seed
-        What the shard goes by: another than the program's where a state brought one.
+        The seed that the shard reads by; differs from the program's if a state brought another.
     since
-        When the reader was made, in seconds of its machine's clock. A coordinator that was restarted hears
-        the questions of a reader and of its successor in any order, and goes by the later one.
+        When the reader was created, in seconds of its machine's clock. A restarted coordinator can
+        receive requests of a reader and of its successor in any order, and uses the later one.
     """
 
     shard: int

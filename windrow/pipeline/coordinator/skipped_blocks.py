@@ -1,12 +1,12 @@
-"""The corrupt blocks of a run: what counts as having no rows, and what must not any more.
+"""The corrupt blocks that a run skips, and when it is too late to skip a block.
 
-With ``on_error="skip"`` the rows of each block are counted by reading it, before any position in
+With ``on_error="skip"`` tasks count the rows of each block by reading it, before any position in
 its window is computed, and a block that cannot be decoded counts as having none. From then on
-that is as fixed as the number of rows of any other block: every epoch that follows, a coordinator
-that is restarted and a stream that is resumed go by it, since requests and states name it.
+its count is as fixed as that of any other block: requests and states name the block, so later
+epochs, a restarted coordinator and a resumed stream skip it too.
 
-So a block can be left out only before any row of its window, or of a later one, has its place. A
-block that could be read then and is found corrupt later is an error in either mode.
+A block can therefore be skipped only before any row of its window, or of a later one, has a
+position. A block that was readable then and is found corrupt later is an error in either mode.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from windrow.pipeline.tasks.corrupt_blocks import Corruption, refuse_late
 
 __all__ = ["MAX_BLOCKS", "SkippedBlocks", "blocks_passed", "name_blocks"]
 
-# A state names them all, and more are no accident any more.
+# A state names them all, and more corruption than this is not an accident.
 MAX_BLOCKS = 8
 
 
 class SkippedBlocks:
-    """The blocks that a run leaves out.
+    """The blocks that a run skips.
 
     Parameters
     ----------
     program
-        Whose.
+        The program of the run.
     """
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self._errors: dict[int, str] = {}
-        # the epoch in which each was found, or that of the first shard that knew of it
+        # the epoch in which each was found, or the earliest one of a shard that already skipped it
         self._since: dict[int, int] = {}
-        # (epoch, block) where a shard has rows behind a block that it does not know as corrupt
+        # (epoch, block) where a shard has rows behind a block that it did not skip
         self._overtaken: set[tuple[int, int]] = set()
-        # by epoch, the last window of which rows may have been delivered elsewhere
+        # by epoch, the last window whose rows may have been delivered by an earlier run
         self._passed: dict[int, int] = {}
 
     @property
@@ -51,16 +51,16 @@ class SkippedBlocks:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The same in words: path and row groups."""
+        """The same as text: path and row groups."""
         return name_blocks(self._program, self.blocks)
 
     @property
     def rows(self) -> int:
-        """Rows that they have as stored."""
+        """Their stored rows."""
         return int(self._program.job.source.blocks.rows[list(self.blocks)].sum())
 
     def places(self, epoch: int, blocks: Sequence[int]) -> tuple[int, ...]:
-        """Which of some blocks that an epoch needs are left out, by their place.
+        """Indices into ``blocks`` of those that an epoch skips.
 
         Raises
         ------
@@ -75,16 +75,16 @@ class SkippedBlocks:
         return tuple(at for at, block in enumerate(blocks) if block in self._errors)
 
     def admit(self, epoch: int, window: int, known: Collection[int], *, counted: Collection[int]) -> None:
-        """A shard that has passed a window knows of the blocks that are left out up to there.
+        """Admit a shard that has passed a window and skipped the ``known`` corrupt blocks up to it.
 
         Parameters
         ----------
         epoch, window
-            The last window of which it may have rows; -1: none of this epoch.
+            The last window that the shard may have rows of; -1: none of this epoch.
         known
-            The blocks.
+            The blocks that it skipped.
         counted
-            Those of them that this run has read, and found whole.
+            Those of them that this run has read without error.
 
         Raises
         ------
@@ -93,15 +93,15 @@ class SkippedBlocks:
         """
         if counted:
             raise SourceError(
-                f"{self._name(min(counted))}: the block was left out as corrupt, and can be read now: this "
-                "run has given its rows places. Begin anew from a saved state"
+                f"{self._name(min(counted))}: the block was skipped as corrupt before, but can be read now, and this "
+                "run has already assigned positions to its rows. Restart from a saved state"
             )
         for block in blocks_passed(self._program, epoch, window, self._errors):
             if block in known:
                 continue
             if self._since[block] <= epoch:
                 raise refuse_late(self._describe(block))
-            # found since: that epoch had its rows, or was begun behind it, and may not need it any more
+            # found in a later epoch: this one delivered its rows, or starts behind them and may never need it
             self._overtaken.add((epoch, block))
         for block in known:
             self._errors.setdefault(block, "")
@@ -109,12 +109,12 @@ class SkippedBlocks:
         self._passed[epoch] = max(window, self._passed.get(epoch, -1))
 
     def add(self, epoch: int, window: int, corruption: Corruption) -> str:
-        """Leave a block out that was found corrupt when a window was read; returns what to tell of it.
+        """Skip a block that was found corrupt when a window was read; returns the warning.
 
         Raises
         ------
         SourceError
-            If rows of that window may have been delivered, or it is one too many.
+            If rows of that window may have been delivered, or the number of blocks exceeds the maximum.
         """
         if window <= self._passed.get(epoch, -1):
             raise refuse_late(corruption.error)
@@ -122,12 +122,12 @@ class SkippedBlocks:
         self._since[corruption.block] = epoch
         if len(self._errors) > MAX_BLOCKS:
             raise SourceError(
-                f"{len(self._errors)} blocks are corrupt, and on_error='skip' leaves out {MAX_BLOCKS} at most: "
-                f"{'; '.join(self.names)}. Restore these files, or leave them out of the dataset. The last one: "
+                f"{len(self._errors)} blocks are corrupt, and on_error='skip' skips {MAX_BLOCKS} at most: "
+                f"{'; '.join(self.names)}. Restore these files, or exclude them from the dataset. The last one: "
                 f"{corruption.error}"
             )
         rows = int(self._program.job.source.blocks.rows[corruption.block])
-        return f"a corrupt block is left out, {rows:,} rows as stored: {corruption.error}"
+        return f"a corrupt block is skipped, {rows:,} stored rows: {corruption.error}"
 
     def _describe(self, block: int) -> str:
         return self._errors[block] or self._name(block)
@@ -137,12 +137,12 @@ class SkippedBlocks:
 
 
 def name_blocks(program: Program, blocks: Sequence[int]) -> tuple[str, ...]:
-    """Blocks in words: path and row groups."""
+    """Blocks as text: path and row groups."""
     return tuple(address.origin for address in program.job.source.addresses(blocks))
 
 
 def blocks_passed(program: Program, epoch: int, window: int, blocks: Collection[int]) -> list[int]:
-    """Those of some blocks that lie in the windows of an epoch up to one, that one included."""
+    """The blocks among ``blocks`` that lie in the windows of an epoch up to and including ``window``."""
     plan = program.plan(epoch)
     stop = int(plan.starts[min(window + 1, plan.windows)])
     return [block for block in sorted(blocks) if np.any(plan.blocks[:stop] == block)]

@@ -1,4 +1,4 @@
-"""What a run has done, as values."""
+"""Statistics of a shard and of its run, as values: `Stats`, `RunStats` and timeline spans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["RunStats", "Span", "Stats", "Tally"]
 
 @dataclass(frozen=True)
 class Span:
-    """Something that took time.
+    """An interval of work or waiting.
 
     Attributes
     ----------
@@ -19,11 +19,11 @@ class Span:
         ``"map"``, ``"read"``, ``"place"`` (tasks), ``"reduce"`` (placing a run's rows),
         ``"wait"`` (a trainer waited for a batch).
     epoch, window
-        For which window.
+        The window it belongs to.
     start_time, stop_time
-        Seconds since the epoch of Unix.
+        Unix time in seconds.
     lane
-        Who did it: a worker, or a shard.
+        The worker or shard that spent it.
     """
 
     kind: str
@@ -36,42 +36,43 @@ class Span:
 
 @dataclass(frozen=True)
 class RunStats:
-    """What the run behind all shards has done.
+    """Statistics of the run behind all shards.
 
     Attributes
     ----------
     tasks
         Tasks finished.
     held_bytes, memory_bytes
-        What map outputs hold now, those being made included, and what they may hold.
+        Bytes of map outputs now, including those being made, and their limit.
     peak_held_bytes
-        The most they have held.
-    promised_bytes
-        What the run holds at most, as ``explain()`` told; where that was an estimate and blocks
-        turned out larger, what it has become.
+        Maximum of ``held_bytes`` so far.
+    estimated_bytes
+        Estimated peak memory of the run: as in ``explain()``, or higher if blocks turned out
+        larger than estimated.
     dropped_windows
-        Windows dropped while a shard still needed them, to be produced again.
+        Windows dropped while a shard still needed them, to be prepared again.
     left_out_rows
-        Rows that ``equal=True`` left out, over all epochs opened.
+        Rows that ``equal=True`` dropped, over all opened epochs.
     epoch_rows
-        Rows of an epoch, all shards together; None until they are counted.
+        Rows per epoch over all shards; None until they are counted.
     windows_ready
-        Of each window that is held or being prepared, by epoch and number, the share that is ready.
+        By epoch and number of each window that is held or being prepared: the share that is ready.
     spans
         When tasks ran.
     cache_hits, cache_misses
-        Blocks that were kept decoded from before, and that were read from the source.
+        Blocks found in the cache, and blocks read from the source.
     cache_bytes
-        What decoded blocks take that are kept now; on disk, what this run has written.
+        Size of the cached blocks; on disk, what this run has written.
     cache_errors
-        Errors of the disk cache (a full or read-only disk, a folder that is gone), all processes together;
-        after the first a process writes no more blocks, and the run reads from the source.
+        Errors of the disk cache (disk full or read-only, directory missing) over all processes.
+        After its first error a process writes no more blocks, and the run reads from the source.
     cache_corrupt_blocks
         Cached blocks on disk that failed verification and were read from the source again.
     corrupt_blocks, corrupt_rows
-        The blocks that ``on_error="skip"`` leaves out, by path and row group, and their rows as stored.
+        The blocks that ``on_error="skip"`` skips, by path and row group, and their stored rows.
     missing_libraries
-        windrow's compiled libraries that could not be loaded where the run is coordinated; it is slower without them.
+        Compiled libraries of windrow that could not be loaded in the coordinator's process; without
+        them the run is slower.
     """
 
     tasks: int = 0
@@ -96,20 +97,20 @@ class RunStats:
 
 @dataclass(frozen=True)
 class Stats:
-    """What a shard has received, and what the run behind it has done.
+    """What a shard has received, and statistics of its run.
 
     Attributes
     ----------
     shard
         Which shard.
     epochs, batches, rows, bytes
-        Consumed so far; ``bytes`` as held in memory.
+        Consumed so far; ``bytes`` in memory.
     wait_seconds
-        How long the consumer waited for batches.
+        Time that the consumer waited for batches.
     run
         The run behind all shards.
     spans
-        What this shard's process did and when: ``"reduce"`` and ``"wait"``.
+        Timeline of this shard's process: ``"reduce"`` and ``"wait"``.
 
     Examples
     --------
@@ -135,7 +136,7 @@ class Stats:
 
 
 class Received(Protocol):
-    """What an iterator tells of what it delivered."""
+    """What an iterator has delivered."""
 
     @property
     def steps(self) -> int: ...
@@ -149,7 +150,7 @@ class Received(Protocol):
 
 @dataclass(frozen=True)
 class Tally:
-    """What a shard's finished epochs add up to."""
+    """The totals of a shard's finished epochs."""
 
     batches: int = 0
     rows: int = 0
@@ -157,7 +158,7 @@ class Tally:
     wait_seconds: float = 0.0
 
     def add(self, received: Received) -> Tally:
-        """Return the tally with one more epoch."""
+        """Return the totals with one more epoch."""
         return Tally(
             self.batches + received.steps,
             self.rows + received.rows,
