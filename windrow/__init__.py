@@ -1,4 +1,4 @@
-"""windrow: Parquet in, a new random order every epoch, exactly-once shards out.
+"""windrow: a streaming dataset engine with windowed per-epoch shuffle and exactly-once shards.
 
 >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
 >>> pq.write_table(pa.table({"x": [0, 1, 2, 3, 4, 5]}), "numbers.parquet")
@@ -104,8 +104,8 @@ __all__ = [
     "read_webdataset",
 ]
 
-# Where each name is, for when it is asked for: a worker needs few of these modules, and all take
-# as long to import as Arrow does.
+# The module of each public name, imported on first use: a worker needs few of these modules, and importing
+# all of them takes as long as importing Arrow.
 _MODULES = {
     "PlanError": "windrow.core.errors",
     "SourceError": "windrow.core.errors",

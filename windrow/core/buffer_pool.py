@@ -1,8 +1,7 @@
-"""Memory that is used again while its pages are warm.
+"""A pool of reusable buffers, which avoids page faults on fresh memory.
 
-Touching a fresh page costs about as much as filling it, so buffers that are made
-and dropped at the rate of the stream come from a pool and go back to it by
-themselves when the last view of them is collected.
+The first touch of a page costs about as much as filling it. The stream allocates and drops buffers
+continuously, so it takes them from a pool. A buffer returns to the pool when its last view is collected.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ __all__ = ["ALIGNMENT_BYTES", "BufferPool"]
 
 ALIGNMENT_BYTES = 64
 _MIN_CLASS_BYTES = 256
-# Just below the largest block that glibc takes as a hint (32 MiB).
+# Just below the largest block that raises glibc's mmap threshold (32 MiB).
 _MALLOC_HINT_BYTES = 31 * 2**20
-# Larger blocks are mapped, so that dropping one gives its pages back whatever the C library keeps.
+# Blocks of at least this size are mapped, so that dropping one returns its pages whatever malloc retains.
 _MIN_MMAP_BYTES = 2**20
 
 
 class BufferPool:
-    """Recycled, writable memory for any number of threads.
+    """Thread-safe pool of writable buffers.
 
     Parameters
     ----------
     limit_bytes
-        What lent and unused memory together should not pass: beyond it unused memory
-        goes back to the system, the longest unused first. It bounds no lending.
-    beside
-        Bytes that others hold just now under the same limit.
+        Target for lent plus idle memory. Beyond it the pool returns idle blocks to the system, least
+        recently used first. It does not limit how much `take` lends.
+    other_bytes
+        Returns the bytes that others currently hold under the same limit.
 
     Examples
     --------
@@ -62,9 +61,9 @@ class BufferPool:
             raise PlanError(f"limit_bytes={limit_bytes} must be 0 or more")
         self._limit_bytes = limit_bytes
         self._other_bytes = other_bytes
-        # The C library returns freed memory to the system at once until it has seen a large block
-        # come and go; from then on it keeps that much. Kernels make megabytes of temporaries, whose
-        # fresh pages cost 70,000 faults in an epoch of 1.4 GB; this leaves 8,000.
+        # malloc returns freed memory to the system until a large block has been freed once; from then on it
+        # retains that much. Kernels allocate megabytes of temporaries, whose fresh pages cost 70,000 page
+        # faults in an epoch of 1.4 GB; this allocation reduces them to 8,000.
         np.empty(_MALLOC_HINT_BYTES, np.uint8)
         self._lock = threading.Lock()
         self._returned: deque[_Block] = deque()
@@ -79,13 +78,13 @@ class BufferPool:
         Returns
         -------
         numpy.ndarray
-            (nbytes,) uint8, writable, starting at a multiple of 64 bytes. The memory
-            is lent until this array and everything that views it are collected.
+            (nbytes,) uint8, writable, aligned to 64 bytes. The memory returns to the pool when this
+            array and all its views are collected.
         """
         return self.take_many(nbytes, 1)[0]
 
     def take_many(self, nbytes: int, count: int) -> list[NDArray[np.uint8]]:
-        """`take` as much so many times, each to be given back by itself."""
+        """`take` ``count`` buffers of ``nbytes`` each; each returns to the pool separately."""
         if nbytes == 0:
             return [np.empty(0, np.uint8) for _ in range(count)]
         size = _size_class(nbytes)
@@ -102,20 +101,20 @@ class BufferPool:
             )
         except (MemoryError, OSError) as error:
             with self._locked():
-                # those that were made give theirs back themselves
+                # the leases already created return their own bytes
                 self._in_use_bytes -= size * (count - len(leases))
             raise MemoryError(f"no memory for a buffer of {size:,} bytes: {error}") from error
         return [np.asarray(lease) for lease in leases]
 
     @property
     def idle_bytes(self) -> int:
-        """Bytes kept for the next taker."""
+        """Bytes that are free for the next `take`."""
         with self._locked():
             return self._idle_bytes
 
     @property
     def in_use_bytes(self) -> int:
-        """Bytes lent out, rounded up as they are allocated."""
+        """Bytes lent out, rounded up to the allocated sizes."""
         with self._locked():
             return self._in_use_bytes
 
@@ -126,12 +125,12 @@ class BufferPool:
         self._reclaim_if_unlocked()
 
     def evict(self) -> None:
-        """Return idle memory beyond the limit to the system, once others are about to hold more."""
+        """Return idle memory beyond the limit to the system; call it before others allocate."""
         with self._locked():
             pass
 
     def trim(self) -> None:
-        """Give all idle memory back to the system."""
+        """Return all idle memory to the system."""
         with self._locked():
             self._idle.clear()
             self._idle_bytes = 0
@@ -151,13 +150,13 @@ class BufferPool:
         self._reclaim_if_unlocked()
 
     def _return_block(self, block: _Block) -> None:
-        # Called by finalizers, which run in any thread at any allocation, even in one
-        # that holds the lock: the append is atomic and nothing here ever waits.
+        # Finalizers call this in any thread at any allocation, even in one that holds the lock:
+        # the append is atomic, and nothing here blocks.
         self._returned.append(block)
         self._reclaim_if_unlocked()
 
     def _reclaim_if_unlocked(self) -> None:
-        # Whoever holds the lock looks again after releasing it, so nothing stays behind.
+        # A thread that holds the lock checks again after releasing it, so no block is left behind.
         while self._returned and self._lock.acquire(blocking=False):
             try:
                 self._reclaim()
@@ -188,7 +187,7 @@ class BufferPool:
 
 
 class _Block(NamedTuple):
-    """Memory of the pool, and its address, which takes NumPy longer to tell than to view the memory."""
+    """A block of memory with its address, since NumPy takes longer to look that up than to create a view."""
 
     memory: NDArray[np.uint8]
     address: int
@@ -205,12 +204,12 @@ def _allocate(size: int) -> _Block:
 
 
 def _map(size: int) -> NDArray[np.uint8]:
-    """Fresh pages, which go back to the system when the last view of them is collected."""
+    """Map fresh pages, which return to the system when their last view is collected."""
     return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
 
 
 class _Lease:
-    """Owns a block on behalf of the arrays that view it; their last one ends it."""
+    """Owns a block for the arrays that view it, and returns it when the last of them is collected."""
 
     __slots__ = ("__array_interface__", "_block", "_pool")
 
@@ -231,7 +230,7 @@ class _Lease:
 
 
 def _size_class(nbytes: int) -> int:
-    """Round up to an eighth of a power of two: close sizes share memory, an eighth at most is unused."""
+    """Round up to an eighth of a power of two: similar sizes share blocks, and at most an eighth is wasted."""
     if nbytes <= _MIN_CLASS_BYTES:
         return _MIN_CLASS_BYTES
     step = 1 << ((nbytes - 1).bit_length() - 4)

@@ -1,4 +1,4 @@
-"""Byte sizes as users write them."""
+"""Parses byte sizes that users write (``"64MiB"``), and formats them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parse_bytes(value: float | str, name: str) -> int:
         A whole number of bytes (``1e9`` too), or a string with a unit: ``"64MiB"`` (2**20)
         or ``"64MB"`` (10**6).
     name
-        The argument's name, for the error.
+        The argument's name, for error messages.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def _parse_text(text: str, name: str) -> int:
 
 
 def format_bytes(size: float) -> str:
-    """Write a number of bytes for people, in binary units.
+    """Format a number of bytes in binary units.
 
     Examples
     --------

@@ -1,8 +1,7 @@
-"""What control groups allow this process: memory and CPU time, by version 1 and version 2, at every level.
+"""Reads the memory and CPU limits that control groups (v1 and v2) set for this process, at every level.
 
-A limit may stand at any level above a process: systemd sets it on a slice, SLURM on a job or a step,
-Kubernetes on a pod and on each container. Where the files lie, ``/proc/self/cgroup`` and
-``/proc/self/mountinfo`` tell.
+Any ancestor can carry a limit: systemd sets it on a slice, SLURM on a job or a step, Kubernetes on a pod and
+on each container. ``/proc/self/cgroup`` and ``/proc/self/mountinfo`` give the paths of the files.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ class ControlGroup:
     Attributes
     ----------
     path
-        Where its files are.
+        Directory of its files.
     version
-        1 or 2: which files there are.
+        1 or 2: which files the directory holds.
     """
 
     path: Path
@@ -42,18 +41,18 @@ class ControlGroup:
 
 @dataclass(frozen=True)
 class Mount:
-    """A mounted hierarchy of control groups.
+    """A mounted cgroup hierarchy.
 
     Attributes
     ----------
     version
         1 or 2.
     root
-        The group that is seen at the mount point: in a container, the container's own as a rule.
+        The group that the mount point shows; in a container usually the container's own.
     point
-        Where it is mounted.
+        The mount point.
     controllers
-        Of version 1, what the hierarchy controls.
+        Version 1 only: the hierarchy's controllers.
     """
 
     version: int
@@ -62,19 +61,19 @@ class Mount:
     controllers: frozenset[str]
 
     def controls(self, controller: str, version: int) -> bool:
-        """Whether its groups are those of a controller, as far as the mount tells."""
+        """Whether this hierarchy can hold a controller's groups; for version 2 the mount does not list them."""
         return self.version == version and (version == 2 or controller in self.controllers)
 
 
 def find_groups(controller: str, root: Path = _ROOT) -> list[ControlGroup]:
-    """Find the control groups that a controller of this process has, innermost first.
+    """Find this process's control groups for a controller, innermost first.
 
     Parameters
     ----------
     controller
         ``"memory"``, ``"cpu"`` or ``"cpuset"``.
     root
-        Where ``/proc`` and the mounted hierarchies are found; another one in tests.
+        Root of ``/proc`` and the mounted hierarchies; tests pass another one.
     """
     mounts = find_mounts(read_file(root / "proc/self/mountinfo"))
     found: list[ControlGroup] = []
@@ -92,7 +91,7 @@ def find_groups(controller: str, root: Path = _ROOT) -> list[ControlGroup]:
 
 
 def find_mounts(mountinfo: str) -> list[Mount]:
-    """Find the hierarchies of control groups in the text of ``/proc/self/mountinfo``."""
+    """Parse the cgroup mounts from the text of ``/proc/self/mountinfo``."""
     found = []
     for line in mountinfo.splitlines():
         fields, _, rest = line.partition(" - ")
@@ -106,19 +105,19 @@ def find_mounts(mountinfo: str) -> list[Mount]:
 
 
 def _choose_mount(mounts: Sequence[Mount], path: str) -> Mount | None:
-    """The mount that shows a group and most of its ancestors; where none shows it, the likeliest one."""
-    # of several mounts at one point only the last one is visible
+    """Choose the mount that shows a group and most of its ancestors; if none shows it, the most likely one."""
+    # a later mount hides earlier ones at the same point
     visible = list({mount.point: mount for mount in mounts}.values())
     showing = [mount for mount in visible if _relative_names(path, mount.root) is not None]
     if showing:
         return min(showing, key=lambda mount: len(mount.root.rstrip("/")))
-    # A root above this process's cgroup namespace begins with "/..": its group is an ancestor at best, as where
-    # the host's hierarchy is bind-mounted into a container.
+    # A root outside this process's cgroup namespace starts with "/..". Its group is an ancestor at best, for
+    # example when the host's hierarchy is bind-mounted into a container.
     return min(visible, key=lambda mount: mount.root.startswith("/.."), default=None)
 
 
 def _relative_names(path: str, root: str) -> list[str] | None:
-    """The names that lead from a mount's root to a group, or None where the mount does not show the group."""
+    """Path components from a mount's root to a group, or None if the mount does not show the group."""
     root = root.rstrip("/")
     if not (path + "/").startswith(root + "/"):
         return None
@@ -127,41 +126,41 @@ def _relative_names(path: str, root: str) -> list[str] | None:
 
 
 def _levels(path: str, root: str) -> Iterator[str]:
-    """The directories of a group and of those that hold it, seen from a mount point, innermost first."""
-    # a group that the mount does not show, as in a container that sees its own alone, is the mount's own
+    """Directories of a group and its ancestors relative to the mount point, innermost first."""
+    # a container may see only its own group; then the mount point stands for it
     names = _relative_names(path, root) or []
     for depth in range(len(names), -1, -1):
         yield "/".join(names[:depth])
 
 
 def _decode(text: str) -> str:
-    """A path of mountinfo, where spaces and their like stand as octal numbers."""
+    """Decode a path of mountinfo, which escapes whitespace and backslashes in octal."""
     for code in ("040", "011", "012", "134"):
         text = text.replace("\\" + code, chr(int(code, 8)))
     return text
 
 
 def free_bytes(group: ControlGroup) -> int | None:
-    """Memory that a group has left, or None where it has no limit."""
+    """Bytes that a group can still use, or None if it has no limit."""
     if group.version == 2:
-        # beyond memory.high the kernel slows processes down until they give memory back
+        # above memory.high the kernel throttles processes and reclaims their memory
         limits = (_number(group, "memory.max"), _number(group, "memory.high"))
         used, idle_name = _number(group, "memory.current"), "inactive_file"
     else:
-        # the tightest limit of the group and of its ancestors, some of which no mount may show
+        # the lowest limit of the group and its ancestors, even of those that no mount shows
         inherited = _stat(group, "hierarchical_memory_limit")
         limits = (_number(group, "memory.limit_in_bytes"), inherited)
         used, idle_name = _number(group, "memory.usage_in_bytes"), "total_inactive_file"
     known = [limit for limit in limits if limit is not None]
     if not known or used is None:
         return None
-    # pages of files that nobody has used for a while count as used, and are given back when needed
+    # the inactive page cache counts as used, but the kernel reclaims it on demand
     idle = _stat(group, idle_name) or 0
     return max(0, min(known) - max(0, used - idle))
 
 
 def quota_cores(group: ControlGroup) -> int | None:
-    """Cores' worth of time that a group gets, at least 1, or None where it has no limit."""
+    """CPU quota of a group in cores, at least 1, or None if it has none."""
     if group.version == 2:
         words = read_file(group.path / "cpu.max").split()
         quota, period = (words[0], words[1]) if len(words) == 2 else ("", "")
@@ -174,7 +173,7 @@ def quota_cores(group: ControlGroup) -> int | None:
 
 
 def cpuset_cores(group: ControlGroup) -> int | None:
-    """How many cores the processes of a group may run on, or None where that is not told."""
+    """Number of cores in a group's cpuset, or None if unknown."""
     name = "cpuset.cpus.effective" if group.version == 2 else "cpuset.effective_cpus"
     text = read_file(group.path / name).strip()
     count = 0
@@ -200,7 +199,7 @@ def _stat(group: ControlGroup, key: str) -> int | None:
 
 
 def read_file(path: Path) -> str:
-    """The text of a small file of the system; empty where there is none."""
+    """Text of a small system file; empty if it cannot be read."""
     try:
         return path.read_text()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Tables without rows."""
+"""Builds empty tables for any schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["empty_table"]
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:
-    """A table of a schema, without rows; Arrow's own method fails on tensors with a permutation.
+    """Make a table with a schema and no rows; ``schema.empty_table()`` fails on tensors with a permutation.
 
     Examples
     --------

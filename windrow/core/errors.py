@@ -1,17 +1,16 @@
-"""The errors that windrow raises.
+"""The exception hierarchy of windrow.
 
 ::
 
     WindrowError
-    ├── PlanError       (also a ValueError)    what was asked cannot be planned
+    ├── PlanError       (also a ValueError)    invalid argument, combination or size
     ├── SourceError     (also an OSError)      data that cannot be found or read
-    ├── StateError      (also a ValueError)    a saved state that does not fit
-    ├── TransformError                         a user's function failed or broke its promise
-    └── StallError      (also a TimeoutError)  nothing moved for too long; says who waits for whom
+    ├── StateError      (also a ValueError)    a checkpoint that does not match the data or pipeline
+    ├── TransformError                         a user's function raised or violated its declared contract
+    └── StallError      (also a TimeoutError)  no progress for too long; names what waits for what
 
-Every message says what happened, where (path, column, row group, epoch, window)
-and what to do about it. Errors of other libraries are mapped to these where they
-enter windrow, with the original as ``__cause__``.
+Every message states what happened, where (path, column, row group, epoch, window) and how to fix it.
+Exceptions of other libraries are wrapped where they enter windrow, with the original as ``__cause__``.
 """
 
 from __future__ import annotations
@@ -27,24 +26,24 @@ __all__ = [
 
 
 class WindrowError(Exception):
-    """The root of all errors that windrow raises on purpose."""
+    """Base class of all errors that windrow raises on purpose."""
 
 
 class PlanError(WindrowError, ValueError):
-    """What was asked for cannot be planned: an argument, a combination, or a size."""
+    """The request is invalid: an argument, a combination of arguments, or a size."""
 
 
 class SourceError(WindrowError, OSError):
-    """Data is missing, unreadable, corrupt, or differs in schema between files."""
+    """Data is missing, unreadable or corrupt, or schemas differ between files."""
 
 
 class StateError(WindrowError, ValueError):
-    """A saved state does not belong to this data, chain, or seed."""
+    """A saved state does not match this data, pipeline or seed."""
 
 
 class TransformError(WindrowError):
-    """A user's function raised, or returned something that breaks its promise."""
+    """A user's function raised, or its result violates what was declared for it."""
 
 
 class StallError(WindrowError, TimeoutError):
-    """Nothing moved for too long; the message says who waits for whom."""
+    """Nothing made progress for too long; the message names what waits for what."""

@@ -1,4 +1,4 @@
-"""NumPy's strings of fixed width, for Arrow."""
+"""Converts NumPy's fixed-width strings for Arrow without truncating them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["preserve_embedded_nuls"]
 
 
 def preserve_embedded_nuls(array: NDArray[Any]) -> NDArray[Any]:
-    r"""Strings that Arrow takes as they are: it cuts those of ``U`` and ``S`` at their first zero.
+    r"""Convert an array with embedded NULs to objects: Arrow truncates ``U`` and ``S`` strings at the first NUL.
 
-    Those with a zero inside become objects; zeros at the end are padding to NumPy too.
+    Arrays without them are returned unchanged; trailing NULs are padding to NumPy too.
 
     Examples
     --------
-    >>> whole_strings(np.array(["ab", "c"])).dtype
+    >>> preserve_embedded_nuls(np.array(["ab", "c"])).dtype
     dtype('<U2')
-    >>> whole_strings(np.array(["a\0b", "c"]))
+    >>> preserve_embedded_nuls(np.array(["a\0b", "c"]))
     array(['a\x00b', 'c'], dtype=object)
     """
     if array.dtype.kind not in "US" or not array.size:

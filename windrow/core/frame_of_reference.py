@@ -1,8 +1,7 @@
-"""Words that travel in fewer bytes than they have: the least of a column's, and how much more each is.
+"""Frame-of-reference encoding of fixed-width columns: value minus minimum, in 0, 1, 2 or 4 bytes.
 
-Identifiers, counts, codes and days rarely use the 8 bytes that tables give them. What a task
-puts out of a column is as wide as that column's words in that block need it to be, and gets
-its own width back when rows are placed.
+Identifiers, counts, codes and dates rarely use their 8 bytes. A map output stores each column of a block
+in the narrowest width that holds its range. Placing rows restores the original width.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _INT64_MIN = -(2**63)
 
 
 def packs(kind: pa.DataType) -> bool:
-    """Whether words of a type are worth being packed: whole numbers and times, of more than a byte.
+    """Whether a type can be packed: integers and temporal types wider than one byte.
 
     Examples
     --------
@@ -33,7 +32,7 @@ def packs(kind: pa.DataType) -> bool:
 
 
 def join_ranges(ranges: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
-    """The least and the largest of several ranges; None where one is not known, or there is none.
+    """Minimum and maximum over several ranges; None if one is unknown, or there is none.
 
     Examples
     --------
@@ -49,14 +48,14 @@ def join_ranges(ranges: Iterable[tuple[int, int] | None]) -> tuple[int, int] | N
 
 
 class Packing(NamedTuple):
-    """How the words of a column travel.
+    """How the values of a column are encoded.
 
     Attributes
     ----------
     bytes
-        Of each word: its width, or 0, 1, 2 or 4 where that is less.
+        Encoded bytes per value: the column's width, or 0, 1, 2 or 4 where that is narrower.
     base
-        What is to be added to each, in the arithmetic of words; 0 where they have their width.
+        The frame of reference: added to each value in wraparound arithmetic; 0 for values of full width.
     """
 
     bytes: int
@@ -64,7 +63,7 @@ class Packing(NamedTuple):
 
     @classmethod
     def of(cls, width: int, low: int, high: int) -> Packing:
-        """Of words whose least and largest are these, as signed numbers.
+        """Choose the encoding for values of ``width`` bytes between ``low`` and ``high``, as signed numbers.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Integers as users have them: Python's, NumPy's, torch's, or whole floats."""
+"""Accepts integers as users pass them: Python's, NumPy's, torch's, or whole floats."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 __all__ = ["as_integer"]
 
-# Above this not every integer is a float, so a float may stand for a neighbour of what was meant.
+# Above this floats cannot represent every integer, so a float may be a rounded neighbour of the intended one.
 _EXACT_FLOATS = 2**53
 
 
 def as_integer(value: Any) -> int | None:
-    """Return the Python integer that a value stands for without doubt, or None.
+    """Return the Python integer that a value unambiguously represents, or None.
 
-    Booleans are not integers. A float is one where it is whole and at most 2**53.
+    Booleans are not integers. A float counts if it is whole and its magnitude is at most 2**53.
 
     Examples
     --------

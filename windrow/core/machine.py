@@ -1,4 +1,4 @@
-"""What this process may use of the machine."""
+"""Cores and memory that this process can use, and the scheduling policy of its threads."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _ROOT = Path("/")
 
 
 def available_cores(processes: int = 1, root: Path = _ROOT) -> int:
-    """Cores that this process may use, as affinity and control groups allow; at least 1.
+    """Cores that CPU affinity and control groups leave to this process; at least 1.
 
     Parameters
     ----------
     processes
-        How many processes of this machine share them. One that its launcher has bound to cores of its own
-        has those, undivided.
+        Number of processes that share this machine. If the launcher has pinned this process to a subset of
+        the cores, that subset is not divided; a CPU quota always is.
     root
-        Where ``/proc`` and control groups are found; another one in tests.
+        Root of ``/proc`` and the control groups; tests pass another one.
     """
     try:
         cores = len(os.sched_getaffinity(0))
@@ -38,7 +38,7 @@ def available_cores(processes: int = 1, root: Path = _ROOT) -> int:
 
 
 def free_memory_bytes(root: Path = _ROOT) -> int:
-    """Memory that can be had without pushing out what is in use, as control groups at every level allow."""
+    """Memory available without swapping, limited by control groups at every level."""
     groups = _known(free_bytes(group) for group in find_groups("memory", root))
     return min([_available_bytes(root), *groups])
 
@@ -48,10 +48,10 @@ def _known(values: Iterable[int | None]) -> Iterator[int]:
 
 
 def use_batch_scheduling() -> None:
-    """Have this thread, for good, take no core from a running one as it wakes up; its share stays as it was.
+    """Switch this thread permanently to SCHED_BATCH (Linux), so that it does not preempt others as it wakes up.
 
-    Who wakes it then goes on at once, where Linux would often have it stand aside for milliseconds, with
-    the interpreter's lock in its hands. Where that is not to be had, nothing changes.
+    Otherwise Linux often suspends the thread that wakes this one for milliseconds, while that thread holds
+    the GIL. The CPU share stays the same. If the policy cannot be set, nothing changes.
     """
     if sys.platform == "linux":
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Libraries in C that setuptools built with the package, for ctypes."""
+"""Loads the package's compiled C libraries with ctypes, and reports those that are missing."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _missing: list[str] = []
 
 
 def load_library(module: str, functions: dict[str, tuple[list[Any], Any]]) -> Any:
-    """Load the library that was built as ``module``.
+    """Load the library that setuptools built as ``module``.
 
     Parameters
     ----------
     functions
-        The types of arguments and of the result, by the name of each function.
+        Argument types and result type of each function, by name.
 
     Returns
     -------
     ctypes.CDLL or None
-        None where it was not built, or built for another machine or version.
+        None if it was not built, or was built for another machine or version.
     """
     library = _load(module, functions)
     if library is None and module not in _missing:
@@ -34,16 +34,16 @@ def load_library(module: str, functions: dict[str, tuple[list[Any], Any]]) -> An
 
 
 def missing_libraries() -> tuple[str, ...]:
-    """The libraries that this process has looked for and could not load, by their modules' names."""
+    """Module names of the libraries that this process tried and failed to load."""
     return tuple(sorted(_missing))
 
 
 def missing_library_warnings() -> tuple[str, ...]:
-    """What a user should know of them: a line, or none.
+    """One warning that names the libraries that could not be loaded, or none.
 
     Examples
     --------
-    >>> describe_missing()
+    >>> missing_library_warnings()
     ()
     """
     names = missing_libraries()
@@ -52,7 +52,7 @@ def missing_library_warnings() -> tuple[str, ...]:
     return (
         f"windrow's compiled {'libraries' if len(names) > 1 else 'library'} {' and '.join(names)} cannot be loaded: "
         "Arrow and NumPy do the work instead, in the same order but several times slower. Install windrow from "
-        "a wheel for this platform, or again where a C compiler is installed",
+        "a wheel for this platform, or reinstall it where a C compiler is available",
     )
 
 
@@ -71,6 +71,6 @@ def _load(module: str, functions: dict[str, tuple[list[Any], Any]]) -> Any:
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """Where a contiguous array begins; of another it is an error."""
-    # NumPy takes 1.1 µs to tell, for it also describes the array in words; this takes 0.2
+    """Address of a contiguous array; an error for any other array."""
+    # array.ctypes or __array_interface__ take 1.1 µs, since NumPy also builds a description; this takes 0.2 µs
     return int(pa.py_buffer(array).address)

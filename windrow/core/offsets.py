@@ -1,4 +1,4 @@
-"""Whether the offsets and indices inside decoded columns stay within their buffers."""
+"""Validates that offsets and dictionary indices inside decoded columns stay within their buffers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ __all__ = ["check_layout"]
 
 
 def check_layout(table: pa.Table) -> None:
-    """Check every value of a table that is used as an address: offsets of text and lists, dictionary indices.
+    """Check every value that Arrow dereferences: offsets of text and lists, and dictionary indices.
 
-    ``validate(full=True)`` checks them, but also refuses text that is not UTF-8, which Parquet files may
-    hold. Text is therefore viewed as binary first.
+    ``validate(full=True)`` checks them, but also rejects text that is not UTF-8, which Parquet files can
+    contain. Text is therefore viewed as binary first.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        If an address lies outside of its buffer, or offsets decrease.
+        If a value points outside its buffer, or offsets decrease.
 
     Examples
     --------
@@ -29,7 +29,7 @@ def check_layout(table: pa.Table) -> None:
     """
     for name, column in zip(table.column_names, table.columns, strict=True):
         try:
-            # sizes of buffers and last offsets first, which the views below rely on
+            # buffer sizes and last offsets first: the views below rely on them
             column.validate()
             for chunk in column.chunks:
                 _without_text(chunk).validate(full=True)
@@ -45,12 +45,12 @@ def _without_text(array: pa.Array) -> pa.Array:
     try:
         return array if kind.equals(array.type) else array.view(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        # Arrow cannot view all nested types; these must hold UTF-8
+        # Arrow cannot view all nested types; in these, text must be UTF-8
         return array
 
 
 def _as_binary(kind: pa.DataType) -> pa.DataType:
-    """The type of the same layout that holds binary values where this one holds text."""
+    """The type with the same layout and binary in place of text."""
     types = pa.types
     if types.is_string(kind):
         return pa.binary()

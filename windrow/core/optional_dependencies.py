@@ -1,4 +1,4 @@
-"""Libraries that are not installed with windrow, but by one of its extras."""
+"""Imports libraries that only an extra of windrow installs, with an error that names the extra."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def require(module: str, extra: str, why: str) -> Any:
     Parameters
     ----------
     module
-        Its name.
+        Module name.
     extra
-        The extra of windrow that brings it.
+        The extra of windrow that installs it.
     why
-        Who needs it: ``"from_polars()"``.
+        The call or option that needs it: ``"from_polars()"``.
 
     Raises
     ------
     PlanError
-        If it is not installed; says what to run.
+        If it cannot be imported; gives the command that installs it.
 
     Examples
     --------

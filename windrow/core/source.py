@@ -1,7 +1,6 @@
-"""What the pipeline asks of a data source: a table of blocks, and a reader for one block.
+"""The source interface: a table of blocks (the manifest), and a reader for one block.
 
-A source is a manifest and a block reader. The pipeline knows sources only through
-these protocols, so that a new format is a new file under ``io`` and nothing else.
+The pipeline accesses sources only through these protocols, so a new format needs only a new file under ``io``.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ __all__ = [
 
 
 class CorruptBlockError(SourceError):
-    """What is stored of a block is there, and is what was listed, but cannot be decoded.
+    """The stored bytes of a block are present and unchanged since listing, but cannot be decoded.
 
-    A reader raises it where reading again or elsewhere would not help: not for a file that is
-    gone or has changed, a store that does not answer, or a lack of memory.
+    A reader raises it only if a retry, here or elsewhere, would not help: not for a missing or changed
+    file, an object storage that does not answer, or a lack of memory.
     """
 
 
@@ -52,24 +51,24 @@ class BlockTable:
     Attributes
     ----------
     rows
-        (blocks,) rows of each block as stored; where ``rows_known`` is False an upper
-        bound, or an estimate of 1 or more.
+        (blocks,) rows of each block as stored; if ``rows_known`` is False, an upper bound or an
+        estimate of at least 1.
     decoded_bytes
-        (blocks,) bytes of the selected columns once decoded, as footers tell them:
-        exact for fixed-width columns, the encoded size for others. Windows given in
-        bytes are cut by these, so they never change for given files.
+        (blocks,) decoded size of the selected columns, from the footers: exact for fixed-width
+        columns, the encoded size for others. Windows sized in bytes are cut by it, so the cut is
+        fixed for given files.
     memory_bytes
-        (blocks,) the best estimate of what a decoded block takes in memory; equal to
-        ``decoded_bytes`` where that is exact.
+        (blocks,) best estimate of a decoded block's size in memory; equal to ``decoded_bytes``
+        where that is exact.
     rows_known
-        False where reading may drop rows (a filter), or rows cannot be known.
+        False if reading can drop rows (a filter), or the row counts are unknown.
     bytes_exact
-        True when ``memory_bytes`` is exact (every selected column is fixed-width).
+        True if ``memory_bytes`` is exact (every selected column is fixed-width).
     rows_bounded
-        False where ``rows`` is an estimate.
+        False if ``rows`` is an estimate.
     packed_bytes
-        (blocks,) of ``memory_bytes``, what is left where words are packed (`windrow.core.frame_of_reference`);
-        None where nothing tells.
+        (blocks,) ``memory_bytes`` after frame-of-reference encoding (`windrow.core.frame_of_reference`);
+        None without column statistics.
     """
 
     rows: NDArray[np.int64]
@@ -83,14 +82,14 @@ class BlockTable:
 
 @dataclass(frozen=True)
 class BlockAddress:
-    """Where one block is stored: small, picklable, enough for a reader in any process.
+    """Where one block is stored: small, picklable, sufficient for a reader in any process.
 
     Attributes
     ----------
     origin
-        The block in words, for errors: ``"part-3.parquet, row groups 4-7"``.
+        Description of the block for errors: ``"part-3.parquet, row groups 4-7"``.
     locator
-        What the reader needs; opaque to everyone else.
+        The reader's own data, opaque to everything else.
     """
 
     origin: str
@@ -99,18 +98,18 @@ class BlockAddress:
 
 @dataclass(frozen=True)
 class SourceIdentity:
-    """What the order of rows depends on in a source, as saved states name it.
+    """The properties of a source that determine the order of rows, as stored in checkpoints.
 
     Attributes
     ----------
     fingerprint
         A digest of the data: relative paths, sizes and footers.
     schema
-        A digest of all columns that the files have.
+        A digest of all columns in the files, selected or not.
     files, rows
-        How many, as stored.
+        Counts as stored.
     block_bytes
-        The size that small row groups are joined up to.
+        The size up to which small row groups are merged into a block.
     filter
         A digest of the filter; empty without one.
     """
@@ -131,9 +130,9 @@ class RowOrigin(NamedTuple):
     path
         The file, as the source names it.
     row_group
-        The row group in it.
+        The row group's number in the file.
     row
-        The row in that row group.
+        The row's number in the row group.
 
     Examples
     --------
@@ -163,12 +162,12 @@ class BlockPart(Protocol):
         ...
 
     def select(self, columns: list[int]) -> pa.Table:
-        """Some of its columns, by number; they may be decoded only now."""
+        """Columns by number; the part may decode them only now."""
         ...
 
 
 class ScatteringPart(BlockPart, Protocol):
-    """Rows of a block that can be decoded straight to where they go."""
+    """A part whose columns can be decoded directly into their destination."""
 
     def scatter_words(
         self,
@@ -177,101 +176,100 @@ class ScatteringPart(BlockPart, Protocol):
         targets: NDArray[np.uint32],
         outs: Sequence[NDArray[np.uint8]],
     ) -> Sequence[bool]:
-        """Write the word of each row of some columns, packed, to word ``targets[row]`` of the column's ``out``.
+        """Scatter fixed-width columns: encode each row's value into slot ``targets[row]`` of the column's ``out``.
 
         Returns
         -------
         sequence of bool
-            Whether each was decoded so; another is asked for with `select` then, and its ``out`` may
-            hold anything. So is one with a word that its packing does not hold.
+            Whether each column was scattered. If not, or if a value overflows its packing, the content of
+            ``out`` is undefined and the caller decodes the column with `select`.
         """
         ...
 
     def scatter_text(
         self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
     ) -> list[pa.Array] | None:
-        """Make arrays of text, of strings or bytes, whose rows are put in order.
+        """Scatter a text column (strings or bytes) into one array for each of ``cuts``.
 
-        Row i goes to row ``targets[i]`` of all; each of ``cuts`` says which of these an array holds.
+        Row i moves to row ``targets[i]``; each cut is the range of target rows that its array holds.
 
         Returns
         -------
         list of pyarrow.Array or None
-            None where this column cannot be decoded so; it is asked for with `select` then.
+            None if this column does not support it; the caller then decodes it with `select`.
         """
         ...
 
 
 class BoundedPart(BlockPart, Protocol):
-    """Rows of a block of which something is known before they are decoded."""
+    """A part that has column statistics before it is decoded."""
 
     def bounds(self, column: int) -> tuple[int, int] | None:
-        """The least and the largest word of a column of whole numbers or times, as signed numbers.
+        """Minimum and maximum of an integer or temporal column, as signed integers.
 
         Returns
         -------
         tuple or None
-            What is told, and may be wrong; None where nothing is.
+            The stored statistics, which may be wrong; None without any.
         """
         ...
 
 
 def column_bounds(part: BlockPart, column: int) -> tuple[int, int] | None:
-    """What a part tells of a column (`BoundedPart`); None where it tells nothing."""
+    """Statistics of a column if the part has any (`BoundedPart`), else None."""
     bounds = getattr(part, "bounds", None)
     return None if bounds is None else bounds(column)
 
 
 def can_scatter(part: BlockPart) -> TypeGuard[ScatteringPart]:
-    """Whether a part is a `ScatteringPart`: asked for each column, where ``isinstance`` would take 12 µs."""
+    """Whether a part is a `ScatteringPart`; called for each column, where ``isinstance`` would take 12 µs."""
     return hasattr(part, "scatter_words")
 
 
 def decodes_columns(reader: BlockReader) -> bool:
-    """Whether what `BlockReader.parts` gives is decoded column by column, and no part of it is held meanwhile."""
+    """Whether `BlockReader.parts` decodes column by column and buffers no decoded part meanwhile."""
     return bool(getattr(reader, "decodes_columns", False))
 
 
 def maps_files(reader: BlockReader) -> bool:
-    """Whether what `BlockReader.parts` gives may be views of mapped files, which others can write to later.
+    """Whether `BlockReader.parts` can return views of memory-mapped files, which others can modify later.
 
-    What `BlockReader.read` gives never is.
+    `BlockReader.read` never does.
     """
     return bool(getattr(reader, "maps_files", False))
 
 
 class BlockReader(Protocol):
-    """Reads blocks; small and picklable, shared by every task of a run."""
+    """Reads blocks; small and picklable, shared by every task of a job."""
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block, single-threaded, with the source's schema exactly.
+        """Read one block, single-threaded, with exactly the source's schema.
 
         Raises
         ------
         CorruptBlockError
-            If what is stored cannot be decoded; any other `SourceError` if it cannot be had.
+            If the stored bytes cannot be decoded; any other `SourceError` if they cannot be read.
         """
         ...
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """Read one block part by part, so that a column is used while it is in the cache.
+        """Read one block part by part, so that a column is used while it is in the CPU cache.
 
-        The parts together are what `read` returns. A part must be used before the next
-        one is asked for.
+        The parts concatenate to what `read` returns. A part is valid only until the next one is requested.
         """
         ...
 
 
 @runtime_checkable
 class DistantReader(BlockReader, Protocol):
-    """A reader that may have to wait for a store."""
+    """A reader whose files may be on object storage."""
 
     @property
     def distant(self) -> bool:
-        """Whether it does, so that `parts` is worth beginning before it is needed.
+        """Whether reads have high latency, so that starting `parts` ahead of time pays.
 
-        `parts` then asks for all bytes of the block before it yields the first part, and may be
-        begun in another thread than the one that goes on with it.
+        `parts` then requests all bytes of the block before it yields the first part, and one thread can
+        start it and another continue it.
         """
         ...
 
@@ -300,21 +298,21 @@ class Source(Protocol):
         ...
 
     def identity(self, files: int | None = None) -> SourceIdentity:
-        """What the order of rows depends on; as if only the first ``files`` were there, where given."""
+        """The properties that determine the order of rows; if given, of only the first ``files`` files."""
         ...
 
     @property
     def contents(self) -> str:
-        """A digest of what each block holds: the data, columns, filter, and the cut into blocks."""
+        """A digest of the content of each block: the data, columns, filter, and the cut into blocks."""
         ...
 
     @property
     def null_counts(self) -> Mapping[str, int | None]:
-        """Nulls by column as the files state them; None where they do not."""
+        """Null count of each column as recorded in the files; None if not recorded."""
         ...
 
     def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
-        """The addresses of some blocks, by their number in stored order."""
+        """Addresses of blocks, by their number in stored order."""
         ...
 
     def describe(self) -> str:
@@ -324,26 +322,26 @@ class Source(Protocol):
 
 @runtime_checkable
 class TracingSource(Source, Protocol):
-    """A source that tells where its rows are stored.
+    """A source that can trace rows to their files.
 
-    Stored rows have numbers: their rank among all rows of all files, in stored order.
+    A stored row's number is its rank among all rows of all files, in stored order.
     """
 
     def count_blocks(self) -> NDArray[np.int64]:
-        """(blocks,) the rows that each block delivers; reads what a filter needs."""
+        """(blocks,) row count of each block after the filter; reads the columns that the filter needs."""
         ...
 
     def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(rows,) the numbers of rows that a block delivers; reads it where a filter may drop some."""
+        """(rows,) stored row numbers of a block's ``rows``; reads the block if a filter can drop rows."""
         ...
 
     def row_lineage(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
-        """Where the rows of some numbers are stored."""
+        """Where rows are stored, by their numbers."""
         ...
 
     def with_row_id(self, name: str) -> Source:
-        """The same source with a column, the last, of the rows' numbers: int64.
+        """The same source with the row numbers appended as the last column, int64.
 
-        It changes no order. Raises a `PlanError` where there is a column of that name.
+        The order stays the same. Raises a `PlanError` if a column of that name exists.
         """
         ...

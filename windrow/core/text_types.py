@@ -1,4 +1,4 @@
-"""What Arrow's columns of text are like: strings or bytes, behind offsets of 4 or 8 bytes."""
+"""Properties of Arrow's text types: strings or bytes with offsets of 4 or 8 bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_BYTES = 2**31 - 1
 
 
 def offset_width(kind: pa.DataType) -> int:
-    """Bytes of an offset of a type of text; 0 for other types.
+    """Offset width of a text type in bytes; 0 for other types.
 
     Examples
     --------
@@ -28,17 +28,17 @@ def offset_width(kind: pa.DataType) -> int:
 
 
 def fits_offsets(text_bytes: int, width: int) -> bool:
-    """Whether offsets of a width can tell where so much text ends."""
+    """Whether offsets of ``width`` bytes can address ``text_bytes`` of text."""
     return width == 8 or text_bytes <= _MAX_BYTES
 
 
 def text_array(texts: Sequence[str]) -> pa.LargeStringArray:
-    """Strings for Arrow; ``pa.array`` would import pandas where it is installed, for 0.15 s and more.
+    """Make an Arrow array of strings; ``pa.array`` would import pandas if installed, which takes at least 0.15 s.
 
     Raises
     ------
     UnicodeEncodeError
-        If one cannot be written as UTF-8.
+        If a string cannot be encoded as UTF-8.
 
     Examples
     --------

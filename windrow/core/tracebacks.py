@@ -1,7 +1,7 @@
-"""Tracebacks that a user can read: where an error left the user's code, where it was raised, and nothing between.
+"""Trims windrow's internal frames from tracebacks, leaving the user's call and the frame that raised.
 
-A frame of windrow tells a user nothing that the message does not, and there are dozens of them between a
-loop and a thread that reads a file. Frames of the user's own functions, and of libraries, all stay.
+Dozens of internal frames lie between a user's loop and the thread that reads a file, and they add nothing
+to the message. All frames of the user's functions and of libraries stay.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 
-# What users are shown: other exceptions are faults of ours, and keep every frame.
+# Only these are trimmed: any other exception is a bug in windrow and keeps every frame.
 USER_ERRORS = (WindrowError, KeyboardInterrupt, SystemExit)
 
 _OURS = "windrow"
-# what lies between two of our frames where one waits for the other, or maps its errors
+# modules whose frames lie between two of windrow's, where one waits for the other or wraps its errors
 _BETWEEN = {"concurrent.futures._base", "concurrent.futures.thread", "contextlib", "threading"}
 
 
 def ends_traceback(call: Callable[P, T]) -> Callable[P, T]:
-    """Decorate what users call, or what that calls at once: its errors are raised with their tracebacks trimmed."""
+    """Decorate a public entry point, or what it calls directly, to trim the tracebacks of its errors."""
 
     @wraps(call)
     def trimming(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -41,7 +41,7 @@ def ends_traceback(call: Callable[P, T]) -> Callable[P, T]:
 
 
 def trim_traceback(error: E) -> E:
-    """Leave out our frames above the one that raised an error, or called what raised it; of its causes too."""
+    """Drop the leading windrow frames but the last, which raised or called foreign code; also for the causes."""
     link: BaseException | None = error
     seen = set()
     while link is not None and id(link) not in seen:
@@ -52,7 +52,7 @@ def trim_traceback(error: E) -> E:
 
 
 def cause_of(error: BaseException) -> BaseException | None:
-    """What an error came from, as Python tells it: nothing where it was raised ``from None``."""
+    """The explicit cause or implicit context of an error; None if it was raised ``from None``."""
     return error.__cause__ if error.__suppress_context__ else error.__context__
 
 
