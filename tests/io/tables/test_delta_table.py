@@ -180,7 +180,7 @@ def test_vacuumed_files_are_told(tmp_path: Path) -> None:
     table = deltalake.DeltaTable(path)
     table.delete("x < 5")
     table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-    with pytest.raises(windrow.SourceError, match=r"gone.*version 0 of the Delta table.*vacuumed"):
+    with pytest.raises(windrow.SourceError, match=r"missing.*version 0 of the Delta table.*vacuumed"):
         dataset.take()
     with pytest.raises(windrow.SourceError, match="vacuumed"):
         windrow.read_delta(path, version=0)
@@ -235,7 +235,7 @@ def test_files_in_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     deltalake.write_deltalake(path, pa.table({"x": range(10), "p": ["a b", "c"] * 5}), partition_by=["p"])
     local = table_of(windrow.read_delta(path))
     store = pa_fs.PyFileSystem(DeltaStorageHandler(str(path), {"secret": "HUSH"}))
-    files = TableFiles("", store, shown="s3://bucket/t", snapshot="version 0", secrets=("HUSH",))
+    files = TableFiles("", store, display_root="s3://bucket/t", snapshot="version 0", secrets=("HUSH",))
     monkeypatch.setattr(delta_table, "_locate", lambda *_: files)
     dataset = pickle.loads(pickle.dumps(windrow.read_delta(path)))
     assert table_of(dataset).equals(local)
@@ -245,6 +245,8 @@ def test_files_in_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert windrow.read_delta(path, filter=pc.field("x") > 6).count() == 3
     for file in path.rglob("*.parquet"):
         file.unlink()
-    with pytest.raises(windrow.SourceError, match=r"s3://bucket/t/p=.*the file is gone.*vacuumed") as caught:
+    with pytest.raises(
+        windrow.SourceError, match=r"s3://bucket/t/p=.*the file is missing.*vacuumed"
+    ) as caught:
         dataset.take()
     assert "\x1b" not in str(caught.value)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.io.catalog.filters import evaluate_filter
-from windrow.io.tables.file_pruning import Bounds, has_bounds, kept_files
+from windrow.io.tables.file_pruning import ColumnStatistics, candidate_files, supports_pruning
 
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
 VALUES = {"x": st.integers(-3, 3), "s": st.sampled_from(["", "a", "ab", "b"])}
@@ -40,17 +40,17 @@ FILES = st.lists(
 )
 
 
-def bounds(values: list[Any]) -> Bounds:
+def bounds(values: list[Any]) -> ColumnStatistics:
     known = [value for value in values if value is not None]
     low, high = (min(known), max(known)) if known else (None, None)
-    return Bounds(low, high, len(values) - len(known), len(values))
+    return ColumnStatistics(low, high, len(values) - len(known), len(values))
 
 
 @given(FILES, conditions(), conditions(), st.sampled_from(["and", "or", "first"]))
 def test_no_row_is_lost(files: Any, first: Any, second: Any, how: str) -> None:
     condition = {"and": first & second, "or": first | second, "first": first}[how]
     known = [{"x": bounds([x for x, _ in rows]), "s": bounds([s for _, s in rows])} for rows in files]
-    kept = kept_files(condition, SCHEMA, known)
+    kept = candidate_files(condition, SCHEMA, known)
     for rows, stays in zip(files, kept, strict=True):
         table = pa.table([[x for x, _ in rows], [s for _, s in rows]], schema=SCHEMA)
         matches = evaluate_filter(condition, table).fill_null(False).to_pylist()
@@ -58,12 +58,12 @@ def test_no_row_is_lost(files: Any, first: Any, second: Any, how: str) -> None:
 
 
 def test_files_are_left_out() -> None:
-    known: list[dict[str, Bounds]] = [
-        {"x": Bounds(0, 4, 0, 5)},
-        {"x": Bounds(5, 9)},
-        {"x": Bounds(None, None, 5, 5)},
+    known: list[dict[str, ColumnStatistics]] = [
+        {"x": ColumnStatistics(0, 4, 0, 5)},
+        {"x": ColumnStatistics(5, 9)},
+        {"x": ColumnStatistics(None, None, 5, 5)},
         {},
-        {"x": Bounds(7, None)},
+        {"x": ColumnStatistics(7, None)},
     ]
     for condition, expected in (
         (pc.field("x") > 4, [1, 3, 4]),
@@ -71,7 +71,7 @@ def test_files_are_left_out() -> None:
         (pc.field("x").is_null(), [1, 2, 3, 4]),
         (pc.field("x").is_valid(), [0, 1, 3, 4]),
     ):
-        assert kept_files(condition, SCHEMA, known).nonzero()[0].tolist() == expected
+        assert candidate_files(condition, SCHEMA, known).nonzero()[0].tolist() == expected
 
 
 def test_floats_have_no_bounds() -> None:
@@ -84,4 +84,4 @@ def test_floats_have_no_bounds() -> None:
         pa.bool_(),
         pa.list_(pa.int8()),
     ]
-    assert [has_bounds(kind) for kind in kinds] == [True, True, True, True, False, False, False]
+    assert [supports_pruning(kind) for kind in kinds] == [True, True, True, True, False, False, False]

@@ -115,7 +115,7 @@ def test_a_table_that_was_made_anew_is_another(path: str) -> None:
     dataset = windrow.read_lance(path)
     shutil.rmtree(path)
     lance.write_dataset(pa.table({"x": [1], "v": [[0.0]], "s": ["a"]}), path)
-    with pytest.raises(windrow.SourceError, match="is another by now"):
+    with pytest.raises(windrow.SourceError, match="differs from the one that was listed"):
         dataset.take()
 
 

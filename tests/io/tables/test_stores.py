@@ -89,7 +89,7 @@ def test_over_the_wire(store: S3, read: Callable[[S3, str], windrow.Dataset]) ->
     for found in filesystem.get_file_info(FileSelector("tables", recursive=True)):
         if found.extension in ("parquet", "lance"):
             filesystem.delete_file(found.path)
-    with pytest.raises(windrow.SourceError, match="read the table anew") as caught:
+    with pytest.raises(windrow.SourceError, match="read the table again") as caught:
         dataset.take()
     texts += traceback.format_exception(caught.value)
     for text in texts:

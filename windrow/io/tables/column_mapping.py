@@ -1,4 +1,4 @@
-"""Which column of a file is which column of a table: by name, or by the number that a table gives it."""
+"""Map a table's columns to the columns of its data files: by name, by field id, or by log value."""
 
 from __future__ import annotations
 
@@ -19,59 +19,61 @@ _FIELD_ID = b"PARQUET:field_id"
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table, as they are to be found in its files.
+    """A table's columns, and how to find them in data files.
 
     Attributes
     ----------
     schema
-        All columns in the table's order, with the numbers of fields where the table has them.
-    told
-        The names of columns that the table's log tells for each file, and no file needs to have.
+        All columns in table order, with field ids where the table has them.
+    log_columns
+        Names of the columns whose value the table's log states per file; files need not store them.
     names
-        What files call a column, where that is not its name; several for those that changed it.
-    by_number
-        Whether columns are found by the numbers of their fields, where a file has any.
-    named
-        Whether columns of files without such numbers are found by name.
+        The physical names of a column where they differ from its name; several after renames.
+    by_field_id
+        Whether to match columns by field id in files that have field ids.
+    by_name
+        Whether to match columns by name in files without field ids.
     defaults
-        What stands for a column in files that lack it; null where nothing is said.
+        The value of a column in files that lack it; null where there is no default.
     """
 
     schema: pa.Schema
-    told: tuple[str, ...] = ()
+    log_columns: tuple[str, ...] = ()
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    by_number: bool = False
-    named: bool = True
+    by_field_id: bool = False
+    by_name: bool = True
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def stored(self) -> pa.Schema:
-        """The columns that files may have."""
-        return plain_schema(pa.schema([column for column in self.schema if column.name not in self.told]))
+        """The columns that files can store."""
+        return plain_schema(
+            pa.schema([column for column in self.schema if column.name not in self.log_columns])
+        )
 
     @property
     def partitions(self) -> pa.Schema:
-        """The columns that the log tells, in the table's order."""
-        return plain_schema(pa.schema([column for column in self.schema if column.name in self.told]))
+        """The columns whose values come from the log, in table order."""
+        return plain_schema(pa.schema([column for column in self.schema if column.name in self.log_columns]))
 
     def find(self, stored: pa.Schema, path: str) -> dict[str, str]:
-        """What a file calls each column that it has.
+        """The physical name of each column that a file has.
 
         Raises
         ------
         SourceError
-            If nothing tells which column is which, or a type does not fit the table's.
+            If columns cannot be matched, or a type does not fit the table's.
         """
-        wanted = [column for column in self.schema if column.name not in self.told]
-        numbers = {_number(column): column.name for column in stored}
+        columns = [column for column in self.schema if column.name not in self.log_columns]
+        numbers = {_field_id(column): column.name for column in stored}
         numbers.pop(None, None)
-        if self.by_number and numbers:
-            found = {column.name: numbers.get(_number(column)) for column in wanted}
-        elif self.named:
-            found = {column.name: self._find_name(column.name, stored) for column in wanted}
+        if self.by_field_id and numbers:
+            found = {column.name: numbers.get(_field_id(column)) for column in columns}
+        elif self.by_name:
+            found = {column.name: self._find_name(column.name, stored) for column in columns}
         else:
             raise SourceError(
-                f"{path} has no field ids, and the table no name mapping: nothing tells which column is which; "
+                f"{path} has no field ids, and the table no name mapping, so columns cannot be matched; "
                 "set the table's property schema.name-mapping.default, or write the file again"
             )
         known = {name: physical for name, physical in found.items() if physical is not None}
@@ -84,7 +86,7 @@ class TableColumns:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """A schema with nothing but names, types and what may be null, and with offsets of 32 bits."""
+    """Strip a schema to names, types and nullability, with 32-bit offsets."""
     return pa.schema([_plain(column) for column in schema])
 
 
@@ -106,77 +108,79 @@ def _plain_type(kind: Any) -> pa.DataType:
     return pa.list_(_plain(kind.value_field)) if pt.is_list(kind) or pt.is_large_list(kind) else kind
 
 
-def _number(column: pa.Field[Any]) -> int | None:
-    told = (column.metadata or {}).get(_FIELD_ID)
-    return None if told is None else int(told)
+def _field_id(column: pa.Field[Any]) -> int | None:
+    number = (column.metadata or {}).get(_FIELD_ID)
+    return None if number is None else int(number)
 
 
-def _check_fit(stored: pa.Field[Any], wanted: pa.Field[Any], path: str) -> None:
-    """Refuse what a cast would change or could not do."""
-    kind = _plain_type(wanted.type)
-    moved = next(_moved_fields(stored, wanted), None)
-    if moved is not None:
+def _check_fit(stored: pa.Field[Any], expected: pa.Field[Any], path: str) -> None:
+    """Raise if casting to the table's type would change values or is impossible."""
+    kind = _plain_type(expected.type)
+    renamed = next(_renamed_fields(stored, expected), None)
+    if renamed is not None:
         raise SourceError(
-            f"column {wanted.name!r} of {path}: its nested field {moved!r} has another name in the table, which "
-            "is not read; write the file again (rewrite or compact the table)"
+            f"column {expected.name!r} of {path}: its nested field {renamed!r} has another name in the table, which "
+            "is not supported; write the file again (rewrite or compact the table)"
         )
     found = _plain_type(stored.type)
-    if unify_types(found, kind) == kind or _casts(found, kind):
+    if unify_types(found, kind) == kind or _can_cast(found, kind):
         return
     raise SourceError(
-        f"column {wanted.name!r} is {stored.type} in {path} but {kind} in the table: write the file again"
+        f"column {expected.name!r} is {stored.type} in {path} but {kind} in the table: write the file again"
     )
 
 
-def _casts(stored: Any, kind: Any) -> bool:
-    """Whether a cast loses nothing that Arrow would not refuse: wider decimals, dates, nested fields that are new."""
+def _can_cast(stored: Any, kind: Any) -> bool:
+    """Whether a cast is lossless or checked by Arrow: wider decimals, dates, new nested fields."""
     if pt.is_decimal(stored) and pt.is_decimal(kind):
-        room = kind.precision - kind.scale >= stored.precision - stored.scale
-        return bool(room and kind.scale >= stored.scale)
+        fits = kind.precision - kind.scale >= stored.precision - stored.scale
+        return bool(fits and kind.scale >= stored.scale)
     if pt.is_date(stored) and pt.is_timestamp(kind):
         return True
     if pt.is_integer(stored) and (pt.is_decimal(kind) or pt.is_float64(kind)):
         return True
     if pt.is_timestamp(stored) and pt.is_timestamp(kind):
-        # values that would lose digits are an error when they are read
+        # Arrow raises at reading for values that would lose digits
         return (stored.tz is None) == (kind.tz is None)
     if pt.is_nested(stored) and type(stored) is type(kind) and stored.num_fields:
-        return _nested_casts(stored, kind)
+        return _can_cast_nested(stored, kind)
     return stored == kind
 
 
-def _nested_casts(stored: Any, kind: Any) -> bool:
+def _can_cast_nested(stored: Any, kind: Any) -> bool:
     known = {inner.name: inner for inner in _children(kind)}
     pairs = (
         [(inner, known.get(inner.name)) for inner in _children(stored)]
         if pt.is_struct(stored)
         else list(zip(_children(stored), _children(kind), strict=True))
     )
-    # a nested field that the table has dropped falls away
+    # a nested field that the table has dropped is ignored
     return all(
-        other is None or unify_types(inner.type, other.type) == other.type or _casts(inner.type, other.type)
+        other is None
+        or unify_types(inner.type, other.type) == other.type
+        or _can_cast(inner.type, other.type)
         for inner, other in pairs
     )
 
 
-def _moved_fields(stored: pa.Field[Any], wanted: pa.Field[Any]) -> Iterator[str]:
-    """The nested fields whose number and name do not go together as in the table."""
-    if not pt.is_nested(stored.type) or not pt.is_nested(wanted.type):
+def _renamed_fields(stored: pa.Field[Any], expected: pa.Field[Any]) -> Iterator[str]:
+    """The nested fields whose field id and name do not match as in the table."""
+    if not pt.is_nested(stored.type) or not pt.is_nested(expected.type):
         return
-    ours, theirs = _children(wanted.type), _children(stored.type)
-    if not pt.is_struct(wanted.type):
+    ours, theirs = _children(expected.type), _children(stored.type)
+    if not pt.is_struct(expected.type):
         for inner, other in zip(theirs, ours, strict=False):
-            yield from _moved_fields(inner, other)
+            yield from _renamed_fields(inner, other)
         return
-    numbers = {_number(inner): inner for inner in ours}
+    numbers = {_field_id(inner): inner for inner in ours}
     names = {inner.name: inner for inner in ours}
     for inner in theirs:
-        number = _number(inner)
+        number = _field_id(inner)
         same = numbers.get(number) if number is not None and None not in numbers else names.get(inner.name)
         if (same is None) != (inner.name not in names) or (same is not None and same.name != inner.name):
             yield inner.name
         elif same is not None:
-            yield from _moved_fields(inner, same)
+            yield from _renamed_fields(inner, same)
 
 
 def _children(kind: Any) -> list[pa.Field[Any]]:

@@ -1,4 +1,4 @@
-"""The files of a table's snapshot: where they are, and what it means when one is gone."""
+"""The files of a table's snapshot, with errors that explain vacuumed or expired files."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from windrow.io.storage.filesystems import Files
 __all__ = ["TableFiles", "plain_error"]
 
 
-_DRAWING = re.compile(r"\x1b\[\d*m|↳")
+_TREE_DRAWING = re.compile(r"\x1b\[\d*m|↳")
 
 
 def plain_error(error: BaseException) -> BaseException:
-    """An error in one line: some libraries draw what happened as a tree, in colours."""
+    """Flatten an error to one line: some libraries render causes as a coloured tree."""
     text = str(error)
-    return OSError(" ".join(_DRAWING.sub(" ", text).split())) if _DRAWING.search(text) else error
+    return OSError(" ".join(_TREE_DRAWING.sub(" ", text).split())) if _TREE_DRAWING.search(text) else error
 
 
 @dataclass(frozen=True)
 class TableFiles(Files):
-    """The files below one root that a snapshot of a table holds.
+    """The data files of a snapshot, below one root.
 
     Attributes
     ----------
-    shown
-        The root as the user knows it; empty where that is its path.
+    display_root
+        The root as the user wrote it; empty if it equals the path.
     snapshot
-        The table and its snapshot in words, for errors.
+        Describes the table and snapshot in errors.
     secrets
-        Texts of the user's options that may be credentials, and appear in none of ours.
+        Potential credentials in the user's options, to redact from messages.
     """
 
-    shown: str = ""
+    display_root: str = ""
     snapshot: str = ""
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def url(self) -> str:
-        """The root as a user would write it."""
-        return self.shown or super().url
+        """The root as the user would write it."""
+        return self.display_root or super().url
 
     @contextmanager
     def mapped_errors(self, what: str) -> Iterator[None]:
-        """Turn what goes wrong into a SourceError; a file that is gone most likely was vacuumed."""
+        """Map errors to SourceError; a missing file has most likely been vacuumed."""
         with super().mapped_errors(what):
             try:
                 yield
             except FileNotFoundError as error:
                 fix = (
                     f"{self.snapshot} has lost it, as when files of old snapshots are vacuumed or expire: read "
-                    "the table anew, and keep snapshots for as long as they are read"
+                    "the table again, and keep snapshots for as long as they are read"
                 )
-                raise self.error(f"{what}: the file is gone", error, fix) from self.cause(error)
+                raise self.error(f"{what}: the file is missing", error, fix) from self.cause(error)
 
     def error(self, what: str, error: BaseException, fix: str) -> SourceError:
-        """Map an error of a filesystem or of Arrow, with no credentials in it."""
+        """Map an error of a filesystem or of Arrow, with credentials redacted."""
         return super().error(what, plain_error(error), fix)
 
     def _secrets(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Delta Lake tables: the library reads the log, and windrow the files that it names."""
+"""Open Delta Lake tables: deltalake reads the log, windrow reads the data files."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ __all__ = ["DeltaVersion", "open_delta"]
 
 DeltaVersion = int | str | datetime.datetime
 
-_EXTRA, _WHO = "delta", "read_delta()"
-# those that change how a log or a file is read, and are heeded here or by the library
+_EXTRA, _CALLER = "delta", "read_delta()"
+# reader features that windrow or the library supports
 _FEATURES = {
     "columnMapping",
     "deletionVectors",
@@ -65,25 +65,25 @@ def open_delta(
     Raises
     ------
     SourceError
-        If there is no such table or version, or a file of it is gone.
+        If the table or version does not exist, or a file of it is missing.
     PlanError
-        If the library is not installed, or an argument is wrong.
+        If the library is not installed, or an argument is invalid.
     """
-    library = require("deltalake", _EXTRA, _WHO)
+    library = require("deltalake", _EXTRA, _CALLER)
     options = check_options(storage_options or getattr(table, "_storage_options", None))
     secrets = find_secrets(options)
     uri = table.table_uri if isinstance(table, library.DeltaTable) else _check_uri(table)
-    shown = redact(uri.removeprefix("file://"), secrets)
-    with _mapped(shown, secrets):
+    display_name = redact(uri.removeprefix("file://"), secrets)
+    with _mapped_errors(display_name, secrets):
         if version is not None or not isinstance(table, library.DeltaTable):
             table = _load(library, uri, version, options)
         known = table.version()
-        words = f"version {known}"
-        _check_features(table.protocol(), shown)
+        label = f"version {known}"
+        _check_features(table.protocol(), display_name)
         found = _find_columns(table)
-        files = _locate(table.table_uri, options, f"{words} of the Delta table {shown}", secrets)
+        files = _locate(table.table_uri, options, f"{label} of the Delta table {display_name}", secrets)
         logged, others = list_files(table, found, filter)
-        snapshot = Snapshot("Delta", str(table.metadata().id), str(known), words)
+        snapshot = Snapshot("Delta", str(table.metadata().id), str(known), label)
     return open_snapshot(
         files,
         snapshot,
@@ -118,38 +118,38 @@ def _load(library: Any, uri: str, version: DeltaVersion | None, options: dict[st
 
 
 @contextmanager
-def _mapped(shown: str, secrets: Sequence[str]) -> Iterator[None]:
+def _mapped_errors(display_name: str, secrets: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except WindrowError:
         raise
     except Exception as error:
-        fix = "check the path, the version (a vacuum ends old ones), the credentials and storage_options="
-        what = f"the Delta table {shown} cannot be opened"
+        fix = "check the path, the version (vacuuming removes old ones), the credentials and storage_options="
+        what = f"the Delta table {display_name} cannot be opened"
         raise source_error(what, plain_error(error), fix, tuple(secrets)) from safe_cause(error, secrets)
 
 
-def _check_features(protocol: Any, shown: str) -> None:
+def _check_features(protocol: Any, display_name: str) -> None:
     unknown = sorted(set(protocol.reader_features or ()) - _FEATURES)
     if unknown:
         raise SourceError(
-            f"the Delta table {shown} needs {', '.join(unknown)} of its readers, which windrow does not know: "
-            "write a copy of it without"
+            f"the Delta table {display_name} requires reader features that windrow does not support: "
+            f"{', '.join(unknown)}; write a copy without them"
         )
 
 
 def _find_columns(table: Any) -> TableColumns:
-    """The table's columns; with column mapping, by the names or numbers that files have."""
+    """The table's columns; with column mapping, matched by physical name or field id."""
     metadata = table.metadata()
     mode = metadata.configuration.get("delta.columnMapping.mode", "none")
     schema = pa.schema(table.schema().to_arrow())
-    told = tuple(metadata.partition_columns)
-    if any(pt.is_binary(schema.field(name).type) for name in told):
+    partitions = tuple(metadata.partition_columns)
+    if any(pt.is_binary(schema.field(name).type) for name in partitions):
         raise SourceError(
-            "a partition column of binary values is not read: write the table with text instead"
+            "partition columns of binary values are not supported: write the table with text instead"
         )
     if mode == "none":
-        return TableColumns(schema, told)
+        return TableColumns(schema, partitions)
     fields = {column.name: column.metadata for column in table.schema().fields}
     if mode == "id":
         numbered = [
@@ -158,7 +158,7 @@ def _find_columns(table: Any) -> TableColumns:
         ]
         schema = pa.schema(numbered)
     names = {name: (str(known[_MAPPED_NAME]),) for name, known in fields.items()}
-    return TableColumns(schema, told, names, by_number=mode == "id")
+    return TableColumns(schema, partitions, names, by_field_id=mode == "id")
 
 
 def _locate(uri: str, options: dict[str, str], snapshot: str, secrets: tuple[str, ...]) -> TableFiles:
@@ -168,4 +168,6 @@ def _locate(uri: str, options: dict[str, str], snapshot: str, secrets: tuple[str
     from pyarrow.fs import PyFileSystem
 
     filesystem = PyFileSystem(DeltaStorageHandler(uri, options or None))
-    return TableFiles("", filesystem, shown=without_user(uri).rstrip("/"), snapshot=snapshot, secrets=secrets)
+    return TableFiles(
+        "", filesystem, display_root=without_user(uri).rstrip("/"), snapshot=snapshot, secrets=secrets
+    )

@@ -1,4 +1,4 @@
-"""Which files can hold a row that a filter keeps, by what a table's log tells of their values."""
+"""Prune data files by column statistics: which files can hold a row that matches a filter."""
 
 from __future__ import annotations
 
@@ -14,69 +14,71 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["Bounds", "has_bounds", "kept_files"]
+__all__ = ["ColumnStatistics", "candidate_files", "supports_pruning"]
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """What is known of a column in a file.
+class ColumnStatistics:
+    """Statistics of a column in one file.
 
     Attributes
     ----------
-    low, high
-        Bounds of the values that are not null; None where nothing is known.
+    min, max
+        Bounds of the values that are not null; None if unknown.
     nulls, rows
-        How many values are null, and how many there are; None where nothing is known.
+        The number of nulls and of values; None if unknown.
     """
 
-    low: Any = None
-    high: Any = None
+    min: Any = None
+    max: Any = None
     nulls: int | None = None
     rows: int | None = None
 
 
-def has_bounds(kind: pa.DataType) -> bool:
-    """Whether bounds of a type are used: not those of floats, which say nothing of NaN."""
+def supports_pruning(kind: pa.DataType) -> bool:
+    """Whether pruning uses statistics of a type; not of floats, whose statistics ignore NaN."""
     return any(check(kind) for check in (pt.is_integer, pt.is_date32, pt.is_timestamp, pt.is_string))
 
 
-def kept_files(
-    expression: pc.Expression, schema: pa.Schema, known: Sequence[Mapping[str, Bounds]]
+def candidate_files(
+    expression: pc.Expression, schema: pa.Schema, files: Sequence[Mapping[str, ColumnStatistics]]
 ) -> NDArray[np.bool_]:
-    """(files,) whether each may hold a row for which an expression is true; reads nothing.
+    """(files,) whether each can hold a row for which an expression is true; reads no file.
 
-    Arrow simplifies the expression by what is guaranteed of a fragment, as it does for Parquet.
+    Arrow simplifies the expression by a guarantee per fragment, as it does for Parquet statistics.
     """
     import pyarrow.dataset as ds
     import pyarrow.fs as pa_fs
 
     format, nowhere = ds.ParquetFileFormat(), pa_fs.LocalFileSystem()
     fragments = [
-        format.make_fragment(str(place), nowhere, partition_expression=_guarantee(schema, bounds))
-        for place, bounds in enumerate(known)
+        format.make_fragment(str(place), nowhere, partition_expression=_guarantee(schema, statistics))
+        for place, statistics in enumerate(files)
     ]
     dataset = ds.FileSystemDataset(fragments, schema, format, nowhere)
-    kept = np.zeros(len(known), np.bool_)
+    kept = np.zeros(len(files), np.bool_)
     kept[[int(fragment.path) for fragment in dataset.get_fragments(filter=expression)]] = True
     return kept
 
 
-def _guarantee(schema: pa.Schema, known: Mapping[str, Bounds]) -> pc.Expression:
+def _guarantee(schema: pa.Schema, columns: Mapping[str, ColumnStatistics]) -> pc.Expression:
     import pyarrow.compute as pc
 
     guarantee = pc.scalar(True)
-    for name, bounds in known.items():
-        for part in _parts(pc.field(name), schema.field(name).type, bounds):
-            guarantee = guarantee & part
+    for name, statistics in columns.items():
+        for condition in _conditions(pc.field(name), schema.field(name).type, statistics):
+            guarantee = guarantee & condition
     return guarantee
 
 
-def _parts(column: pc.Expression, kind: pa.DataType, bounds: Bounds) -> list[pc.Expression]:
-    if bounds.nulls is not None and bounds.nulls == bounds.rows:
+def _conditions(
+    column: pc.Expression, kind: pa.DataType, statistics: ColumnStatistics
+) -> list[pc.Expression]:
+    if statistics.nulls is not None and statistics.nulls == statistics.rows:
         return [column.is_null()]
-    parts = []
-    if bounds.low is not None:
-        parts.append(column >= pa.scalar(bounds.low, kind))
-    if bounds.high is not None:
-        parts.append(column <= pa.scalar(bounds.high, kind))
-    return parts if bounds.nulls == 0 else [part | column.is_null() for part in parts]
+    conditions = []
+    if statistics.min is not None:
+        conditions.append(column >= pa.scalar(statistics.min, kind))
+    if statistics.max is not None:
+        conditions.append(column <= pa.scalar(statistics.max, kind))
+    return conditions if statistics.nulls == 0 else [condition | column.is_null() for condition in conditions]

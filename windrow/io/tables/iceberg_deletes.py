@@ -1,4 +1,4 @@
-"""The rows of Iceberg's data files that its delete files take away."""
+"""Read the positions of deleted rows from Iceberg's delete files."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Ints = NDArray[np.int64]
 
 
 def read_positions(io: Any, tasks: Iterable[Any]) -> dict[str, Ints]:
-    """The positions of deleted rows by data file, ascending; reads each delete file once."""
+    """The positions of deleted rows by data file, ascending; each delete file is read once."""
     known: dict[str, dict[str, list[Ints]]] = {}
     deleted = {}
     for task in tasks:
         for delete in task.delete_files:
             if delete.file_path not in known:
                 known[delete.file_path] = _read(io, delete)
-        # not all delete files that name a data file apply to it: it may be younger
+        # a delete file that names a data file applies only if planning assigned it: the data file can be newer
         path = task.file.file_path
         found = [
             positions for delete in task.delete_files for positions in known[delete.file_path].get(path, ())
@@ -42,7 +42,7 @@ def _read(io: Any, delete: Any) -> dict[str, list[Ints]]:
         if form == "PUFFIN":
             return _read_puffin(bytes(file.read()))
     raise SourceError(
-        f"the delete file {without_user(delete.file_path)} is {form}, which is not read: compact the table"
+        f"the delete file {without_user(delete.file_path)} is {form}, which is not supported: compact the table"
     )
 
 

@@ -1,4 +1,4 @@
-"""What the manifests of an Iceberg table say of its files, as the library tells it."""
+"""List the files of an Iceberg snapshot from its manifests: locations, constants, deletes, pruning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windrow.io.catalog.filters import check_filter
 from windrow.io.storage.credentials import without_user
 from windrow.io.tables.column_mapping import TableColumns, plain_schema
 from windrow.io.tables.data_files import TableFiles
-from windrow.io.tables.file_pruning import Bounds, has_bounds, kept_files
+from windrow.io.tables.file_pruning import ColumnStatistics, candidate_files, supports_pruning
 from windrow.io.tables.iceberg_deletes import read_positions
 from windrow.io.tables.logged_files import LoggedFile
 
@@ -33,21 +33,21 @@ def list_files(
     paths: Sequence[str],
     filter: pc.Expression | None,
 ) -> list[LoggedFile]:
-    """The files of a scan that a filter may keep rows of; reads their delete files.
+    """List the files of a scan that pass pruning; reads their delete files.
 
     Raises
     ------
     SourceError
-        If a file is no Parquet.
+        If a file is not Parquet.
     PlanError
         If the filter does not fit the columns.
     """
-    kept = _kept(schema, columns, tasks, filter)
+    kept = _prune(schema, columns, tasks, filter)
     deleted = read_positions(table.io, [tasks[place] for place in kept])
     return [
         LoggedFile(
             paths[place],
-            _identities(table, schema, tasks[place].file),
+            _identity_partitions(table, schema, tasks[place].file),
             deleted.get(tasks[place].file.file_path),
         )
         for place in kept
@@ -57,7 +57,7 @@ def list_files(
 def locate_files(
     table: Any, tasks: Sequence[Any], snapshot: str, secrets: tuple[str, ...]
 ) -> tuple[TableFiles, list[str]]:
-    """Where the files are, and their paths below that."""
+    """Find the common root of the files, and their paths relative to it."""
     uris = [table.location().rstrip("/"), *(task.file.file_path for task in tasks)]
     stores = {(urlsplit(uri).scheme or "file", urlsplit(uri).netloc) for uri in uris}
     if len(stores) > 1:
@@ -66,15 +66,15 @@ def locate_files(
     ((scheme, place),) = stores
     filesystem, (base, *paths) = _connect(table.io, scheme, place, uris)
     within = all(path.startswith(f"{base}/") for path in paths)
-    # a table that has been given files from elsewhere
+    # files can be added to a table from other locations
     root = base if within else "" if filesystem is not None else "/"
-    shown = without_user(uris[0]) if within and filesystem is not None else ""
-    files = TableFiles(root, filesystem, shown=shown, snapshot=snapshot, secrets=secrets)
+    display_root = without_user(uris[0]) if within and filesystem is not None else ""
+    files = TableFiles(root, filesystem, display_root=display_root, snapshot=snapshot, secrets=secrets)
     return files, [path[len(base) + 1 :] if within else path.lstrip("/") for path in paths]
 
 
 def _connect(io: Any, scheme: str, place: str, uris: Sequence[str]) -> tuple[Any, list[str]]:
-    """The filesystem that the library reads by, None for the local disk, and paths in it."""
+    """The filesystem that the library uses (None for local disk), and the paths in it."""
     if scheme == "file":
         return None, [urlsplit(uri).path for uri in uris]
     if hasattr(io, "fs_by_scheme"):
@@ -83,13 +83,13 @@ def _connect(io: Any, scheme: str, place: str, uris: Sequence[str]) -> tuple[Any
     return filesystem, [str(filesystem._strip_protocol(uri)) for uri in uris]
 
 
-def _identities(table: Any, schema: Any, file: Any) -> dict[str, Any]:
-    """The columns by whose values files are partitioned, and their value in a file."""
+def _identity_partitions(table: Any, schema: Any, file: Any) -> dict[str, Any]:
+    """The columns by which a file is identity-partitioned, and their values."""
     from pyiceberg.transforms import IdentityTransform
 
     if str(getattr(file.file_format, "value", file.file_format)).upper() != "PARQUET":
         raise SourceError(
-            f"{without_user(file.file_path)} is {file.file_format}, only Parquet is read: rewrite it"
+            f"{without_user(file.file_path)} is {file.file_format}, and only Parquet is supported: rewrite it"
         )
     spec, names = (
         table.specs()[file.spec_id],
@@ -102,33 +102,36 @@ def _identities(table: Any, schema: Any, file: Any) -> dict[str, Any]:
     }
 
 
-def _kept(
+def _prune(
     schema: Any, columns: TableColumns, tasks: Sequence[Any], filter: pc.Expression | None
 ) -> list[int]:
-    """The places of files that a filter may keep rows of."""
+    """The indices of files that can hold rows matching the filter."""
     if filter is None:
         return list(range(len(tasks)))
     plain = plain_schema(columns.schema)
     check_filter(filter, plain)
     numbered = [(column.name, column.field_id, plain.field(column.name).type) for column in schema.fields]
-    known = [{name: _bounds(task.file, number, kind) for name, number, kind in numbered} for task in tasks]
-    return np.flatnonzero(kept_files(filter, plain, known)).tolist()
+    known = [
+        {name: _statistics(task.file, number, kind) for name, number, kind in numbered} for task in tasks
+    ]
+    return np.flatnonzero(candidate_files(filter, plain, known)).tolist()
 
 
-def _bounds(file: Any, number: int, kind: pa.DataType) -> Bounds:
-    """What a manifest says of a column in a file."""
+def _statistics(file: Any, number: int, kind: pa.DataType) -> ColumnStatistics:
+    """The statistics of a column from a file's manifest entry."""
     nulls, rows = (
-        None if told is None else told.get(number) for told in (file.null_value_counts, file.value_counts)
+        None if counts is None else counts.get(number)
+        for counts in (file.null_value_counts, file.value_counts)
     )
-    if not has_bounds(kind):
-        return Bounds(None, None, nulls, rows)
-    low, high = (_decode(told, number, kind) for told in (file.lower_bounds, file.upper_bounds))
-    return Bounds(low, high, nulls, rows)
+    if not supports_pruning(kind):
+        return ColumnStatistics(None, None, nulls, rows)
+    minimum, maximum = (_decode(values, number, kind) for values in (file.lower_bounds, file.upper_bounds))
+    return ColumnStatistics(minimum, maximum, nulls, rows)
 
 
-def _decode(told: Mapping[int, bytes] | None, number: int, kind: pa.DataType) -> Any:
-    raw = None if told is None else told.get(number)
+def _decode(values: Mapping[int, bytes] | None, number: int, kind: pa.DataType) -> Any:
+    raw = None if values is None else values.get(number)
     if raw is None:
         return None
-    # values may be of a type that was narrower then
+    # bounds can be of a narrower type, from before a type promotion
     return raw.decode() if pt.is_string(kind) else int.from_bytes(raw, "little", signed=True)

@@ -1,4 +1,4 @@
-"""Iceberg tables: the library reads the metadata and manifests, and windrow the files that they name."""
+"""Open Iceberg tables: pyiceberg reads metadata and manifests, windrow reads the data files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["IcebergVersion", "open_iceberg"]
 
 IcebergVersion = int | str | datetime.datetime
 
-_EXTRA, _WHO = "iceberg", "read_iceberg()"
+_EXTRA, _CALLER = "iceberg", "read_iceberg()"
 
 
 @ends_traceback
@@ -42,27 +42,27 @@ def open_iceberg(
     Raises
     ------
     SourceError
-        If there is no such table or snapshot, a file of it is gone, or it has equality deletes.
+        If the table or snapshot does not exist, a file of it is missing, or it has equality deletes.
     PlanError
-        If the library is not installed, or an argument is wrong.
+        If the library is not installed, or an argument is invalid.
     """
-    require("pyiceberg.io.pyarrow", _EXTRA, _WHO)
+    require("pyiceberg.io.pyarrow", _EXTRA, _CALLER)
     options = check_options(storage_options)
     secrets = _secrets(options, catalog)
-    shown = redact(str(table), secrets) if isinstance(table, (str, os.PathLike)) else "given"
-    with _mapped(shown, secrets):
+    display_name = redact(str(table), secrets) if isinstance(table, (str, os.PathLike)) else "given"
+    with _mapped_errors(display_name, secrets):
         table = _load(table, catalog, options)
     secrets = (*secrets, *find_secrets(dict(table.io.properties)))
-    # a table that was given by the path of its metadata has that for a name
-    shown = redact(".".join(table.name()).removeprefix("static-table."), secrets)
-    with _mapped(shown, secrets):
-        number, schema = _pin(table, snapshot_id)
+    # the name of a table that was opened by metadata path is that path
+    display_name = redact(".".join(table.name()).removeprefix("static-table."), secrets)
+    with _mapped_errors(display_name, secrets):
+        number, schema = _find_snapshot(table, snapshot_id)
         found = _find_columns(table, schema)
         tasks = [] if number is None else list(table.scan(snapshot_id=number).plan_files())
-        words = f"snapshot {number}" if number is not None else "no snapshot yet"
-        files, paths = locate_files(table, tasks, f"{words} of the Iceberg table {shown}", secrets)
+        label = f"snapshot {number}" if number is not None else "no snapshot yet"
+        files, paths = locate_files(table, tasks, f"{label} of the Iceberg table {display_name}", secrets)
         logged = list_files(table, schema, found, tasks, paths, filter)
-        snapshot = Snapshot("Iceberg", str(table.metadata.table_uuid), str(number), words)
+        snapshot = Snapshot("Iceberg", str(table.metadata.table_uuid), str(number), label)
     return open_snapshot(
         files,
         snapshot,
@@ -81,7 +81,7 @@ def _secrets(options: Mapping[str, str] | None, catalog: Any) -> tuple[str, ...]
 
 
 @contextmanager
-def _mapped(shown: str, secrets: tuple[str, ...]) -> Iterator[None]:
+def _mapped_errors(display_name: str, secrets: tuple[str, ...]) -> Iterator[None]:
     try:
         yield
     except WindrowError:
@@ -92,12 +92,12 @@ def _mapped(shown: str, secrets: tuple[str, ...]) -> Iterator[None]:
             fix = (
                 "have the engine that wrote them compact the table (rewrite its data files), and read it then"
             )
-        what = f"the Iceberg table {shown} cannot be opened"
+        what = f"the Iceberg table {display_name} cannot be opened"
         raise source_error(what, error, fix, secrets) from safe_cause(error, secrets)
 
 
 def _load(table: Any, catalog: Any, options: dict[str, str]) -> Any:
-    """The table itself, from what the user names it by."""
+    """Load the table that the user's argument names."""
     from pyiceberg.catalog import Catalog, load_catalog
     from pyiceberg.table import StaticTable, Table
 
@@ -121,12 +121,12 @@ def _load(table: Any, catalog: Any, options: dict[str, str]) -> Any:
             opened.close()
     path = "" if isinstance(table, tuple) else table
     if not path.endswith(".metadata.json") and "/" not in path:
-        raise PlanError(f"table={table!r} is a name: say which catalog knows it with catalog=")
+        raise PlanError(f"table={table!r} is a name: give its catalog with catalog=")
     return StaticTable.from_metadata(path if "://" in path else os.path.abspath(path), options)
 
 
-def _pin(table: Any, version: IcebergVersion | None) -> tuple[int | None, Any]:
-    """The number of the snapshot, None where there is none yet, and its schema."""
+def _find_snapshot(table: Any, version: IcebergVersion | None) -> tuple[int | None, Any]:
+    """The snapshot's id (None for a table without snapshots), and its schema."""
     if version is None:
         snapshot = table.current_snapshot()
         return None if snapshot is None else snapshot.snapshot_id, table.schema()
@@ -146,7 +146,7 @@ def _pin(table: Any, version: IcebergVersion | None) -> tuple[int | None, Any]:
         known = ", ".join(str(one.snapshot_id) for one in table.snapshots()[-3:])
         raise SourceError(
             f"the Iceberg table has no snapshot {version} (its last: {known or 'none'}); "
-            "it may have expired: give one that is there"
+            "it may have expired: give one that exists"
         )
     return snapshot.snapshot_id, table.schemas().get(snapshot.schema_id, table.schema())
 
@@ -159,8 +159,8 @@ def _find_columns(table: Any, schema: Any) -> TableColumns:
     return TableColumns(
         schema_to_pyarrow(schema),
         names={column.name: aliases.get(column.field_id, ()) for column in schema.fields},
-        by_number=True,
-        named=mapping is not None,
+        by_field_id=True,
+        by_name=mapping is not None,
         defaults={
             column.name: column.initial_default
             for column in schema.fields

@@ -1,4 +1,4 @@
-"""Reads ranges of rows of Lance's fragments."""
+"""The block reader of Lance tables: row ranges of fragments, with late materialization under a filter."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 __all__ = ["LanceReader", "LanceTable", "mapped_errors", "scan_rows"]
 
-# a row that is taken costs as much as about so many that are scanned
-_SCANNED_FOR_ONE_TAKEN = 16
+# taking one row costs about as much as scanning this many
+_TAKE_COST_ROWS = 16
 
 
 @dataclass(frozen=True)
 class LanceTable:
-    """One version of a table: small, picklable, and what a process opens once.
+    """One version of a table: small and picklable; each process opens it once.
 
     Attributes
     ----------
     uri, version
-        Which; the URI may hold credentials, too.
+        Its location and version; the URI can contain credentials.
     digest
-        Of the names of its files, which are drawn at random: another table may come to be here.
+        A digest of the version's file names, which are random: detects another table at the same location.
     options
-        What the store is opened with; may hold credentials, and appears in no text.
+        Storage options; they can contain credentials and are not shown in messages.
     """
 
     uri: str = field(repr=False)
@@ -47,23 +47,23 @@ class LanceTable:
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def open(self) -> Any:
-        """The version as the library has it; kept for the next block.
+        """Open the version with the library; cached for later blocks.
 
         Raises
         ------
         SourceError
-            If it is gone, or another table has come to be here.
+            If it does not exist, or another table is at its location.
         """
         return _open(self)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Texts that must not appear in ours."""
+        """Credentials to redact from messages."""
         return find_secrets(dict(self.options))
 
     @staticmethod
     def digest_files(dataset: Any) -> str:
-        """A digest of the names of a version's files, and of how many rows are deleted of each."""
+        """A digest of the names of a version's files, and of their row and deletion counts."""
         digest = hashlib.sha256()
         for fragment in dataset.get_fragments():
             known = fragment.metadata
@@ -78,15 +78,15 @@ def _open(table: LanceTable) -> Any:
     dataset = library.dataset(table.uri, version=table.version, storage_options=dict(table.options) or None)
     if LanceTable.digest_files(dataset) != table.digest:
         raise SourceError(
-            f"version {table.version} of the Lance table is another by now: the table has been made anew; read it "
-            "anew"
+            f"version {table.version} of the Lance table differs from the one that was listed: the table has been "
+            "created again; read it again"
         )
     return dataset
 
 
 @contextmanager
 def mapped_errors(what: str, secrets: Sequence[str]) -> Iterator[None]:
-    """Turn what Lance raises into a SourceError; it tells what is gone by text alone."""
+    """Map Lance's errors to SourceError; only their text identifies a missing file."""
     try:
         yield
     except (WindrowError, MemoryError):
@@ -95,14 +95,14 @@ def mapped_errors(what: str, secrets: Sequence[str]) -> Iterator[None]:
         fix = "check the path, the version, the credentials and storage_options="
         if "not found" in str(error).lower():
             fix = (
-                "files of old versions are gone once the table was cleaned up: read the table anew, and keep "
+                "files of old versions are lost once the table was cleaned up: read the table again, and keep "
                 "versions for as long as they are read"
             )
         raise source_error(what, error, fix, tuple(secrets)) from safe_cause(error, secrets)
 
 
 def scan_rows(fragment: Any, columns: Sequence[str], start: int, rows: int) -> pa.Table:
-    """Some columns of a range of a fragment's rows that are not deleted, in stored order."""
+    """Read columns of a range of a fragment's live rows, in stored order."""
     scanner = fragment.scanner(
         columns=list(columns), offset=start or None, limit=rows, blob_handling="all_binary"
     )
@@ -111,10 +111,10 @@ def scan_rows(fragment: Any, columns: Sequence[str], start: int, rows: int) -> p
 
 @dataclass(frozen=True)
 class LanceReader:
-    """Reads blocks of a Lance table; the locator of a block is (fragment, first row, rows).
+    """Reads blocks of a Lance table; the locator of a block is (fragment id, first row, rows).
 
-    With a filter, the columns that it needs are read first, and others only where it keeps rows:
-    as a scan, or taken one by one where few are left.
+    With a filter, it first reads the columns that the filter needs, then the others for matching rows
+    only: by a scan, or row by row if few rows match.
 
     Attributes
     ----------
@@ -123,18 +123,18 @@ class LanceReader:
     schema
         The schema of every block.
     filter
-        Keeps rows for which it is true; None keeps all.
+        Keeps the rows for which it is true; None keeps all.
     needed
         The columns that the filter needs.
-    taken
-        Whether rows may be taken one by one; blobs may not.
+    can_take
+        Whether rows can be taken by index; not with blob columns.
     """
 
     table: LanceTable
     schema: pa.Schema
     filter: pc.Expression | None = None
     needed: tuple[str, ...] = ()
-    taken: bool = True
+    can_take: bool = True
 
     def read(self, address: BlockAddress) -> pa.Table:
         """Read one block, rows in stored order.
@@ -142,28 +142,28 @@ class LanceReader:
         Raises
         ------
         SourceError
-            If the version or a file of it is gone, or cannot be read.
+            If the version or a file of it is missing, or cannot be read.
         """
         number, start, rows = address.locator
         with mapped_errors(f"{address.origin}: cannot be read", self.table.secrets):
             fragment = self.table.open().get_fragment(number)
             if fragment is None:
-                raise SourceError(f"{address.origin}: there is no such fragment; read the table anew")
+                raise SourceError(f"{address.origin}: there is no such fragment; read the table again")
             if self.filter is None:
                 return self._conform(self._scan(fragment, self.schema.names, start, rows))
-            return self._conform(self._read_kept(fragment, start, rows))
+            return self._conform(self._read_filtered(fragment, start, rows))
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
         """Read one block as one part."""
         yield self.read(address)
 
-    def _read_kept(self, fragment: Any, start: int, rows: int) -> pa.Table:
+    def _read_filtered(self, fragment: Any, start: int, rows: int) -> pa.Table:
         first = self._scan(fragment, self.needed, start, rows)
         kept = kept_places(self.filter, first)
         rest = [name for name in self.schema.names if name not in self.needed]
         table = first.take(pa.array(kept))
         if rest and len(kept):
-            few = self.taken and len(kept) * _SCANNED_FOR_ONE_TAKEN < rows
+            few = self.can_take and len(kept) * _TAKE_COST_ROWS < rows
             others = (
                 fragment.take((kept + start).tolist(), columns=rest)
                 if few
@@ -178,7 +178,7 @@ class LanceReader:
     def _scan(self, fragment: Any, columns: Sequence[str], start: int, rows: int) -> pa.Table:
         table = scan_rows(fragment, columns, start, rows)
         if table.num_rows != rows:
-            raise SourceError(f"{table.num_rows:,} rows came where {rows:,} are listed: read the table anew")
+            raise SourceError(f"{table.num_rows:,} rows read where {rows:,} are listed: read the table again")
         return table
 
     def _conform(self, table: pa.Table) -> pa.Table:

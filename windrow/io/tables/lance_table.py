@@ -1,4 +1,4 @@
-"""Lance tables: a version's fragments, cut into ranges of rows."""
+"""Open Lance tables: split the fragments of a version into row ranges, which are the blocks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["LanceSource", "LanceVersion", "open_lance"]
 LanceVersion = int | str | datetime.datetime
 Ints = NDArray[np.int64]
 
-# of these, spread over the table, the widths of values are measured
+# sample size for estimating the widths of variable-width values
 _SAMPLED_FRAGMENTS, _SAMPLED_ROWS = 4, 4
 
 
@@ -44,17 +44,17 @@ class LanceSource(ListedSource):
     """A version of a Lance table, as a ``windrow.core.source.Source``."""
 
     def count_blocks(self) -> Ints:
-        """(blocks,) the rows that each block delivers; with a filter, reads what it needs and one column."""
+        """(blocks,) delivered rows per block; with a filter, reads only the columns that it needs."""
         if self.blocks.rows_known:
             return self.blocks.rows
-        assert isinstance(self.reader, LanceReader), "it is opened with one"
+        assert isinstance(self.reader, LanceReader), "open_lance() sets it"
         needed = self.reader.needed or self.schema.names
         narrow = replace(self.reader, schema=pa.schema([self._field(needed[0])]))
         return count_rows(narrow.read, self.block_addresses)
 
     def _field(self, name: str) -> pa.Field[Any]:
         reader = self.reader
-        assert isinstance(reader, LanceReader), "it is opened with one"
+        assert isinstance(reader, LanceReader), "open_lance() sets it"
         return _schema(reader.table.open()).field(name)
 
 
@@ -73,31 +73,31 @@ def open_lance(
     Raises
     ------
     SourceError
-        If there is no such table or version.
+        If the table or version does not exist.
     PlanError
-        If the library is not installed, or an argument is wrong.
+        If the library is not installed, or an argument is invalid.
     """
     library = require("lance", "lance", "read_lance()")
     options = check_options(storage_options)
     path = _check_uri(uri)
-    shown = redact(path, find_secrets(options))
-    with mapped_errors(f"the Lance table {shown} cannot be opened", find_secrets(options)):
+    display_name = redact(path, find_secrets(options))
+    with mapped_errors(f"the Lance table {display_name} cannot be opened", find_secrets(options)):
         dataset = _load(library, path, version, options)
         digest = LanceTable.digest_files(dataset)
         table = LanceTable(path, int(dataset.version), digest, tuple(sorted(options.items())))
-        everything = _schema(dataset)
-        schema = select_columns(everything, columns)
-        reader = _plan_reader(table, dataset, everything, schema, filter)
+        table_schema = _schema(dataset)
+        schema = select_columns(table_schema, columns)
+        reader = _plan_reader(table, dataset, table_schema, schema, filter)
         fragments = [(one.fragment_id, one.count_rows()) for one in dataset.get_fragments()]
-        widths = _measure(dataset, everything)
+        widths = _measure(dataset, table_schema)
     ranges = _cut(fragments, sum(widths.values()), target_block_bytes)
-    columns_text = "\n".join(f"{column.name}: {column.type}" for column in everything)
-    name = f"Lance table({shown!r}: version {table.version})"
+    columns_text = "\n".join(f"{column.name}: {column.type}" for column in table_schema)
+    name = f"Lance table({display_name!r}: version {table.version})"
     return LanceSource(
         name=name,
         schema=schema,
-        blocks=_weigh(ranges, schema, widths, filtered=filter is not None),
-        block_addresses=tuple(_address(shown, *one) for one in ranges),
+        blocks=_block_table(ranges, schema, widths, filtered=filter is not None),
+        block_addresses=tuple(_address(display_name, *one) for one in ranges),
         reader=reader,
         fingerprint=hashlib.sha256(f"Lance\0{digest}\0{table.version}\0{columns_text}".encode()).hexdigest(),
         null_counts={column.name: None if column.nullable else 0 for column in schema},
@@ -122,33 +122,33 @@ def _load(library: Any, path: str, version: LanceVersion | None, options: dict[s
         return library.dataset(path, version=version, storage_options=options or None)
     if version.tzinfo is None:
         raise PlanError(f"version={version!r} has no time zone: give it one (tzinfo=datetime.timezone.utc)")
-    # the library compares with times of this machine's zone
+    # the library compares naive times in the local time zone
     local = version.astimezone().replace(tzinfo=None)
     return library.dataset(path, asof=local, storage_options=options or None)
 
 
 def _schema(dataset: Any) -> pa.Schema:
-    """The columns as they are read, blobs as bytes, without what describes how they are stored."""
+    """The columns as read: blobs as bytes, without storage metadata."""
     projected = dataset.scanner(blob_handling="all_binary").projected_schema
     return pa.schema([pa.field(column.name, column.type, column.nullable) for column in projected])
 
 
 def _plan_reader(
-    table: LanceTable, dataset: Any, everything: pa.Schema, schema: pa.Schema, filter: pc.Expression | None
+    table: LanceTable, dataset: Any, table_schema: pa.Schema, schema: pa.Schema, filter: pc.Expression | None
 ) -> LanceReader:
     if filter is None:
         return LanceReader(table, schema)
-    check_filter(filter, everything)
-    needed = filter_columns(filter, everything)
-    names = everything.names if needed is None else needed
+    check_filter(filter, table_schema)
+    needed = filter_columns(filter, table_schema)
+    names = table_schema.names if needed is None else needed
     stored = dataset.scanner().projected_schema
-    taken = all(stored.field(column.name).type == column.type for column in schema)
-    return LanceReader(table, schema, filter, tuple(names or everything.names[:1]), taken)
+    can_take = all(stored.field(column.name).type == column.type for column in schema)
+    return LanceReader(table, schema, filter, tuple(names or table_schema.names[:1]), can_take)
 
 
-def _measure(dataset: Any, everything: pa.Schema) -> dict[str, float]:
-    """The bytes of a value of each column in memory: exact, or the mean of a few."""
-    exact = {column.name: fixed_bits(column.type) for column in everything}
+def _measure(dataset: Any, table_schema: pa.Schema) -> dict[str, float]:
+    """The in-memory bytes per value of each column: exact, or the mean of a sample."""
+    exact = {column.name: fixed_bits(column.type) for column in table_schema}
     varying = [name for name, bits in exact.items() if bits is None]
     fragments = dataset.get_fragments()
     sizes = dict.fromkeys(varying, 0)
@@ -161,7 +161,7 @@ def _measure(dataset: Any, everything: pa.Schema) -> dict[str, float]:
             for name in varying:
                 sizes[name] += sample[name].nbytes
     means = {
-        name: max(size / max(rows, 1), offset_bytes(everything.field(name).type))
+        name: max(size / max(rows, 1), offset_bytes(table_schema.field(name).type))
         for name, size in sizes.items()
     }
     return {name: means[name] if bits is None else bits / 8 for name, bits in exact.items()}
@@ -170,19 +170,17 @@ def _measure(dataset: Any, everything: pa.Schema) -> dict[str, float]:
 def _cut(
     fragments: Sequence[tuple[int, int]], row_bytes: float, target_bytes: int
 ) -> list[tuple[int, int, int]]:
-    """Cut each fragment into ranges of about the same length: (fragment, first row, rows)."""
-    most = max(1, int(target_bytes / max(row_bytes, 1 / 8)))
+    """Split each fragment into ranges of about equal length: (fragment id, first row, rows)."""
+    max_rows = max(1, int(target_bytes / max(row_bytes, 1 / 8)))
     ranges = []
     for number, rows in fragments:
-        map_outputs = -(-rows // most)
-        edges = (
-            [rows * map_output // map_outputs for map_output in range(map_outputs + 1)] if map_outputs else []
-        )
+        count = -(-rows // max_rows)
+        edges = [rows * place // count for place in range(count + 1)] if count else []
         ranges += [(number, start, stop - start) for start, stop in pairwise(edges)]
     return ranges
 
 
-def _weigh(
+def _block_table(
     ranges: Sequence[tuple[int, int, int]], schema: pa.Schema, widths: Mapping[str, float], *, filtered: bool
 ) -> BlockTable:
     rows = np.array([rows for _, _, rows in ranges], np.int64)
@@ -191,12 +189,14 @@ def _weigh(
     return BlockTable(rows, sizes, sizes, rows_known=not filtered, bytes_exact=exact)
 
 
-def _address(shown: str, number: int, start: int, rows: int) -> BlockAddress:
-    return BlockAddress(f"{shown}, fragment {number}, rows {start}-{start + rows - 1}", (number, start, rows))
+def _address(display_name: str, number: int, start: int, rows: int) -> BlockAddress:
+    return BlockAddress(
+        f"{display_name}, fragment {number}, rows {start}-{start + rows - 1}", (number, start, rows)
+    )
 
 
 def _digest_filter(expression: pc.Expression) -> str:
-    """A digest of a filter's words, which outlive versions of Arrow; of its bytes where words leave values out."""
+    """A digest of a filter's text, stable across Arrow versions; of its pickle where the text elides values."""
     text = str(expression)
     content = pickle.dumps(expression, protocol=4) if "..." in text else text.encode()
     return hashlib.sha256(content).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""What the log of a table says of a file, and what looking at the file adds to it."""
+"""Combine what a table's log states of a file with the file's footer: constants, names, casts, deleted rows."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class LoggedFile:
-    """A data file of a snapshot, as the table's log tells it.
+    """A data file of a snapshot, as the table's log describes it.
 
     Attributes
     ----------
     path
-        Below the root.
+        Relative to the root.
     constants
-        The columns whose value is the same in all rows, and stands in the log.
+        Columns with one value for all rows, stated in the log.
     deleted
-        The positions of rows that are deleted, ascending; None for none.
+        The positions of deleted rows, ascending; None if there are none.
     """
 
     path: str
@@ -46,15 +46,15 @@ class TableRowGroups(RowGroups):
     Attributes
     ----------
     constants
-        Columns that are not read, and their value: partitions, and what the file lacks.
+        Columns that are not read, with their value: partition columns, and columns that the file lacks.
     names
-        Columns, and what the file calls them, where these differ.
+        Columns and their physical names, where these differ.
     cast
-        Columns that the file has as another type, which Arrow may not compare as it is.
+        Columns that the file stores in another type, on which Arrow cannot always evaluate a filter.
     rows
-        Rows that are stored, deleted ones included; 0 where none is and no name differs.
+        The number of stored rows, including deleted ones; 0 if no row is deleted and no name differs.
     deleted
-        A bit for each row, packed: whether it is deleted; empty where none is.
+        A zlib-compressed bitmap of deleted rows; empty if there are none.
     """
 
     constants: tuple[tuple[str, Any], ...] = ()
@@ -65,25 +65,25 @@ class TableRowGroups(RowGroups):
 
     @property
     def plain(self) -> bool:
-        """Whether its rows are read as they are stored."""
+        """Whether its rows are read as stored."""
         return not self.names and not self.deleted
 
     def live_rows(self) -> Ints:
-        """The positions, in these row groups, of rows that are not deleted."""
+        """The positions, within these row groups, of the rows that are not deleted."""
         bits = np.frombuffer(zlib.decompress(self.deleted), np.uint8)
         return np.flatnonzero(np.unpackbits(bits, count=self.rows) == 0)
 
 
 @dataclass(frozen=True, eq=False)
 class FittedFile:
-    """A file of a table, once its footer has been looked at.
+    """How to read a data file, once its footer is known.
 
     Attributes
     ----------
     constants, names, cast
         As in `TableRowGroups`.
     ends
-        (row groups,) rows that are stored up to and including each.
+        (row groups,) cumulative number of stored rows.
     deleted
         The positions of deleted rows, ascending.
     """
@@ -95,23 +95,23 @@ class FittedFile:
     deleted: Ints
 
     def locate(self, groups: RowGroups) -> TableRowGroups:
-        """The locator of some of its row groups."""
+        """Make the locator of some of its row groups."""
         plain = TableRowGroups(**vars(groups), constants=self.constants, names=self.names, cast=self.cast)
         if plain.plain and not len(self.deleted):
             return plain
         first = int(self.ends[groups.start - 1]) if groups.start else 0
         rows = int(self.ends[groups.stop - 1]) - first
         begin, end = np.searchsorted(self.deleted, (first, first + rows))
-        gone = np.zeros(rows, np.bool_)
-        gone[self.deleted[begin:end] - first] = True
-        packed = zlib.compress(np.packbits(gone).tobytes(), 1) if end > begin else b""
+        is_deleted = np.zeros(rows, np.bool_)
+        is_deleted[self.deleted[begin:end] - first] = True
+        packed = zlib.compress(np.packbits(is_deleted).tobytes(), 1) if end > begin else b""
         return replace(plain, rows=rows, deleted=packed)
 
 
 def fit_file(
     facts: FragmentFacts, logged: LoggedFile, columns: TableColumns, name: str
 ) -> tuple[FragmentFacts, FittedFile]:
-    """Put a file's facts in terms of the table's columns, without the rows that are deleted.
+    """Express a file's facts in the table's columns, without the deleted rows.
 
     Raises
     ------
@@ -122,15 +122,15 @@ def fit_file(
     stored = columns.stored
     types = {column.name: column.type for column in facts.schema}
     absent = {
-        wanted.name: logged.constants.get(wanted.name, columns.defaults.get(wanted.name))
-        for wanted in stored
-        if wanted.name not in found
+        column.name: logged.constants.get(column.name, columns.defaults.get(column.name))
+        for column in stored
+        if column.name not in found
     }
-    told = {wanted.name: logged.constants.get(wanted.name) for wanted in columns.partitions}
+    partitions = {column.name: logged.constants.get(column.name) for column in columns.partitions}
     ends = np.cumsum(facts.rows, dtype=np.int64)
     deleted = np.zeros(0, np.int64) if logged.deleted is None else logged.deleted
     fitted = FittedFile(
-        tuple({**told, **absent}.items()),
+        tuple({**partitions, **absent}.items()),
         tuple((ours, theirs) for ours, theirs in found.items() if ours != theirs),
         tuple(ours for ours, theirs in found.items() if types[theirs] != stored.field(ours).type),
         ends,
@@ -139,19 +139,19 @@ def fit_file(
     rows = np.array(facts.rows, np.int64) - np.diff(np.searchsorted(deleted, ends), prepend=0)
     nothing = [0] * len(facts.rows)
     variable = {
-        wanted.name: facts.variable.get(found.get(wanted.name, ""), (nothing, nothing))
-        for wanted in stored
-        if fixed_bits(wanted.type) is None
+        column.name: facts.variable.get(found.get(column.name, ""), (nothing, nothing))
+        for column in stored
+        if fixed_bits(column.type) is None
     }
     nulls = {
-        wanted.name: _count_nulls(facts.nulls[found[wanted.name]], deleted)
-        if wanted.name in found
-        else int(rows.sum()) * (absent[wanted.name] is None)
-        for wanted in stored
+        column.name: _count_nulls(facts.nulls[found[column.name]], deleted)
+        if column.name in found
+        else int(rows.sum()) * (absent[column.name] is None)
+        for column in stored
     }
     return FragmentFacts(stored, rows.tolist(), facts.encoded_bytes, variable, nulls), fitted
 
 
-def _count_nulls(stated: int | None, deleted: Ints) -> int | None:
-    """Nulls of a column; where some rows are deleted, only "none" can be told."""
-    return None if stated and len(deleted) else stated
+def _count_nulls(nulls: int | None, deleted: Ints) -> int | None:
+    """A column's nulls; with deleted rows, only zero stays known."""
+    return None if nulls and len(deleted) else nulls

@@ -1,4 +1,4 @@
-"""Reads blocks of a table's Parquet files: as they are where that is right, else put right."""
+"""The block reader of Delta and Iceberg tables: Parquet blocks with deleted rows, renames and constants applied."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from windrow.io.tables.logged_files import TableRowGroups
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["EstimatedColumns", "TableFilesReader"]
+__all__ = ["ConstantColumns", "TableFilesReader"]
 
 
 @dataclass(frozen=True)
-class EstimatedColumns(Partitions):
-    """Columns that a log tells, by path; those of `everywhere` are the same for every path."""
+class ConstantColumns(Partitions):
+    """Columns that have one value per file; ``everywhere`` holds the values for all paths, if they are equal."""
 
     by_path: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     everywhere: tuple[Any, ...] | None = None
@@ -37,7 +37,7 @@ class EstimatedColumns(Partitions):
         return self.by_path[path] if self.everywhere is None else self.everywhere
 
     def table(self, paths: Sequence[str]) -> pa.Table:
-        """(paths,) rows of values."""
+        """(paths,) a row of values for each path."""
         rows = [self.values(path) for path in paths]
         columns = [
             pa.array([row[place] for row in rows], column.type) for place, column in enumerate(self.schema)
@@ -49,9 +49,9 @@ class EstimatedColumns(Partitions):
 class TableFilesReader:
     """Reads blocks of a table's files.
 
-    A file that has the table's columns under their names, and all of its rows, is read like any
-    Parquet file; columns that it lacks have one value everywhere, as partitions have. From others
-    the rows that are not deleted are taken once they are read.
+    A file that stores the table's columns under their names, without deleted rows, is read like any
+    other Parquet file; columns that it lacks are constants, like partition columns. For other files,
+    the live rows are taken after decoding.
 
     Attributes
     ----------
@@ -59,17 +59,17 @@ class TableFilesReader:
         Where the files are.
     schema
         The schema of every block.
-    everything
-        All columns of the table, which the filter sees.
+    table_schema
+        All columns of the table, visible to the filter.
     filter
-        Keeps rows for which it is true; None keeps all.
+        Keeps the rows for which it is true; None keeps all.
     needed
         The columns that the filter needs.
     """
 
     files: TableFiles
     schema: pa.Schema
-    everything: pa.Schema
+    table_schema: pa.Schema
     filter: pc.Expression | None
     needed: frozenset[str]
 
@@ -79,20 +79,20 @@ class TableFilesReader:
         Raises
         ------
         CorruptBlockError
-            If what is stored cannot be decoded, or does not fit the schema.
+            If the file cannot be decoded or does not fit the schema.
         SourceError
-            If the file is gone, cannot be had, or has changed since it was looked at.
+            If the file is missing, unreadable, or has changed since it was inspected.
         """
         (groups,) = address.locator
         if self._is_plain(groups):
-            return self._reader(groups, self.everything, self.schema, self.filter).read(address)
+            return self._reader(groups, self.table_schema, self.schema, self.filter).read(address)
         return self._read_live(groups, address)
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """Read one block part by part, where its rows are read as they are stored."""
+        """Read one block part by part; as a single part if rows have to be dropped."""
         (groups,) = address.locator
         if self._is_plain(groups):
-            yield from self._reader(groups, self.everything, self.schema, self.filter).parts(address)
+            yield from self._reader(groups, self.table_schema, self.schema, self.filter).parts(address)
         elif groups.deleted or self.filter is not None:
             yield self._read_live(groups, address)
         else:
@@ -102,32 +102,38 @@ class TableFilesReader:
     def _is_plain(self, groups: TableRowGroups) -> bool:
         return groups.plain and self.needed.isdisjoint(groups.cast)
 
-    def _physical_reader(self, groups: TableRowGroups, wanted: pa.Schema) -> ParquetReader:
-        """A reader of the same columns under the names that the file has for them."""
-        renamed = pa.schema([self._rename(groups, column) for column in self.everything])
-        chosen = pa.schema([self._rename(groups, column) for column in wanted])
+    def _physical_reader(self, groups: TableRowGroups, selected: pa.Schema) -> ParquetReader:
+        """A reader of columns under their physical names."""
+        renamed = pa.schema([self._rename(groups, column) for column in self.table_schema])
+        chosen = pa.schema([self._rename(groups, column) for column in selected])
         return self._reader(groups, renamed, chosen, None)
 
     def _reader(
-        self, groups: TableRowGroups, everything: pa.Schema, wanted: pa.Schema, filter: pc.Expression | None
+        self,
+        groups: TableRowGroups,
+        table_schema: pa.Schema,
+        selected: pa.Schema,
+        filter: pc.Expression | None,
     ) -> ParquetReader:
-        pairs = list(zip(self.everything.names, everything, strict=True))
+        pairs = list(zip(self.table_schema.names, table_schema, strict=True))
         values = dict(groups.constants)
-        told = pa.schema([column for name, column in pairs if name in values])
+        constant = pa.schema([column for name, column in pairs if name in values])
         stored = pa.schema([column for name, column in pairs if name not in values])
         constants = tuple(values[name] for name, _ in pairs if name in values)
-        return ParquetReader(self.files, wanted, stored, EstimatedColumns(told, everywhere=constants), filter)
+        return ParquetReader(
+            self.files, selected, stored, ConstantColumns(constant, everywhere=constants), filter
+        )
 
     def _rename(self, groups: TableRowGroups, column: pa.Field[Any]) -> pa.Field[Any]:
         if column.name in dict(groups.constants):
-            # the file may have another column of this name
-            return column.with_name(f"{column.name}\0told")
+            # avoid a clash with a physical column of the same name
+            return column.with_name(f"{column.name}\0constant")
         return column.with_name(dict(groups.names).get(column.name, column.name))
 
     def _read_live(self, groups: TableRowGroups, address: BlockAddress) -> pa.Table:
-        wanted = self._wanted()
-        stored = self._physical_reader(groups, wanted).read(address)
-        table = pa.Table.from_arrays(stored.columns, schema=wanted)
+        selected = self._needed_columns()
+        stored = self._physical_reader(groups, selected).read(address)
+        table = pa.Table.from_arrays(stored.columns, schema=selected)
         with self.files.mapped_errors(address.origin):
             if groups.deleted:
                 table = table.take(pa.array(groups.live_rows()))
@@ -135,15 +141,15 @@ class TableFilesReader:
                 table = table.take(pa.array(kept_places(self.filter, table)))
         return table.select(self.schema.names)
 
-    def _wanted(self) -> pa.Schema:
-        """The columns of a block, and those that the filter needs besides."""
-        more = [column for column in self.everything if column.name in self.needed - set(self.schema.names)]
+    def _needed_columns(self) -> pa.Schema:
+        """The columns of a block plus those that only the filter needs."""
+        more = [column for column in self.table_schema if column.name in self.needed - set(self.schema.names)]
         return pa.schema([*self.schema, *more])
 
 
 @dataclass(frozen=True, eq=False)
 class _RenamedPart:
-    """Rows under the table's names."""
+    """A part with the table's column names."""
 
     part: BlockPart
     schema: pa.Schema

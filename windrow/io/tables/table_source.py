@@ -1,4 +1,4 @@
-"""A snapshot of a table whose data are Parquet files, as a source of files."""
+"""A snapshot of a table of Parquet files, as a source."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from windrow.io.storage.filesystems import Files
 from windrow.io.tables.column_mapping import TableColumns, plain_schema
 from windrow.io.tables.data_files import TableFiles
 from windrow.io.tables.logged_files import FittedFile, LoggedFile, fit_file
-from windrow.io.tables.table_reader import EstimatedColumns, TableFilesReader
+from windrow.io.tables.table_reader import ConstantColumns, TableFilesReader
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -38,27 +38,27 @@ __all__ = ["Snapshot", "TableSource", "open_snapshot"]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A table as it was at one commit.
+    """A table at one commit.
 
     Attributes
     ----------
     kind
-        What it is a table of: ``"Delta"``.
+        The table format: ``"Delta"``.
     table
-        What the table calls itself, wherever it lies.
+        The table's own id, independent of its location.
     version
-        What it calls the commit.
-    words
-        Both, for people: ``"version 3"``.
+        The id of the commit.
+    label
+        The version for messages: ``"version 3"``.
     """
 
     kind: str
     table: str
     version: str
-    words: str
+    label: str
 
     def stamp(self, fingerprint: str, schema: pa.Schema) -> str:
-        """A digest of the table, the commit, its columns and its files."""
+        """A digest of the table, the commit, the columns and the files."""
         columns = "\n".join(f"{column.name}: {column.type}" for column in schema)
         parts = (self.kind, self.table, self.version, columns, fingerprint)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -66,16 +66,16 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class TableFormat:
-    """Parquet files of a table; a `windrow.io.formats.format.Format`."""
+    """The Parquet files of a table; a `windrow.io.formats.format.Format`."""
 
     name: str
-    everything: pa.Schema
+    table_schema: pa.Schema
     options: str = ""
     rows_known: bool = True
     joins_files: bool = False
 
     def look(self, files: Files, path: str) -> Fragment:
-        """Look at a file as it is stored."""
+        """Inspect a file as it is stored."""
         return ParquetFormat().look(files, path)
 
     def reader(
@@ -87,14 +87,14 @@ class TableFormat:
         row_filter: pc.Expression | None,
     ) -> TableFilesReader:
         """A reader of blocks whose locators are `TableRowGroups`."""
-        assert isinstance(files, TableFiles), "tables are opened with them"
-        needed = [] if row_filter is None else filter_columns(row_filter, self.everything)
-        names = frozenset(self.everything.names if needed is None else needed)
-        return TableFilesReader(files, schema, self.everything, row_filter, names)
+        assert isinstance(files, TableFiles), "open_snapshot() passes them"
+        needed = [] if row_filter is None else filter_columns(row_filter, self.table_schema)
+        names = frozenset(self.table_schema.names if needed is None else needed)
+        return TableFilesReader(files, schema, self.table_schema, row_filter, names)
 
 
-class _Looking:
-    """Looks at files, and notes how each fits; the only mutable thing here, gone once all are looked at."""
+class _FittingFormat:
+    """Inspects files and records how each fits the table; mutable, and used only while opening a snapshot."""
 
     def __init__(self, format: TableFormat, columns: TableColumns, logged: Sequence[LoggedFile]) -> None:
         self._format, self._columns = format, columns
@@ -118,16 +118,16 @@ class _Looking:
 class TableSource(FileSource):
     """The Parquet files of a table's snapshot; a ``windrow.core.source.Source``.
 
-    Rows that are deleted are no rows of it, and have no numbers.
+    Deleted rows are not part of it, and have no row ids.
 
     Attributes
     ----------
     snapshot
-        Which.
+        The table and commit.
     fitted
-        By path, how each file is to be read.
+        How to read each file, by path.
     pruned_files
-        Files that the filter has left out, because of what the log tells of them.
+        The number of files that the filter excludes by their statistics.
     """
 
     snapshot: Snapshot
@@ -141,26 +141,26 @@ class TableSource(FileSource):
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the table, its commit, its columns and its files."""
+        """A digest of the table, the commit, the columns and the files."""
         return self.snapshot.stamp(self.manifest.fingerprint, self.manifest.schema)
 
     def identity(self, files: int | None = None) -> SourceIdentity:
-        """What the order of rows depends on; another commit is other data, whatever it holds."""
+        """What the row order depends on; another commit is another identity, even with equal data."""
         known = super().identity(files)
         return replace(known, fingerprint=self.snapshot.stamp(known.fingerprint, self.manifest.schema))
 
     def describe(self) -> str:
-        """One line for ``explain()``: the commit, fragments, row groups, columns."""
+        """One line for ``explain()``: commit, fragments, row groups, columns."""
         pruned = f", {self.pruned_files:,} files left out by the filter" if self.pruned_files else ""
-        return f"{self.snapshot.words}{pruned}; {super().describe()}"
+        return f"{self.snapshot.label}{pruned}; {super().describe()}"
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The table's folder, which no write may replace, whatever files of it the filter leaves."""
+        """The table's directory, which no write can replace, even if the filter excludes all files."""
         return (self.files.url,) if self.files.url.strip("/") else ()
 
     def save_manifest(self, path: str | os.PathLike[str]) -> None:
-        """Refuse: the table's log is its manifest."""
+        """Always raise: the table's log is its manifest."""
         raise PlanError(
             f"{self!r} has no manifest to save: the table keeps it; pass version= or snapshot_id= to read it again"
         )
@@ -182,42 +182,44 @@ def open_snapshot(
     target_block_bytes: int,
     pruned_files: int = 0,
 ) -> TableSource:
-    """Look at the files of a snapshot, in the order of their names.
+    """Inspect the files of a snapshot, in the order of their names.
 
     Raises
     ------
     SourceError
-        If a file is gone, cannot be read, or does not fit the table.
+        If a file is missing, cannot be read, or does not fit the table.
     PlanError
         If ``select`` or ``filter`` name an unknown column.
     """
-    everything = plain_schema(columns.schema)
-    schema = select_columns(everything, select)
+    table_schema = plain_schema(columns.schema)
+    schema = select_columns(table_schema, select)
     if filter is not None:
-        check_filter(filter, everything)
-    format = TableFormat(f"{snapshot.kind} table", everything)
-    looking: _Looking = _Looking(format, columns, logged)
+        check_filter(filter, table_schema)
+    format = TableFormat(f"{snapshot.kind} table", table_schema)
+    fitting: _FittingFormat = _FittingFormat(format, columns, logged)
     paths = sorted(file.path for file in logged)
-    manifest = _look(files, paths, looking, columns)
+    manifest = _build_manifest(files, paths, fitting, columns)
     names = columns.partitions.names
-    told = {file.path: tuple(file.constants.get(name) for name in names) for file in logged}
+    log_values = {file.path: tuple(file.constants.get(name) for name in names) for file in logged}
     return TableSource(
         files,
         manifest,
         schema,
-        EstimatedColumns(columns.partitions, by_path=told),
+        ConstantColumns(columns.partitions, by_path=log_values),
         filter,
         target_block_bytes,
         format,
         snapshot,
-        looking.fitted,
+        fitting.fitted,
         pruned_files,
     )
 
 
-def _look(files: TableFiles, paths: Sequence[str], looking: Format, columns: TableColumns) -> Manifest:
+def _build_manifest(
+    files: TableFiles, paths: Sequence[str], fitting: Format, columns: TableColumns
+) -> Manifest:
     if paths:
-        return build_manifest(files, paths, looking)
+        return build_manifest(files, paths, fitting)
     none = np.zeros(0, np.int64)
     nothing = VariableBytes(narrowed(none), narrowed(none))
     return Manifest(
@@ -231,5 +233,5 @@ def _look(files: TableFiles, paths: Sequence[str], looking: Format, columns: Tab
         encoded_bytes=narrowed(none),
         variable={column.name: nothing for column in columns.stored if fixed_bits(column.type) is None},
         null_counts=dict.fromkeys(columns.stored.names, 0),
-        format=looking.name,
+        format=fitting.name,
     )
