@@ -49,7 +49,7 @@ def _x(batches: Any) -> list[int]:
 def _run_of(shard: Shard) -> Any:
     """What runs behind an open shard."""
     shard_client: Any = shard._connection.open(4, None)
-    return shard_client._run
+    return shard_client._job
 
 
 def _count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[int]:

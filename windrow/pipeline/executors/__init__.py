@@ -1,1 +1,1 @@
-"""Where a job runs: one small seam, and what stands behind it."""
+"""Executors: one interface (``base``) and its two implementations, threads and Ray."""

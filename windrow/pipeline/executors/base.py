@@ -1,4 +1,4 @@
-"""The executor seam: everything that differs between running here and on a cluster."""
+"""The executor interface: everything that differs between running in one process and on a cluster."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Resources:
-    """What an executor has to run on.
+    """The resources that an executor offers.
 
     Attributes
     ----------
     executor
-        Its name, and why it was chosen.
+        Name of the executor, and why it was chosen.
     workers
-        Tasks that run at once.
+        Number of tasks that run concurrently.
     memory_bytes
-        The memory limit where the user gives none.
+        Memory limit if the user sets none.
     limit_covers_all
         Whether runs, decoded blocks and processes count against that limit too.
     copies
-        How often a window is held: rows that move between nodes stand on both.
+        Copies of each window in memory: rows that move between nodes are stored on both.
     nodes
-        Machines that shards may be read on.
-    look_out
-        What the user should know, one line each.
+        Number of machines that can read shards.
+    user_warnings
+        Warnings for the user, one line each.
     processes_bytes, shard_bytes
-        What processes take for the run beside data: all workers, and each shard's.
+        Memory of processes other than data: of all workers, and of each shard's process.
     worker_bytes
-        Of ``processes_bytes``, what one more worker would take.
+        The part of ``processes_bytes`` that one worker adds.
     task_cpus
-        The share of a CPU that a task is given.
+        The CPUs that a task requests.
     small_windows_bytes
-        Where more windows than are asked for take no more than this together, a few more are held:
-        shards then need not tell of each at once that they have passed it.
+        If prefetching a few extra windows takes no more than this in total, the coordinator holds
+        them, so that shards can batch their acknowledgements.
     processes
-        How many processes divide what there is; the figures above are one's share.
+        Number of processes that share the machine or cluster; the values above are one's share.
     """
 
     executor: str
@@ -75,24 +75,24 @@ class Resources:
 
 @dataclass(frozen=True)
 class EpochFacts:
-    """What a shard is told when it opens an epoch.
+    """The reply to a shard that opens an epoch.
 
     Attributes
     ----------
     epoch
-        Its number.
+        Epoch number.
     first_window, windows
-        Where to begin, and how many there are.
-    deal
-        How it is dealt.
+        The window to start at, and the number of windows in the epoch.
+    assignment
+        Which rows each shard gets.
     run_rows
         Rows of a full run.
     total
         Rows of the epoch, or None while unknown.
-    look_out
-        What the user should know before the first batch, one line each.
-    spare_windows
-        How many windows the run holds beyond those that were asked for.
+    user_warnings
+        Warnings to show before the first batch, one line each.
+    extra_windows
+        Number of extra prefetched windows.
     """
 
     epoch: int
@@ -106,7 +106,7 @@ class EpochFacts:
 
     @property
     def next_epoch(self) -> EpochFacts:
-        """What the shard will be told of the next epoch, where that is dealt alike and no row count changes."""
+        """The expected facts of the next epoch, if its assignment is alike and no row count changes."""
         assignment = replace(self.assignment, start_row=0)
         return replace(self, epoch=self.epoch + 1, first_window=0, assignment=assignment, user_warnings=())
 
@@ -120,9 +120,9 @@ class WindowData:
     layout
         The runs; None when the window has no blocks.
     slices
-        The pieces of each slice; emptied slice by slice as they are used up.
-    look_out
-        What users should know by now, one line each.
+        The map outputs of each slice; slices are cleared as they are consumed.
+    user_warnings
+        Warnings for the user so far, one line each.
     starts, corrupt, row_bytes
         As in `WindowReply`.
     """
@@ -136,7 +136,7 @@ class WindowData:
 
 
 class CoordinatorClient(Protocol):
-    """One shard's line to the run."""
+    """One shard's client of the coordinator."""
 
     @property
     def pool(self) -> BufferPool:
@@ -144,97 +144,97 @@ class CoordinatorClient(Protocol):
         ...
 
     def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
-        """Begin an epoch, or go on in it."""
+        """Open an epoch at ``cursor``."""
         ...
 
     def open_next(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> Future[EpochFacts]:
-        """Begin the epoch after the open one at its first row, without waiting for what there is to say.
+        """Open the epoch after the open one at its first row, without waiting for the reply.
 
-        Windows of it that were asked for ahead are still good.
+        Windows of it that were prefetched stay valid.
         """
         ...
 
     def begin_prefetch(self) -> None:
-        """Prepare the calling thread, which will ask for the windows, and is woken by the consumer."""
+        """Set up the calling thread, which requests the windows and is woken by the consumer."""
         ...
 
     def window(self, epoch: int, window: int, stop: Event) -> WindowData | None:
-        """Wait for a window; None when ``stop`` is set first.
+        """Wait for a window; None if ``stop`` is set first.
 
-        After `release` the same window may be asked for again. Windows of the next epoch may be
-        asked for where the job leads on to it, as it is expected to be dealt: as the open one.
+        After `release`, the same window can be requested again. If the job continues with the next
+        epoch, its windows can be requested too; they follow the shard assignment of the open epoch.
         """
         ...
 
     def release(self, stop: Event) -> None:
-        """Hold no windows until the next one is asked for: the consumer takes nothing.
+        """Release all windows until the next request: the consumer is idle.
 
-        Not where ``stop`` is set: then others may be asking already.
+        Does nothing if ``stop`` is set: another thread may be requesting windows already.
         """
         ...
 
     def acknowledge(self, place: Place) -> None:
-        """Tell that nothing before ``place`` is needed any more."""
+        """Report that nothing before ``place`` is needed any more."""
         ...
 
     def heartbeat(self) -> None:
-        """Tell that the consumer is alive: it takes rows or waits for them."""
+        """Report that the consumer is alive: it takes rows or waits for them."""
         ...
 
     def note_delivered(self, row_bytes: float) -> None:
-        """Tell what a row takes as it is delivered, where transforms after the shuffle make it."""
+        """Report the size of a delivered row, where transforms after the shuffle change it."""
         ...
 
     def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
-        """Place a run's rows, in another thread.
+        """Place a run's rows in another thread.
 
-        For a consumer that works it goes before what runs there, if it can; to one that computes
-        itself a core is left.
+        If the consumer mostly works, placement takes precedence over running tasks where possible.
+        If the consumer is compute-bound, one core is reserved for it.
         """
         ...
 
     def diagnose(self) -> tuple[str, float]:
-        """Say what the shard waits for, and for how many seconds nothing has moved."""
+        """Describe what the shard waits for, and return the seconds since the last progress."""
         ...
 
     def run_stats(self, *, spans: bool) -> RunStats:
-        """What the run has done so far, for all shards.
+        """Statistics of the job so far, for all shards.
 
         Raises
         ------
         StallError
-            If the run does not answer.
+            If the coordinator does not answer.
         """
         ...
 
     def close(self) -> None:
-        """The shard reads no more."""
+        """Disconnect the shard."""
         ...
 
 
 class Session(Protocol):
-    """A run for some shards: under way, or about to be."""
+    """A job for some shards, running or about to start."""
 
     def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
-        """Connect a shard, to a new run where the last one has failed.
+        """Connect a shard; if the job has failed, restart it.
 
-        Call it in the process that reads the shard. The seed is what the shard goes by, which
-        is another than the program's where a state brought one.
+        Call it in the process that reads the shard. ``seed`` is the shard's seed, which differs from
+        the program's if the shard was restored from a checkpoint.
 
         Raises
         ------
         StateError
-            If other shards of this session read by another seed.
+            If other shards of this session use another seed.
         """
         ...
 
     def export(self, shard: int) -> Session:
-        """The session to send to another process with one shard."""
+        """The session to pickle with one shard for another process."""
         ...
 
 
 class Executor(Protocol):
-    """Something that can run a program."""
+    """Runs a program, in this process or on a cluster."""
 
     @property
     def name(self) -> str:
@@ -242,26 +242,26 @@ class Executor(Protocol):
         ...
 
     def resources(self, launch: Launch = Launch()) -> Resources:
-        """What there is to run on, for one of the processes that a launcher has started; starts nothing."""
+        """Resources for one of the processes that a launcher has started; has no side effects."""
         ...
 
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
-        """Make a run for the shards of a program."""
+        """Create a session for the shards of a program; ``hints`` are locality hints, one per shard."""
         ...
 
 
 class TaskRunner(Protocol):
-    """How a driver gets its tasks done."""
+    """Runs a driver's tasks."""
 
     @property
     def destinations(self) -> tuple[tuple[int, ...], ...]:
-        """The shards, grouped by where map outputs should go."""
+        """The shards, grouped by the destination of their map outputs."""
         ...
 
     def run(self, task: Task, tables: Any, *cached: Any) -> None:
-        """Start a task; later the driver's ``task_done`` or ``task_failed`` is called.
+        """Start a task, which ends with a call of the driver's ``task_done`` or ``task_failed``.
 
-        ``tables`` is the handle of the reading task's output, for one that only places;
-        ``cached`` are those of the kept blocks that ``task.found`` names.
+        ``tables`` is the handle of the read task's output, for a task that only places rows.
+        ``cached`` holds the handles of the cached blocks that ``task.found`` lists.
         """
         ...

@@ -1,4 +1,4 @@
-"""Which executor a job runs on."""
+"""Decides which executor a job runs on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ray_is_initialized", "resolve_executor"]
 
 
 def resolve_executor(executor: str | Executor) -> Executor:
-    """Return the executor for an option: ``"auto"`` is Ray where that is initialised."""
+    """Return the executor for an option: ``"auto"`` means Ray if this process has initialised it, else threads."""
     if not isinstance(executor, str):
         return executor
     if executor == "ray" or (executor == "auto" and ray_is_initialized()):
@@ -24,6 +24,6 @@ def resolve_executor(executor: str | Executor) -> Executor:
 
 
 def ray_is_initialized() -> bool:
-    """Whether this process has initialised Ray; never imports it."""
+    """Whether this process has initialised Ray; does not import Ray."""
     ray = sys.modules.get("ray")
     return ray is not None and bool(getattr(ray, "is_initialized", bool)())

@@ -1,4 +1,4 @@
-"""The threads executor: everything in the calling process."""
+"""The threads executor: runs all tasks in the calling process."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ __all__ = ["ThreadsExecutor"]
 
 T = TypeVar("T")
 _POLL_SECONDS = 1.0
-# stacks of threads, and what allocators keep in pieces too small to give back
+# thread stacks, and fragmented memory that allocators cannot return
 _PROCESS_BYTES = 8 * 2**20
-# a task that runs makes way for what is urgent; what is placed goes before tasks that have not begun
+# Running tasks yield to urgent placements; other placements run before queued tasks.
 _URGENT, _PLACE, _TASKS = range(3)
 
 
@@ -51,7 +51,7 @@ class ThreadsExecutor:
     Attributes
     ----------
     workers
-        How many threads; None: one for each core that this process may use.
+        Number of threads; None: one per core available to this process.
     """
 
     workers: int | None = None
@@ -62,7 +62,7 @@ class ThreadsExecutor:
         return "threads"
 
     def resources(self, launch: Launch = Launch()) -> Resources:
-        """The cores and half of the free memory, as control groups allow, divided among local processes."""
+        """The cores and half of the free memory that control groups allow, divided among local processes."""
         processes = launch.local_world_size
         return Resources(
             executor=self.name,
@@ -74,7 +74,7 @@ class ThreadsExecutor:
         )
 
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
-        """A run in this process; it starts with the first feed.
+        """Create a session in this process; the job starts when the first shard connects.
 
         Raises
         ------
@@ -86,32 +86,32 @@ class ThreadsExecutor:
         return ThreadsSession(self, program)
 
     def pool(self, workers: int, cores: int) -> WorkerPool:
-        """The threads of a run, on so many cores."""
+        """Create the thread pool of a job."""
         return WorkerPool(workers, "windrow-worker", cores)
 
 
 class ThreadsSession:
-    """A run in this process, shared by its shards; started by the first that reads."""
+    """A job in this process, shared by its shards; the first shard that connects starts it."""
 
     def __init__(self, executor: ThreadsExecutor, program: Program) -> None:
         self._executor = executor
         self._program = program
         self._lock = threading.Lock()
-        self._run: weakref.ReferenceType[_Run] | None = None
+        self._job: weakref.ReferenceType[_RunningJob] | None = None
 
     def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
-        """Connect a shard; those that come after a failure share a new run."""
+        """Connect a shard; shards that connect after a failure share a restarted job."""
         program = self._program.with_seed(seed)
         with self._lock:
-            run = self._run() if self._run is not None else None
-            if run is None or not run.connect(seed):
-                run = _Run(self._executor, program, batch_rows)
-                run.connect(seed)
-                self._run = weakref.ref(run)
-        return _ThreadsClient(run, shard)
+            job = self._job() if self._job is not None else None
+            if job is None or not job.connect(seed):
+                job = _RunningJob(self._executor, program, batch_rows)
+                job.connect(seed)
+                self._job = weakref.ref(job)
+        return _ThreadsClient(job, shard)
 
     def export(self, shard: int) -> Session:
-        """A run of its own for one shard: in another process nothing here can be shared."""
+        """A separate session for one shard, since processes cannot share this one."""
         warnings.warn(
             f"shard {shard} of the threads executor runs its own engine in the process it is sent to: "
             "each such process reads whole windows to deliver its part. "
@@ -127,8 +127,8 @@ class ThreadsSession:
         return ThreadsSession, (self._executor, self._program)
 
 
-class _Run:
-    """The driver, its lock and its threads. Shards hold it; its threads do not."""
+class _RunningJob:
+    """The driver, its lock and its threads. Shards reference it; its threads do not, so that it can be collected."""
 
     def __init__(self, executor: ThreadsExecutor, program: Program, batch_rows: int) -> None:
         launch = program.job.launch
@@ -148,7 +148,7 @@ class _Run:
         self.changed = threading.Condition(threading.RLock())
         self.ended = False
         self.disk = open_disk(program.job)
-        # before anything else that may fail
+        # before anything else that can fail
         self._finalizer = weakref.finalize(
             self, in_background, partial(_close_resources, self.workers, self.disk)
         )
@@ -164,7 +164,7 @@ class _Run:
         self._clients = 0
 
     def connect(self, seed: int | None) -> bool:
-        """Count one more shard that reads; False when the run has ended or failed."""
+        """Register one more shard; False if the job has ended or failed."""
         with self.changed:
             alive = not self.ended and self.driver.failure is None
             if alive and seed != self._seed:
@@ -173,7 +173,7 @@ class _Run:
             return alive
 
     def record_result(self, task: Task, report: TaskReport, output: Any, blocks: Sequence[Any]) -> None:
-        """Take what a task has put out."""
+        """Record the result of a task."""
         with self.changed:
             self.driver.task_done(task, report, output, threading.current_thread().name, blocks)
             self.update_blocks_estimate()
@@ -181,16 +181,16 @@ class _Run:
             self.changed.notify_all()
 
     def update_blocks_estimate(self) -> None:
-        """Leave room for the blocks of the tasks that run, as large as rows have been measured."""
+        """Update the memory reserved for the blocks of running tasks, from the measured row size."""
         self._blocks.size_bytes = self.driver.blocks_bytes
 
     def raise_limit(self) -> None:
-        """Keep as much memory for the next one to use as rows turn out to need."""
+        """Raise the pool's limit to what the measured rows need, so that their buffers are reused."""
         total_bytes = min(self.driver.estimated_bytes, self._budget.limit_bytes)
         self.memory.raise_limit(total_bytes - self._budget.processes_bytes)
 
     def disconnect(self, shard: int) -> None:
-        """A shard reads no more; the last one that does ends the run."""
+        """Unregister a shard; the last one ends the job."""
         with self.changed:
             self.driver.close_shard(shard)
             self._clients -= 1
@@ -199,7 +199,7 @@ class _Run:
             self.close()
 
     def close(self) -> None:
-        """End the threads; whoever waits is told."""
+        """Stop the threads, and wake all waiting shards."""
         self.ended = True
         self._finalizer.detach()
         _close_resources(self.workers, self.disk)
@@ -210,20 +210,21 @@ class _Run:
 class _BlocksEstimate:
     """The estimated size of all blocks that tasks hold.
 
-    The pool reads it in finalizers, which may run in a thread that changes the driver: so it is a plain number.
+    A plain number without a lock: the pool reads it in finalizers, which can run in a thread that is
+    changing the driver.
     """
 
     def __init__(self) -> None:
         self.size_bytes = 0
 
 
-def _decoded_bytes(blocks: _BlocksEstimate, before: int, most: int) -> int:
-    """What tasks hold of blocks: the estimate, or what they have in Arrow's memory now.
+def _decoded_bytes(blocks: _BlocksEstimate, baseline_bytes: int, max_bytes: int) -> int:
+    """Bytes of blocks that tasks hold: the estimate, or Arrow's allocation above the baseline if that is more.
 
-    Arrow does not see arrays that transforms made. Other users of its memory cannot make this more than was
-    estimated before the run.
+    Arrow does not count arrays that transforms made. ``max_bytes``, the estimate before the job started, caps
+    the allocation, since others in this process also allocate from Arrow.
     """
-    return max(blocks.size_bytes, min(max(0, pa.total_allocated_bytes() - before), most))
+    return max(blocks.size_bytes, min(max(0, pa.total_allocated_bytes() - baseline_bytes), max_bytes))
 
 
 def _close_resources(workers: WorkerPool, disk: DiskCache | None) -> None:
@@ -233,27 +234,27 @@ def _close_resources(workers: WorkerPool, disk: DiskCache | None) -> None:
 
 
 class _ThreadsRunner:
-    """Runs the driver's tasks; holds the run weakly, for the driver holds this."""
+    """Runs the driver's tasks; references the job weakly, since the driver references this runner."""
 
-    def __init__(self, program: Program, run: _Run) -> None:
+    def __init__(self, program: Program, job: _RunningJob) -> None:
         self.destinations = (program.members,)
-        self._context = replace(program.context, disk=run.disk)
-        self._run = weakref.ref(run)
+        self._context = replace(program.context, disk=job.disk)
+        self._job = weakref.ref(job)
 
     def run(self, task: Task, tables: list[pa.Table] | None, *cached: Tables) -> None:
         """Queue a task."""
-        run = self._run()
-        if run is not None:
-            run.update_blocks_estimate()
+        job = self._job()
+        if job is not None:
+            job.update_blocks_estimate()
             work = task.work
             call = partial(
-                _run_task, self._run, self._context, task, tables, run.memory, cached, run.run_urgent
+                _run_task, self._job, self._context, task, tables, job.memory, cached, job.run_urgent
             )
-            run.workers.submit((_TASKS, work.epoch, work.window, -work.stage, work.part), call)
+            job.workers.submit((_TASKS, work.epoch, work.window, -work.stage, work.part), call)
 
 
 def _run_task(
-    run_ref: weakref.ReferenceType[_Run],
+    job_ref: weakref.ReferenceType[_RunningJob],
     context: Any,
     task: Task,
     tables: list[pa.Table] | None,
@@ -262,97 +263,97 @@ def _run_task(
     between: Callable[[], None],
 ) -> None:
     try:
-        # before the block is made: buffers of other windows may be as large
+        # before the block is allocated: idle buffers of other windows may be as large
         memory.evict()
         report, output, blocks = run_task(context, task, tables, memory, cached, between)
-        if (run := run_ref()) is not None:
-            run.record_result(task, report, output, blocks)
+        if (job := job_ref()) is not None:
+            job.record_result(task, report, output, blocks)
     except BaseException as error:
         failure = Failure.capture(error)
-        if (run := run_ref()) is not None:
-            with run.changed:
-                run.driver.task_failed(failure)
-                run.changed.notify_all()
+        if (job := job_ref()) is not None:
+            with job.changed:
+                job.driver.task_failed(failure)
+                job.changed.notify_all()
 
 
 class _ThreadsClient:
-    """One shard's line to a run in this process."""
+    """One shard's client of a job in this process."""
 
-    def __init__(self, run: _Run, shard: int) -> None:
-        self._run = run
+    def __init__(self, job: _RunningJob, shard: int) -> None:
+        self._job = job
         self._shard = shard
         self._closed = False
 
     @property
     def pool(self) -> BufferPool:
-        """The run's memory."""
-        return self._run.memory
+        """The pool that all shards of the job share."""
+        return self._job.memory
 
     def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
-        """Begin an epoch."""
-        with self._run.changed:
-            return self._run.driver.open_epoch(self._shard, cursor, batch_rows, drop_last=drop_last)
+        """Open an epoch."""
+        with self._job.changed:
+            return self._job.driver.open_epoch(self._shard, cursor, batch_rows, drop_last=drop_last)
 
     def open_next(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> Future[EpochFacts]:
-        """Begin the next epoch, which takes no time here."""
+        """Open the next epoch, which is immediate here."""
         opened: Future[EpochFacts] = Future()
         opened.set_result(self.open_epoch(cursor, batch_rows, drop_last=drop_last))
         return opened
 
     def begin_prefetch(self) -> None:
-        """As it is: the thread that asks must get a core from the workers, who have them all."""
+        """Leave the thread's scheduling as it is: it must be able to preempt the workers, which use all cores."""
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
         """Wait for a window."""
         collector = WindowCollector()
-        with self._run.changed:
-            while not stop.is_set() and not self._run.ended:
-                reply = self._run.driver.poll(self._shard, epoch, window, collector.outputs.keys())
+        with self._job.changed:
+            while not stop.is_set() and not self._job.ended:
+                reply = self._job.driver.poll(self._shard, epoch, window, collector.outputs.keys())
                 collector.add(reply, reply.attempt)
                 if collector.complete:
-                    return collector.window(self._run.driver.take_user_warnings())
-                self._run.changed.wait(_POLL_SECONDS)
+                    return collector.window(self._job.driver.take_user_warnings())
+                self._job.changed.wait(_POLL_SECONDS)
         return None
 
     def release(self, stop: threading.Event) -> None:
-        """Nothing is held here: the run's own outputs are in this process."""
+        """Do nothing: this client holds no windows, since the driver's outputs are in this process."""
 
     def acknowledge(self, place: Place) -> None:
-        """Tell how far the shard has come."""
-        with self._run.changed:
-            # what ends late may not speak for a reader that has begun anew
+        """Report the shard's progress."""
+        with self._job.changed:
+            # a late placement must not report progress for a reader that has reconnected
             if not self._closed:
-                self._run.driver.acknowledge(self._shard, place)
+                self._job.driver.acknowledge(self._shard, place)
 
     def heartbeat(self) -> None:
-        """Tell that the consumer is alive."""
-        with self._run.changed:
-            self._run.driver.heartbeat(self._shard)
+        """Report that the consumer is alive."""
+        with self._job.changed:
+            self._job.driver.heartbeat(self._shard)
 
     def note_delivered(self, row_bytes: float) -> None:
-        """Tell what a row takes as it is delivered."""
-        with self._run.changed:
-            self._run.driver.note_delivered(row_bytes)
-        self._run.raise_limit()
+        """Report the size of a delivered row."""
+        with self._job.changed:
+            self._job.driver.note_delivered(row_bytes)
+        self._job.raise_limit()
 
     def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
-        """Place a run's rows on the run's threads, before any task."""
-        self._run.workers.reserve_core(self._shard, pace.computes)
-        return self._run.workers.submit((_URGENT if pace.works else _PLACE,), place)
+        """Place a run's rows on the pool's threads, before any queued task."""
+        self._job.workers.reserve_core(self._shard, pace.computes)
+        return self._job.workers.submit((_URGENT if pace.works else _PLACE,), place)
 
     def diagnose(self) -> tuple[str, float]:
-        """Say what the shard waits for."""
-        with self._run.changed:
-            return self._run.driver.diagnose(self._shard)
+        """Describe what the shard waits for."""
+        with self._job.changed:
+            return self._job.driver.diagnose(self._shard)
 
     def run_stats(self, *, spans: bool) -> RunStats:
-        """What the run has done."""
-        with self._run.changed:
-            return self._run.driver.run_stats(spans=spans)
+        """Statistics of the job."""
+        with self._job.changed:
+            return self._job.driver.run_stats(spans=spans)
 
     def close(self) -> None:
-        """The shard reads no more."""
-        with self._run.changed:
+        """Disconnect the shard."""
+        with self._job.changed:
             self._closed = True
-        self._run.workers.reserve_core(self._shard, False)
-        self._run.disconnect(self._shard)
+        self._job.workers.reserve_core(self._shard, False)
+        self._job.disconnect(self._shard)

@@ -1,4 +1,4 @@
-"""A few threads that do the most urgent thing first."""
+"""A thread pool with a priority queue, which can reserve cores for compute-bound consumers."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ __all__ = ["WorkerPool"]
 
 T = TypeVar("T")
 _JOIN_SECONDS = 10.0
-# A consumer that computes says so with each run; one that has ended or rests does not.
+# A compute-bound consumer renews its reservation with each run; that of an idle or closed one expires.
 _COMPUTING_SECONDS = 10.0
 
 
 class WorkerPool:
-    """Threads that take work by priority, then in the order given.
+    """A thread pool that runs calls by priority, then in the order of submission.
 
-    The threads know only the queue, never the pool, so a pool that nobody holds any
-    more can be collected, and its owner's finalizer can close it.
+    The threads reference only the queue, not the pool, so an unreferenced pool can be garbage-collected,
+    and its owner's finalizer can close it.
 
     Parameters
     ----------
     workers
-        How many threads.
+        Number of threads.
     name
-        What they are called.
+        Prefix of the threads' names.
     cores
-        How many cores they may have; None: those of this process.
+        Number of cores that they share with consumers; None: those of this process.
     """
 
     def __init__(self, workers: int, name: str, cores: int | None = None) -> None:
@@ -47,26 +47,25 @@ class WorkerPool:
             thread.start()
 
     def submit(self, priority: tuple[int, ...], call: Callable[[], T]) -> Future[T]:
-        """Run ``call`` when it is the most urgent (the smallest priority)."""
+        """Queue ``call``; the smallest priority runs first."""
         future: Future[T] = Future()
         self._queue.put(priority, future, call)
         return future
 
     def reserve_core(self, consumer: int, computes: bool) -> None:
-        """Work on a core less while this consumer computes, since it needs one to itself.
+        """Reserve a core for this consumer while it is compute-bound: fewer threads run meanwhile.
 
-        To be told again and again: for a consumer that does not say so for some seconds nothing is
-        left. One thread always works.
+        Callers must renew the reservation; it expires after some seconds. At least one thread always runs.
         """
         self._queue.reserve_core(consumer, computes)
 
     def run_urgent(self, before: tuple[int, ...]) -> None:
-        """Run, in the calling thread, what waits and is more urgent than ``before``."""
+        """Run in the calling thread all queued calls that are more urgent than ``before``."""
         while (work := self._queue.pop_before(before)) is not None:
             _run(*work)
 
     def close(self) -> None:
-        """Cancel what waits, and wait a bounded time for what runs."""
+        """Cancel queued calls, and wait a bounded time for running ones."""
         self._queue.close()
         for thread in self._threads:
             if thread.ident != threading.get_ident():
@@ -110,7 +109,7 @@ class _Queue:
         return max(1, math.ceil(self._workers * (self._cores - computing) / self._cores))
 
     def done(self) -> None:
-        # its thread takes what waits: nobody else needs to be told
+        # the calling thread takes the next call itself, so no other needs waking
         with self._changed:
             self._busy -= 1
 
@@ -125,7 +124,7 @@ class _Queue:
                 self._changed.notify_all()
 
     def pop_before(self, priority: tuple[int, ...]) -> tuple[Future[Any], Callable[[], Any]] | None:
-        # asked for often: without the lock what comes at this very moment waits for the next time
+        # called often, so check without the lock first: a call queued just now waits for the next check
         if not self._heap:
             return None
         with self._changed:
@@ -146,7 +145,7 @@ class _Queue:
 def _work(queue: _Queue) -> None:
     while (work := queue.pop()) is not None:
         _run(*work)
-        # a thread that waits for work must not keep the last work's data alive
+        # an idle thread must not keep the last call's data alive
         del work
         queue.done()
 
