@@ -82,7 +82,7 @@ def test_a_chunk_that_cannot_begin_there_is_corruption_at_once(
     with pytest.raises(CorruptBlockError, match="row group 2"):
         list(ds.iter_batches())
     kept = ds.repeat(1).options(on_error="skip", executor="threads", progress=False)
-    with pytest.warns(RuntimeWarning, match="a corrupt block is left out"):
+    with pytest.warns(RuntimeWarning, match="a corrupt block is skipped"):
         assert sum(len(batch["few"]) for batch in kept.iter_batches()) == ROWS - GROUP_ROWS
 
 

@@ -51,7 +51,7 @@ def test_one_too_many(left_out: SkippedBlocks) -> None:
 def test_a_window_that_a_shard_has_passed_must_not_change(left_out: SkippedBlocks) -> None:
     left_out.admit(0, 3, [2], counted=[])
     assert left_out.blocks == (2,)
-    with pytest.raises(SourceError, match=r"block 7 is torn\. It cannot be left out any more"):
+    with pytest.raises(SourceError, match=r"block 7 is torn\. It can no longer be skipped"):
         left_out.add(0, 3, corruption(7))
     left_out.add(0, 4, corruption(8))
     # an older place takes nothing back, and another epoch is its own
@@ -64,7 +64,7 @@ def test_a_window_that_a_shard_has_passed_must_not_change(left_out: SkippedBlock
 def test_a_shard_that_has_passed_a_window_knows_of_its_corruption(left_out: SkippedBlocks) -> None:
     left_out.add(0, 3, corruption(7))
     left_out.admit(0, 2, [], counted=[])
-    with pytest.raises(SourceError, match=r"block 7 is torn\. It cannot be left out any more"):
+    with pytest.raises(SourceError, match=r"block 7 is torn\. It can no longer be skipped"):
         left_out.admit(0, 3, [], counted=[])
     left_out.admit(0, 3, [7], counted=[])
 
@@ -75,7 +75,7 @@ def test_a_shard_of_an_earlier_epoch_need_not_know_what_was_found_since(left_out
     left_out.admit(0, 4, [], counted=[])
     assert left_out.places(1, [6, 7]) == (1,)
     assert left_out.places(0, [8, 9]) == ()
-    with pytest.raises(SourceError, match=r"block 7 is torn\. It cannot be left out any more"):
+    with pytest.raises(SourceError, match=r"block 7 is torn\. It can no longer be skipped"):
         left_out.places(0, [6, 7])
     with pytest.raises(SourceError, match="any more"):
         left_out.admit(1, 3, [], counted=[])

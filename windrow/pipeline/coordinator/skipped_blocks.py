@@ -41,7 +41,7 @@ class SkippedBlocks:
         self._since: dict[int, int] = {}
         # (epoch, block) where a shard has rows behind a block that it did not skip
         self._overtaken: set[tuple[int, int]] = set()
-        # by epoch, the last window whose rows may have been delivered by an earlier run
+        # by epoch, the last window whose rows may have been delivered before this driver started
         self._passed: dict[int, int] = {}
 
     @property

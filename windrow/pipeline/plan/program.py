@@ -139,7 +139,7 @@ class Program:
 
     @property
     def _extra_row_bytes(self) -> int:
-        """Bytes per row of a map output besides values: its position, and a null flag of 1 byte per column with nulls."""
+        """Bytes per row of a map output besides values: its position, and 1 byte per column with nulls."""
         source = self.job.source
         flags = sum(source.null_counts.get(name) != 0 for name in source.schema.names)
         return _PLACE_BYTES + flags
