@@ -1,10 +1,10 @@
-/* Decodes the plainest Parquet column chunks, and checks footers; windrow/io/parquet/chunk_decoder.py calls it
- * through ctypes.
+/* Decodes simple Parquet column chunks, and validates footers; chunk_decoder.py and footer_validation.py in
+ * windrow/io/parquet call it through ctypes.
  *
- * A chunk qualifies when its values are 4 or 8 bytes wide or text, flat and without nulls, and its
- * pages are stored raw or with Snappy, plain or by dictionary. Anything else, and anything odd, is
- * declined with a negative code: then Arrow reads the chunk, and says what is wrong with it.
- * So every read and write here is checked, and no error is ever told from here.
+ * A chunk is supported if its values are 4 or 8 bytes wide or text, flat and without nulls, and its
+ * pages are uncompressed or Snappy, plain or dictionary encoded. Anything else, and any irregularity, is
+ * declined with a negative code: Arrow then reads the chunk and reports its errors.
+ * So every read and write is bounds-checked here, and this code never reports errors itself.
  *
  * Formats: parquet-format's README and Encodings.md, Thrift's compact protocol, and Snappy's
  * format_description.txt.
@@ -14,7 +14,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define DECLINED (-1)
-/* Copies go in words of 8 and 16 bytes and may write so far past the end. */
+/* Copies move 8 and 16 bytes at a time, and can write up to this many bytes past the end. */
 #define SLACK 64
 
 /* --- page headers ---------------------------------------------------------------------- */
@@ -86,11 +86,12 @@ static void skip_field(Reader *r, int type, int depth) {
     case BINARY: skip_bytes(r, read_varint(r)); break;
     case STRUCT: skip_struct(r, depth + 1); break;
     case LIST: case SET: skip_list(r, depth + 1); break;
-    default: r->bad = 1; /* Parquet has no maps */
+    default: r->bad = 1; /* Parquet uses no Thrift maps */
     }
 }
 
-/* The length of a list; Thrift takes its elements for what they should be, whatever it says. */
+/* Reads a list header: its length and element type. Callers that know the element type ignore the stated one, as
+ * Thrift does. */
 static uint64_t read_list(Reader *r, int *type) {
     if (r->at >= r->end) {
         r->bad = 1;
@@ -107,13 +108,13 @@ static void skip_list(Reader *r, int depth) {
     int type;
     uint64_t length = read_list(r, &type);
     for (uint64_t i = 0; i < length && !r->bad; i++) {
-        /* in a list each truth value has a byte of its own */
+        /* in a list each boolean takes one byte */
         if (type == TRUE_ || type == FALSE_) skip_bytes(r, 1);
         else skip_field(r, type, depth);
     }
 }
 
-/* The header of one kind of page. Fields of DataPageHeader: 1 values, 2 encoding, 3 and 4 encodings
+/* Reads the header specific to one page type. Fields of DataPageHeader: 1 values, 2 encoding, 3 and 4 encodings
  * of levels; of DataPageHeaderV2: 1 values, 2 nulls, 3 rows, 4 encoding, 5 and 6 bytes of levels,
  * 7 compressed; of DictionaryPageHeader: 1 values, 2 encoding. */
 static void read_kind(Reader *r, Page *page, int v2) {
@@ -137,7 +138,7 @@ static void read_kind(Reader *r, Page *page, int v2) {
 }
 
 static Page read_page(Reader *r) {
-    /* what must be there and is not stays -1 */
+    /* missing fields stay -1 */
     Page page = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, .compressed = 1};
     int id = 0, type;
     while (next_field(r, &id, &type)) {
@@ -163,8 +164,8 @@ static inline void copy4(uint8_t *to, const uint8_t *from) { memcpy(to, from, 4)
 static inline void copy8(uint8_t *to, const uint8_t *from) { memcpy(to, from, 8); }
 static inline void copy16(uint8_t *to, const uint8_t *from) { memcpy(to, from, 16); }
 
-/* `out` has SLACK bytes more than raw_bytes. Returns 0 when exactly raw_bytes came out. */
-static int unsnap(const uint8_t *in, int64_t stored_bytes, uint8_t *out, int64_t raw_bytes) {
+/* Decompresses Snappy. `out` has SLACK bytes more than raw_bytes. Returns 0 if the output is exactly raw_bytes. */
+static int decompress_snappy(const uint8_t *in, int64_t stored_bytes, uint8_t *out, int64_t raw_bytes) {
     Reader r = {in, in + stored_bytes, 0};
     if (read_varint(&r) != (uint64_t)raw_bytes || r.bad) return DECLINED;
     const uint8_t *at = r.at, *end = r.end;
@@ -210,7 +211,7 @@ static int unsnap(const uint8_t *in, int64_t stored_bytes, uint8_t *out, int64_t
         if (offset == 0 || offset > to - out || length > stop - to) return DECLINED;
         const uint8_t *from = to - offset;
         if (length <= 4 && offset >= 4) {
-            /* a wider load would span two stores that are still under way, and wait for them */
+            /* a wider load would span two stores that are still in flight, and stall (store forwarding fails) */
             copy4(to, from);
         } else if (offset >= 16 && length <= 16) {
             copy16(to, from);
@@ -232,7 +233,7 @@ static inline uint64_t load8(const uint8_t *at) {
     return word;
 }
 
-/* A value of at most 32 bits at a bit, where fewer than 8 bytes may be left. */
+/* Loads a bit-packed value of at most 32 bits near the end, where fewer than 8 bytes can remain. */
 static inline uint64_t load_tail(const uint8_t *from, int64_t bytes, int64_t bit, uint64_t mask) {
     uint8_t word[16] = {0};
     int64_t at = bit >> 3, left = bytes - at;
@@ -240,7 +241,7 @@ static inline uint64_t load_tail(const uint8_t *from, int64_t bytes, int64_t bit
     return (load8(word) >> (bit & 7)) & mask;
 }
 
-/* Goes through runs of the RLE and bit-packing hybrid; DO_ONE and DO_RUN say what to do. */
+/* Iterates over the runs of the RLE/bit-packing hybrid; DO_ONE handles a bit-packed value, DO_RUN a repeated one. */
 #define EACH_RUN(width, count, DO_ONE, DO_RUN)                                       \
     do {                                                                             \
         const uint64_t mask = ((uint64_t)1 << (width)) - 1;                          \
@@ -252,12 +253,12 @@ static inline uint64_t load_tail(const uint8_t *from, int64_t bytes, int64_t bit
             if (many == 0) return DECLINED;                                          \
             if (head & 1) {                                                          \
                 int64_t bytes = (int64_t)(head >> 1) * (width), left = r->end - r->at; \
-                /* a writer may cut off the padding of the last group, but no more */ \
+                /* a writer can truncate the padding of the last group, but no more */ \
                 if (bytes > left && bytes - left >= (width)) return DECLINED;        \
                 if (bytes > left) bytes = left;                                      \
                 if (many > (count) - i) many = (count) - i;                          \
                 if ((bytes * 8) < many * (width)) return DECLINED;                   \
-                /* without bits nothing may be left to load */                       \
+                /* at width 0 there can be no bytes to load */                       \
                 int64_t fast = (width) ? (bytes - 8) * 8 / (width) : 0;              \
                 if (fast > many) fast = many;                                        \
                 const uint8_t *from = r->at;                                         \
@@ -285,7 +286,7 @@ static inline uint64_t load_tail(const uint8_t *from, int64_t bytes, int64_t bit
         }                                                                            \
     } while (0)
 
-/* Whether all definition levels are 1: no value is null. */
+/* Checks that all definition levels are 1: no value is null. */
 static int check_levels(Reader *r, int64_t count) {
 #define ONE(at, v) if (v != 1) return DECLINED;
 #define RUN(at, many, v) if (v != 1) return DECLINED;
@@ -303,9 +304,9 @@ static int check_levels(Reader *r, int64_t count) {
     DECLINE_BEYOND(v)            \
     for (int64_t j = 0; j < many; j++) out[targets[(at) + j]] = dictionary[v];
 
-/* Look indices up: value i goes to place targets[i]. */
+/* Gathers dictionary entries and scatters them: value i goes to index targets[i]. */
 #define LOOK_UP(NAME, WORD)                                                                        \
-    static int look_up_##NAME(Reader *r, int width, int64_t count, const WORD *restrict dictionary,  \
+    static int look_up_##NAME(Reader *r, int width, int64_t count, const WORD *restrict dictionary, \
                               uint64_t entries, const uint32_t *restrict targets, WORD *restrict out) { \
         EACH_RUN(width, count, SCATTER_ONE, SCATTER_RUN);                                          \
         return 0;                                                                                  \
@@ -316,7 +317,7 @@ LOOK_UP(2, uint16_t)
 LOOK_UP(4, uint32_t)
 LOOK_UP(8, uint64_t)
 
-/* Where all words are the same. */
+/* For entries of 0 bytes, where all values are equal to the base: only validates the indices. */
 static int check_indices(Reader *r, int width, int64_t count, uint64_t entries) {
     EACH_RUN(width, count, CHECK_ONE, CHECK_RUN);
     return 0;
@@ -333,38 +334,38 @@ static int look_up(Reader *r, int width, int64_t count, const uint8_t *dictionar
     }
 }
 
-/* What is stored may begin at any byte, and be of any type. */
-#define LOOSE __attribute__((aligned(1), may_alias))
-typedef uint16_t LOOSE loose2;
-typedef uint32_t LOOSE loose4;
-typedef uint64_t LOOSE loose8;
+/* Stored values can be unaligned, and alias other types. */
+#define UNALIGNED __attribute__((aligned(1), may_alias))
+typedef uint16_t UNALIGNED unaligned2;
+typedef uint32_t UNALIGNED unaligned4;
+typedef uint64_t UNALIGNED unaligned8;
 
-/* Words that are packed at a time: `out` may be where they come from. */
-enum { AT_ONCE = 64 };
+/* Values packed per iteration, through a local buffer since `out` can alias `words`. */
+enum { BATCH = 64 };
 
 #define PACK_SOME(FROM, TO, COUNT)                                  \
     do {                                                            \
-        TO some[AT_ONCE];                                           \
+        TO packed[BATCH];                                           \
         for (int64_t j = 0; j < (COUNT); j++) {                     \
-            FROM more = (FROM)(from[i + j] - less);                 \
-            all |= more;                                            \
-            some[j] = (TO)more;                                     \
+            FROM delta = (FROM)(from[i + j] - minimum);             \
+            all_bits |= delta;                                      \
+            packed[j] = (TO)delta;                                  \
         }                                                           \
         if (targets == NULL)                                        \
-            memcpy(to + i, some, (COUNT) * sizeof(TO));             \
+            memcpy(to + i, packed, (COUNT) * sizeof(TO));           \
         else                                                        \
-            for (int64_t j = 0; j < (COUNT); j++) to[targets[i + j]] = some[j]; \
+            for (int64_t j = 0; j < (COUNT); j++) to[targets[i + j]] = packed[j]; \
     } while (0)
 
 #define PACK(FROM, TO)                                              \
     do {                                                            \
-        const FROM *from = (const FROM *)words, less = (FROM)base;  \
+        const FROM *from = (const FROM *)words, minimum = (FROM)base; \
         TO *to = (TO *)out;                                         \
-        FROM all = 0;                                               \
+        FROM all_bits = 0;                                          \
         int64_t i = 0;                                              \
-        for (; i + AT_ONCE <= count; i += AT_ONCE) PACK_SOME(FROM, TO, AT_ONCE); \
+        for (; i + BATCH <= count; i += BATCH) PACK_SOME(FROM, TO, BATCH); \
         PACK_SOME(FROM, TO, count - i);                             \
-        return all > (TO)~(TO)0 ? DECLINED : 0;                     \
+        return all_bits > (TO)~(TO)0 ? DECLINED : 0;                \
     } while (0)
 
 #define SCATTER(WORD)                                               \
@@ -381,25 +382,25 @@ enum { AT_ONCE = 64 };
         return 0;                                                   \
     } while (0)
 
-/* Write how much more than `base` each word is, in so many bytes of its width, where these hold it: word i goes to
- * place targets[i], or, without targets, to place i. */
+/* Frame-of-reference packing: writes each value minus `base` in `bytes` bytes; declines if one does not fit. Value i
+ * goes to index targets[i] or, without targets, to index i. */
 static int pack(const uint8_t *words, int64_t width, int64_t count, int64_t bytes, uint64_t base,
                 const uint32_t *targets, uint8_t *out) {
     switch (width * 8 + bytes) {
-    case 8 * 8 + 4: PACK(loose8, loose4);
-    case 8 * 8 + 2: PACK(loose8, loose2);
-    case 8 * 8 + 1: PACK(loose8, uint8_t);
-    case 8 * 8: SAME(loose8);
-    case 4 * 8 + 2: PACK(loose4, loose2);
-    case 4 * 8 + 1: PACK(loose4, uint8_t);
-    case 4 * 8: SAME(loose4);
+    case 8 * 8 + 4: PACK(unaligned8, unaligned4);
+    case 8 * 8 + 2: PACK(unaligned8, unaligned2);
+    case 8 * 8 + 1: PACK(unaligned8, uint8_t);
+    case 8 * 8: SAME(unaligned8);
+    case 4 * 8 + 2: PACK(unaligned4, unaligned2);
+    case 4 * 8 + 1: PACK(unaligned4, uint8_t);
+    case 4 * 8: SAME(unaligned4);
     }
     if (targets == NULL) {
         if (out != words) memcpy(out, words, count * width);
         return 0;
     }
-    if (width == 8) SCATTER(loose8);
-    SCATTER(loose4);
+    if (width == 8) SCATTER(unaligned8);
+    SCATTER(unaligned4);
 }
 
 /* --- a column chunk --------------------------------------------------------------------- */
@@ -408,36 +409,36 @@ enum { DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 };
 enum { PLAIN = 0, PLAIN_DICTIONARY = 2, RLE = 3, RLE_DICTIONARY = 8 };
 
 typedef struct {
-    /* bytes of a word as it is stored and as it is packed, and what it is more than then */
+    /* bytes of a value as stored and as packed, and the base that packing subtracts */
     int64_t width, bytes;
     uint64_t base;
     int64_t rows;
     int snappy, optional;
     const uint32_t *targets;
     uint8_t *out;
-    /* the caller's memory: the dictionary, then what is free for pages */
+    /* the caller's scratch memory: the dictionary, followed by free space for pages */
     uint8_t *dictionary, *free;
     int64_t free_bytes;
-    /* of text: where pages that hold some are kept; values are words that say where there */
+    /* for text: the memory that keeps decompressed pages; decoded values are offsets into it */
     uint8_t *text;
     int64_t text_used, text_bytes;
     uint64_t entries;
     int64_t done;
 } Column;
 
-/* The bytes of a page after `skip` bytes that are stored as they are; `keep` keeps them as text. */
-static int unpack(Column *column, Reader *r, const Page *page, int64_t skip, int keep, Reader *body) {
+/* Decompresses a page after its first `skip` bytes, which are uncompressed; `keep` puts it into column->text. */
+static int decompress_page(Column *column, Reader *r, const Page *page, int64_t skip, int keep, Reader *body) {
     const uint8_t *at = r->at + skip;
     int64_t stored = page->stored_bytes - skip, raw = page->raw_bytes - skip;
     uint8_t *to = keep ? column->text + column->text_used : column->free;
-    int64_t room = (keep ? column->text_bytes - column->text_used : column->free_bytes) - SLACK;
+    int64_t capacity = (keep ? column->text_bytes - column->text_used : column->free_bytes) - SLACK;
     if (skip < 0 || stored < 0 || raw < 0) return DECLINED;
     if (!column->snappy || !page->compressed) {
         *body = (Reader){at, at + stored, 0};
-        if (stored != raw || (keep && raw > room)) return DECLINED;
+        if (stored != raw || (keep && raw > capacity)) return DECLINED;
         if (!keep) return 0;
         memcpy(to, at, raw);
-    } else if (raw > room || unsnap(at, stored, to, raw)) {
+    } else if (raw > capacity || decompress_snappy(at, stored, to, raw)) {
         return DECLINED;
     }
     *body = (Reader){to, to + raw, 0};
@@ -445,7 +446,7 @@ static int unpack(Column *column, Reader *r, const Page *page, int64_t skip, int
     return 0;
 }
 
-/* Where each value of a page that is kept lies, with its length in front. */
+/* Writes the offset of each value of a kept page; the value's 4-byte length precedes it there. */
 static int find_text(const Column *column, Reader *body, int64_t count, const uint32_t *targets, uint32_t *out) {
     for (int64_t i = 0; i < count; i++) {
         uint32_t bytes;
@@ -459,7 +460,7 @@ static int find_text(const Column *column, Reader *body, int64_t count, const ui
     return 0;
 }
 
-/* Definition levels of a first-version page: their length, then all ones. */
+/* Checks and skips the definition levels of a v1 page: their length, then levels that must all be 1. */
 static int skip_levels(Reader *body, int64_t count) {
     uint32_t bytes;
     if (body->end - body->at < 4) return DECLINED;
@@ -475,8 +476,8 @@ static int read_dictionary(Column *column, Reader *r, const Page *page) {
     Reader body;
     if (column->dictionary != NULL || column->done || page->values < 0) return DECLINED;
     if (page->encoding != PLAIN && page->encoding != PLAIN_DICTIONARY) return DECLINED;
-    if (unpack(column, r, page, 0, column->text != NULL, &body)) return DECLINED;
-    /* before each value of text are 4 bytes of length, as many as `width` */
+    if (decompress_page(column, r, page, 0, column->text != NULL, &body)) return DECLINED;
+    /* for text, width is 4: the bytes of the length before each value */
     if (page->values > (body.end - body.at) / column->width) return DECLINED;
     int64_t bytes = page->values * column->bytes, kept = (bytes + SLACK - 1) / SLACK * SLACK;
     if (kept > column->free_bytes) return DECLINED;
@@ -504,7 +505,7 @@ static int read_values(Column *column, Reader *r, const Page *page) {
         if (check_levels(&levels, page->values)) return DECLINED;
     }
     int keep = column->text != NULL && page->encoding == PLAIN;
-    if (unpack(column, r, page, v2 ? page->def_bytes : 0, keep, &body)) return DECLINED;
+    if (decompress_page(column, r, page, v2 ? page->def_bytes : 0, keep, &body)) return DECLINED;
     if (!v2 && column->optional && skip_levels(&body, page->values)) return DECLINED;
     const uint32_t *targets = column->targets + column->done;
     int failed;
@@ -540,17 +541,18 @@ static int decode_pages(Column *column, const uint8_t *chunk, int64_t chunk_byte
     return failed;
 }
 
-/* A chunk of values of 4 or 8 bytes: its pages, what the footer tells of it, in how many bytes its words go to `out`
- * and, where these are fewer than their width, what they are more than, where its rows begin among the targets, and, afterwards, whether it was decoded. */
+/* A job of windrow_decode_packed: the address of a chunk's pages, its properties from the footer, the packed bytes of a
+ * value and the base to subtract if they are fewer than its width, the index of its first row in `targets`, its
+ * output address and, as the result, whether it was decoded. */
 typedef struct {
     int64_t address, stored_bytes, snappy, optional, width, rows, bytes, base, first, out, decoded;
 } stored_chunk;
 
-/* Decode chunks, several at a call.
+/* Decodes several chunks of fixed-width values.
  *
- * Value i of a chunk goes, packed, to row targets[first + i] of its `out`; a chunk with a word that needs more bytes
- * is declined. `scratch` takes the dictionary and one page as they are unpacked; a chunk for which it is too small is
- * declined. What a chunk that is declined has for `out` may be half written then.
+ * Value i of a chunk is packed and written to row targets[first + i] of its `out`. `scratch` holds the dictionary and
+ * one decompressed page. A chunk is declined if a value needs more than its packed bytes, or `scratch` is too small.
+ * The `out` of a declined chunk can be partially written.
  */
 EXPORT void windrow_decode_packed(int64_t count, stored_chunk *chunks, const uint32_t *targets, uint8_t *scratch,
                                   int64_t scratch_bytes) {
@@ -566,17 +568,17 @@ EXPORT void windrow_decode_packed(int64_t count, stored_chunk *chunks, const uin
     }
 }
 
-/* Find the text of a chunk.
+/* Locates the text values of a chunk.
  *
- * Pages that hold text are unpacked to `text` from `used` on; of value i, at[targets[i]] is where
- * its length lies there, which the value follows. Returns what is used of `text` then, of which
- * SLACK bytes stay free; -1 when the chunk is declined.
+ * Pages that contain text are decompressed to `text` from offset `used` on; at[targets[i]] receives the offset of
+ * value i's length, which the value follows. Returns the bytes of `text` used then, of which SLACK bytes stay
+ * free; -1 if the chunk is declined.
  */
 EXPORT int64_t windrow_find_text(const uint8_t *chunk, int64_t chunk_bytes, int64_t snappy, int64_t optional,
                                  int64_t rows, const uint32_t *targets, uint32_t *at, uint8_t *scratch,
                                  int64_t scratch_bytes, uint8_t *text, int64_t used, int64_t text_bytes) {
-    Column column = {.width = sizeof *at, .bytes = sizeof *at, .rows = rows, .snappy = (int)snappy, .optional = (int)optional,
-                     .targets = targets, .out = (uint8_t *)at, .free = scratch, .free_bytes = scratch_bytes,
+    Column column = {.width = sizeof *at, .bytes = sizeof *at, .rows = rows, .snappy = (int)snappy,
+                     .optional = (int)optional, .targets = targets, .out = (uint8_t *)at, .free = scratch, .free_bytes = scratch_bytes,
                      .text = text, .text_used = used, .text_bytes = text_bytes};
     if (text_bytes > UINT32_MAX) return DECLINED;
     return decode_pages(&column, chunk, chunk_bytes) ? DECLINED : column.text_used;
@@ -588,8 +590,8 @@ static inline uint32_t text_bytes_at(const uint8_t *at) {
     return bytes;
 }
 
-/* Where each of so many values begins once they lie end to end; returns where the last one ends,
- * which offsets of 4 bytes may not hold. Writes rows + 1 offsets of `width` bytes. */
+/* Writes the rows + 1 Arrow offsets, of `width` bytes, of concatenated values. Returns the total bytes, which can
+ * exceed the range of 4-byte offsets: the caller must check. */
 EXPORT int64_t windrow_measure_text(const uint8_t *text, const uint32_t *at, int64_t rows, int64_t width,
                                     void *offsets) {
     int64_t total = 0;
@@ -603,14 +605,14 @@ EXPORT int64_t windrow_measure_text(const uint8_t *text, const uint32_t *at, int
     return total;
 }
 
-/* Lay so many values end to end, which are `total` bytes. */
+/* Gathers and concatenates values of `total` bytes. */
 EXPORT void windrow_gather_text(const uint8_t *text, const uint32_t *at, int64_t rows, uint8_t *out, int64_t total) {
     const uint8_t *stop = out + total;
     for (int64_t i = 0; i < rows; i++) {
         const uint8_t *from = text + at[i];
         uint32_t bytes = text_bytes_at(from);
         from += sizeof bytes;
-        /* what is written too much is written again; SLACK bytes may be read behind the last value */
+        /* excess bytes are overwritten by the next value; SLACK bytes after the last value are readable */
         if (bytes <= 32 && stop - out >= 32) {
             copy16(out, from);
             copy16(out + 16, from + 16);
@@ -623,8 +625,8 @@ EXPORT void windrow_gather_text(const uint8_t *text, const uint32_t *at, int64_t
 
 /* --- a footer --------------------------------------------------------------------------- */
 
-/* Arrow ends the process on some footers that hold what no writer writes, when it is asked what a
- * column chunk is like. They are refused before it is asked. */
+/* Arrow's column chunk accessors abort the process on some footers that no writer produces. These are
+ * rejected here first. */
 enum { FOOTER_FITS, FOOTER_BROKEN, COLUMNS_DIFFER, TYPES_DIFFER, UNKNOWN_CODEC, BAD_STATISTICS, ENCRYPTED };
 enum { TYPE_BOOLEAN, TYPE_INT32, TYPE_INT64, TYPE_INT96, TYPE_FLOAT, TYPE_DOUBLE, TYPE_BYTES, TYPE_FIXED };
 enum { DEPTH = 64, LAST_CODEC = 7 };
@@ -635,9 +637,9 @@ typedef struct {
 
 typedef struct {
     Leaf *leaves;
-    int64_t room, count;
+    int64_t capacity, count;
     int problem;
-    /* of each chunk of text, group after group: what its values take in all, where that is told */
+    /* text bytes of each chunk, row group by row group, where the footer states them */
     int64_t *texts, chunks, chunk;
 } Footer;
 
@@ -646,13 +648,13 @@ static int32_t read_i32(Reader *r) {
     return (int32_t)(value >> 1) ^ -(int32_t)(value & 1);
 }
 
-static void refuse(Footer *footer, int problem) {
+static void report_problem(Footer *footer, int problem) {
     if (!footer->problem) footer->problem = problem;
 }
 
-/* The elements of a schema come in the order of a walk, each with the number of its children. */
+/* Schema elements are in depth-first order, each with its number of children. */
 static void read_schema(Reader *r, Footer *footer) {
-    struct { int64_t left; int32_t definitions, repetitions; } above[DEPTH + 1] = {{1, 0, 0}};
+    struct { int64_t left; int32_t definitions, repetitions; } levels[DEPTH + 1] = {{1, 0, 0}};
     int depth = 0, type;
     uint64_t length = read_list(r, &type);
     for (uint64_t i = 0; i < length && !r->bad; i++) {
@@ -666,24 +668,24 @@ static void read_schema(Reader *r, Footer *footer) {
             else if (type == I32 && id == 5) children = read_i32(r);
             else skip_field(r, type, 1);
         }
-        while (depth > 0 && above[depth].left == 0) depth--;
-        if (above[depth].left-- <= 0) return refuse(footer, FOOTER_BROKEN);
-        /* what the root repeats counts for nothing */
-        leaf.definitions = above[depth].definitions + (i > 0 && (repetition == 1 || repetition == 2));
-        leaf.repetitions = above[depth].repetitions + (i > 0 && repetition == 2);
+        while (depth > 0 && levels[depth].left == 0) depth--;
+        if (levels[depth].left-- <= 0) return report_problem(footer, FOOTER_BROKEN);
+        /* the root's repetition type is ignored */
+        leaf.definitions = levels[depth].definitions + (i > 0 && (repetition == 1 || repetition == 2));
+        leaf.repetitions = levels[depth].repetitions + (i > 0 && repetition == 2);
         if (children > 0) {
-            if (++depth > DEPTH) return refuse(footer, FOOTER_BROKEN);
-            above[depth].left = children;
-            above[depth].definitions = leaf.definitions;
-            above[depth].repetitions = leaf.repetitions;
+            if (++depth > DEPTH) return report_problem(footer, FOOTER_BROKEN);
+            levels[depth].left = children;
+            levels[depth].definitions = leaf.definitions;
+            levels[depth].repetitions = leaf.repetitions;
         } else if (leaf.type >= 0) {
-            if (footer->count == footer->room) return refuse(footer, FOOTER_BROKEN);
+            if (footer->count == footer->capacity) return report_problem(footer, FOOTER_BROKEN);
             footer->leaves[footer->count++] = leaf;
         }
     }
 }
 
-/* Statistics: 1, 2, 5 and 6 are the least and largest values, as they are stored. */
+/* Statistics: fields 1, 2, 5 and 6 are the encoded minimum and maximum values. */
 static void check_statistics(Reader *r, Footer *footer, const Leaf *leaf) {
     static const int widths[] = {1, 4, 8, 12, 4, 8, 0};
     uint64_t width = leaf->type == TYPE_FIXED ? (uint64_t)leaf->type_bytes : (uint64_t)widths[leaf->type];
@@ -691,7 +693,7 @@ static void check_statistics(Reader *r, Footer *footer, const Leaf *leaf) {
     while (next_field(r, &id, &type)) {
         if (type == BINARY && (id == 1 || id == 2 || id == 5 || id == 6)) {
             uint64_t bytes = read_varint(r);
-            if (bytes < width) refuse(footer, BAD_STATISTICS);
+            if (bytes < width) report_problem(footer, BAD_STATISTICS);
             skip_bytes(r, bytes);
         } else {
             skip_field(r, type, 3);
@@ -699,31 +701,31 @@ static void check_statistics(Reader *r, Footer *footer, const Leaf *leaf) {
     }
 }
 
-/* SizeStatistics: 1 bytes of text, 2 and 3 how often each repetition and definition level occurs. */
+/* SizeStatistics: 1 text bytes, 2 and 3 histograms of repetition and definition levels. */
 static void check_sizes(Reader *r, Footer *footer, const Leaf *leaf) {
     int id = 0, type, kind;
     while (next_field(r, &id, &type)) {
         if (type == LIST && (id == 2 || id == 3)) {
             uint64_t levels = 1 + (uint64_t)(id == 2 ? leaf->repetitions : leaf->definitions);
             uint64_t length = read_list(r, &kind);
-            if (length && length != levels) refuse(footer, BAD_STATISTICS);
+            if (length && length != levels) report_problem(footer, BAD_STATISTICS);
             for (uint64_t i = 0; i < length && !r->bad; i++) read_varint(r);
         } else {
-            if (type == I64 && id == 1 && leaf->type != TYPE_BYTES) refuse(footer, BAD_STATISTICS);
+            if (type == I64 && id == 1 && leaf->type != TYPE_BYTES) report_problem(footer, BAD_STATISTICS);
             if (type == I64 && id == 1 && footer->chunk < footer->chunks) footer->texts[footer->chunk] = read_int(r);
             else skip_field(r, type, 3);
         }
     }
 }
 
-/* ColumnMetaData: 1 type, 4 codec, 12 statistics, 16 sizes. */
+/* ColumnMetaData: 1 type, 4 codec, 12 statistics, 16 size statistics. */
 static void check_chunk(Reader *r, Footer *footer, const Leaf *leaf) {
     int id = 0, type;
     while (next_field(r, &id, &type)) {
         if (type == I32 && id == 1) {
-            if (read_i32(r) != leaf->type) refuse(footer, TYPES_DIFFER);
+            if (read_i32(r) != leaf->type) report_problem(footer, TYPES_DIFFER);
         } else if (type == I32 && id == 4) {
-            if ((uint32_t)read_i32(r) > LAST_CODEC) refuse(footer, UNKNOWN_CODEC);
+            if ((uint32_t)read_i32(r) > LAST_CODEC) report_problem(footer, UNKNOWN_CODEC);
         } else if (type == STRUCT && id == 12) {
             check_statistics(r, footer, leaf);
         } else if (type == STRUCT && id == 16) {
@@ -734,7 +736,7 @@ static void check_chunk(Reader *r, Footer *footer, const Leaf *leaf) {
     }
 }
 
-/* RowGroup: 1 columns. ColumnChunk: 3 its metadata, 8 and 9 how it is encrypted. */
+/* RowGroup: 1 columns. ColumnChunk: 3 metadata, 8 and 9 encryption. */
 static void check_group(Reader *r, Footer *footer) {
     int id = 0, type, kind;
     while (next_field(r, &id, &type)) {
@@ -743,42 +745,42 @@ static void check_group(Reader *r, Footer *footer) {
             continue;
         }
         uint64_t length = read_list(r, &kind);
-        if (length != (uint64_t)footer->count) return refuse(footer, COLUMNS_DIFFER);
+        if (length != (uint64_t)footer->count) return report_problem(footer, COLUMNS_DIFFER);
         for (uint64_t i = 0; i < length && !r->bad && !footer->problem; i++, footer->chunk++) {
             const Leaf *leaf = &footer->leaves[i];
             int inner = 0, described = 0;
-            if (leaf->type > TYPE_FIXED || leaf->type_bytes < 0) return refuse(footer, FOOTER_BROKEN);
+            if (leaf->type > TYPE_FIXED || leaf->type_bytes < 0) return report_problem(footer, FOOTER_BROKEN);
             while (next_field(r, &inner, &type)) {
                 if (type == STRUCT && inner == 3) {
                     check_chunk(r, footer, leaf);
                     described = 1;
                 } else {
-                    if (inner == 8 || inner == 9) refuse(footer, ENCRYPTED);
+                    if (inner == 8 || inner == 9) report_problem(footer, ENCRYPTED);
                     skip_field(r, type, 1);
                 }
             }
-            if (!described) refuse(footer, FOOTER_BROKEN);
+            if (!described) report_problem(footer, FOOTER_BROKEN);
         }
     }
 }
 
-/* Check a footer: 2 is its schema, 4 its row groups.
+/* Validates a footer. FileMetaData: 2 schema, 4 row groups.
  *
- * `leaves` has room for so many columns, and `texts` for so many chunks, of which those that tell the
- * bytes of their text are written. Returns 0, or what is wrong. */
-EXPORT int64_t windrow_check_footer(const uint8_t *bytes, int64_t size, uint8_t *leaves, int64_t room, int64_t *texts,
-                                    int64_t chunks) {
-    Footer footer = {.leaves = (Leaf *)leaves, .room = room, .texts = texts, .chunks = chunks};
+ * `leaves` holds up to `capacity` columns. `texts`, of `chunks` elements, receives the text bytes of the chunks
+ * that state them. Returns FOOTER_FITS (0) or the problem. */
+EXPORT int64_t windrow_check_footer(const uint8_t *bytes, int64_t size, uint8_t *leaves, int64_t capacity,
+                                    int64_t *texts, int64_t chunks) {
+    Footer footer = {.leaves = (Leaf *)leaves, .capacity = capacity, .texts = texts, .chunks = chunks};
     Reader r = {bytes, bytes + size, 0};
     int id = 0, type, kind, schemas = 0;
     while (!footer.problem && next_field(&r, &id, &type)) {
         if (type == LIST && id == 2) {
-            if (schemas++) refuse(&footer, FOOTER_BROKEN);
+            if (schemas++) report_problem(&footer, FOOTER_BROKEN);
             else read_schema(&r, &footer);
         } else if (type == LIST && id == 4) {
             uint64_t length = read_list(&r, &kind);
             for (uint64_t i = 0; i < length && !r.bad && !footer.problem; i++) check_group(&r, &footer);
-            /* what comes later would be about another schema */
+            /* a schema after the row groups would not be the one that they were checked against */
             schemas = 1;
         } else {
             skip_field(&r, type, 0);

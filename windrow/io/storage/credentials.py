@@ -26,7 +26,7 @@ _SECRET_KEY = re.compile(
     r"key|secret|token|pass|cred|sas|auth|connection|user|signature|external_id", re.IGNORECASE
 )
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]*@")
-# query parameters of signed URLs: X-Amz-Signature, X-Amz-Credential, X-Amz-Security-Token, sig, ...
+# parameters of signed URLs: X-Amz-Signature, X-Amz-Credential, X-Amz-Security-Token, sig, access_token ...
 _SIGNED = re.compile(
     r"(?<=[?&])(?P<name>[\w.-]*(?:sig|signature|token|secret|key|credential|password|auth)[\w.-]*=)(?P<value>[^&#\s'\"]+)",
     re.IGNORECASE,
