@@ -116,7 +116,9 @@ def test_who_cannot_go_on_is_told_whom_it_waits_for(pipe: windrow.DatasetPipelin
     text = str(caught.value.cause)
     assert text.startswith("shard 0 has waited ")
     assert "for memory: " in text
-    assert re.search(r"by rows of shard 1 \(at epoch 0, window \d; last sign \d+ s ago\)", text), text
+    assert re.search(r"some of it for shard 1 \(at epoch 0, window \d; last heartbeat \d+ s ago\)", text), (
+        text
+    )
     del shards
     assert eventually(lambda: "Coordinator" not in _living_actors())
 

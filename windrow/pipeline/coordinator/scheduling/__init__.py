@@ -1,1 +1,1 @@
-"""The scheduler: a state machine without I/O, clock or threads."""
+"""The scheduler: a pure state machine without I/O, clock or threads."""

@@ -1,4 +1,4 @@
-"""Who waits for whom, in words."""
+"""Describes what a shard waits for, for stall messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["diagnose"]
 
 
 def diagnose(scheduler: Scheduler, shard: int, now: float) -> str:
-    """Say what a shard waits for.
+    """Describe what a shard waits for.
 
     Parameters
     ----------
@@ -38,13 +38,13 @@ def diagnose(scheduler: Scheduler, shard: int, now: float) -> str:
 
 def _holders(scheduler: Scheduler, shard: int, now: float) -> str:
     others = [
-        f"shard {other} (at epoch {place.epoch}, window {place.window}; last sign {heartbeat})"
+        f"shard {other} (at epoch {place.epoch}, window {place.window}; last heartbeat {heartbeat})"
         for other, place, heartbeat in scheduler.heartbeats(now)
         if other != shard
     ]
     if not others:
         return ""
     return (
-        f", some by rows of {', '.join(others)}. Read all shards concurrently, or call "
+        f", some of it for {', '.join(others)}. Read all shards concurrently, or call "
         "pipe.shard(rank=, world_size=) where each process reads only its own"
     )

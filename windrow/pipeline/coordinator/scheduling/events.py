@@ -1,4 +1,4 @@
-"""What the scheduler is told, and what it answers: plain values, nothing that runs."""
+"""Events and instructions of the scheduler, its limits and its view of an epoch: plain values."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of preparing a part of a window.
+    """One stage of preparing a part of a window.
 
     Attributes
     ----------
     name
         For messages and timelines.
     needs_order
-        It computes positions, so it cannot run before the row counts that these
-        depend on are known.
+        Whether it computes positions, and so cannot run before the row counts that they depend
+        on are known.
     """
 
     name: str
@@ -50,18 +50,18 @@ class Stage:
 
 @dataclass(frozen=True)
 class Part:
-    """Some blocks of a window that one task prepares.
+    """An input split: the blocks of a window that one task prepares.
 
     Attributes
     ----------
     rows
         Rows it delivers, or None while unknown.
     size_bytes
-        What its output is expected to take.
+        Expected size of its output.
     unpacked_bytes
-        The same if words were not packed, as they are in runs and batches; None: no less.
+        Expected size with values unpacked, as in runs and batches; None: the same.
     stored_rows
-        Its rows as stored, or an estimate of them; None: as many as it delivers.
+        Its stored rows, or an estimate of them; None: as many as it delivers.
     """
 
     rows: int | None
@@ -71,7 +71,7 @@ class Part:
 
     @property
     def weight(self) -> int:
-        """Its rows as stored, by which sizes are estimated; at least 1."""
+        """Its stored rows, by which sizes are estimated; at least 1."""
         return max(1, self.stored_rows or self.rows or 0)
 
 
@@ -84,7 +84,7 @@ class EpochShape:
     windows
         The parts of each window.
     stages
-        What every part goes through, in this order.
+        The stages of every part, in order.
     """
 
     windows: tuple[tuple[Part, ...], ...]
@@ -104,8 +104,8 @@ class Place:
 class Work:
     """One task: a part of a window, at one stage.
 
-    ``attempt`` tells a task's late result from the one that is waited for, after the
-    window has been dropped and started again.
+    ``attempt`` distinguishes results of this attempt at the window from late results of an
+    earlier one, after the window has been dropped and restarted.
     """
 
     epoch: int
@@ -117,41 +117,40 @@ class Work:
 
 @dataclass(frozen=True)
 class Limits:
-    """What bounds a scheduler.
+    """The limits of a scheduler.
 
     Attributes
     ----------
     shards
         The shards that are served.
     start
-        Where the stream begins.
+        Where the stream starts.
     stop_epoch
-        The first epoch that is not delivered; None: for ever.
+        The first epoch that is not delivered; None: endless.
     slots
-        Tasks that may run at once.
+        Maximum number of concurrent tasks.
     memory_bytes
-        What outputs, those being made included, may hold.
+        Maximum bytes of outputs, including those being made.
     prefetch_windows
         Windows prepared beyond those being consumed.
     crosses_epochs
         Whether the next epoch is prepared before a shard has opened it.
     slices
-        Into how many slices a window's outputs are cut.
+        The number of slices that a window's outputs are cut into.
     patience_seconds
-        How long a shard waits for memory before rows held only for shards that do not
-        move are dropped.
-    beside
-        What is held under the same limit and grows with the rows: then ``memory_bytes`` is what it and
-        outputs may hold together. None: nothing.
+        How long a shard waits for memory before windows held only for silent shards are dropped.
+    overhead
+        Memory under the same limit that grows with the row size: ``memory_bytes`` then limits it and
+        outputs together. None: there is none.
     row_bytes
-        What a row was estimated to take in runs and batches.
+        Estimated bytes of a row in runs and batches.
     exact
-        Whether what tasks put out is known, and not only expected.
+        Whether output sizes are known rather than estimated.
     bounds_tasks
-        Whether tasks are told how much they may put out, since their rows may turn out to be large.
-    ahead_bytes
-        What as many windows as are to be held are expected to take, were each the largest: smaller ones
-        leave room for parts of windows farther ahead than ``prefetch_windows``. 0: none are begun.
+        Whether tasks get an output limit, since their rows can turn out to be large.
+    read_ahead_bytes
+        Expected bytes of the windows to hold if each were as large as the largest. What smaller
+        windows leave of it is used to read parts of windows beyond ``prefetch_windows``. 0: no read-ahead.
     """
 
     shards: tuple[int, ...]
@@ -172,12 +171,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class Opened:
-    """A shard began an epoch, or goes on in it, with this deal.
+    """A shard started or resumed an epoch with this shard assignment.
 
     Attributes
     ----------
     first_row
-        The row of the epoch at which the place's window begins.
+        The row of the epoch at which the place's window starts.
     """
 
     shard: int
@@ -203,23 +202,23 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Closed:
-    """A shard will read no more."""
+    """A shard has stopped reading."""
 
     shard: int
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A task ended well.
+    """A task succeeded.
 
     Attributes
     ----------
     rows
         Rows of the part.
     slice_bytes
-        Measured bytes of its output, slice by slice; one entry before the last stage.
+        Measured bytes of its output, slice by slice; a single entry before the last stage.
     unpacked_bytes
-        All of it if words were not packed; None: no less.
+        Bytes of all of it with values unpacked; None: the same.
     """
 
     work: Work
@@ -230,16 +229,16 @@ class Finished:
 
 @dataclass(frozen=True)
 class Overflowed:
-    """A task ended before it had put out more than it may; nothing is kept of it.
+    """A task stopped because its output would exceed its limit; its output is discarded.
 
     Attributes
     ----------
     share
         The share of the part's rows that it had read.
     rows, size_bytes
-        What it had put out for these by then.
-    least_bytes
-        What the part puts out at least: the blocks that were begun.
+        Rows and bytes of its output up to then.
+    min_bytes
+        Lower bound of the part's output: the blocks that it had started.
     """
 
     work: Work
@@ -251,7 +250,7 @@ class Overflowed:
 
 @dataclass(frozen=True)
 class AttemptLost:
-    """What an attempt at a window has put out is lost to those that need it."""
+    """The outputs of an attempt at a window are lost to the shards that need them."""
 
     epoch: int
     window: int
@@ -272,10 +271,10 @@ class Run:
 
     Attributes
     ----------
-    most_bytes
-        What it may put out; None: whatever it comes to.
+    max_bytes
+        The limit for its output; None: unlimited.
     samples
-        Whether it has to look at a few rows of a block first, since nobody has measured what they take.
+        Whether it must first sample a few rows of a block, since row sizes have not been measured.
     """
 
     work: Work
@@ -285,9 +284,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Drop:
-    """Let go of the outputs of a window: these slices, or all of it and its running tasks.
+    """Release these slices of a window, or (None) all of it and its running tasks.
 
-    ``again`` says that some shard still needs the window, so it will be produced anew.
+    With ``rebuild`` some shard still needs the window, so it will be prepared again.
     """
 
     epoch: int
@@ -298,16 +297,16 @@ class Drop:
 
 @dataclass(frozen=True)
 class Abort:
-    """The stream cannot go on: a window turned out not to fit.
+    """End the stream: a window turned out not to fit.
 
     Attributes
     ----------
     window_bytes
-        What it takes, as far as that has been measured.
+        Its size, as far as measured.
     limit_bytes
-        What is free for windows.
+        The memory available to windows.
     sizes
-        What rows have been measured to take.
+        The measured row sizes.
     """
 
     epoch: int

@@ -1,4 +1,4 @@
-"""What may be held: the limit, and what rows turn out to take."""
+"""The memory limit for map outputs, and size estimates corrected by measured row sizes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from windrow.pipeline.plan.window_budget import RowSizes
 
 __all__ = ["MemoryBudget"]
 
-# Columns that transforms add, and text that a dictionary holds once, make rows some times as large.
+# Rows can grow this many times by columns that transforms add, and by text that was dictionary-encoded.
 _UNMEASURED_GROWTH = 16
 
 
 class MemoryBudget:
-    """The memory of a run, as far as it can be known without looking.
+    """The memory limit of a run, and the sizes expected of its tasks.
 
-    Sizes are measured in bytes a row as stored. Nothing here is multiplied by how many times an
-    estimate was exceeded: the smaller the estimate, the less that says.
+    Sizes are measured in bytes per stored row. They are not scaled by the ratio of measured to
+    estimated size, which means little where the estimate is small.
 
     Parameters
     ----------
     limits
-        What may be held.
+        The limits of the scheduler.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -36,7 +36,7 @@ class MemoryBudget:
 
     @property
     def is_measured(self) -> bool:
-        """Whether a task that put out anything has been measured."""
+        """Whether a task with any output has been measured."""
         return self._measured_bytes > 0
 
     @property
@@ -46,11 +46,11 @@ class MemoryBudget:
 
     @property
     def sizes(self) -> RowSizes:
-        """What rows have been measured to take so far."""
+        """The row sizes measured so far."""
         return self._sizes
 
     def limit_bytes(self, tasks: int = 1) -> int:
-        """What outputs may hold while so many tasks run."""
+        """The limit for outputs while ``tasks`` tasks run."""
         limits = self._limits
         if limits.overhead is None:
             return self._memory_bytes
@@ -58,19 +58,19 @@ class MemoryBudget:
         return self._memory_bytes - runs - self.blocks_bytes(tasks)
 
     def blocks_bytes(self, tasks: int) -> int:
-        """What the blocks of so many tasks take, where they count against the limit; otherwise 0."""
+        """Bytes of the blocks in ``tasks`` tasks if they count against the limit, else 0."""
         overhead = self._limits.overhead
         return 0 if overhead is None else overhead.blocks_bytes(self._sizes.stored_row_bytes, tasks)
 
     def widen(self, extra_bytes: int) -> None:
-        """So much more may be held."""
+        """Raise the limit."""
         self._memory_bytes += extra_bytes
 
     def can_grow(self, held_bytes: int, tasks: int) -> bool:
-        """Whether so many tasks may hold so much, of which more may come out than is expected.
+        """Whether this many tasks and held bytes are safe to start although outputs can exceed estimates.
 
-        Until one that puts out anything has been measured, what is begun could turn out not to fit, and
-        there is no taking it back.
+        Until a task with output has been measured, what has been started could turn out not to fit,
+        and it cannot be taken back.
         """
         limits = self._limits
         if limits.exact or self.is_measured:
@@ -82,32 +82,32 @@ class MemoryBudget:
         return grown <= self._memory_bytes
 
     def unmeasured_bytes(self, size_bytes: int, allowed_bytes: int, tasks: int) -> int:
-        """What a task may put out before anything has been measured, where blocks count too.
+        """The output limit of a task before anything has been measured, where blocks count too.
 
-        A task holds a transformed block beside its output, and that block may be as large as all of the
-        output. So the limit covers twice the output of every task that runs.
+        A task holds a transformed block beside its output, and that block can be as large as the
+        whole output. So the memory limit covers twice the output of every running task.
 
         Parameters
         ----------
         size_bytes
             The expected output.
         allowed_bytes
-            What the tasks that already run may put out.
+            The sum of the output limits of running tasks.
         tasks
-            How many more may be started, this one included: each gets an equal share, or more where more
-            is expected of this one.
+            How many more tasks can start, including this one: each gets an equal share, or more if
+            more is expected of this one.
         """
         left_bytes = max(0, self.limit_bytes(0) // 2 - allowed_bytes)
         return max(left_bytes // tasks, min(size_bytes, left_bytes))
 
     def measure(self, part: Part, finished: Finished) -> None:
-        """Note what a task was expected to put out, and what it did."""
+        """Record the expected and the measured output of a task."""
         measured = sum(finished.slice_bytes)
         unpacked = measured if finished.unpacked_bytes is None else finished.unpacked_bytes
         self._add(part, 1.0, finished.rows, measured, unpacked)
 
     def measure_share(self, part: Part, outgrown: Overflowed) -> None:
-        """Note what a task put out of a share of its part."""
+        """Record the output of a task that read a share of its part."""
         self._add(part, outgrown.share, outgrown.rows, outgrown.size_bytes, outgrown.size_bytes)
 
     def _add(self, part: Part, share: float, rows: int, measured: int, unpacked: int) -> None:
@@ -122,8 +122,8 @@ class MemoryBudget:
 
     def _update_sizes(self) -> None:
         stored_rows, estimate = max(1.0, self._stored_rows), self._limits.row_bytes
-        # every block takes some bytes however few its rows are, which estimates include: what is learnt is
-        # how far those were missed, and not what a row takes that few others share a block with
+        # Estimates include the fixed bytes of every block. So measure by how much the estimate was missed per row:
+        # bytes per row would attribute the fixed bytes of small blocks to their few rows.
         expected_rows = self._expected_unpacked * max(1.0, self._rows / stored_rows)
         missed_bytes = (self._measured_unpacked - expected_rows) / max(1, self._rows)
         missed_stored_bytes = (self._measured_unpacked - self._expected_unpacked) / stored_rows
@@ -139,10 +139,10 @@ class MemoryBudget:
         )
 
     def note_delivered(self, row_bytes: float) -> None:
-        """Take it that batches hold so much for each row, as a shard has measured it."""
+        """Record the bytes per delivered row that a shard measured."""
         self._delivered_row_bytes = max(self._delivered_row_bytes, row_bytes)
         self._update_sizes()
 
     def estimate_bytes(self, part: Part) -> int:
-        """What a task will put out, judged by how far others have exceeded what was expected."""
+        """Expected output of a part: its estimate, corrected by the measured excess of others."""
         return part.size_bytes + ceil(part.weight * self._sizes.excess_bytes)

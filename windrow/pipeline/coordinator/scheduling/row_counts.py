@@ -1,4 +1,4 @@
-"""What is known of an epoch's row counts, and whether that suffices to compute positions."""
+"""Row counts of an epoch by window and part, and whether they suffice to compute positions."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ __all__ = ["EpochCounts"]
 
 
 class EpochCounts:
-    """Row counts of one epoch, window by window and part by part."""
+    """Row counts of one epoch, by window and part."""
 
     def __init__(self, shape: EpochShape) -> None:
         self.shape = shape
         self._rows = [[part.rows for part in parts] for parts in shape.windows]
-        # sums are kept, since the scheduler asks for them at every event
+        # sums are cached, since the scheduler needs them at every event
         self._sums = [sum(rows or 0 for rows in parts) for parts in self._rows]
         self._unknown = [sum(rows is None for rows in parts) for parts in self._rows]
         self._next_with_parts = _find_next([len(parts) for parts in self._rows])
-        # where windows are known to begin, whatever is counted before them
+        # first rows of windows that are known without counting what comes before them
         self._window_starts = {0: 0}
         self._set_start(0, 0)
 
     def start_at(self, window: int, row: int) -> None:
-        """Take it that a window begins at this row of the epoch: nothing before it need be counted."""
+        """Start counting at a window whose first row in the epoch is known: nothing before it is needed."""
         if any(self._unknown):
             self._set_start(window, row)
         else:
@@ -41,11 +41,11 @@ class EpochCounts:
         return self._first
 
     def next_with_parts(self, window: int) -> int:
-        """The first window at or behind ``window`` that has parts; the number of windows if none has."""
+        """The first window from ``window`` on that has parts; the number of windows if none has."""
         return self._next_with_parts[min(window, len(self._rows))]
 
     def record(self, window: int, part: int, rows: int) -> None:
-        """Note the rows that a part turned out to have."""
+        """Record the row count of a part."""
         if self._rows[window][part] is None:
             self._rows[window][part] = rows
             self._sums[window] += rows
@@ -55,11 +55,11 @@ class EpochCounts:
                 self._unknown_parts -= 1
 
     def window_rows(self, window: int) -> int | None:
-        """Rows of a window, or None while any part is unknown."""
+        """Rows of a window, or None while a part is unknown."""
         return None if self._unknown[window] else self._sums[window]
 
     def first_row(self, window: int) -> int | None:
-        """The epoch row at which a window begins, or None while unknown."""
+        """The row of the epoch at which a window starts, or None while unknown."""
         if window < self._first:
             return None
         begin = max(begin for begin in self._window_starts if begin <= window)
@@ -69,16 +69,16 @@ class EpochCounts:
 
     @property
     def complete(self) -> bool:
-        """Whether every part's rows are known, from where the epoch is begun."""
+        """Whether all parts from the first window on are known."""
         return not self._unknown_parts
 
     @property
     def total(self) -> int | None:
-        """Rows of the epoch, or None while any part is unknown."""
+        """Rows of the epoch, or None while a part is unknown."""
         return None if self._unknown_parts else self._known_total
 
     def starts(self, window: int, assignment: ShardAssignment) -> tuple[tuple[int, int], ...]:
-        """A window and those behind it that hold rows of the step in which it ends: each with its first row."""
+        """First rows of this window and of the later ones that hold rows of the step in which it ends."""
         found: list[tuple[int, int]] = []
         stop = self.first_row(window + 1)
         step_stop = 0 if stop is None else stop + -(stop - assignment.start_row) % assignment.step_rows
@@ -90,16 +90,16 @@ class EpochCounts:
         return tuple(found)
 
     def is_ordered(self, window: int, assignment: ShardAssignment) -> bool:
-        """Whether the deal of every row of the window is known.
+        """Whether the shard assignment of every row of the window is known.
 
-        The window's own rows and all before must be counted. Rows of a step that
-        reaches past the window are dealt differently if it is the epoch's last, so
-        rows behind the window must be counted until that step is full, or to the end.
+        The window's own rows and all before must be counted. If its last step reaches past the
+        window, that step's assignment depends on whether it is the last of the epoch. So later rows
+        must be counted until the step is full, or to the end.
         """
         if not self._unknown_parts:
             return window >= self._first
         first, stop = self.first_row(window), self.first_row(window + 1)
-        # where the next window begins may be known because another shard has come to it
+        # the next window's first row can be known from another shard that started there
         if first is None or stop is None or self._unknown[window]:
             return False
         missing = -(stop - assignment.start_row) % assignment.step_rows
@@ -115,7 +115,7 @@ class EpochCounts:
         return rows
 
     def unknown_from(self, window: int) -> tuple[int, int] | None:
-        """The first (window, part) at or behind ``window`` whose rows are unknown and needed."""
+        """The first (window, part) from ``window`` on that is needed but not counted."""
         for at in range(max(window, self._first), len(self._rows)):
             if self._unknown[at]:
                 return at, self._rows[at].index(None)

@@ -1,8 +1,8 @@
-"""The scheduler: decides what runs and what is let go, from events alone.
+"""The scheduler: decides which tasks run and which windows are released, from events alone.
 
-It does no I/O, holds no data, starts no thread and reads no clock: `Scheduler.handle`
-takes one event and the time, and returns instructions. A driver carries them out on an
-executor. The order of rows does not depend on anything decided here.
+It does no I/O, holds no data, starts no threads and reads no clock. `Scheduler.handle` takes
+one event and the time, and returns instructions, which a driver carries out on an executor.
+No decision here affects the order of rows.
 """
 
 from __future__ import annotations
@@ -41,15 +41,14 @@ __all__ = ["Scheduler"]
 
 
 class Scheduler:
-    """Prepares the windows that shards need, within a memory limit, and lets go of the rest.
+    """Prepares the windows that shards need within a memory limit, and releases the rest.
 
     Parameters
     ----------
     limits
-        What bounds it.
+        The limits that it keeps.
     shape_of
-        A pure function from an epoch's number to its shape, with what is known by then
-        of row counts.
+        A pure function from an epoch's number to its shape, with the row counts known by then.
     """
 
     def __init__(self, limits: Limits, shape_of: ShapeOf) -> None:
@@ -71,83 +70,83 @@ class Scheduler:
         self.dropped_windows = 0
         self.last_progress = 0.0
 
-    # --- what a driver may ask
+    # --- queries of the driver
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of outputs held, and expected of the tasks that run."""
+        """Bytes of held outputs, and expected bytes of running tasks."""
         return sum(window.held_bytes for window in self._windows.values()) + sum(self._stale.values())
 
     @property
     def running(self) -> int:
-        """How many tasks run."""
+        """The number of running tasks."""
         return len(self._stale) + sum(len(window.running) for window in self._windows.values())
 
     @property
     def done(self) -> bool:
-        """Whether every shard has been closed."""
+        """Whether all shards are closed."""
         return not self._shards.places
 
     def counts(self, epoch: int) -> EpochCounts:
-        """What is known of an epoch's row counts."""
+        """The known row counts of an epoch."""
         if epoch not in self._counts:
             self._counts[epoch] = EpochCounts(self._shape_of(epoch))
         return self._counts[epoch]
 
     def assignment(self, epoch: int) -> ShardAssignment | None:
-        """The deal an epoch was opened with; for one not yet opened, the one expected."""
+        """The shard assignment an epoch was opened with, or the one expected if it is not open yet."""
         if epoch in self._assignments or self._latest_assignment is None:
             return self._assignments.get(epoch)
         return replace(self._latest_assignment, start_row=0)
 
     def opened_assignment(self, epoch: int) -> ShardAssignment | None:
-        """The deal an epoch was opened with, or None."""
+        """The shard assignment an epoch was opened with, or None."""
         return self._assignments.get(epoch)
 
     def place(self, shard: int) -> Place | None:
-        """Where a shard is, or None once it is closed."""
+        """The place of a shard, or None once it is closed."""
         return self._shards.places.get(shard)
 
     def window(self, epoch: int, window: int) -> WindowState | None:
-        """What is prepared or held of a window, or None."""
+        """The state of a window that is held or being prepared, or None."""
         return self._windows.get((epoch, window))
 
     @property
     def memory_bytes(self) -> int:
-        """What outputs may hold."""
+        """The limit for outputs."""
         return self._memory_budget.limit_bytes(0)
 
     @property
     def blocks_bytes(self) -> int:
-        """What the blocks of the running tasks take, where they count against the limit."""
+        """Bytes of the blocks in running tasks if they count against the limit, else 0."""
         return self._memory_budget.blocks_bytes(self.running)
 
     @property
     def sizes(self) -> RowSizes:
-        """What rows have been measured to take so far."""
+        """The row sizes measured so far."""
         return self._memory_budget.sizes
 
     def widen(self, extra_bytes: int) -> None:
-        """Outputs may hold so much more."""
+        """Raise the limit for outputs."""
         self._memory_budget.widen(extra_bytes)
 
     def note_delivered(self, row_bytes: float) -> None:
-        """Take it that batches hold so much for each row."""
+        """Record the bytes per delivered row that a shard measured."""
         self._memory_budget.note_delivered(row_bytes)
 
     @property
     def windows_ready(self) -> dict[Key, float]:
-        """The windows that are being prepared or held, in order, and the share of each that is ready."""
+        """The ready share of each window that is held or being prepared, in order."""
         return {key: self._windows[key].ready for key in sorted(self._windows)}
 
     def heartbeats(self, now: float) -> list[tuple[int, Place, str]]:
-        """Each open shard, its place, and when it last gave a sign of life."""
+        """Each open shard, its place, and the age of its last heartbeat as text."""
         return self._shards.heartbeats(now)
 
     # --- events
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """Take one event; return what to do about it, in order."""
+        """Handle one event; return the instructions, in order."""
         if self._shards.start(now):
             self.last_progress = now
         if isinstance(event, Finished):
@@ -179,7 +178,7 @@ class Scheduler:
             counts.start_at(event.place.window, event.first_row)
         self._assignments[event.place.epoch] = event.assignment
         if event.place.epoch >= self._latest_epoch:
-            # a shard that comes late to an earlier epoch tells nothing about the next one
+            # a shard that opens an earlier epoch late does not predict the next one's assignment
             self._latest_epoch, self._latest_assignment = event.place.epoch, event.assignment
         for (epoch, window), state in list(self._windows.items()):
             if state.assignment != self.assignment(epoch):
@@ -190,7 +189,7 @@ class Scheduler:
         self._release()
 
     def _drop_incomplete(self) -> None:
-        """Let go of windows that lack slices for a shard that has come back to them."""
+        """Drop windows that lack slices for a shard that has returned to them."""
         for key, window in list(self._windows.items()):
             first_kept = self._shards.first_kept(key)
             if first_kept is not None and first_kept < window.first_kept:
@@ -207,7 +206,7 @@ class Scheduler:
             self._memory_budget.measure(window.parts[work.part], event)
         window.finish(event)
         self._update_estimates()
-        # what still runs may turn out smaller than expected; the last task of a window needs room too
+        # running tasks can turn out smaller than expected, but the last task of a window needs memory too
         if window.measured_bytes > self._memory_budget.limit_bytes(0 if window.complete else 1):
             self._abort(window)
 
@@ -223,7 +222,7 @@ class Scheduler:
         self._update_estimates()
 
     def _update_estimates(self) -> None:
-        """Tasks that were started before anything was measured may put out more than was expected then."""
+        """Raise the expected output of tasks that started before anything was measured."""
         if self._memory_budget.sizes.excess_bytes > 0:
             for window in self._windows.values():
                 window.update_estimates(self._memory_budget)
@@ -235,15 +234,15 @@ class Scheduler:
         was_complete = counts.complete
         counts.record(work.window, work.part, rows)
         if counts.complete and not was_complete:
-            # what is known now saves epochs not yet begun the stage that counts
+            # with counts complete, epochs not started yet can skip the counting stage
             started = {epoch for epoch, _ in self._windows}
             for epoch in [e for e, other in self._counts.items() if not other.complete and e not in started]:
                 del self._counts[epoch]
 
-    # --- letting go
+    # --- releasing
 
     def _release(self) -> None:
-        """Let go of what every shard has passed."""
+        """Release what every shard has acknowledged."""
         for key, window in list(self._windows.items()):
             first_kept = self._shards.first_kept(key)
             if first_kept is None:
@@ -265,12 +264,11 @@ class Scheduler:
         self.dropped_windows += rebuild
 
     def _evict_windows(self, key: Key, size_bytes: int, urgent: list[Key], now: float) -> None:
-        """Let go of windows that stand in the way of one that a shard waits for.
+        """Evict windows to free memory for one that a shard waits for.
 
-        First those that nobody waits for, the farthest first; then those held only for
-        shards that have given no sign for a while, the oldest first. The oldest window
-        that is waited for may also displace later ones that are: whoever reads it
-        moves on then, so in the end everybody does.
+        First windows that no shard waits for, farthest first; then windows held only for shards
+        that have been silent for a while, oldest first. The oldest urgent window can also evict
+        later urgent ones: its readers then advance, so every shard makes progress in the end.
         """
         ahead = [other for other in self._windows if other not in urgent and other > key]
         lagging = [other for other in self._windows if other != key and self._shards.is_lagging(other, now)]
@@ -283,7 +281,7 @@ class Scheduler:
                     self._priorities.abandon(other)
                 self._drop(other, rebuild=True)
 
-    # --- starting
+    # --- starting tasks
 
     def _start_work(self, now: float) -> None:
         if self._latest_assignment is None:
@@ -296,7 +294,7 @@ class Scheduler:
             if key not in urgent and self._is_being_counted(key[0]):
                 break
             assignment = self.assignment(key[0])
-            assert assignment is not None, "a wanted window's epoch has a deal"
+            assert assignment is not None, "the epoch of a window to prepare has a shard assignment"
             window = self._window(key, assignment)
             ordered = self.counts(key[0]).is_ordered(key[1], assignment)
             for work, expected_bytes in window.waiting(ordered=ordered, limit=free):
@@ -309,7 +307,7 @@ class Scheduler:
                     return
                 if key not in near and not self._can_read_ahead(expected_bytes):
                     return
-                # what does not fit holds up all that comes later, except what adds nothing
+                # a task that does not fit blocks all later ones, except those that need no memory
                 granted = None if blocked else self._find_memory(window, work, size_bytes, urgent, now)
                 blocked = granted is None
                 if blocked and size_bytes:
@@ -320,9 +318,9 @@ class Scheduler:
                 free -= self._count_next_part(key, assignment)
 
     def _read_ahead(self, near: list[Key], now: float) -> Iterator[Key]:
-        """Windows farther ahead than was asked for, where those are smaller than the largest, and workers free.
+        """Windows beyond the prefetched ones, where windows are smaller than the largest and workers idle.
 
-        Windows of a task or two would leave workers without any until shards have passed one.
+        Windows of one or two tasks would otherwise leave workers idle until shards advance.
         """
         if self.running < self._limits.slots and self._can_read_ahead(1):
             for key in self._priorities.read_ahead(near, now):
@@ -331,19 +329,19 @@ class Scheduler:
                 yield key
 
     def _can_read_ahead(self, expected_bytes: int) -> bool:
-        """Whether what was expected of all that has been begun of the windows leaves so much for a farther one."""
+        """Whether the windows started so far leave this many expected bytes for read-ahead."""
         started = sum(window.started_bytes for window in self._windows.values())
         return started + expected_bytes <= self._limits.read_ahead_bytes
 
     def _is_being_counted(self, epoch: int) -> bool:
-        """Whether an earlier epoch is about to tell the counts that this one lacks."""
+        """Whether an earlier epoch is about to provide the counts that this one lacks."""
         earlier = (counts for other, counts in self._counts.items() if other < epoch)
         return not self.counts(epoch).complete and any(not counts.complete for counts in earlier)
 
     def _find_memory(
         self, window: WindowState, work: Work, size_bytes: int, urgent: list[Key], now: float
     ) -> int | None:
-        """How much a task may be expected to put out, so that there is room for it; None: there is none now."""
+        """The bytes that a task may be expected to output, after eviction if needed; None: not enough memory now."""
         if not self._fits(size_bytes) and window.key in urgent:
             self._evict_windows(window.key, size_bytes, urgent, now)
         if self._fits(size_bytes):
@@ -354,14 +352,14 @@ class Scheduler:
         if left <= 0 or not self._limits.bounds_tasks or window.min_bytes(work.part) > left:
             self._abort(window)
             return None
-        # what is expected is an estimate: alone, the task may have all that is left
+        # the expected size is an estimate: a task that runs alone can have all that is left
         return left if not self.running and self.held_bytes == window.held_bytes else None
 
     def _count_next_part(self, key: Key, assignment: ShardAssignment) -> int:
-        """Read on, one part at a time, where a window's last step reaches past its end.
+        """Read on, one part at a time, to count rows that a window's last step depends on.
 
-        A run that begins in the middle of an epoch counts what lies before, too. This
-        must not wait for memory: the window in memory waits for it.
+        A run that starts in the middle of an epoch counts what lies before it, too. These reads
+        must not wait for memory: the window that holds the memory waits for them.
         """
         unknown = self.counts(key[0]).unknown_from(0)
         if unknown is None:
@@ -391,7 +389,7 @@ class Scheduler:
         self._instructions.append(Run(work, max_bytes, samples=samples))
 
     def _max_bytes(self, size_bytes: int) -> int:
-        """What a task may put out of which so much is expected."""
+        """The output limit of a task that is expected to output ``size_bytes``."""
         memory_budget, slots = self._memory_budget, self._limits.slots
         if memory_budget.is_measured or not memory_budget.counts_blocks:
             return size_bytes + self._share_of_free(size_bytes)
@@ -399,7 +397,7 @@ class Scheduler:
         return memory_budget.unmeasured_bytes(size_bytes, allowed_bytes, tasks=max(1, slots - self.running))
 
     def _share_of_free(self, size_bytes: int) -> int:
-        """What a task may put out beyond what is expected: its share of what is free."""
+        """How much a task may output beyond what is expected: its share of free memory."""
         free = max(0, self._memory_budget.limit_bytes(self.running + 1) - self.held_bytes - size_bytes)
         return free // self._limits.slots
 

@@ -1,4 +1,4 @@
-"""Where each shard is, what it still needs, and when it last gave a sign of life."""
+"""Tracks the progress of each shard, what it still needs, and its heartbeats."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class ShardTracker:
     shards
         Their numbers.
     start
-        Where the stream begins.
+        Where the stream starts.
     patience_seconds
-        After how long without a sign a shard counts as silent.
+        A shard without a heartbeat for this long counts as silent.
     on_demand
-        Whether a shard needs nothing while it has no epoch open.
+        Whether a shard without an open epoch needs nothing.
 
     Attributes
     ----------
     places
-        Where each open shard is.
+        The place of each open shard.
     reading
         The shards that have an epoch open.
     """
@@ -40,14 +40,14 @@ class ShardTracker:
         self._on_demand = on_demand
         self.places = dict.fromkeys(shards, start)
         self.reading: set[int] = set()
-        # shards in step stand at a few places, however many they are
+        # grouped by place: even thousands of shards are at a few places only
         self._groups: dict[tuple[Place, bool], dict[int, None]] = {(start, False): dict.fromkeys(shards)}
         self._patience_seconds = patience_seconds
         self._heartbeats: dict[int, float] = {}
         self._started_at: float | None = None
 
     def start(self, now: float) -> bool:
-        """Note when the run began; returns whether it did just now."""
+        """Record when the run started; returns whether this is the first call."""
         is_first = self._started_at is None
         if is_first:
             self._started_at = now
@@ -61,7 +61,7 @@ class ShardTracker:
         self._heartbeats[shard] = now
 
     def acknowledge(self, shard: int, place: Place, now: float) -> bool:
-        """A shard needs nothing before a place; returns whether that is news."""
+        """A shard needs nothing before a place; returns whether it has advanced."""
         if shard not in self.places:
             return False
         self._heartbeats[shard] = now
@@ -79,7 +79,7 @@ class ShardTracker:
         self._heartbeats[shard] = now
 
     def close(self, shard: int) -> None:
-        """A shard reads no more."""
+        """A shard has stopped reading."""
         self._leave(shard)
         self.reading.discard(shard)
 
@@ -96,12 +96,12 @@ class ShardTracker:
                 del self._groups[group]
 
     def groups(self) -> Iterator[tuple[Place, bool, Collection[int]]]:
-        """The places of open shards: each with whether an epoch is open there, and the shards."""
+        """Open shards grouped by place and by whether they have an epoch open there."""
         for (place, reading), shards in self._groups.items():
             yield place, reading, shards
 
     def first_kept(self, key: Key) -> int | None:
-        """The first slice of a window that some shard still needs; None: no shard does."""
+        """The first slice of a window that a shard still needs; None: no shard does."""
         slices = [
             place.slice if (place.epoch, place.window) == key else 0
             for place, _ in self._holders()
@@ -110,22 +110,22 @@ class ShardTracker:
         return min(slices, default=None)
 
     def oldest_epoch(self) -> int | None:
-        """The first epoch that some shard still needs; None: no shard needs any."""
+        """The first epoch that a shard still needs; None: no shard needs any."""
         return min((place.epoch for place, _ in self._holders()), default=None)
 
     def _holders(self) -> Iterator[tuple[Place, Collection[int]]]:
-        """The places from which on windows are held, and for which shards."""
+        """Places, and the shards there, that windows are held for from that place on."""
         for place, reading, shards in self.groups():
             if not self._on_demand or reading:
                 yield place, shards
 
     def is_silent(self, shard: int, now: float) -> bool:
-        """Whether a shard has given no sign for a while."""
+        """Whether a shard has sent no heartbeat for ``patience_seconds``."""
         heartbeat = self._heartbeats.get(shard, self._started_at)
         return heartbeat is not None and now - heartbeat >= self._patience_seconds
 
     def are_silent(self, shards: Collection[int], now: float) -> bool:
-        """Whether all of some shards are."""
+        """Whether all of these shards are silent."""
         return all(self.is_silent(shard, now) for shard in shards)
 
     def is_lagging(self, key: Key, now: float) -> bool:
@@ -134,7 +134,7 @@ class ShardTracker:
         return all(self.are_silent(shards, now) for shards in holders)
 
     def heartbeats(self, now: float) -> list[tuple[int, Place, str]]:
-        """Each open shard, its place, and when it last gave a sign of life."""
+        """Each open shard, its place, and the age of its last heartbeat as text."""
         return [
             (
                 shard,

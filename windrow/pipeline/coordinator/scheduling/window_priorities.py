@@ -1,4 +1,4 @@
-"""Which windows are wanted, and how much."""
+"""Window priorities: which windows shards wait for, which to prefetch, and which to read ahead."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from windrow.pipeline.coordinator.scheduling.shard_tracker import Key, ShardTrac
 
 __all__ = ["WindowPriorities"]
 
-# Beyond those that were asked for: windows that are small beside the largest one.
+# Windows read ahead beyond the prefetched ones where windows are smaller than the largest.
 _READ_AHEAD_WINDOWS = 4
 
 
 class WindowPriorities:
-    """The windows that shards wait for, and those to prepare ahead of them.
+    """The windows that shards wait for, and those to prepare in advance.
 
     Parameters
     ----------
     limits
-        How far ahead.
-    readers
+        How far to prefetch.
+    shard_tracker
         The shards.
     counts
-        From an epoch's number to its windows.
+        Maps an epoch's number to its row counts.
     """
 
     def __init__(
@@ -36,31 +36,34 @@ class WindowPriorities:
         self._abandoned: set[Key] = set()
 
     def abandon(self, key: Key) -> None:
-        """Do not prepare a window again for shards while they are silent."""
+        """Do not prepare a window again while the shards that need it are silent."""
         self._abandoned.add(key)
 
     def resume(self, key: Key) -> None:
-        """A window that was given up is being prepared again."""
+        """An abandoned window is being prepared again."""
         self._abandoned.discard(key)
 
     def forget_passed(self) -> None:
-        """Forget what no shard needs any more."""
+        """Forget abandoned windows that no shard needs any more."""
         self._abandoned = {key for key in self._abandoned if self._shards.first_kept(key) is not None}
 
     def urgent(self, now: float) -> list[Key]:
-        """The windows that shards are reading, oldest first; silent ones wait for nothing."""
+        """The windows that shards are reading, oldest first, ignoring silent shards."""
         being_read = self._being_read()
         return sorted({key for key, shards in being_read if not self._shards.are_silent(shards, now)})
 
     def ahead(self, urgent: list[Key], now: float) -> list[Key]:
-        """The windows to prepare beyond those that are waited for, nearest first.
+        """The windows to prefetch beyond the urgent ones, nearest first.
 
-        What was let go for the silence of its shards stays so while they are silent.
+        Abandoned windows are excluded while their shards are silent.
         """
         return self._select(urgent, 0, self._limits.stop_epoch, now)
 
     def read_ahead(self, near: list[Key], now: float) -> list[Key]:
-        """Some windows behind those, nearest first, for shards that read, of no epoch that none of those is of."""
+        """Windows beyond the prefetched ones for shards that are reading, nearest first.
+
+        They lie in no later epoch than the ``near`` windows do.
+        """
         stop_epoch = max((epoch for epoch, _ in near), default=-1) + 1
         return self._select(near, _READ_AHEAD_WINDOWS, stop_epoch, now)
 
@@ -84,7 +87,7 @@ class WindowPriorities:
         for place, reading, shards in self._shards.groups():
             if not reading:
                 continue
-            # windows without parts are passed without anything to wait for
+            # windows without parts have nothing to wait for
             window = self._counts(place.epoch).next_with_parts(place.window)
             if window < self._window_count(place.epoch):
                 yield (place.epoch, window), shards

@@ -1,4 +1,4 @@
-"""What the scheduler remembers of one window that is being prepared or held."""
+"""The scheduler's state of one window: parts that wait, run, and are finished, and their bytes."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ __all__ = ["WindowState"]
 
 
 class WindowState:
-    """The parts of one window: what waits, runs, and is held.
+    """The parts of one window: which wait, run, and are held.
 
     Parameters
     ----------
     epoch, window, attempt
-        Which window, and which try at it.
+        The window, and the attempt at it.
     parts, stages
-        What has to be done.
+        The work to do.
     slices
-        Into how many slices the finished outputs are cut.
-    deal
-        The deal for which it is prepared.
+        The number of slices that finished outputs are cut into.
+    assignment
+        The shard assignment that it is prepared for.
 
     Attributes
     ----------
-    begun_bytes
-        What was expected of the parts that have been begun.
+    started_bytes
+        Expected bytes of the parts that have been started.
     """
 
     def __init__(
@@ -49,17 +49,17 @@ class WindowState:
         self.parts = parts
         self.stages = stages
         self.running: dict[Work, int] = {}
-        # what those of them may put out that are bounded
+        # output limits of running tasks that have one
         self._max_bytes: dict[Work, int] = {}
         self.finished_parts = 0
         self.started_bytes = 0
-        # of parts that have outgrown what they might take: what they take at least
+        # lower bounds of parts whose output exceeded its limit
         self._min_bytes: dict[int, int] = {}
         self._waiting = [deque(range(len(parts))), *(deque[int]() for _ in stages[1:])]
         self._unordered: dict[int, int] = {}
         self._slice_bytes = [0] * slices
         self._first_kept = 0
-        # kept up, since the scheduler asks at every event, and thousands of tasks may run
+        # updated incrementally: the scheduler needs it at every event, and thousands of tasks can run
         self._unplaced_bytes = 0
 
     @property
@@ -69,41 +69,41 @@ class WindowState:
 
     @property
     def complete(self) -> bool:
-        """Every part has passed its last stage."""
+        """Whether every part has passed its last stage."""
         return self.finished_parts == len(self.parts)
 
     @property
     def first_kept(self) -> int:
-        """The first slice that is not let go."""
+        """The first slice that is not released."""
         return self._first_kept
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of outputs held, and expected of the tasks that run."""
+        """Bytes of held outputs, and expected bytes of running tasks."""
         return sum(self._slice_bytes[self._first_kept :]) + self._unplaced_bytes
 
     @property
     def measured_bytes(self) -> int:
-        """Bytes of outputs held."""
+        """Bytes of held outputs."""
         return sum(self._slice_bytes[self._first_kept :]) + sum(self._unordered.values())
 
     @property
     def allowed_bytes(self) -> int:
-        """What the tasks that run may put out, as far as they are bounded."""
+        """The sum of the output limits of running tasks."""
         return sum(self._max_bytes.values())
 
     def total_bytes(self, memory_budget: MemoryBudget) -> int:
-        """What the whole window will hold: as measured, and for other parts as expected."""
+        """Bytes of the whole window: measured, and expected for parts not read yet."""
         measured = sum(self._slice_bytes) + sum(self._unordered.values())
         left = {*self._waiting[0], *(work.part for work in self.running if work.stage == 0)}
         return measured + sum(self.estimate_bytes(part, memory_budget) for part in left)
 
     def estimate_bytes(self, part: int, memory_budget: MemoryBudget) -> int:
-        """What a part will put out."""
+        """Expected output of a part."""
         return max(memory_budget.estimate_bytes(self.parts[part]), self.min_bytes(part))
 
     def min_bytes(self, part: int) -> int:
-        """What a part puts out at least, as far as that has been measured."""
+        """Lower bound of a part's output, as measured so far."""
         return self._min_bytes.get(part, 0)
 
     @property
@@ -114,18 +114,18 @@ class WindowState:
 
     @property
     def fully_read(self) -> bool:
-        """Every part has passed its first stage."""
+        """Whether every part has passed its first stage."""
         return not self._waiting[0] and all(work.stage > 0 for work in self.running)
 
     def is_waiting(self, work: Work) -> bool:
-        """Whether a task has yet to start."""
+        """Whether a task has not started."""
         return work.part in self._waiting[work.stage]
 
     def waiting(self, *, ordered: bool, limit: int) -> Iterator[tuple[Work, int]]:
-        """At most ``limit`` tasks a stage that could start now, with the bytes that each would add.
+        """Up to ``limit`` tasks per stage that can start now, with the bytes that each adds.
 
-        Later stages come first: they turn what is held into what can be consumed. What
-        a later stage puts out takes the room of its input, so it adds nothing.
+        Later stages come first: they turn held data into consumable data. A later stage's output
+        replaces its input, so it adds nothing.
         """
         for stage in reversed(range(len(self.stages))):
             if self.stages[stage].needs_order and not ordered:
@@ -135,7 +135,7 @@ class WindowState:
                 yield work, (self.parts[part].size_bytes if stage == 0 else 0)
 
     def start(self, work: Work, size_bytes: int, max_bytes: int | None = None) -> None:
-        """Note that a task runs, which may put out at most ``max_bytes``."""
+        """Record that a task was started, with an output limit of ``max_bytes`` if given."""
         self._waiting[work.stage].remove(work.part)
         if work.stage == 0:
             self.started_bytes += self.parts[work.part].size_bytes
@@ -145,7 +145,7 @@ class WindowState:
         self._unplaced_bytes += size_bytes
 
     def update_estimates(self, memory_budget: MemoryBudget) -> None:
-        """Expect of tasks that run what is expected now, where that is more than when they were started."""
+        """Raise the expected output of running tasks to what is expected now."""
         for work, size_bytes in self.running.items():
             if work.stage == 0:
                 max_bytes = self._max_bytes.get(work)
@@ -155,7 +155,7 @@ class WindowState:
                 self._unplaced_bytes += now_bytes - size_bytes
 
     def finish(self, event: Finished) -> None:
-        """Note what a task put out."""
+        """Record a task's output."""
         work = event.work
         self._unplaced_bytes -= self._end(work) + self._unordered.pop(work.part, 0)
         if work.stage + 1 < len(self.stages):
@@ -168,7 +168,7 @@ class WindowState:
             self._slice_bytes[i] += size
 
     def overflow(self, event: Overflowed) -> None:
-        """A task has ended with nothing: its part waits again."""
+        """A task stopped at its output limit: its part waits again."""
         work = event.work
         self._unplaced_bytes -= self._end(work)
         self.started_bytes -= self.parts[work.part].size_bytes
@@ -180,7 +180,7 @@ class WindowState:
         return self.running.pop(work)
 
     def release(self, first_kept: int) -> tuple[int, ...]:
-        """Let go of the slices before ``first_kept``; returns those that were still held."""
+        """Release the slices before ``first_kept``; returns those that were still held."""
         released = tuple(range(self._first_kept, first_kept))
         self._first_kept = max(self._first_kept, first_kept)
         return released
