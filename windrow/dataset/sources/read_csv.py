@@ -12,7 +12,7 @@ from windrow.dataset.dataset import Dataset
 from windrow.dataset.sources.file_arguments import read_files
 from windrow.io.formats.compression import check_compression
 from windrow.io.formats.csv_format import CsvFormat
-from windrow.io.formats.csv_parsing import CsvOptions, parse_no_csv
+from windrow.io.formats.csv_parsing import CsvOptions, check_csv_type
 from windrow.io.formats.csv_quotes import Quoting
 from windrow.io.formats.line_ranges import LineFiles
 from windrow.io.formats.text_encoding import check_encoding
@@ -56,7 +56,7 @@ def read_csv(
     Each column has one type in all files: what ``dtypes`` says, else what holds the values
     of the first 256 KiB of every file. A later value that does not fit is an error, never
     another type. Plain files are cut at newlines into ranges of 16 MiB, each read alone;
-    others are read as a whole. How many rows there are is not known before they were read.
+    others are read as a whole. The number of rows is unknown until they are read.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def read_csv(
     skip_rows
         Lines to skip at the beginning of each file, before the header.
     dtypes
-        The types of some columns, or of all.
+        The types of some or all columns.
     null_values
         What is null, beside what is in quotes; None: the empty value, ``NA``, ``null``,
         ``NaN`` and other usual spellings.
@@ -84,16 +84,16 @@ def read_csv(
     newlines_in_values
         Whether values in quotes may have newlines; files are read as a whole then.
     encoding
-        Of the text, as Python names it.
+        The text encoding, by its Python name.
     compression
-        ``"gzip"``, ``"bz2"``, ``"zstd"``, ``"lz4"``, ``"xz"``, ``"zlib"``, ``"infer"`` (by
-        suffix), or None.
+        ``"gzip"``, ``"bz2"``, ``"zstd"``, ``"lz4"``, ``"xz"``, ``"zlib"``, ``"infer"`` (from
+        the suffix), or None.
     columns, filter, filesystem, storage_options, partitioning, manifest, retry_seconds
         As in `read_parquet`. All bytes are read; only these columns are converted.
     include_paths
-        Whether to add a column ``path`` of the file that each row is from.
+        Whether to add a column ``path`` with the file that each row comes from.
     target_block_bytes
-        Ranges of a file are read together up to this many bytes.
+        Maximum bytes of a block, which is made of adjacent ranges of a file.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def read_csv(
         If a path matches nothing, a file cannot be read or is no CSV, or its columns are
         not those of the others.
     PlanError
-        If an argument is wrong.
+        If an argument is invalid.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def read_csv(
         header=column_names is None if header is None else header,
         column_names=tuple(column_names or ()),
         skip_rows=0 if skip_rows == 0 else check_count(skip_rows, "skip_rows"),
-        dtypes=check_dtypes(dtypes, parse=parse_no_csv),
+        dtypes=check_dtypes(dtypes, parse=check_csv_type),
         null_values=None if null_values is None else tuple(null_values),
         strings_can_be_null=strings_can_be_null,
         newlines_in_values=newlines_in_values,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.sources.file_arguments import read_files
 from windrow.io.formats.compression import check_compression
-from windrow.io.formats.json_format import JsonFormat, parse_no_json
+from windrow.io.formats.json_format import JsonFormat, check_json_type
 from windrow.io.formats.line_ranges import LineFiles
 from windrow.io.formats.text_encoding import check_encoding
 from windrow.io.formats.user_types import check_dtypes
@@ -43,26 +43,26 @@ def read_json(
     ``dtypes`` says, else what holds the values of the first 256 KiB of every file. A later
     value that does not fit, or a later key that none of these beginnings has, is an error;
     with ``columns=`` other keys are passed over. Plain files are cut at newlines into ranges
-    of 16 MiB, each read alone; others are read as a whole. How many rows there are is not
-    known before they were read.
+    of 16 MiB, each read alone; others are read as a whole. The number of rows is
+    unknown until they are read.
 
     Parameters
     ----------
     paths
         Files, directories, globs or URLs, as in `read_parquet`.
     dtypes
-        The types of some columns, or of all.
+        The types of some or all columns.
     encoding
-        Of the text, as Python names it.
+        The text encoding, by its Python name.
     compression
-        ``"gzip"``, ``"bz2"``, ``"zstd"``, ``"lz4"``, ``"xz"``, ``"zlib"``, ``"infer"`` (by
-        suffix), or None.
+        ``"gzip"``, ``"bz2"``, ``"zstd"``, ``"lz4"``, ``"xz"``, ``"zlib"``, ``"infer"`` (from
+        the suffix), or None.
     columns, filter, filesystem, storage_options, partitioning, manifest, retry_seconds
         As in `read_parquet`. All bytes are parsed; only these columns are converted.
     include_paths
-        Whether to add a column ``path`` of the file that each row is from.
+        Whether to add a column ``path`` with the file that each row comes from.
     target_block_bytes
-        Ranges of a file are read together up to this many bytes.
+        Maximum bytes of a block, which is made of adjacent ranges of a file.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def read_json(
         If a path matches nothing, a file cannot be read or holds no JSON lines, or the
         types of a column do not fit together.
     PlanError
-        If an argument is wrong.
+        If an argument is invalid.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def read_json(
         paths,
         JsonFormat(
             LineFiles(check_compression(compression), check_encoding(encoding)),
-            check_dtypes(dtypes, parse=parse_no_json),
+            check_dtypes(dtypes, parse=check_json_type),
         ),
         columns=columns,
         filter=filter,

@@ -10,7 +10,7 @@ from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.sources.file_arguments import read_files
 from windrow.io.formats.compression import check_compression
-from windrow.io.formats.tfrecord_columns import kind_of
+from windrow.io.formats.tfrecord_columns import list_kind
 from windrow.io.formats.tfrecord_features import load_example
 from windrow.io.formats.tfrecord_format import TFRecordFormat
 from windrow.io.formats.tfrecord_frames import load_checksum
@@ -57,11 +57,11 @@ def read_tfrecords(
         passed over. None: all, as the first examples have them; a later one that has others
         is an error unless ``columns`` are given.
     compression
-        ``"gzip"``, ``"zlib"``, ``"infer"`` (by suffix), or None; others are read too.
+        ``"gzip"``, ``"zlib"``, ``"infer"`` (from the suffix), or None; others are read too.
     columns, filter, filesystem, storage_options, partitioning, manifest, retry_seconds
         As in `read_parquet`. All bytes are read; only these columns are decoded.
     include_paths
-        Whether to add a column ``path`` of the file that each row is from.
+        Whether to add a column ``path`` with the file that each row comes from.
     target_block_bytes
         Has no effect, since files are not cut.
 
@@ -87,7 +87,7 @@ def read_tfrecords(
     load_checksum()
     types = check_dtypes(features, "features")
     for name, kind in (types or {}).items():
-        if not kind_of(kind):
+        if not list_kind(kind):
             raise PlanError(
                 f"features= gives {kind} for {name!r}: features hold floats, integers, strings and lists of them"
             )

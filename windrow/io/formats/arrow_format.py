@@ -30,7 +30,7 @@ __all__ = ["ArrowFormat"]
 
 _CORRUPTION = (ValueError, struct.error)
 # message layouts, so that the blocks of a file parse them once per process
-_KNOWN = FooterCache(max_footers=64, max_bytes=16 * 2**20)
+_LAYOUTS = FooterCache(max_footers=64, max_bytes=16 * 2**20)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class ArrowFormat:
                 headers = [read_header(file, batch) for batch in layout.batches]
                 facts = summarise_batches(layout.schema, headers)
             except _CORRUPTION as error:
-                raise SourceError(f"{name} {error}: {_NO_ARROW}") from files.cause(error)
+                raise SourceError(f"{name} {error}: {_FIX}") from files.cause(error)
         return Fragment(version, digest, facts)
 
     def reader(
@@ -74,9 +74,9 @@ class ArrowFormat:
         """Make a reader of record batches."""
         return TableReader(self, files, schema, stored, partitions, row_filter)
 
-    def maps(self, schema: pa.Schema) -> bool:
+    def can_map(self, schema: pa.Schema) -> bool:
         """Whether no column's values stay shared with rows that are taken from it."""
-        return not any(_shares(field.type) for field in schema)
+        return not any(_shares_memory(field.type) for field in schema)
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
         """Read record batches ``start`` to ``stop`` as one table."""
@@ -85,60 +85,60 @@ class ArrowFormat:
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
         """Read record batches, grouped to about one part in size."""
         with _corruption_is_invalid():
-            layout = _find_known(file)
+            layout = _cached_layout(file)
             names = layout.schema.names
-            wanted = sorted(names.index(name) for name in schema.names) or [0]
-            some: list[pa.RecordBatch] = []
-            some_bytes = 0
-            for whole in _read_batches(file, layout, start, stop, wanted):
-                batch = whole.select([names[number] for number in wanted])
-                _check(batch)
-                some.append(batch)
-                some_bytes += batch.nbytes
-                if some_bytes >= PART_BYTES:
-                    yield pa.Table.from_batches(some)
-                    some, some_bytes = [], 0
-            if some:
-                yield pa.Table.from_batches(some)
+            needed = sorted(names.index(name) for name in schema.names) or [0]
+            part: list[pa.RecordBatch] = []
+            part_bytes = 0
+            for whole in _read_batches(file, layout, start, stop, needed):
+                batch = whole.select([names[number] for number in needed])
+                _validate(batch)
+                part.append(batch)
+                part_bytes += batch.nbytes
+                if part_bytes >= PART_BYTES:
+                    yield pa.Table.from_batches(part)
+                    part, part_bytes = [], 0
+            if part:
+                yield pa.Table.from_batches(part)
 
 
-_NO_ARROW = "restore the file, write it again, or exclude it"
+_FIX = "restore the file, write it again, or exclude it"
 
 
-def _find_known(file: OpenFile) -> Layout:
+def _cached_layout(file: OpenFile) -> Layout:
     if not file.version:
         return find_messages(file)
     key = f"{file.name}\n{file.size_bytes}\n{file.version}".encode()
-    return _KNOWN.get(key, lambda: find_messages(file))
+    return _LAYOUTS.get(key, lambda: find_messages(file))
 
 
 def _read_batches(
-    file: OpenFile, layout: Layout, start: int, stop: int, wanted: Sequence[int]
+    file: OpenFile, layout: Layout, start: int, stop: int, needed: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
     batches = layout.batches[start:stop]
-    chosen = [] if _maps_whole(file, batches, len(wanted) == len(layout.schema)) else list(wanted)
+    chosen = [] if _reads_all_columns(file, batches, len(needed) == len(layout.schema)) else list(needed)
     # parallelism is across blocks
     options = pa.ipc.IpcReadOptions(included_fields=chosen, use_threads=False)
     if layout.is_file:
-        _fetch_columns(file, layout, batches, wanted)
+        _fetch_columns(file, layout, batches, needed)
         stored = pa.ipc.open_file(file.file, options=options)
         yield from (stored.get_batch(number) for number in range(start, stop))
     else:
-        messages = _needed(layout, start, stop)
+        messages = _needed_messages(layout, start, stop)
         file.fetch([(message.start, message.stop) for message in messages])
-        spliced = _Spliced(file, messages)
+        spliced = _SplicedStream(file, messages)
         with pa.PythonFile(spliced, mode="r") as joined:
             yield from pa.ipc.open_stream(joined, options=options)
 
 
-def _maps_whole(file: OpenFile, batches: Sequence[Message], everything: bool) -> bool:
+def _reads_all_columns(file: OpenFile, batches: Sequence[Message], all_columns: bool) -> bool:
     """Whether to read all columns: for a mapped, uncompressed file, a column selection would make Arrow copy."""
-    if everything or not isinstance(file.file, pa.MemoryMappedFile):
-        return everything
+    if all_columns or not isinstance(file.file, pa.MemoryMappedFile):
+        return all_columns
     return not any(read_header(file, batch).compressed for batch in batches[:1])
 
 
-def _fetch_columns(file: OpenFile, layout: Layout, batches: Sequence[Message], wanted: Sequence[int]) -> None:
+def _fetch_columns(file: OpenFile, layout: Layout, batches: Sequence[Message], needed: Sequence[int]) -> None:
     """Prefetch from object storage what some columns of some batches need."""
     if file.path is not None:
         return
@@ -146,12 +146,12 @@ def _fetch_columns(file: OpenFile, layout: Layout, batches: Sequence[Message], w
     ranges = [(message.start, message.stop) for message in layout.dictionaries]
     for batch in batches:
         columns = find_columns(layout.schema, read_header(file, batch))
-        spans = [span for number in wanted for span in columns[number].buffers]
+        spans = [span for number in needed for span in columns[number].buffers]
         ranges += [(batch.body + begin, batch.body + begin + size) for begin, size in spans]
     file.fetch(ranges)
 
 
-def _needed(layout: Layout, start: int, stop: int) -> list[Message]:
+def _needed_messages(layout: Layout, start: int, stop: int) -> list[Message]:
     """The messages that a range of a stream's batches needs: schema, dictionaries as of its start, and the range."""
     whole: dict[int, list[Message]] = {}
     within: list[Message] = []
@@ -176,7 +176,7 @@ def _needed(layout: Layout, start: int, stop: int) -> list[Message]:
     return [layout.first, *firsts, *added, *within]
 
 
-class _Spliced(io.RawIOBase):
+class _SplicedStream(io.RawIOBase):
     """A stream that consists of some messages of a file only."""
 
     def __init__(self, file: OpenFile, messages: Sequence[Message]) -> None:
@@ -197,20 +197,20 @@ class _Spliced(io.RawIOBase):
         return self._file.read_range(start, end)
 
 
-def _check(batch: pa.RecordBatch) -> None:
+def _validate(batch: pa.RecordBatch) -> None:
     """Validate that no offset points outside the batch, which would crash the process."""
     for column in batch.columns:
         column.validate(full=fixed_bits(column.type) is None)
 
 
-def _shares(kind: pa.DataType) -> bool:
+def _shares_memory(kind: pa.DataType) -> bool:
     """Whether rows taken from an array keep the whole array's memory alive."""
     if isinstance(kind, pa.BaseExtensionType):
-        return _shares(kind.storage_type)
+        return _shares_memory(kind.storage_type)
     views = (pt.is_string_view, pt.is_binary_view, pt.is_list_view, pt.is_large_list_view)
     if pt.is_dictionary(kind) or any(is_kind(kind) for is_kind in views):
         return True
-    return any(_shares(kind.field(place).type) for place in range(kind.num_fields))
+    return any(_shares_memory(kind.field(place).type) for place in range(kind.num_fields))
 
 
 @contextmanager

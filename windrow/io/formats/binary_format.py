@@ -50,7 +50,7 @@ class BinaryFormat:
         """Make a reader of whole files."""
         return WholeFileReader(self, files, schema, stored, partitions, row_filter)
 
-    def weigh(self, size_bytes: int) -> int:
+    def estimate_row_bytes(self, size_bytes: int) -> int:
         """Estimate the in-memory bytes of the row of a file of this size."""
         return size_bytes + _MIN_BYTES
 

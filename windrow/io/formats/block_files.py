@@ -17,7 +17,7 @@ from windrow.io.storage.range_reads import RemoteFile, join_ranges
 from windrow.io.storage.retries import GaveUpError, Retries
 from windrow.io.storage.verified_files import RowGroups, changed
 
-__all__ = ["OpenFile", "corrupt", "listed_stamp", "open_file", "open_path", "unchanged"]
+__all__ = ["OpenFile", "check_unchanged", "listed_stamp", "make_corrupt_error", "open_file", "open_path"]
 
 _ONCE = Retries(seconds=0)
 
@@ -100,7 +100,7 @@ def open_file(
         If the file is missing, unreadable, or not the listed version.
     """
     with (
-        unchanged(files, groups, origin) as stamp,
+        check_unchanged(files, groups, origin) as stamp,
         open_path(files, groups.path, groups.size_bytes, mapped=mapped) as opened,
     ):
         file = replace(opened, version=stamp)
@@ -112,30 +112,30 @@ def open_file(
             yield file
         except Exception as error:
             if _is_corruption(error, file, filters):
-                raise corrupt(files, origin, error) from files.cause(error)
+                raise make_corrupt_error(files, origin, error) from files.cause(error)
             raise
 
 
 @contextmanager
-def unchanged(files: Files, groups: RowGroups, origin: str) -> Iterator[int]:
+def check_unchanged(files: Files, groups: RowGroups, origin: str) -> Iterator[int]:
     """Verify that the file stays the listed version inside the ``with`` block, as far as its store reports versions.
 
     Yields the stamp of that version.
     """
     with files.mapped_errors(origin):
-        stamp = listed_stamp(files, groups) or _first_look(files, groups, origin)
+        stamp = listed_stamp(files, groups) or _current_stamp(files, groups, origin)
         try:
             yield stamp
         except GaveUpError:
             raise
         except Exception:
             # a failure to decode can mean that the file has been replaced: report that instead
-            _compare(replace(files, retries=_ONCE), groups, origin, stamp)
+            _check_stamp(replace(files, retries=_ONCE), groups, origin, stamp)
             raise
-        _compare(files, groups, origin, stamp)
+        _check_stamp(files, groups, origin, stamp)
 
 
-def corrupt(files: Files, name: str, error: BaseException) -> CorruptBlockError:
+def make_corrupt_error(files: Files, name: str, error: BaseException) -> CorruptBlockError:
     """Make the error for a file that was read completely but cannot be decoded."""
     fix = (
         "it is corrupt: restore the file, write it again, exclude it, or skip its block with "
@@ -158,14 +158,14 @@ def listed_stamp(files: Files, groups: RowGroups) -> int:
     return groups.stamp if files.comparable else 0
 
 
-def _first_look(files: Files, groups: RowGroups, origin: str) -> int:
+def _current_stamp(files: Files, groups: RowGroups, origin: str) -> int:
     now = files.look(groups.path)
     if now.size_bytes != groups.size_bytes:
         raise changed(origin, groups, now)
     return now.stamp
 
 
-def _compare(files: Files, groups: RowGroups, origin: str, stamp: int) -> None:
+def _check_stamp(files: Files, groups: RowGroups, origin: str, stamp: int) -> None:
     now = files.look(groups.path)
     if now.stamp != stamp:
         raise changed(origin, groups, now)

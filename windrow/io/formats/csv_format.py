@@ -74,14 +74,14 @@ class CsvFormat:
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
         """Read ranges of a file as a table; raises `CorruptBlockError` for values that do not fit."""
-        begins = start == 0
-        self.lines.fetch(file, start, stop, head=not begins and not self.rows.column_names)
+        at_start = start == 0
+        self.lines.fetch(file, start, stop, head=not at_start and not self.rows.column_names)
         where = self.lines.where(file, start, stop)
         try:
             text = self.lines.read(file, start, stop)
             if not text.size:
                 return empty_table(schema)
-            names = None if begins else self._names(file)
+            names = None if at_start else self._names(file)
             return self._parse(text, names, self._types(file, schema), where)
         except (pa.ArrowException, UnicodeError) as error:
             if file.failed:
@@ -95,14 +95,14 @@ class CsvFormat:
             table = parse_csv(text, self.rows, names, types)
         except pa.ArrowInvalid:
             # an open quote is the likeliest cause, and the more helpful error
-            self._refuse_open_quotes(text, where, begins=names is None)
+            self._check_open_quotes(text, where, at_start=names is None)
             raise
         lines = table.num_rows + (self.rows.head_lines if names is None else 0)
         if not self.rows.quoting.closes(text, lines):
-            self._refuse_open_quotes(text, where, begins=names is None)
+            self._check_open_quotes(text, where, at_start=names is None)
         return table
 
-    def maps(self, schema: pa.Schema) -> bool:
+    def can_map(self, schema: pa.Schema) -> bool:
         """Always true: parsing copies."""
         return True
 
@@ -135,7 +135,7 @@ class CsvFormat:
         """Summarise a file from the rows in its head."""
         if not bytes(self.rows.after_skipped(text)).strip() and not self.rows.column_names:
             return estimate_facts(pa.table({}), 0, [])
-        self._refuse_open_quotes(text, file.name, begins=True)
+        self._check_open_quotes(text, file.name, at_start=True)
         skipped = text.size - self.rows.after_skipped(text).size
         if skipped >= RANGE_BYTES and self.lines.is_cut(file):
             raise SourceError(
@@ -149,7 +149,7 @@ class CsvFormat:
         for name in self.rows.dtypes or {}:
             if name not in names:
                 raise SourceError(f"{file.name} has no column {name!r}, which dtypes= names: it has {names}")
-        self._refuse_inferred_binary(sample.schema, file)
+        self._check_inferred_binary(sample.schema, file)
         return estimate_facts(sample, text.size, self.lines.group_bytes(file, head))
 
     def _names(self, file: OpenFile) -> Sequence[str]:
@@ -159,7 +159,7 @@ class CsvFormat:
         _, text = next(self._heads(file))
         return _sample(text, replace(self.rows, dtypes=None)).column_names
 
-    def _refuse_inferred_binary(self, schema: pa.Schema, file: OpenFile) -> None:
+    def _check_inferred_binary(self, schema: pa.Schema, file: OpenFile) -> None:
         """Arrow silently infers binary for text of another encoding."""
         for field in schema:
             if pa.types.is_binary(field.type) and field.name not in (self.rows.dtypes or {}):
@@ -168,10 +168,10 @@ class CsvFormat:
                     f"'latin-1'), or dtypes={{{field.name!r}: pa.binary()}} to read them as bytes"
                 )
 
-    def _refuse_open_quotes(self, text: pa.Buffer, where: str, *, begins: bool) -> None:
+    def _check_open_quotes(self, text: pa.Buffer, where: str, *, at_start: bool) -> None:
         if self.rows.newlines_in_values or not self.rows.quoting.quote:
             return
-        text = self.rows.after_skipped(text) if begins else text
+        text = self.rows.after_skipped(text) if at_start else text
         opens = self.rows.quoting.open_line(text)
         if opens is not None:
             line = bytes(text[opens : opens + _SHOWN_BYTES]).decode(errors="replace").splitlines()[0]

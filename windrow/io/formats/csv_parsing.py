@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from windrow.io.formats.csv_quotes import Quoting
 
-__all__ = ["CsvOptions", "parse_csv", "parse_no_csv"]
+__all__ = ["CsvOptions", "check_csv_type", "parse_csv"]
 
 # Arrow parses in blocks, and each line must fit into one block.
 _BLOCK_BYTES = 2**20
@@ -50,7 +50,7 @@ def parse_csv(
     text: pa.Buffer,
     options: CsvOptions,
     names: Sequence[str] | None = None,
-    wanted: Mapping[str, pa.DataType] | None = None,
+    types: Mapping[str, pa.DataType] | None = None,
 ) -> pa.Table:
     """Parse rows to a table, single-threaded.
 
@@ -62,7 +62,7 @@ def parse_csv(
         How rows are parsed.
     names
         The file's columns; None if the text is the beginning of a file and names them itself.
-    wanted
+    types
         The needed columns with their types; None reads all, with types inferred from the first
         megabyte.
 
@@ -72,18 +72,18 @@ def parse_csv(
         If rows differ in length or values do not fit.
     """
     try:
-        return _parse(text, options, names, wanted, _BLOCK_BYTES)
+        return _parse(text, options, names, types, _BLOCK_BYTES)
     except pa.ArrowInvalid as error:
         if "straddling" not in str(error):
             raise
-        return _parse(text, options, names, wanted, min(text.size, _LARGEST_BYTES))
+        return _parse(text, options, names, types, min(text.size, _LARGEST_BYTES))
 
 
 def _parse(
     text: pa.Buffer,
     options: CsvOptions,
     names: Sequence[str] | None,
-    wanted: Mapping[str, pa.DataType] | None,
+    types: Mapping[str, pa.DataType] | None,
     block_bytes: int,
 ) -> pa.Table:
     import pyarrow.csv as csv
@@ -101,15 +101,15 @@ def _parse(
             newlines_in_values=options.newlines_in_values,
         ),
         convert_options=csv.ConvertOptions(
-            column_types=dict((options.dtypes or {}) if wanted is None else wanted),
-            include_columns=None if wanted is None else list(wanted),
+            column_types=dict((options.dtypes or {}) if types is None else types),
+            include_columns=None if types is None else list(types),
             null_values=None if options.null_values is None else list(options.null_values),
             strings_can_be_null=options.strings_can_be_null,
         ),
     )
 
 
-def parse_no_csv(kind: pa.DataType) -> None:
+def check_csv_type(kind: pa.DataType) -> None:
     """Parse an empty column of a type; raises ``ArrowNotImplementedError`` if CSV does not support it."""
     import pyarrow.csv as csv
 

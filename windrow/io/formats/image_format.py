@@ -19,7 +19,7 @@ from windrow.core.optional_dependencies import require
 from windrow.core.source import CorruptBlockError
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.formats.binary_format import binary_column
-from windrow.io.formats.block_files import corrupt, open_path
+from windrow.io.formats.block_files import make_corrupt_error, open_path
 from windrow.io.formats.format import Survey
 from windrow.io.formats.numpy_types import column_type, to_column
 from windrow.io.formats.whole_file_reader import Contents, WholeFileReader
@@ -46,7 +46,7 @@ _MODES: dict[str, tuple[int, type[np.generic]]] = {
     "F": (1, np.float32),
 }
 # modes of more than eight bits, which Pillow would clip when converting to others
-_DEEP = ("I", "F")
+_WIDE_MODES = ("I", "F")
 _SAMPLE = 16
 _HEAD_BYTES = 64 * 1024
 # assumed ratio of decoded to file size; affects only how many images form a part
@@ -93,9 +93,9 @@ class ImageFormat:
             If a sampled file cannot be read or is not an image.
         """
         places = np.unique(np.linspace(0, len(paths) - 1, 1 if self.size else _SAMPLE).astype(np.int64))
-        looks = [(paths[place], int(file_bytes[place])) for place in places.tolist()]
-        with ThreadPoolExecutor(len(looks), "windrow-looking") as threads:
-            found = list(threads.map(lambda look: self._look(files, *look), looks))
+        sampled = [(paths[place], int(file_bytes[place])) for place in places.tolist()]
+        with ThreadPoolExecutor(len(sampled), "windrow-looking") as threads:
+            found = list(threads.map(lambda look: self._look(files, *look), sampled))
         if self.size is not None:
             kind = column_type(self._dtype, self._shape(*self.size))
             each = np.full(len(paths), self._pixel_bytes * prod(self.size), np.int64)
@@ -120,7 +120,7 @@ class ImageFormat:
         """Make a reader of whole image files."""
         return WholeFileReader(self, files, schema, stored, partitions, row_filter)
 
-    def weigh(self, size_bytes: int) -> int:
+    def estimate_row_bytes(self, size_bytes: int) -> int:
         """Estimate the decoded bytes of an image file of this size."""
         return self._pixel_bytes * prod(self.size) if self.size else _GROWTH * size_bytes
 
@@ -159,7 +159,7 @@ class ImageFormat:
     def _look(self, files: Files, path: str, size_bytes: int) -> tuple[int, int]:
         """Read (height, width) from an image's header."""
         name = files.name(path)
-        trouble: Exception | None = None
+        last_error: Exception | None = None
         with files.mapped_errors(name), open_path(files, path, size_bytes) as file:
             # some formats store their header at the end
             for stop in dict.fromkeys((min(size_bytes, _HEAD_BYTES), size_bytes)):
@@ -169,8 +169,8 @@ class ImageFormat:
                         width, height = image.size
                         return height, width
                 except Exception as error:
-                    trouble = error
-        raise SourceError(f"{name} is not an image that Pillow can read: {_NO_IMAGE}") from trouble
+                    last_error = error
+        raise SourceError(f"{name} is not an image that Pillow can read: {_FIX}") from last_error
 
     def _decode_all(self, files: Files, contents: Contents) -> Iterator[NDArray[Any]]:
         pillow, data = _pillow(), contents.data.data
@@ -181,14 +181,14 @@ class ImageFormat:
                     decoded = self._decode(pillow, image)
             except MemoryError:
                 raise
-            except _UnfitModeError as error:
+            except _ModeError as error:
                 raise CorruptBlockError(f"{files.name(path)} {error}") from error
             except pillow.UnidentifiedImageError as error:
                 raise CorruptBlockError(
-                    f"{files.name(path)} is not an image that Pillow can read: {_NO_IMAGE}"
+                    f"{files.name(path)} is not an image that Pillow can read: {_FIX}"
                 ) from error
             except Exception as error:
-                raise corrupt(files, files.name(path), error) from error
+                raise make_corrupt_error(files, files.name(path), error) from error
             yield decoded
 
     def _decode(self, pillow: Any, image: Any) -> NDArray[Any]:
@@ -201,23 +201,23 @@ class ImageFormat:
 
     def _convert(self, image: Any) -> Any:
         """Convert an image to the requested mode."""
-        deep = image.mode.startswith(_DEEP) and not self.mode.startswith(_DEEP)
+        narrows = image.mode.startswith(_WIDE_MODES) and not self.mode.startswith(_WIDE_MODES)
         try:
-            if not deep:
+            if not narrows:
                 return image.convert(self.mode)
         except ValueError:
             pass
-        cut = ", since its values need more than eight bits" if deep else ""
-        raise _UnfitModeError(
-            f"is of mode {image.mode!r}, which cannot be converted to {self.mode!r}{cut}: give another mode=, or "
+        reason = ", since its values need more than eight bits" if narrows else ""
+        raise _ModeError(
+            f"is of mode {image.mode!r}, which cannot be converted to {self.mode!r}{reason}: give another mode=, or "
             "convert the file"
         )
 
 
-_NO_IMAGE = "exclude it with a glob, or restore it"
+_FIX = "exclude it with a glob, or restore it"
 
 
-class _UnfitModeError(Exception):
+class _ModeError(Exception):
     """An image's mode cannot be converted to the requested one."""
 
 

@@ -47,7 +47,7 @@ def find_columns(schema: pa.Schema, header: BatchHeader) -> list[StoredColumn]:
         buffers += sum(next(views, 0) for _ in range(viewed))
         if node >= len(header.nulls):
             break
-        nulls = header.nulls[node] if _tells_nulls(field.type) and header.nulls[node] >= 0 else None
+        nulls = header.nulls[node] if _has_null_count(field.type) and header.nulls[node] >= 0 else None
         columns.append(StoredColumn(nulls, header.buffers[buffer : buffer + buffers]))
         node, buffer = node + nodes, buffer + buffers
     if len(columns) != len(schema) or node != len(header.nulls) or buffer != len(header.buffers):
@@ -86,7 +86,7 @@ def _storage(kind: pa.DataType) -> pa.DataType:
     return _storage(kind.storage_type) if isinstance(kind, pa.BaseExtensionType) else kind
 
 
-def _tells_nulls(kind: pa.DataType) -> bool:
+def _has_null_count(kind: pa.DataType) -> bool:
     """Whether a column's nulls are those of its outermost array."""
     kind = _storage(kind)
     return not (pt.is_dictionary(kind) or pt.is_union(kind) or pt.is_run_end_encoded(kind))

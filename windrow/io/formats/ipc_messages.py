@@ -131,7 +131,7 @@ def find_messages(file: OpenFile) -> Layout:
         return _find_in_file(file)
     if begin[:4] == _FEATHER_1:
         raise ValueError("is Feather V1, which has no batches: write it again as Feather V2 (Arrow IPC)")
-    messages = list(_walk(file))
+    messages = list(_iter_messages(file))
     if not messages:
         raise ValueError("is not an Arrow IPC file or stream: it does not begin like one")
     first, *others = messages
@@ -173,15 +173,15 @@ def _find_in_file(file: OpenFile) -> Layout:
     if length <= 0 or start < _BEGIN_BYTES:
         raise ValueError(f"has a footer that claims {length:,} bytes")
     footer = root_table(bytes(file.read_range(start, size - _END_BYTES)))
-    dictionaries = [_placed(size, *block, dictionary=0) for block in footer.structs(2, _BLOCK)]
-    batches = [_placed(size, *block) for block in footer.structs(3, _BLOCK)]
-    first = next(_walk(file, _BEGIN_BYTES), None)
+    dictionaries = [_make_message(size, *block, dictionary=0) for block in footer.structs(2, _BLOCK)]
+    batches = [_make_message(size, *block) for block in footer.structs(3, _BLOCK)]
+    first = next(_iter_messages(file, _BEGIN_BYTES), None)
     if first is None:
         raise ValueError("has no schema")
     return Layout(_schema(file, first), first, (*dictionaries, *batches), is_file=True)
 
 
-def _walk(file: OpenFile, start: int = 0) -> Iterator[Message]:
+def _iter_messages(file: OpenFile, start: int = 0) -> Iterator[Message]:
     """Iterate over the messages of a stream."""
     size = file.size_bytes
     while start + 4 <= size:
@@ -200,7 +200,7 @@ def _walk(file: OpenFile, start: int = 0) -> Iterator[Message]:
             head = bytes(file.read_range(start, stop))
         kind, body_bytes, content = _parse(head)
         is_dictionary = kind == _DICTIONARY and content is not None
-        yield _placed(
+        yield _make_message(
             size,
             start,
             before + length,
@@ -211,7 +211,7 @@ def _walk(file: OpenFile, start: int = 0) -> Iterator[Message]:
         start = stop + body_bytes
 
 
-def _placed(
+def _make_message(
     size: int,
     start: int,
     header_bytes: int,

@@ -26,7 +26,7 @@ from windrow.io.storage.filesystems import Files
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["JsonFormat", "parse_no_json"]
+__all__ = ["JsonFormat", "check_json_type"]
 
 # Arrow parses in blocks, and each line must fit into one block.
 _BLOCK_BYTES = 2**20
@@ -101,7 +101,7 @@ class JsonFormat:
                 raise
             raise CorruptBlockError(f"{where}: {_explain(error, text, schema)}") from error
 
-    def maps(self, schema: pa.Schema) -> bool:
+    def can_map(self, schema: pa.Schema) -> bool:
         """Always true: parsing copies."""
         return True
 
@@ -133,7 +133,7 @@ class JsonFormat:
         return estimate_facts(sample, text.size, self.lines.group_bytes(file, head))
 
 
-def parse_no_json(kind: pa.DataType) -> None:
+def check_json_type(kind: pa.DataType) -> None:
     """Parse an empty object as a type; raises ``ArrowNotImplementedError`` if JSON does not support it."""
     _parse_blocks(pa.py_buffer(b"{}\n"), pa.schema({"x": kind}), "ignore", _BLOCK_BYTES)
 

@@ -111,7 +111,7 @@ class LineFiles:
             data = decompress(find_codec(self.compression, file.name), file.read_range(0, file.size_bytes))
         else:
             data = _read_lines(file, start * RANGE_BYTES, min(stop * RANGE_BYTES, file.size_bytes))
-        return decode_text(data, self.encoding, begins=start == 0)
+        return decode_text(data, self.encoding, at_start=start == 0)
 
 
 def cut_lines(text: pa.Buffer) -> pa.Buffer:

@@ -49,7 +49,7 @@ class StoredArray:
         Whether it is stored in Fortran order, where values of adjacent rows are contiguous.
     start
         The offset of its values: in the file, or in the decompressed member.
-    packed
+    compressed_range
         The byte range of the compressed member, which has to be read from its beginning; None if not compressed.
     """
 
@@ -58,7 +58,7 @@ class StoredArray:
     shape: tuple[int, ...]
     fortran: bool
     start: int
-    packed: tuple[int, int] | None = None
+    compressed_range: tuple[int, int] | None = None
 
     @property
     def row_bytes(self) -> int:
@@ -67,8 +67,8 @@ class StoredArray:
 
     def ranges(self, first: int, last: int) -> list[tuple[int, int]]:
         """The byte ranges of rows ``first`` to ``last``: one, or several in Fortran order."""
-        if self.packed is not None:
-            return [self.packed]
+        if self.compressed_range is not None:
+            return [self.compressed_range]
         if not self.row_bytes:
             return []
         if not self.fortran or len(self.shape) == 1:
@@ -115,7 +115,7 @@ def read_rows(file: OpenFile, array: StoredArray, first: int, last: int) -> NDAr
         If the file is corrupt.
     """
     shape = (last - first, *array.shape[1:])
-    if array.packed is not None:
+    if array.compressed_range is not None:
         with zipfile.ZipFile(file.file) as archive:
             data = archive.read(array.name + _SUFFIX)[array.start :]
         if not array.row_bytes:
@@ -143,8 +143,8 @@ def _member(file: OpenFile, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> 
                 head += member.read(_header_end(head) - len(head))
         array = _parse(lambda start, stop: head[start:stop], 0, info.file_size)
         stop = min(info.header_offset + _MEMBER_BYTES + info.compress_size, file.size_bytes)
-        packed = (info.header_offset, stop)
-        return replace(_checked(array, info.file_size), name=name, packed=packed)
+        compressed_range = (info.header_offset, stop)
+        return replace(_checked(array, info.file_size), name=name, compressed_range=compressed_range)
     local = bytes(file.read_range(info.header_offset, info.header_offset + _ZIP_HEADER_BYTES))
     begin = info.header_offset + _ZIP_HEADER_BYTES + sum(struct.unpack_from("<2H", local, 26))
     return replace(_checked(_parse(file.read_range, begin, file.size_bytes), file.size_bytes), name=name)
@@ -162,10 +162,10 @@ def _parse(read: ReadRange, begin: int, end: int) -> StoredArray:
         head = bytes(read(begin, begin + length))
     text = head[12 if head[6] > 1 else 10 : length].decode("utf-8" if head[6] > 2 else "latin-1")
     try:
-        told = ast.literal_eval(text.strip())
-        dtype = np.lib.format.descr_to_dtype(told["descr"])
-        shape = tuple(int(size) for size in told["shape"])
-        fortran = bool(told["fortran_order"])
+        header = ast.literal_eval(text.strip())
+        dtype = np.lib.format.descr_to_dtype(header["descr"])
+        shape = tuple(int(size) for size in header["shape"])
+        fortran = bool(header["fortran_order"])
     except (SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as error:
         raise ValueError(f"has a header that cannot be parsed ({type(error).__name__}: {error})") from error
     if min(shape, default=0) < 0:

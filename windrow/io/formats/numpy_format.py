@@ -97,7 +97,7 @@ class NumpyFormat:
         """Make a reader of row ranges."""
         return TableReader(self, files, schema, stored, partitions, row_filter)
 
-    def maps(self, schema: pa.Schema) -> bool:
+    def can_map(self, schema: pa.Schema) -> bool:
         """Always true: consumers copy array data."""
         return True
 
@@ -172,7 +172,7 @@ def _cut_rows(arrays: Sequence[StoredArray]) -> list[tuple[int, int]]:
     """Split rows into ranges of some MiB; a compressed array has to be read from its beginning: one range."""
     rows = arrays[0].shape[0]
     step = max(1, PART_BYTES // max(1, sum(array.row_bytes for array in arrays)))
-    if any(array.packed is not None for array in arrays):
+    if any(array.compressed_range is not None for array in arrays):
         step = max(1, rows)
     return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 

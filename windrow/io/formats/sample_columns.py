@@ -51,11 +51,11 @@ def infer_column(extension: str, contents: Contents, mode: str | None) -> pa.Dat
 
 
 def decode_column(
-    extension: str, contents: Contents, column_type: pa.DataType, mode: str | None, *, stated: bool
+    extension: str, contents: Contents, column_type: pa.DataType, mode: str | None, *, requested: bool
 ) -> pa.Array:
     """Decode the members of one extension to a column; None becomes null.
 
-    ``stated`` means that the user requested the type: text and binary types then keep the raw member.
+    ``requested`` means that the user requested the type: text and binary types then keep the raw member.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def decode_column(
     """
     kind = extension.rpartition(".")[2]
     decode = _array_decoder(kind, mode)
-    as_stored = _is_bytes(column_type) and (stated or kind not in _JSON)
+    as_stored = _is_bytes(column_type) and (requested or kind not in _JSON)
     if as_stored or (decode is None and kind not in (*_TEXTS, *_INTEGERS, *_JSON)):
         stored = [None if raw is None else raw.to_pybytes() for raw in contents]
         return pa.array(stored, pa.binary()).cast(column_type)
@@ -151,11 +151,11 @@ def _from_objects(extension: str, values: Sequence[Any], column_type: pa.DataTyp
         ) from error
     if column_type is not None:
         for value in values:
-            _refuse_unknown(extension, value, column_type)
+            _check_keys(extension, value, column_type)
     return array
 
 
-def _refuse_unknown(extension: str, value: Any, kind: pa.DataType) -> None:
+def _check_keys(extension: str, value: Any, kind: pa.DataType) -> None:
     """Reject keys that the struct type lacks: Arrow would drop them silently."""
     if pt.is_struct(kind) and isinstance(value, dict):
         fields = {kind.field(at).name: kind.field(at).type for at in range(kind.num_fields)}
@@ -165,10 +165,10 @@ def _refuse_unknown(extension: str, value: Any, kind: pa.DataType) -> None:
                     f"a member {extension!r} has the key {key!r}, which is missing from every archive's first "
                     f"samples: give dtypes=, or keep the text with dtypes={{{extension!r}: pa.string()}}"
                 )
-            _refuse_unknown(extension, inner, fields[key])
+            _check_keys(extension, inner, fields[key])
     elif (pt.is_list(kind) or pt.is_large_list(kind)) and isinstance(value, list):
         for inner in value:
-            _refuse_unknown(extension, inner, kind.value_type)
+            _check_keys(extension, inner, kind.value_type)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

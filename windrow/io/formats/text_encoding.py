@@ -64,7 +64,7 @@ def check_utf8(text: pa.Buffer) -> None:
         bytes(text).decode()
 
 
-def decode_text(data: pa.Buffer, encoding: str, *, begins: bool) -> pa.Buffer:
+def decode_text(data: pa.Buffer, encoding: str, *, at_start: bool) -> pa.Buffer:
     """Convert stored bytes to UTF-8, without the byte order mark at the beginning of a file.
 
     UTF-8 input is not validated here: the parser does that.
@@ -76,7 +76,7 @@ def decode_text(data: pa.Buffer, encoding: str, *, begins: bool) -> pa.Buffer:
     """
     if encoding != _UTF8:
         data = pa.py_buffer(bytes(data).decode(encoding).encode())
-    marked = begins and bytes(data[:3]) == codecs.BOM_UTF8
+    marked = at_start and bytes(data[:3]) == codecs.BOM_UTF8
     return data.slice(3) if marked else data
 
 
@@ -85,4 +85,4 @@ def decode_head(data: pa.Buffer, encoding: str, *, whole: bool) -> pa.Buffer:
     if encoding != _UTF8:
         decoder = codecs.getincrementaldecoder(encoding)()
         data = pa.py_buffer(decoder.decode(bytes(data), whole).encode())
-    return decode_text(data, _UTF8, begins=True)
+    return decode_text(data, _UTF8, at_start=True)

@@ -78,7 +78,7 @@ class TextFormat:
             where = self.lines.where(file, start, stop)
             raise CorruptBlockError(f"{where}: {error}; {_FIX}") from error
 
-    def maps(self, schema: pa.Schema) -> bool:
+    def can_map(self, schema: pa.Schema) -> bool:
         """Always true: parsing copies."""
         return True
 

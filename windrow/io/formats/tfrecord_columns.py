@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from windrow.io.formats.tfrecord_features import KINDS, Feature, FeatureError
 
-__all__ = ["infer_type", "kind_of", "to_array"]
+__all__ = ["infer_type", "list_kind", "to_array"]
 
 
-def kind_of(column_type: pa.DataType) -> str | None:
+def list_kind(column_type: pa.DataType) -> str | None:
     """The kind of list in a feature that stores a column type; None if there is none.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> kind_of(pa.int8()), kind_of(pa.list_(pa.float32(), 3)), kind_of(pa.string()), kind_of(pa.date32())
+    >>> kinds = (pa.int8(), pa.list_(pa.float32(), 3), pa.string(), pa.date32())
+    >>> tuple(map(list_kind, kinds))
     ('int64_list', 'float_list', 'bytes_list', None)
     """
     value = _value_type(column_type)
@@ -69,7 +70,7 @@ def to_array(feature: Feature, column_type: pa.DataType) -> pa.Array:
 def _single(feature: Feature, lengths: NDArray[np.int64], values: pa.Array) -> pa.Array:
     if (lengths == 1).all():
         return values
-    _refuse(feature, np.flatnonzero(lengths > 1), lengths, "one value", "pa.list_(...)")
+    _check_lengths(feature, np.flatnonzero(lengths > 1), lengths, "one value", "pa.list_(...)")
     places = np.cumsum(lengths) - 1
     return values.take(pa.array(places, mask=lengths == 0))
 
@@ -86,13 +87,13 @@ def _fixed_lists(feature: Feature, lengths: NDArray[np.int64], values: pa.Array,
     wrong = lengths != kind.list_size
     wrong[feature.absent] = False
     size = kind.list_size
-    _refuse(feature, np.flatnonzero(wrong), lengths, f"{size} values", "pa.list_(...)")
+    _check_lengths(feature, np.flatnonzero(wrong), lengths, f"{size} values", "pa.list_(...)")
     if feature.absent:
         return _lists(feature, lengths, values, large=False).cast(kind)
     return pa.FixedSizeListArray.from_arrays(values, type=kind)
 
 
-def _refuse(
+def _check_lengths(
     feature: Feature, rows: NDArray[Any], lengths: NDArray[np.int64], expected: str, fix: str
 ) -> None:
     if len(rows):

@@ -151,14 +151,14 @@ def gather_features(
 
     example = load_example()
     found = {name: Feature(name, kind) for name, kind in (kinds or {}).items()}
-    wanted = list(found.values())
+    collected = list(found.values())
     for number, record in enumerate(records):
         try:
             features = example.FromString(record).features.feature
         except DecodeError as error:
             raise FeatureError(f"record {number} is not an example: {error}") from error
         present = 0
-        for feature in wanted:
+        for feature in collected:
             if feature.name in features:
                 feature.add(features[feature.name])
                 present += 1
@@ -174,7 +174,7 @@ def gather_features(
                 )
             found[name] = Feature(name, values=[()] * number, absent=list(range(number)))
             found[name].add(features[name])
-            wanted.append(found[name])
+            collected.append(found[name])
     return found
 
 

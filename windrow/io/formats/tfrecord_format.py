@@ -18,7 +18,7 @@ from windrow.io.formats.compression import decompress, find_codec
 from windrow.io.formats.file_head import look_at, read_heads
 from windrow.io.formats.row_estimate import estimate_facts
 from windrow.io.formats.table_reader import PART_BYTES, TableReader
-from windrow.io.formats.tfrecord_columns import infer_type, kind_of, to_array
+from windrow.io.formats.tfrecord_columns import infer_type, list_kind, to_array
 from windrow.io.formats.tfrecord_features import FeatureError, gather_features
 from windrow.io.formats.tfrecord_frames import FrameError, frame_bytes, iter_records
 from windrow.io.formats.type_widening import unify_inferred, widen_features
@@ -90,7 +90,7 @@ class TFRecordFormat:
         tables = list(self.tables(file, start, stop, schema))
         return pa.concat_tables(tables) if tables else empty_table(schema)
 
-    def maps(self, schema: pa.Schema) -> bool:
+    def can_map(self, schema: pa.Schema) -> bool:
         """Always true: decoding copies."""
         return True
 
@@ -110,7 +110,7 @@ class TFRecordFormat:
             raise CorruptBlockError(f"{where}: {error}; check whether it holds tf.train.Example") from error
 
     def _decode(self, records: Sequence[bytes], schema: pa.Schema) -> pa.Table:
-        kinds = {field.name: kind_of(field.type) or "" for field in schema}
+        kinds = {field.name: list_kind(field.type) or "" for field in schema}
         found = gather_features(records, kinds, complete=self.complete)
         if not found:
             return pa.table({"": pa.nulls(len(records))})
@@ -119,7 +119,7 @@ class TFRecordFormat:
     def _summarise(self, file: OpenFile) -> FragmentFacts:
         for head in read_heads(file, find_codec(self.compression, file.name)):
             try:
-                records = _first(iter_records(head.data, whole=head.whole))
+                records = _take_first(iter_records(head.data, whole=head.whole))
                 if records or head.whole:
                     return self._describe(records, head.content_bytes)
             except (FrameError, FeatureError, pa.ArrowException) as error:
@@ -141,17 +141,17 @@ class TFRecordFormat:
 
 
 def _batched(records: Iterable[bytes]) -> Iterator[list[bytes]]:
-    some: list[bytes] = []
-    held = 0
+    batch: list[bytes] = []
+    batch_bytes = 0
     for record in records:
-        some.append(record)
-        held += len(record)
-        if held >= PART_BYTES:
-            yield some
-            some, held = [], 0
-    if some:
-        yield some
+        batch.append(record)
+        batch_bytes += len(record)
+        if batch_bytes >= PART_BYTES:
+            yield batch
+            batch, batch_bytes = [], 0
+    if batch:
+        yield batch
 
 
-def _first(records: Iterable[bytes]) -> list[bytes]:
+def _take_first(records: Iterable[bytes]) -> list[bytes]:
     return [record for record, _ in zip(records, range(_SAMPLE_RECORDS), strict=False)]

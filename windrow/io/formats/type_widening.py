@@ -38,16 +38,16 @@ def unify_inferred(
     SourceError
         If types do not unify (names file, column and types), or all files are empty.
     """
-    told = [(path, schema) for path, schema in schemas if len(schema)]
-    if not told:
+    known = [(path, schema) for path, schema in schemas if len(schema)]
+    if not known:
         raise SourceError(
             f"{schemas[0][0]} is empty, as all files are, so the columns cannot be inferred: "
             f"exclude these files, or {fix}"
         )
     if fill:
-        everything = {field.name: field for _, schema in told for field in schema}
-        told = [(path, _filled(schema, list(everything))) for path, schema in told]
-    return unify_schemas(told, widen)
+        all_columns = {field.name: field for _, schema in known for field in schema}
+        known = [(path, _filled(schema, list(all_columns))) for path, schema in known]
+    return unify_schemas(known, widen)
 
 
 def _filled(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

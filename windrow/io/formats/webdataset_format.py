@@ -95,7 +95,7 @@ class WebDatasetFormat:
         tables = list(self.tables(file, start, stop, schema))
         return pa.concat_tables(tables) if tables else empty_table(schema)
 
-    def maps(self, schema: pa.Schema) -> bool:
+    def can_map(self, schema: pa.Schema) -> bool:
         """Always true: decoding copies."""
         return True
 
@@ -117,7 +117,7 @@ class WebDatasetFormat:
 
     def _decode(self, samples: Sequence[Sample], schema: pa.Schema) -> pa.Table:
         if self.complete:
-            _refuse_others(samples, set(schema.names))
+            _check_extensions(samples, set(schema.names))
         arrays = [self._column(samples, field) for field in schema]
         if not arrays:
             return pa.table({KEY_COLUMN: [sample.key for sample in samples]})
@@ -127,8 +127,8 @@ class WebDatasetFormat:
         if field.name == KEY_COLUMN:
             return pa.array([sample.key for sample in samples], pa.string())
         contents = [sample.members.get(field.name) for sample in samples]
-        stated = field.name in (self.dtypes or {})
-        return decode_column(field.name, contents, field.type, self.decode, stated=stated)
+        requested = field.name in (self.dtypes or {})
+        return decode_column(field.name, contents, field.type, self.decode, requested=requested)
 
     def _summarise(self, file: OpenFile) -> FragmentFacts:
         for head in read_heads(file, find_codec(self.compression, file.name)):
@@ -155,7 +155,7 @@ class WebDatasetFormat:
         return estimate_facts(sample, samples[-1].end if samples else 0, [content_bytes])
 
 
-def _refuse_others(samples: Sequence[Sample], names: set[str]) -> None:
+def _check_extensions(samples: Sequence[Sample], names: set[str]) -> None:
     for sample in samples:
         for extension in sample.members:
             if extension not in names:
@@ -166,13 +166,13 @@ def _refuse_others(samples: Sequence[Sample], names: set[str]) -> None:
 
 
 def _batched(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
-    some: list[Sample] = []
-    held = 0
+    batch: list[Sample] = []
+    batch_bytes = 0
     for sample in samples:
-        some.append(sample)
-        held += sum(content.size for content in sample.members.values())
-        if held >= PART_BYTES:
-            yield some
-            some, held = [], 0
-    if some:
-        yield some
+        batch.append(sample)
+        batch_bytes += sum(content.size for content in sample.members.values())
+        if batch_bytes >= PART_BYTES:
+            yield batch
+            batch, batch_bytes = [], 0
+    if batch:
+        yield batch

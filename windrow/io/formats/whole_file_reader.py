@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from windrow.core.source import BlockAddress, BlockPart
 from windrow.io.catalog.hive_partitions import Partitions
-from windrow.io.formats.block_files import listed_stamp, unchanged
-from windrow.io.formats.table_reader import PART_BYTES, keep_rows, wanted_columns
+from windrow.io.formats.block_files import check_unchanged, listed_stamp
+from windrow.io.formats.table_reader import PART_BYTES, keep_rows, needed_columns
 from windrow.io.storage.file_versions import told_by_stat
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.verified_files import RowGroups, changed
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Contents", "WholeFileFormat", "WholeFileReader"]
 
 # remote files that are read concurrently
-_LANES = 16
+_READ_THREADS = 16
 # larger remote files are fetched in several concurrent requests
 _RANGE_BYTES = 16 * 2**20
 
@@ -54,7 +54,7 @@ class Contents:
 class WholeFileFormat(Protocol):
     """A format that decodes each file to one row."""
 
-    def weigh(self, size_bytes: int) -> int:
+    def estimate_row_bytes(self, size_bytes: int) -> int:
         """Estimate the in-memory bytes of the row of a file of this size."""
         ...
 
@@ -98,17 +98,17 @@ class WholeFileReader:
         yield from self._tables(address)
 
     def _tables(self, address: BlockAddress) -> Iterator[pa.Table]:
-        wanted = wanted_columns(self.schema, self.stored, self.partitions, self.filter)
-        stored = [name for name in wanted.names if name not in self.partitions.schema.names]
-        for some in _gather(address.locator, self.format):
-            told = self.partitions.table([groups.path for groups in some])
+        needed = needed_columns(self.schema, self.stored, self.partitions, self.filter)
+        stored = [name for name in needed.names if name not in self.partitions.schema.names]
+        for part in _split_into_parts(address.locator, self.format):
+            from_paths = self.partitions.table([groups.path for groups in part])
             # path columns need no read
-            found = self.format.columns(self.files, read_contents(self.files, some), stored) if stored else {}
-            columns = [found[name] if name in found else told.column(name) for name in wanted.names]
-            yield keep_rows(pa.Table.from_arrays(columns, schema=wanted), self.filter, self.schema)
+            found = self.format.columns(self.files, read_contents(self.files, part), stored) if stored else {}
+            columns = [found[name] if name in found else from_paths.column(name) for name in needed.names]
+            yield keep_rows(pa.Table.from_arrays(columns, schema=needed), self.filter, self.schema)
 
 
-def read_contents(files: Files, some: Sequence[RowGroups]) -> Contents:
+def read_contents(files: Files, part: Sequence[RowGroups]) -> Contents:
     """Read whole files and verify that none has changed since it was listed.
 
     Raises
@@ -116,17 +116,17 @@ def read_contents(files: Files, some: Sequence[RowGroups]) -> Contents:
     SourceError
         If a file is missing, unreadable, or has changed since it was listed.
     """
-    ends = np.cumsum([0, *(groups.size_bytes for groups in some)], dtype=np.int64)
+    ends = np.cumsum([0, *(groups.size_bytes for groups in part)], dtype=np.int64)
     data = np.empty(int(ends[-1]), np.uint8)
     bounds = ends.tolist()
     outs = [data.data[start:stop] for start, stop in pairwise(bounds)]
     if files.local:
-        for groups, out in zip(some, outs, strict=True):
+        for groups, out in zip(part, outs, strict=True):
             _read_local(files, groups, out)
     else:
-        with ThreadPoolExecutor(min(_LANES, len(some)), "windrow-files") as threads:
-            list(threads.map(lambda groups, out: _read_remote(files, groups, out), some, outs))
-    return Contents([groups.path for groups in some], ends, data)
+        with ThreadPoolExecutor(min(_READ_THREADS, len(part)), "windrow-files") as threads:
+            list(threads.map(lambda groups, out: _read_remote(files, groups, out), part, outs))
+    return Contents([groups.path for groups in part], ends, data)
 
 
 def _read_local(files: Files, groups: RowGroups, out: memoryview) -> None:
@@ -150,7 +150,7 @@ def _read_local(files: Files, groups: RowGroups, out: memoryview) -> None:
 
 
 def _read_remote(files: Files, groups: RowGroups, out: memoryview) -> None:
-    with unchanged(files, groups, files.name(groups.path)):
+    with check_unchanged(files, groups, files.name(groups.path)):
         remote = files.open_remote(groups.path, len(out))
         if len(out) > _RANGE_BYTES:
             remote.fetch([(0, len(out))])
@@ -158,15 +158,15 @@ def _read_remote(files: Files, groups: RowGroups, out: memoryview) -> None:
             out[:] = np.frombuffer(remote.read(len(out)), np.uint8).data
 
 
-def _gather(locator: Sequence[RowGroups], format: WholeFileFormat) -> Iterator[list[RowGroups]]:
+def _split_into_parts(locator: Sequence[RowGroups], format: WholeFileFormat) -> Iterator[list[RowGroups]]:
     """Split a block's files into parts."""
-    some: list[RowGroups] = []
-    some_bytes = 0
+    part: list[RowGroups] = []
+    part_bytes = 0
     for groups in locator:
-        some.append(groups)
-        some_bytes += format.weigh(groups.size_bytes)
-        if some_bytes >= PART_BYTES:
-            yield some
-            some, some_bytes = [], 0
-    if some:
-        yield some
+        part.append(groups)
+        part_bytes += format.estimate_row_bytes(groups.size_bytes)
+        if part_bytes >= PART_BYTES:
+            yield part
+            part, part_bytes = [], 0
+    if part:
+        yield part
