@@ -1,1 +1,1 @@
-"""The Ray executor: the only place that imports ray."""
+"""The Ray executor; the only package that imports ray."""

@@ -1,4 +1,4 @@
-"""A shard's side on Ray: asks the coordinator and places runs here."""
+"""A shard's client of the Ray coordinator, and the session that creates it in any process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _ANSWER_SECONDS = 60.0
 
 
 class RaySession:
-    """A run on a cluster, reached through its coordinator from any process."""
+    """A job on a cluster, reached through its coordinator from any process."""
 
     def __init__(self, coordinator: Any, program: Program) -> None:
         self._coordinator = coordinator
@@ -56,7 +56,7 @@ class RaySession:
     def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Connect a shard in this process."""
         run_bytes = max(RUN_BYTES, batch_rows * self._program.row_bytes)
-        # several shards of one machine must not fight for its cores
+        # several shards on one machine share its cores
         placers = max(1, min(_PLACERS, available_cores() // self._program.shards))
         job = self._program.job
         return _RayClient(
@@ -70,12 +70,12 @@ class RaySession:
         )
 
     def export(self, shard: int) -> Session:
-        """The same session: the coordinator serves every process."""
+        """Return this session: the coordinator serves every process."""
         return self
 
 
 class _RayClient:
-    """One shard's line to the coordinator."""
+    """One shard's client of the coordinator."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class _RayClient:
         return self._pool
 
     def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
-        """Begin an epoch, and begin to fetch its first window."""
+        """Open an epoch, and start to fetch its first window."""
         self._stop_fetching()
         request = self._request(cursor, batch_rows, drop_last=drop_last, goes_on=False)
         answer = self._coordinator.open_epoch.remote(request)
@@ -118,13 +118,13 @@ class _RayClient:
         leads_on = self._leads_on(cursor.epoch)
         self._fetcher = Fetcher(self._coordinator, request, facts, self._pending_calls, leads_on=leads_on)
         if self._closed:
-            # by another thread, which has found nothing to stop yet
+            # another thread called close() before there was a fetcher to stop
             self._stop_fetching()
             raise StallError(f"shard {self._shard} was closed while epoch {cursor.epoch} was being opened")
         return facts
 
     def open_next(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> Future[EpochFacts]:
-        """Begin the next epoch; a thread waits for the answer."""
+        """Open the next epoch; a thread waits for the answer."""
         fetcher = self._fetcher
         if fetcher is None:
             raise StallError(f"shard {self._shard} was closed while epoch {cursor.epoch} was being opened")
@@ -152,7 +152,7 @@ class _RayClient:
         )
 
     def begin_prefetch(self) -> None:
-        """Let the consumer, who wakes the calling thread, keep its core: tasks give way to both."""
+        """Keep this thread from preempting the consumer that wakes it; tasks have lower priority than both."""
         use_batch_scheduling()
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
@@ -161,13 +161,13 @@ class _RayClient:
         return None if fetcher is None else fetcher.take((epoch, window), stop)
 
     def release(self, stop: threading.Event) -> None:
-        """Drop what is fetched, and fetch nothing until a window is asked for."""
+        """Release fetched windows, and fetch nothing until a window is requested."""
         fetcher = self._fetcher
         if fetcher is not None:
             fetcher.release(stop)
 
     def acknowledge(self, place: Place) -> None:
-        """Tell how far the shard has come."""
+        """Report the shard's progress."""
         fetcher = self._fetcher
         if fetcher is None:
             notify(self._coordinator.acknowledge, self._shard, self._token, place)
@@ -175,11 +175,11 @@ class _RayClient:
             fetcher.acknowledge(place)
 
     def heartbeat(self) -> None:
-        """Tell that the consumer is alive."""
+        """Report that the consumer is alive."""
         notify(self._coordinator.heartbeat, self._shard)
 
     def note_delivered(self, row_bytes: float) -> None:
-        """Tell what a row takes as it is delivered."""
+        """Report the size of a delivered row."""
         notify(self._coordinator.note_delivered, row_bytes)
 
     def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
@@ -188,7 +188,7 @@ class _RayClient:
         return self._workers.submit((), place)
 
     def diagnose(self) -> tuple[str, float]:
-        """Say what the shard waits for."""
+        """Describe what the shard waits for."""
         try:
             answer: tuple[str, float] = ray.get(
                 self._coordinator.diagnose.remote(self._shard), timeout=_ANSWER_SECONDS
@@ -198,9 +198,9 @@ class _RayClient:
         return answer
 
     def run_stats(self, *, spans: bool) -> RunStats:
-        """What the run has done."""
+        """Statistics of the job."""
         if not ray.is_initialized():
-            raise StallError(f"shard {self._shard} has no statistics of its run: Ray has been shut down")
+            raise StallError(f"shard {self._shard} has no statistics of its job: Ray has been shut down")
         try:
             stats: RunStats = ray.get(
                 self._coordinator.run_stats.remote(spans=spans), timeout=_ANSWER_SECONDS
@@ -209,20 +209,20 @@ class _RayClient:
             raise make_loss_error(f"shard {self._shard}", error) from error
         except ray.exceptions.GetTimeoutError as error:
             raise StallError(
-                f"shard {self._shard} has no statistics of its run: the coordinator has not answered for "
+                f"shard {self._shard} has no statistics of its job: the coordinator has not answered for "
                 f"{_ANSWER_SECONDS:.0f} s"
             ) from error
         except ray.exceptions.RayError as error:
             raise StallError(
-                f"shard {self._shard} has no statistics of its run: the coordinator could not answer ({error})"
+                f"shard {self._shard} has no statistics of its job: the coordinator could not answer ({error})"
             ) from error
         return stats
 
     def close(self) -> None:
-        """The shard reads no more."""
+        """Disconnect the shard."""
         self._closed = True
         fetcher, self._fetcher = self._fetcher, None
-        # called from the last to the first, each even where another fails
+        # the callbacks run last to first, each even if another raises
         with ExitStack() as calls:
             calls.callback(self._finalizer.detach)
             calls.callback(self._workers.close)
@@ -235,14 +235,14 @@ class _RayClient:
     def _notify_closed(self) -> None:
         closed = notify(self._coordinator.close_shard, self._shard, self._token)
         if self._has_disk_cache and closed is not None:
-            # the last shard takes the run's files with it, which a driver that ends now would prevent
+            # the last shard to close removes the cache files; exiting now would prevent that
             ray.wait([closed], timeout=_ANSWER_SECONDS)
         if closed is not None and not self._pending_calls.await_answers(0.0):
             close_again = partial(notify, self._coordinator.close_shard, self._shard, self._token)
             thread = threading.Thread(
                 target=_call_once_answered, args=(self._pending_calls, close_again), daemon=True
             )
-            # where no more threads may start, the process ends, and its questions with it
+            # no thread can start while the process exits, which ends its pending calls too
             with suppress(RuntimeError):
                 thread.start()
 
@@ -253,7 +253,10 @@ class _RayClient:
 
 
 def _call_once_answered(pending_calls: PendingCalls, call: Callable[[], object]) -> None:
-    """Close a shard once more: a coordinator restarted since has heard its questions, and not that it is closed."""
+    """Close the shard again once its calls are answered.
+
+    Ray replays unanswered calls to a restarted coordinator, but not the answered ``close_shard``.
+    """
     for _ in range(int(Waiting().fail_seconds / POLL_SECONDS)):
         if pending_calls.await_answers(POLL_SECONDS):
             call()

@@ -1,4 +1,4 @@
-"""Talking to the coordinator: telling, asking with patience, and saying why it is gone."""
+"""Calls to the coordinator and waits for Ray objects, with stall warnings, timeouts and errors that say why."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _CHECK_NODES = "see that nodes are alive and have CPUs that nothing else holds"
 
 
 class PendingCalls:
-    """What one reader has asked the coordinator and has heard no answer to.
+    """The calls of one reader that the coordinator has not answered yet.
 
-    Ray has a coordinator that is restarted hear it once more, whoever waits for the answer yet.
+    Ray replays them to a restarted coordinator, whether or not the reader still waits for the answers.
     """
 
     def __init__(self) -> None:
@@ -41,19 +41,19 @@ class PendingCalls:
         self._refs: list[Any] = []
 
     def add(self, ref: Any) -> None:
-        """Something has been asked."""
+        """Register a call."""
         with self._lock:
             self._refs.append(ref)
 
     def remove(self, ref: Any) -> None:
-        """Its answer has been heard."""
+        """Unregister a call whose answer has arrived."""
         with self._lock:
             self._refs = [other for other in self._refs if other != ref]
 
     def await_answers(self, seconds: float) -> bool:
-        """Wait so long at most; returns whether nothing is left, as it is after ray.shutdown().
+        """Wait at most ``seconds``; returns whether no call is pending, which holds after ray.shutdown() too.
 
-        Answers that nobody has waited for are let go of, with what they hold.
+        Answers that no thread consumed are released, with the objects that they reference.
         """
         with self._lock:
             refs = list(self._refs)
@@ -66,15 +66,15 @@ class PendingCalls:
 
 
 def notify(method: Any, *args: Any) -> Any:
-    """Say something that needs no answer; after ray.shutdown() there is nobody to hear it.
+    """Call the coordinator without waiting for an answer; does nothing after ray.shutdown().
 
-    Returns the reference to what is done about it, or None.
+    Returns the reference of the call's result, or None.
     """
     return method.remote(*args) if ray.is_initialized() else None
 
 
 def await_answer(ref: Any, who: str) -> Any:
-    """Wait for the coordinator's answer; warn, and in the end fail, when none comes."""
+    """Wait for the coordinator's answer; warns during a long wait, and finally raises a `StallError`."""
     waiting = Waiting()
     for limit_seconds in (waiting.warn_seconds, waiting.fail_seconds - waiting.warn_seconds):
         try:
@@ -88,7 +88,7 @@ def await_answer(ref: Any, who: str) -> Any:
 
 
 def await_answer_until(ref: Any, who: str, stopped: threading.Event) -> Any:
-    """Wait for the coordinator's answer; None when ``stopped`` is set first."""
+    """Wait for the coordinator's answer; None if ``stopped`` is set first."""
     while not stopped.is_set():
         try:
             return _unwrap(ref, who, POLL_SECONDS)
@@ -98,12 +98,12 @@ def await_answer_until(ref: Any, who: str, stopped: threading.Event) -> Any:
 
 
 def wait_for_any(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:
-    """Wait until at least one of several objects is ready; returns those that are, and the rest.
+    """Wait until at least one of several objects is ready; returns the ready ones and the rest.
 
     Raises
     ------
     StallError
-        If none is ready for as long as a stall may last; a warning comes first.
+        If none is ready within the stall timeout; a warning precedes it.
     """
     waiting = Waiting()
     for limit_seconds in (waiting.warn_seconds, waiting.fail_seconds - waiting.warn_seconds):
@@ -119,7 +119,7 @@ def wait_for_any(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:
 
 
 def get_all(refs: Sequence[Any], who: str) -> list[Any]:
-    """Get objects as they become ready; raises as `await_some`, and what Ray raises of those lost."""
+    """Get objects as they become ready; raises like `wait_for_any`, and Ray's errors for lost objects."""
     values: dict[Any, Any] = {}
     left = list(dict.fromkeys(refs))
     while left:
@@ -129,9 +129,9 @@ def get_all(refs: Sequence[Any], who: str) -> list[Any]:
 
 
 def _get_ready(refs: Sequence[Any], who: str) -> list[Any]:
-    """Get objects that are ready; Ray waits for ever for one that was evicted or whose spill file is gone."""
+    """Get ready objects; Ray would wait indefinitely for one that was evicted or whose spill file was deleted."""
     waiting = Waiting()
-    text = f"{who} waits for Ray to fetch {len(refs):,} objects that it says are ready"
+    text = f"{who} waits for Ray to fetch {len(refs):,} objects that it reports as ready"
     for limit_seconds in (waiting.warn_seconds, waiting.fail_seconds - waiting.warn_seconds):
         try:
             values: list[Any] = ray.get(list(refs), timeout=limit_seconds)
@@ -146,12 +146,12 @@ def _get_ready(refs: Sequence[Any], who: str) -> list[Any]:
 
 
 class StallWatch:
-    """Warns, and in the end fails, when something waits and makes no progress.
+    """Warns about a wait without progress, and finally raises.
 
     Parameters
     ----------
     fail_seconds
-        When to fail; by default as late as every wait does.
+        Seconds without progress before it raises; by default the stall timeout of all waits.
     """
 
     def __init__(self, fail_seconds: float | None = None) -> None:
@@ -159,17 +159,17 @@ class StallWatch:
         self.note_progress()
 
     def note_progress(self) -> None:
-        """Something has happened: the wait begins again."""
+        """Restart the timer."""
         self._since = time.monotonic()
         self._warned = False
 
     def check(self, describe: Callable[[], str]) -> None:
-        """Warn or fail if that is due; ``describe`` says who waits for what.
+        """Warn or raise if that is due; ``describe`` returns what waits for what.
 
         Raises
         ------
         StallError
-            If there was no progress for as long as a stall may last.
+            If there was no progress within the stall timeout.
         """
         seconds = time.monotonic() - self._since
         if seconds >= self._waiting.fail_seconds:
@@ -196,11 +196,11 @@ def _unwrap(ref: Any, who: str, limit_seconds: float) -> Any:
 
 
 def make_loss_error(who: str, error: ray.exceptions.RayActorError) -> StallError:
-    """Say why a coordinator does not answer, and what helps."""
+    """Make an error that says why a coordinator does not answer, and how to fix it."""
     if error.actor_init_failed:
         return StallError(
             f"{who} has no coordinator: it could not start. The usual reason is a module of the source or "
-            f"of a transform that Ray's workers cannot import: install it there, or give it with "
+            f"of a transform that Ray's workers cannot import: install it there, or pass it with "
             f"ray.init(runtime_env=...).\n{error}"
         )
     return StallError(

@@ -1,4 +1,4 @@
-"""The Ray executor: map tasks on the cluster, one coordinator, shards in any process."""
+"""The Ray executor: map tasks on the cluster, one coordinator actor, shards in any process."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from windrow.pipeline.plan.program import Program
 
 __all__ = ["RayExecutor"]
 
-# What Ray's object store may hold before it begins to spill.
+# Ray's object store starts spilling above this share (object_spilling_threshold).
 _STORE_SHARE = 0.8
 _DEFAULT_STORE_SHARE_OF_MEMORY = 0.3
-# Ray keeps dead objects for a second as a rule, and puts new ones into memory never touched before.
+# By default Ray frees dead objects only after a second, and meanwhile puts new ones into untouched memory.
 _FREE_SOON_MILLISECONDS = 50
-# A worker that dies before it has registered keeps one of its node's start slots, as many as CPUs, for a
-# minute; without a free one Ray starts no other worker there.
-_SPARE_STARTS = 4
-# By `python -m bench memory`: an interpreter with windrow, Arrow and Ray that works, and what
-# reading a shard adds to a trainer's.
+# Each node has as many worker start slots as CPUs. A worker that dies before it has registered blocks its
+# slot for a minute, and without a free slot Ray starts no worker there.
+_EXTRA_START_SLOTS = 4
+# Measured with `python -m bench memory`: a working interpreter with windrow, Arrow and Ray, and what reading a
+# shard adds to a trainer's process.
 _WORKER_BYTES = 80 * 2**20
 _SHARD_BYTES = 24 * 2**20
-# Each window that a shard passes costs a call, which two of the benchmark's ten windows are worth.
+# Without extra windows each acknowledgement costs a call; avoiding it is worth two of the benchmark's windows.
 _SMALL_WINDOWS_BYTES = 192 * 2**20
 
 
@@ -49,7 +49,7 @@ class RayExecutor:
         return "ray"
 
     def resources(self, launch: Launch = Launch()) -> Resources:
-        """The cluster's CPUs and 80 % of its object stores; this machine's before Ray is initialised.
+        """The cluster's CPUs and 80 % of its object stores; before Ray is initialised, this machine's.
 
         Processes of a launcher that read on one cluster divide them.
         """
@@ -69,7 +69,7 @@ class RayExecutor:
             workers=workers,
             memory_bytes=int(total.get("object_store_memory", 0) * _STORE_SHARE / processes),
             limit_covers_all=False,
-            # rows that cross nodes stand on both until they are consumed
+            # rows that cross nodes are stored on both until they are consumed
             copies=2 - 1 / nodes,
             nodes=nodes,
             user_warnings=starvation_warnings(),
@@ -90,7 +90,7 @@ class RayExecutor:
             raise PlanError("the Ray cluster has no object store memory: start it with object_store_memory")
         resources = overlap_waiting(program, resources)
         program = size_parts(program, resources)
-        # what cannot fit is refused here, before anything runs; batches live outside the store
+        # raises before anything runs if the job cannot fit; batches are outside the object store
         budget_program(program, resources, 1)
         nodes = resolve_hints(hints, program.shards)
         blocks = len(program.job.source.blocks.rows)
@@ -105,9 +105,9 @@ def _start_ray() -> None:
         ray.init(
             _system_config={
                 "free_objects_period_milliseconds": _FREE_SOON_MILLISECONDS,
-                "worker_maximum_startup_concurrency": available_cores() + _SPARE_STARTS,
+                "worker_maximum_startup_concurrency": available_cores() + _EXTRA_START_SLOTS,
             }
         )
     except ValueError:
-        # a cluster is running already, and keeps its own settings
+        # a cluster is already running, with settings of its own
         ray.init()

@@ -1,4 +1,4 @@
-"""Fetches windows in a thread of its own, ahead of the consumer."""
+"""The background thread that fetches a shard's windows from the coordinator, ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ from windrow.pipeline.shard.window_fetch import UNHEARD, Ahead, Ask, Load, Lost,
 
 __all__ = ["Fetcher"]
 
-# who waits so long for a window tells what it has passed, lest the window wait for that memory
+# A consumer that waits this long sends a pending acknowledgement: the window may be waiting for that memory.
 _ACKNOWLEDGE_SECONDS = 0.2
 
 
 class Fetcher:
-    """The windows of an epoch and of those that follow it, for one shard.
+    """Fetches one shard's windows, of an epoch and those after it.
 
-    One thread gets all objects, since gets of several threads can cancel each other's
-    transfers.
+    A single thread gets all objects, since concurrent gets can cancel each other's transfers.
     """
 
     def __init__(
@@ -52,21 +51,21 @@ class Fetcher:
         self._changed = threading.Condition()
         spare = facts.extra_windows
         self._ahead = Ahead(request.cursor, facts.windows, leads_on=leads_on, spare=spare)
-        # set when what is being fetched is no longer to be kept
+        # set when the fetch in progress is no longer needed
         self._cancelled = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"windrow-fetch-{request.shard}", daemon=True)
         self._thread.start()
 
     def open_next_epoch(self, request: OpenRequest, *, leads_on: bool) -> None:
-        """The shard opens the next epoch; what was fetched of it ahead is still good."""
+        """The shard opens the next epoch; its prefetched windows stay valid."""
         with self._changed:
             self._request = request
             self._ahead.open(request.cursor, leads_on=leads_on)
             self._changed.notify_all()
 
     def take(self, key: Key, stop: threading.Event) -> WindowData | None:
-        """Wait for a window; None when ``stop`` is set first. What was let go comes anew."""
+        """Wait for a window; None if ``stop`` is set first. A released window is fetched again."""
         with self._changed:
             if not stop.is_set() and self._error is None:
                 self._ahead.want(key)
@@ -89,7 +88,7 @@ class Fetcher:
         return ended or key in self._ahead.fetched
 
     def release(self, stop: threading.Event) -> None:
-        """Drop what is fetched, and fetch nothing until a window is asked for; not when ``stop`` is set."""
+        """Release fetched windows, and fetch nothing until one is requested; does nothing if ``stop`` is set."""
         with self._changed:
             if stop.is_set():
                 return
@@ -99,7 +98,7 @@ class Fetcher:
         self._send_acknowledgement(passed)
 
     def acknowledge(self, place: Place) -> None:
-        """Make room for as many windows as have been passed, and tell the run, now or with the next question."""
+        """Release the windows before ``place``, and notify the coordinator, now or with the next poll."""
         with self._changed:
             if self._ahead.acknowledge(place):
                 self._changed.notify_all()
@@ -111,7 +110,7 @@ class Fetcher:
             notify(self._coordinator.acknowledge, self._request.shard, self._request.token, place)
 
     def stop(self) -> None:
-        """Drop what is fetched; the thread ends at its next look."""
+        """Release fetched windows, and stop the thread at its next check."""
         self._stopped.set()
         self._cancelled.set()
         with self._changed:
@@ -119,7 +118,7 @@ class Fetcher:
             self._changed.notify_all()
 
     def join(self) -> None:
-        """Wait a bounded time for the thread's end."""
+        """Wait a bounded time for the thread to end."""
         if self._thread is not threading.current_thread():
             self._thread.join(POLL_SECONDS)
 
@@ -130,22 +129,22 @@ class Fetcher:
         except BaseException as error:
             with self._changed:
                 self._error = error
-                # no question follows
+                # no poll follows that would carry the acknowledgement
                 self._ahead.pause()
                 passed = self._ahead.take_news()
                 self._changed.notify_all()
             self._send_acknowledgement(passed)
 
     def _next_key(self) -> Key | None:
-        """Wait for a window to fetch: the one that is asked for, else the next one ahead."""
+        """Wait for a window to fetch: the requested one, else the next one ahead."""
         with self._changed:
             while not self._stopped.is_set():
-                # the answers to what was asked before all was let go, and their objects
+                # release late answers to polls from before a release, with their objects
                 self._pending_calls.await_answers(0.0)
                 key = self._ahead.next()
                 if key is not None:
                     self._cancelled.clear()
-                    # stop() sets its events in this order, so one of them is seen
+                    # stop() sets _stopped before _cancelled, so clearing _cancelled first loses neither
                     return None if self._stopped.is_set() else key
                 self._changed.wait(POLL_SECONDS)
         return None
@@ -191,10 +190,10 @@ class Fetcher:
         return answer
 
     def _load(self, reply: Any, patience_seconds: float) -> Any:
-        """Map the outputs of a reply into this process, without a copy; None when stopped first."""
-        # a slice that every shard has passed is no longer there
-        kept = [ref for handles in reply.outputs.values() for ref in handles if ref is not None]
-        values = self._get(kept, patience_seconds)
+        """Map the outputs of a reply into this process, without a copy; None if cancelled first."""
+        # a slice that every shard has acknowledged is released
+        refs = [ref for handles in reply.outputs.values() for ref in handles if ref is not None]
+        values = self._get(refs, patience_seconds)
         if values is None:
             return None
         loaded = {
@@ -209,7 +208,7 @@ class Fetcher:
         Raises
         ------
         ray.exceptions.GetTimeoutError
-            When none arrives for ``patience_seconds``.
+            If none arrives within ``patience_seconds``.
         """
         values: dict[Any, Any] = {}
         left, arrived_at = list(refs), time.monotonic()
@@ -218,9 +217,9 @@ class Fetcher:
                 return None
             ready, left = ray.wait(left, num_returns=len(left), timeout=POLL_SECONDS)
             if ready:
-                # what is here is mapped at once, where Ray knows that it is here
+                # local objects are mapped without delay, unless Ray missed that they are local
                 values.update(zip(ready, ray.get(ready, timeout=patience_seconds), strict=True))
                 arrived_at = time.monotonic()
             elif time.monotonic() - arrived_at > patience_seconds:
-                raise ray.exceptions.GetTimeoutError(f"{len(left)} map outputs have not been heard of")
+                raise ray.exceptions.GetTimeoutError(f"{len(left)} map outputs did not arrive")
         return values

@@ -1,4 +1,4 @@
-"""Heartbeats of tasks: a task that takes longer than a second tells the coordinator that it runs."""
+"""Task heartbeats: a task that runs longer than a second reports to the coordinator every second."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _INTERVAL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Whom a copy of a task tells that it runs, and what.
+    """The content and recipient of a task copy's heartbeats.
 
     Attributes
     ----------
     coordinator
-        The name of the coordinator's actor; "" for nobody.
-    run
-        The coordinator's process, which another one may have replaced since.
+        Name of the coordinator actor; "" for no heartbeats.
+    incarnation
+        The coordinator process that submitted the task; a restarted one ignores its heartbeats.
     key, copy
-        The task's number there, and the copy's.
+        The task's number in that process, and the copy's number.
     """
 
     coordinator: str
@@ -39,7 +39,7 @@ class Heartbeat:
 
 @contextmanager
 def sending_heartbeats(heartbeat: Heartbeat) -> Iterator[None]:
-    """Tell every second that a copy of a task runs, while it does."""
+    """Send heartbeats of a task copy inside the with block."""
     thread = _heartbeat_thread()
     thread.current = heartbeat, time.monotonic()
     try:
@@ -49,7 +49,7 @@ def sending_heartbeats(heartbeat: Heartbeat) -> Iterator[None]:
 
 
 class _HeartbeatThread:
-    """One thread for all tasks of a worker process, so that short ones cost nothing."""
+    """One thread for all tasks of a worker process, so that short tasks cost nothing."""
 
     def __init__(self) -> None:
         self.current: tuple[Heartbeat, float] | None = None
@@ -60,7 +60,7 @@ class _HeartbeatThread:
             time.sleep(_INTERVAL_SECONDS)
             current = self.current
             if current is not None and time.monotonic() - current[1] >= _INTERVAL_SECONDS:
-                # who is gone needs no heartbeat, and a process that ends has none
+                # fails if the coordinator is gone or this process exits; neither needs heartbeats
                 with suppress(Exception):
                     _send(current[0])
 
@@ -79,5 +79,5 @@ def _heartbeat_thread() -> _HeartbeatThread:
 
 @lru_cache(maxsize=1)
 def _find_coordinator(name: str) -> Any:
-    # a handle that was looked up does not keep the actor alive
+    # a handle from get_actor does not keep the actor alive
     return ray.get_actor(name)
