@@ -214,8 +214,8 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
         outputs = [refs[1 + i * slices : 1 + (i + 1) * slices] for i in range(len(layouts))]
         return Submitted(refs[0], outputs if layouts else refs[1], refs[stop:])
 
-    try:
-        with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
+        try:
             for module in (coordinator_calls, client, coordinator, fetch_thread, nodes, ray_task):
                 patch.setattr(module, "ray", double)
             patch.setattr(coordinator, "submit_task", submit_task)
@@ -227,5 +227,6 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
             patch.setattr(ray_task, "yielding_cpu", nullcontext)
             patch.setattr(ray_task, "_object_store_pages", lambda: SimpleNamespace(map_ahead=lambda: None))
             yield DoubledRayExecutor(double)
-    finally:
-        double.stop()
+        finally:
+            # before Ray itself is back, which starts where a late tick of the coordinator asks it
+            double.stop()
