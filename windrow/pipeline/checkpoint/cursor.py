@@ -1,4 +1,4 @@
-"""The cursor: a resumable place in a stream."""
+"""The cursor: a resumable position in a stream."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ __all__ = ["Cursor"]
 
 @dataclass(frozen=True)
 class Cursor:
-    """How far a stream has been consumed, equal on all shards at the same step.
+    """How far a stream has been consumed; equal on all shards at the same step.
 
     Attributes
     ----------
     epoch
         The absolute number of the epoch.
     row
-        Global rows of the epoch that all shards together have consumed.
+        Rows of the epoch that all shards together have consumed.
     window, window_row
-        The window that holds ``row``, and the epoch row at which it begins.
-    dealt
-        By how many shards and rows a batch the epoch was read up to here, where that is known:
-        who goes on by the same may be some steps behind the others.
+        The window that holds ``row``, and the epoch row at which it starts.
+    assigned
+        Number of shards and rows per batch with which the epoch was read up to here, if known:
+        a shard that resumes with the same values can be some steps behind the others.
     corrupt
-        The blocks that have been left out as corrupt up to here, by number; they stay left out.
+        The blocks skipped as corrupt up to here, by number; they stay skipped.
     """
 
     epoch: int = 0
@@ -38,7 +38,7 @@ class Cursor:
     def passed(self) -> int:
         """The last window whose corrupt blocks are all named, since rows of it were consumed; -1: none.
 
-        A step that began before its window tells nothing of that one: not all shards had it.
+        A step that started before its window does not prove that for the window: not every shard had rows of it.
         """
         if self.assigned is None:
             return -1
@@ -46,9 +46,9 @@ class Cursor:
         return self.window if self.row - shards * batch_rows >= self.window_row else -1
 
     def skipping(self, blocks: Iterable[int]) -> Cursor:
-        """The same place, where these blocks are left out too."""
+        """The same position with these blocks skipped too."""
         return replace(self, corrupt=tuple(sorted({*self.corrupt, *blocks})))
 
     def next_epoch(self) -> Cursor:
-        """Where the next epoch begins."""
+        """The start of the next epoch."""
         return Cursor(self.epoch + 1, assigned=self.assigned, corrupt=self.corrupt)

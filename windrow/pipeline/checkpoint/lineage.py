@@ -1,4 +1,4 @@
-"""Where the rows of an epoch are stored, from the plan alone."""
+"""Row lineage: where the rows of an epoch are stored, computed from the plan."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ __all__ = ["Lineage"]
 
 
 class Lineage:
-    """Tells which stored rows stand where in a job's epochs.
+    """Maps rows of a job's epochs to the stored rows that they come from.
 
-    Nothing is read where the manifest tells how many rows each block delivers; with a filter,
-    its columns are read once to count, and again for the blocks that are asked for.
+    Reads nothing if the manifest states how many rows each block delivers. With a filter, its
+    columns are read once to count rows, and again for the requested blocks.
 
     Parameters
     ----------
     job
-        Whose epochs.
+        The job whose epochs are traced.
     corrupt
         The blocks that count as having no rows.
 
     Raises
     ------
     PlanError
-        If the source cannot tell.
+        If the source cannot trace its rows.
     """
 
     def __init__(self, job: Job, corrupt: Sequence[int] = ()) -> None:
         if not isinstance(job.source, TracingSource):
-            raise PlanError(f"{job.source!r} cannot tell where its rows are stored")
+            raise PlanError(f"{job.source!r} cannot trace where its rows are stored")
         self._source: TracingSource = job.source
         self._program = Program(job, 1, False, (0,))
         self.corrupt = tuple(corrupt)
@@ -46,29 +46,29 @@ class Lineage:
 
     @property
     def total(self) -> int:
-        """Rows of an epoch."""
+        """Rows per epoch."""
         return int(self._counts.sum())
 
     def epoch_lineage(self, epoch: int, start: int, stop: int) -> list[RowOrigin]:
-        """Where rows [start, stop) of an epoch's order are stored."""
+        """The origins of rows [start, stop) of an epoch's order."""
         number = _check_count(epoch, "epoch")
         first, last = _check_count(start, "start"), _check_count(stop, "stop")
         epochs = self._program.job.epochs
         if epochs is not None and number >= epochs:
-            raise PlanError(f"epoch={epoch}: the chain has {epochs} epochs, numbered from 0")
+            raise PlanError(f"epoch={epoch}: the pipeline has {epochs} epochs, numbered from 0")
         if not first <= last <= self.total:
             raise PlanError(f"rows [{first:,}, {last:,}) do not lie in an epoch of {self.total:,} rows")
         return self.find(number, np.arange(first, last, dtype=np.int64))
 
     def find(self, epoch: int, rows: NDArray[np.int64]) -> list[RowOrigin]:
-        """Where rows of an epoch's order are stored, given by number and in this order."""
+        """The origins of rows of an epoch's order, given by number; in the order given."""
         numbers = np.empty(len(rows), dtype=np.int64)
         for at, block, within in self._blocks(epoch, rows):
             numbers[at] = self._source.row_numbers(block, within)
         return self._source.row_lineage(numbers)
 
     def origins(self, numbers: Iterable[int]) -> list[RowOrigin]:
-        """Where the rows of some numbers are stored."""
+        """The origins of rows, given by row id."""
         found = np.array([_check_count(number, "row id") for number in numbers], dtype=np.int64)
         stored = self._source.identity().rows
         if found.max(initial=-1) >= stored:
@@ -82,7 +82,7 @@ class Lineage:
             changing = [stage.name for stage in job.before if not stage.preserves_rows]
             if changing:
                 raise PlanError(
-                    f"{changing[0]} with preserves_rows=False makes rows that are stored nowhere: take "
+                    f"{changing[0]} with preserves_rows=False creates rows that are not stored anywhere: use "
                     "options(row_id=...), and keep that column"
                 )
             self._rows = self._source.count_blocks().copy()
@@ -92,7 +92,7 @@ class Lineage:
     def _blocks(
         self, epoch: int, rows: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.intp], int, NDArray[np.int64]]]:
-        """Which of ``rows`` each block delivers, and as which of its own."""
+        """For each block, which of ``rows`` it delivers, and their row numbers within the block."""
         plan, counts, seed = self._program.plan(epoch), self._counts, self._program.job.seed
         ends = np.append(0, np.cumsum(counts[plan.blocks]))[plan.starts]
         windows = np.searchsorted(ends, rows, side="right") - 1

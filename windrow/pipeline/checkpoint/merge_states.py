@@ -1,4 +1,4 @@
-"""One state of several that shards have saved by themselves."""
+"""Merges the states that the shards of a stream saved separately into one."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ _CHOICES = ("error", "repeat", "skip")
 def merge_state_dicts(
     states: Sequence[Mapping[str, Any]], on_mismatch: Literal["error", "repeat", "skip"] = "error"
 ) -> dict[str, Any]:
-    """Make one state of those that the shards of a stream have saved, to load into all shards.
+    """Merge states that the shards of a stream have saved into one state to load into all shards.
 
-    States of the same step are equal, and any of them is the result. Where they were saved at
-    different steps, some rows were delivered by some shards only, and no state fits all.
+    States of the same step are equal, and any of them is the result. If they were saved at
+    different steps, only some shards delivered the rows in between, and no state fits all.
 
     Parameters
     ----------
     states
         From ``Shard.state_dict()``, one or more.
     on_mismatch
-        ``"error"``: refuse. ``"repeat"``: go on from the smallest step, so that rows are read again.
-        ``"skip"``: go on from the largest, so that rows are left out. Both warn, and tell which.
+        For states of different steps. ``"error"``: raise. ``"repeat"``: resume from the smallest
+        step, so that rows are read again. ``"skip"``: resume from the largest, so that rows are
+        left out. Both warn, and name the rows.
 
     Raises
     ------
     StateError
-        If there are none, one is corrupt, they are of different streams, or they are at
-        different steps and ``on_mismatch`` is ``"error"``; it names both.
+        If there are no states, one is corrupt, or they belong to different streams; also if they
+        are at different steps and ``on_mismatch`` is ``"error"``: then it names both.
 
     Examples
     --------
@@ -53,7 +54,7 @@ def merge_state_dicts(
         raise PlanError(f"on_mismatch={on_mismatch!r} must be one of {', '.join(map(repr, _CHOICES))}")
     parsed = [parse_state(state) for state in states]
     if not parsed:
-        raise StateError("there are no states to merge: give those of all shards")
+        raise StateError("there are no states to merge: pass those of all shards")
     for number, state in enumerate(parsed):
         differences = find_differences(parsed[0], state)
         if differences:
@@ -70,12 +71,12 @@ def merge_state_dicts(
 
 
 def _check_corrupt(earlier: State, later: State) -> None:
-    """What is left out as corrupt stays so, and is the same for all shards of a stream."""
+    """Check that blocks once skipped as corrupt stay skipped, and are the same for all shards."""
     missing = set(earlier.corrupt) - set(later.corrupt)
     if missing or (_place(earlier) == _place(later) and earlier.corrupt != later.corrupt):
         raise StateError(
-            f"the states are of different streams: blocks {list(earlier.corrupt)} were left out as corrupt in one, "
-            f"blocks {list(later.corrupt)} in the other; processes that read for themselves must see the same files"
+            f"the states are of different streams: blocks {list(earlier.corrupt)} were skipped as corrupt in one, "
+            f"blocks {list(later.corrupt)} in the other; processes that read independently must see the same files"
         )
 
 
@@ -89,7 +90,7 @@ def _report_mismatch(parsed: Sequence[State], first: int, last: int, on_mismatch
     if on_mismatch == "error":
         raise StateError(
             f"the states are not of the same step: state {first} is at row {a.row:,} of epoch {a.epoch}, "
-            f"state {last} at row {b.row:,} of epoch {b.epoch}. Save all shards after the same step, or give "
+            f"state {last} at row {b.row:,} of epoch {b.epoch}. Save all shards after the same step, or pass "
             "on_mismatch='repeat' or 'skip'"
         )
     rows = _rows_between(a, b)
@@ -103,7 +104,7 @@ def _report_mismatch(parsed: Sequence[State], first: int, last: int, on_mismatch
 
 
 def _rows_between(a: State, b: State) -> int | None:
-    """Rows of the stream between two places; None where an epoch's rows are not known."""
+    """Rows of the stream between two positions; None where an epoch's rows are not known."""
     if a.epoch == b.epoch:
         return b.row - a.row
     if a.filter or a.row_changes:

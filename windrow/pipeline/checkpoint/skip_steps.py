@@ -1,4 +1,4 @@
-"""Going ahead in a stream by arithmetic."""
+"""Advances a cursor by a number of steps arithmetically, without reading."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["skip_steps"]
 def skip_steps(
     program: Program, at: Cursor, count: int, *, batch_rows: int | None, drop_last: bool, total: int | None
 ) -> Cursor:
-    """The cursor ``count`` steps behind another, across epochs.
+    """The cursor ``count`` steps after another, across epochs.
 
-    ``total`` are the rows of an epoch. Where they are not known, the cursor stays in its epoch.
-    Where those of single blocks are not, it keeps its window, or that of the epoch's begin, from
-    which on rows are counted.
+    ``total`` is the number of rows per epoch. If it is None, the cursor stays in its epoch. If
+    the row counts of single blocks are unknown, the cursor keeps its window, or the first one of
+    its epoch, and rows are counted from there.
 
     Raises
     ------
     PlanError
-        If a number is wrong.
+        If ``count`` or ``batch_rows`` is invalid.
     """
     steps, rows = as_integer(count), as_integer(batch_rows)
     if steps is None or steps < 0:
@@ -30,7 +30,7 @@ def skip_steps(
     if rows is None or rows < 1:
         raise PlanError(
             f"batch_size={batch_rows!r}: give the rows of a batch, an integer of 1 or more, since this shard "
-            "has read none yet"
+            "has not read any batch yet"
         )
     if steps == 0:
         return at
