@@ -1,4 +1,4 @@
-"""A shard's connection to its run: made when it is first read, and ended once."""
+"""A shard's connection to the coordinator: opened on first read, closed exactly once."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _JOIN_SECONDS = 1.0
 
 
 class Connection:
-    """The line between one shard and the run behind it.
+    """One shard's coordinator client and prefetch loop.
 
     Parameters
     ----------
     session
-        What makes the line.
+        Creates the coordinator client.
     shard
-        Whose it is.
+        The shard's number.
     """
 
     def __init__(self, session: Session, shard: int) -> None:
@@ -36,7 +36,7 @@ class Connection:
         self._last_stats = RunStats()
 
     def open(self, batch_rows: int, seed: int | None) -> CoordinatorClient:
-        """The feed, made anew if there is none."""
+        """Return the coordinator client, creating it if the shard is not connected."""
         if self._resources is None:
             self._resources = _Resources(self._session.shard_client(self._shard, batch_rows, seed))
             self._closer = weakref.finalize(self, in_background, self._resources.end)
@@ -44,25 +44,25 @@ class Connection:
 
     @property
     def prefetch_loop(self) -> PrefetchLoop | None:
-        """The latest walk, which may have gone on to an epoch that is not asked for yet."""
+        """The latest prefetch loop, which can already be in an epoch that the consumer has not opened."""
         return None if self._resources is None else self._resources.prefetch_loop
 
     def set_prefetch_loop(self, prefetch_loop: PrefetchLoop) -> None:
-        """Note the latest walk, which ends with the line."""
+        """Register the latest prefetch loop, which stops when the connection closes."""
         resources = self._resources
         if resources is not None:
             resources.prefetch_loop = prefetch_loop
         if resources is None or resources is not self._resources:
-            # another thread has ended it meanwhile
+            # another thread has closed the connection in the meantime
             prefetch_loop.stop()
 
     def stop_prefetch(self) -> None:
-        """End what has gone on to an epoch that is not asked for yet: it may be read elsewhere."""
+        """Stop prefetching into the next epoch, since another process may read that epoch."""
         if self._resources is not None and self._resources.prefetch_loop is not None:
             self._resources.prefetch_loop.stop()
 
     def run_stats(self, *, spans: bool) -> RunStats:
-        """What the run has done; once it is closed, what it had done before."""
+        """Return the job's statistics; once disconnected, the last ones fetched with spans."""
         if self._resources is None:
             return self._last_stats
         stats = self._resources.shard_client.run_stats(spans=spans)
@@ -71,15 +71,15 @@ class Connection:
         return stats
 
     def disconnect(self) -> None:
-        """End the line, whatever it has to tell."""
+        """Close the connection without fetching statistics."""
         resources, closer = self._resources, self._closer
         self._resources = self._closer = None
-        # whoever detaches the closer closes the feed: two threads may end a shard at once
+        # two threads can close a shard simultaneously: the one that detaches the finalizer closes the client
         if resources is not None and closer is not None and closer.detach() is not None:
             resources.end()
 
     def close(self) -> None:
-        """End the line, and keep what the run had done, as far as it can be heard."""
+        """Close the connection, and keep the job's final statistics if the coordinator answers."""
         try:
             with suppress(StallError):
                 self.run_stats(spans=True)
@@ -88,7 +88,7 @@ class Connection:
 
 
 class _Resources:
-    """What has to be ended."""
+    """What must be released when the connection closes; does not refer to the `Connection`."""
 
     def __init__(self, shard_client: CoordinatorClient) -> None:
         self.shard_client = shard_client

@@ -1,4 +1,4 @@
-"""Who consumes a shard, over all epochs."""
+"""What is known of a shard's consumer across epochs: its pace, and spans of work done for it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Consumer:
     shard
         The shard's number.
     pace
-        How much of its time it waits.
+        Whether it mostly computes or waits.
     spans
-        What was done for it and when, the latest of it.
+        The latest spans of work done for it, for the timeline.
     """
 
     shard: int

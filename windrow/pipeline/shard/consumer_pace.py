@@ -1,4 +1,4 @@
-"""Whether a consumer works or waits, which decides what is done first for it, and with how many cores."""
+"""Measures whether a consumer works or waits, which sets the priority and number of cores of its tasks."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 
 __all__ = ["CoreTime", "Pace"]
 
-# of about eight runs; a wait counts as so many times the work at most
+# moving average over about eight runs; a wait counts as at most this multiple of the work
 _PACE_WEIGHT, _MAX_WAIT_RATIO = 1 / 8, 2
 _COMPUTES_SHARE = 0.9
 
 
 class Pace:
-    """Whether the consumer mostly works, rather than waits.
+    """Whether the consumer mostly works or mostly waits, as moving averages.
 
-    To serve one first that takes all that it can get only puts off the next window, which does
-    not matter in the first one: the sooner it has been passed, the sooner there are two in turn.
+    Prioritizing a consumer that only waits would just delay the next window. In the first window that does
+    not matter: the sooner it is consumed, the sooner two windows can alternate.
     """
 
     def __init__(self) -> None:
@@ -25,47 +25,47 @@ class Pace:
         self._run_worked = self._run_waited = self._run_computed = 0.0
 
     def add(self, *, worked: float, waited: float, computed: float = 0.0) -> None:
-        """How long the consumer worked on a batch, of it on a core, and then waited for the next."""
+        """Add the seconds that the consumer worked on a batch, was on a core, and waited for the next batch."""
         self._run_worked += worked
         self._run_waited += waited
         self._run_computed += computed
 
     def end_run(self) -> None:
-        """All batches of a run have been taken."""
+        """Update the averages: all batches of a run have been taken."""
         worked, waited, computed = self._run_worked, self._run_waited, self._run_computed
         self._run_worked = self._run_waited = self._run_computed = 0.0
         self._worked += (worked - self._worked) * _PACE_WEIGHT
         self._computed += (computed - self._computed) * _PACE_WEIGHT
-        # one long wait, as for the first window, tells nothing of the consumer
+        # one long wait, such as that for the first window, does not characterize the consumer
         waited = min(waited, _MAX_WAIT_RATIO * self._worked)
         self._waited += (waited - self._waited) * _PACE_WEIGHT
 
     def begin(self) -> None:
-        """The first window has been handed out."""
+        """Note that all runs of a window have been submitted."""
         self._has_started = True
 
     @property
     def works(self) -> bool:
-        """Whether it worked for most of the time, of late; who has not come to a second window is taken to."""
+        """Whether the consumer recently worked most of the time; assumed until the first window is submitted."""
         return not self._has_started or self._worked > 2 * self._waited
 
     @property
     def computes(self) -> bool:
-        """Whether it kept a core busy for nearly all of the time, of late, and so hardly waited."""
+        """Whether the consumer recently kept a core busy nearly all the time, and so hardly waited."""
         return self._computed > _COMPUTES_SHARE * (self._worked + self._waited)
 
 
 class CoreTime:
-    """What a thread has spent on cores since it began to count."""
+    """CPU seconds of a thread since it started to count."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Count from now on, in this thread."""
+        """Start to count, in the calling thread."""
         self._thread, self._from = threading.get_ident(), time.thread_time()
 
     def seconds(self) -> float:
-        """Seconds on a core; 0 where another thread began to count."""
-        # a thread that has ended may have left its number to another
+        """CPU seconds; 0 if another thread started to count."""
+        # thread ids are reused, so another thread's smaller time must not give a negative difference
         return max(0.0, time.thread_time() - self._from) if self._thread == threading.get_ident() else 0.0

@@ -1,4 +1,4 @@
-"""Reading one epoch of one shard: what stands behind an iterator."""
+"""Reads one epoch of one shard on behalf of a `BatchIterator`, and tracks what was consumed."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from windrow.pipeline.shard.stall_watch import Waiting
 
 __all__ = ["EpochReader", "Owner", "start_epoch_reader"]
 
-# shorter waits are not worth a span in a timeline
+# shorter waits get no span in the timeline
 _SPAN_SECONDS = 1e-3
 
 
 class Owner(Protocol):
-    """Who is told when an epoch ends: the shard's position."""
+    """Is notified when an epoch ends; implemented by the shard's `Position`."""
 
     def dropped(self, reader: EpochReader) -> None: ...
 
@@ -42,18 +42,18 @@ class Owner(Protocol):
 
 
 class EpochReader:
-    """All that an iterator does, apart from the iterator itself.
+    """The state and logic of a `BatchIterator`, in an object of its own so that it can outlive the iterator.
 
     Attributes
     ----------
     epoch
         The epoch's number.
     start
-        Steps of the epoch consumed before.
+        Steps of the epoch that were consumed before.
     steps
-        Steps consumed.
+        Steps consumed by this reader.
     wait_seconds
-        How long the consumer has waited for batches.
+        Seconds that the consumer has waited for batches.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class EpochReader:
 
     @property
     def owner(self) -> Owner | None:
-        """The shard's position, until the epoch has ended for it."""
+        """The shard's position; None once the epoch has ended."""
         return self._owner
 
     @property
@@ -98,12 +98,12 @@ class EpochReader:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes consumed, as the batches' rows take on average."""
+        """Bytes consumed, by the average size of a row."""
         return self._reader.size_bytes * self.rows // max(1, self._reader.rows)
 
     @property
     def cursor(self) -> Cursor:
-        """Where the stream has been consumed to, the same on all shards at the same step."""
+        """How far the stream has been consumed; equal on all shards at the same step."""
         assignment, assigned = self.facts.assignment, self._assigned
         if self.steps == 0:
             return self._opened
@@ -112,7 +112,7 @@ class EpochReader:
         row = assignment.start_row + self.steps * assignment.step_rows
         if self._program.job.rows_known:
             return replace(self._program.locate(self.epoch, row), assigned=assigned)
-        # what lies behind that window may not be counted yet
+        # later windows may not be counted yet
         window, window_row = self._reader.window_before(row)
         return Cursor(
             self.epoch,
@@ -124,7 +124,7 @@ class EpochReader:
         )
 
     def next_epoch(self, *, whole: bool) -> Cursor:
-        """Where the next epoch begins, when this one has been read to its end or has nothing left."""
+        """The start of the next epoch, for when this one is exhausted (``whole``: and was read to its end)."""
         opened = self._opened
         if self._reader.corrupt:
             opened = self._start_cursor_at(self.facts.windows if whole else self._last_step_window)
@@ -136,21 +136,21 @@ class EpochReader:
 
     @property
     def start_cursor(self) -> Cursor:
-        """Where the epoch was opened, with all corrupt blocks that are known by now."""
+        """Where the epoch was opened, with all corrupt blocks known so far."""
         return self._opened.skipping(self._reader.corrupt)
 
     @property
     def _last_step_window(self) -> int:
-        """The window in which the last step begins: every shard has had that one."""
+        """The window in which the last step starts; every shard has received it."""
         assignment = self.facts.assignment
         return self._reader.window_before(assignment.start_row + (self.steps - 1) * assignment.step_rows + 1)[
             0
         ]
 
     def _start_cursor_at(self, window: int) -> Cursor:
-        """Where the epoch was opened, with the corrupt blocks of its windows up to one that all shards had.
+        """Where the epoch was opened, with the corrupt blocks of its windows up to one that all shards received.
 
-        Those behind are known to some shards and not to others, and states of all are equal.
+        Corrupt blocks of later windows are known only to some shards, and states must be equal on all.
         """
         found = blocks_passed(self._program, self.epoch, window, self._reader.corrupt)
         return self._opened.skipping(found)
@@ -158,31 +158,31 @@ class EpochReader:
     def _has_nothing_left(self) -> bool:
         assignment, total = self.facts.assignment, self.facts.total
         if total is not None:
-            # the first shard has the most steps
+            # no shard has more steps than the first
             return self.steps >= assignment.steps(total, 0)
-        # where rows are counted on the way, all shards say alike only what is certain
+        # if rows are counted while reading, all shards agree only on what is certain
         if self._reader.has_more(self.steps * assignment.batch_rows):
             return False
         found = self._reader.total
         return found is not None and self.steps >= assignment.steps(found, 0)
 
     def length(self) -> int:
-        """Steps of the whole epoch."""
+        """Number of steps of the whole epoch."""
         total = self.facts.total
         if total is None:
             raise TypeError(
-                "the number of steps is not known before the epoch has been read once: "
-                "the dataset's count() reads and counts it"
+                "the number of steps is not known yet: read an epoch first, or call count() on the dataset, "
+                "which reads it once to count rows"
             )
         return self.start + self.facts.assignment.steps(total, self._shard)
 
     def next_batch(self) -> Any:
-        """Wait for the next batch; ends the epoch with the last one, or with an error."""
+        """Wait for the next batch; end the epoch behind the last one, or on an error."""
         if self._owner is None:
             raise StopIteration
         began, computed = time.time(), self._core_time.seconds()
         if self.steps:
-            # one batch is taken on trust, so that nobody waits for an answer at the border of an epoch
+            # the first batch does not wait for the coordinator's reply, which hides its latency between epochs
             self._check_opening()
         try:
             batch = next(self._batches)
@@ -198,30 +198,30 @@ class EpochReader:
         except BaseException as error:
             self.end(error=error)
             raise
-        # What fails above leaves the batch to be delivered next. Nothing is called below: an interrupt comes
-        # in a call, and would leave a batch that counts as handed out and is not.
+        # If anything above fails, the batch is delivered next time. There is no call below: an interrupt is
+        # raised in calls, and would lose a batch that already counts as delivered.
         self.steps += 1
         return batch
 
     def _check_opening(self) -> None:
-        """See that the run has opened this epoch; where it refuses to, nothing of it counts as consumed."""
+        """Wait until the coordinator confirms the opening; if it rejects it, nothing counts as consumed."""
         try:
             self._reader.wait_for_opening()
         except BaseException as error:
             if isinstance(error, (PlanError, StateError)):
-                # rows were placed as for another batch size, or from another row
+                # the prefetched rows were placed for another batch size, or from another row
                 self.steps = 0
             self.end(error=error)
             raise
 
     def end(self, *, whole: bool = False, error: BaseException | None = None) -> bool:
-        """Release everything and tell the shard, once; returns whether it was this call."""
+        """Release everything and notify the owner, once; return whether this call did so."""
         with self._end_lock:
             owner, self._owner = self._owner, None
         if owner is None:
             return False
         at = self._opened
-        # called from the last to the first, each whatever becomes of the others
+        # ExitStack makes these calls in reverse order, each even if others fail
         with ExitStack() as calls:
             calls.callback(lambda: owner.ended(self, at, whole=whole, error=error))
             if error is None:
@@ -229,17 +229,17 @@ class EpochReader:
             if self._progress is not None:
                 calls.callback(self._progress.end)
             calls.callback(_close, self._batches)
-            # wakes whoever waits for a batch in another thread
+            # wakes threads that wait for a batch
             calls.callback(self._reader.close, continues=error is None and self._can_continue())
-            # a reader that is closed learns no more of how many rows there are
+            # before closing the reader, since a closed one no longer learns row counts
             at = self.next_epoch(whole=True) if whole else self.cursor
         return True
 
     def _can_continue(self) -> bool:
-        """Whether all of this epoch is done, so that its reader's walk may go on to the next one."""
+        """Whether this epoch is complete, so that its prefetch loop can continue with the next one."""
         assignment, total = self.facts.assignment, self.facts.total
         taken = total is not None and self.steps >= assignment.steps(total, self._shard)
-        # windows that hold nothing of its steps are walked yet, and are no longer there once the epoch is left
+        # the loop may still have to pass windows without rows of any step, which vanish once the epoch is left
         return taken and self._reader.is_opening_confirmed and self._reader.is_prefetched()
 
     def _note_wait(self, began: float, computed: float) -> None:
@@ -268,7 +268,7 @@ def start_epoch_reader(
     *,
     opened: Cursor,
 ) -> EpochReader:
-    """Begin to read an epoch that has been opened at a cursor."""
+    """Create the reader of an epoch that was opened at a cursor."""
     shard_client, job = epoch.shard_client, program.job
     reader = RunReader(epoch, consumer, Waiting())
     progress = None
@@ -293,7 +293,7 @@ def _close(batches: Any) -> None:
     try:
         batches.close()
     except ValueError:
-        # another thread is inside the generator: it finds the reader closed, and ends it
+        # another thread is running the generator: it finds the reader closed, and ends it
         if not getattr(batches, "gi_running", False):
             raise
 

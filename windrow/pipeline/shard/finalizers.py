@@ -1,4 +1,4 @@
-"""What finalizers do, done where no lock can be in the way."""
+"""Runs the work of finalizers in another thread, so that it cannot deadlock on a held lock."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["in_background"]
 
 
 def in_background(call: Callable[[], object]) -> None:
-    """Have another thread make a call: the way for a finalizer to do anything at all.
+    """Make a call in another thread, for use in finalizers.
 
-    The garbage collector runs finalizers in any thread at nearly any moment, so also
-    in one that holds a lock or is in the middle of changing what the call would change.
+    The garbage collector runs finalizers in any thread at nearly any moment, so possibly in a thread that
+    holds a lock or is in the middle of changing the state that the call would change.
     """
     if threading.main_thread().is_alive():
         try:
-            # threading.Thread takes locks itself to start, which the same moment may hold
+            # threading.Thread.start() takes locks itself, which the interrupted code may hold
             _thread.start_new_thread(call, ())
             return
         except RuntimeError:
-            pass  # no more threads may start
-    # at the exit nobody waits for a thread, and finalizers are called one by one
+            pass  # the interpreter cannot start more threads
+    # at exit, new threads are not waited for, and finalizers are called one after the other
     call()

@@ -1,4 +1,4 @@
-"""How a shard begins an epoch: with the walk that has gone on to it by then, or with one that begins anew."""
+"""Opens an epoch of a shard: adopts the prefetch loop that has already moved on to it, or starts a new one."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class OpenEpoch:
 
     Attributes
     ----------
-    feed
-        The line to the run.
-    walk, runs
-        What walks its windows, and what it tells of them.
+    shard_client
+        The coordinator client.
+    prefetch_loop, runs
+        The loop that prefetches the epoch's windows, and the runs that it submits.
     convert
-        Makes the batches of a span of whole ones.
+        Splits a span of whole batches and converts each batch.
     opening
-        What the run says of the epoch, where that was not waited for.
+        The coordinator's pending reply to the opening, if the epoch was opened without waiting for it.
     """
 
     shard_client: CoordinatorClient
@@ -47,7 +47,7 @@ class OpenEpoch:
 
     @property
     def facts(self) -> EpochFacts:
-        """What is known of the epoch from its beginning."""
+        """The properties of the epoch, known when it is opened."""
         return self.runs.facts
 
 
@@ -59,21 +59,21 @@ def open_epoch(
     *,
     at: Cursor,
 ) -> OpenEpoch:
-    """Begin to read an epoch at a cursor.
+    """Start to read an epoch at a cursor.
 
     Raises
     ------
     PlanError, StateError
-        As the executor's feed does.
+        From the executor's coordinator client.
     """
     job, batch_rows = program.job, delivery.batch_rows
     run_rows = program.run_rows(batch_rows)
     runs_per_batch = max(1, batch_rows // run_rows)
     ahead = -(-delivery.prefetch_batches * batch_rows // run_rows)
     depth = max(2, ahead + runs_per_batch)
-    # without transforms, the schema has been checked before anything was read
+    # without transforms, the schema was checked before anything was read
     convert = partial(_convert_span, delivery, delivery.check if job.before or job.after else None)
-    # of many small batches a consumer makes its own at less cost than the threads that place
+    # many small batches per run are cheaper to convert in the consumer than in the worker threads
     is_single_batch = run_rows <= batch_rows
     converter = None
     if delivery.converter_key is not None and is_single_batch:
@@ -91,7 +91,7 @@ def open_epoch(
         prefetch_loop.begin(runs, converter)
         return OpenEpoch(shard_client, prefetch_loop, runs, convert, opening)
     if prefetch_loop is not None:
-        # before there is anything that it could take from the next one
+        # stop the old loop before the new epoch has windows that it could take
         prefetch_loop.stop()
     facts = shard_client.open_epoch(at, batch_rows, drop_last=delivery.drop_last)
     portions = Portions(
@@ -106,6 +106,6 @@ def open_epoch(
 
 def _convert_span(delivery: Delivery, check: Check | None, span: pa.RecordBatch) -> Iterable[Any]:
     if check is not None:
-        # the schema of what transforms return is known with their rows
+        # the schema of transformed rows is known only once there are rows
         check(span.schema, {})
     return delivery.convert(span)

@@ -1,4 +1,4 @@
-"""How many rows of a run are placed at once: all of them, unless its rows turn out to be large."""
+"""Decides how many rows of a run are placed at a time: all, unless rows turn out to be large."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from windrow.shuffle.order.runs import Run
 
 __all__ = ["Portions"]
 
-# What differs by less has been told.
+# report a row size only when it exceeds the last reported one by this factor
 _REPORT_GROWTH = 1.2
 
 
 class Portions:
-    """Cuts runs into portions of whole batches, of about `RUN_BYTES` as rows have been measured to take.
+    """Cuts runs into portions of whole batches, of about `RUN_BYTES` by the measured row size.
 
-    The rows of a run are part of what a window looks like, and follow from estimates. How many of them
-    are placed at once is the shard's own affair.
+    The length of runs is part of the window's layout, and is computed from estimated row sizes. Each shard
+    decides by itself how many rows of a run it places at a time.
 
     Parameters
     ----------
     is_transformed
-        Whether transforms after the shuffle make the rows that are delivered: until some have been
-        measured, portions are as small as they may be.
-    least_batches
-        Batches of a portion, at least.
+        Whether transforms after the shuffle make the delivered rows. Until some have been measured,
+        portions are as small as possible.
+    min_batches
+        Minimum number of batches in a portion.
     """
 
     def __init__(self, *, is_transformed: bool, min_batches: int = 1) -> None:
@@ -38,14 +38,14 @@ class Portions:
         self._row_bytes = self._reported_bytes = 0.0
 
     def stop(self, run: Run, *, run_rows: int, batch_rows: int, row_bytes: float) -> int:
-        """Where the portion of a run ends that begins with its first wanted row.
+        """Return where the portion that starts with the run's first needed row ends, in rows of the run.
 
         Parameters
         ----------
         run_rows
             Rows of a full run.
         row_bytes
-            What a row of the window takes before it is transformed.
+            Bytes of a row of the window before it is transformed.
 
         Examples
         --------
@@ -63,7 +63,7 @@ class Portions:
         return min(run.rows, stop - run.place)
 
     def measure(self, rows: pa.RecordBatch) -> float | None:
-        """Note what rows take as they are delivered; returns it if there is something new to tell."""
+        """Measure delivered rows; return the bytes per row if they grew since the last report, else None."""
         if not rows.num_rows:
             return None
         row_bytes = rows.nbytes / rows.num_rows

@@ -1,4 +1,4 @@
-"""The thread behind a reader: walks the windows of epochs and has their runs placed a little ahead."""
+"""The prefetch loop of a shard: a thread that fetches windows in order and submits their runs for placing."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["PrefetchLoop"]
 
-# before the run's patience with a silent shard ends, so that what it drops is held by nobody
+# shorter than the coordinator's timeout for silent shards: windows that it drops are then released here too
 _RELEASE_SECONDS = 4.0
-# about what a sleeping thread takes to be on a core again
+# about the wake-up latency of a sleeping thread
 _YIELD_GIL_SECONDS = 50e-6
 
 
 class PrefetchLoop:
-    """What a reader's thread does: hands runs to the feed's workers; it knows the queues but no reader.
+    """Submits runs to the executor's workers, in a thread that refers to the queues but not to readers.
 
-    From the last run of an epoch it goes on to the next one, which the consumer will most likely
-    ask for: no trainer waits at the border. It is never further ahead than that, nor by more
-    runs than within an epoch.
+    After the last run of an epoch it continues with the next epoch, which the consumer will most likely
+    open, so that trainers do not wait between epochs. It prefetches into at most one further epoch, and
+    never more than ``depth`` runs ahead.
 
     Parameters
     ----------
-    feed, consumer
-        The line to the run, and who takes the runs.
+    shard_client, consumer
+        The coordinator client, and the consumer of the runs.
     after
         Transforms after the shuffle.
     depth
-        Placed runs that wait for the consumer, at most.
+        Maximum number of submitted runs that the consumer has not taken.
     portions
-        How many rows of a run are placed at once.
+        Decides how many rows of a run are placed at a time.
     leads_on
-        Whether to go on from an epoch, by its number, to the next one.
+        Whether an epoch, given by its number, is followed by another one.
 
     Attributes
     ----------
     depth
         As above.
-    last
-        The last run that the consumer took, where it has come to the end of an epoch.
+    last_run
+        At an epoch's end, the last run that the consumer took, which it may still be using.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class PrefetchLoop:
     # --- the consumer's side
 
     def start(self, facts: EpochFacts, converter: Converter | None) -> EpochRuns:
-        """Begin with an epoch that the consumer has opened."""
+        """Start the thread with an epoch that the consumer has opened."""
         runs = EpochRuns(facts, converter)
         self.begin(runs, converter)
         name = f"windrow-shard-{self._shard}"
@@ -104,7 +104,7 @@ class PrefetchLoop:
         return runs
 
     def find_epoch(self, cursor: Cursor, assignment: ShardAssignment, depth: int) -> EpochRuns | None:
-        """The runs of the epoch that begins at a cursor, if it is what the walk has gone on to, or will."""
+        """Return the runs of the epoch at a cursor if it is the one prefetched next, else None."""
         runs = self._next
         if runs is None or runs.failed or self._stopped.is_set():
             return None
@@ -112,7 +112,7 @@ class PrefetchLoop:
         return runs if fits else None
 
     def begin(self, runs: EpochRuns, converter: Converter | None) -> None:
-        """The consumer has opened an epoch that was offered."""
+        """Note that the consumer has opened the epoch of `find_epoch`, and prepare the one after it."""
         facts = runs.facts
         with self._epoch_changed:
             self._latest = runs
@@ -122,31 +122,31 @@ class PrefetchLoop:
 
     @property
     def stopped(self) -> bool:
-        """Whether it has been told to end."""
+        """Whether `stop` was called."""
         return self._stopped.is_set()
 
     @property
     def has_next_epoch(self) -> bool:
-        """Whether there is an epoch after the one that the consumer has begun."""
+        """Whether there is an epoch after the one that the consumer has opened."""
         return self._next is not None
 
     def note_taken(self, run: PlacedRun, before: PlacedRun | None) -> None:
-        """The consumer has taken a run, and is done with the one before."""
+        """Note that the consumer has taken a run, and is done with the one before."""
         self._consumed.append(before)
         if run.takes_slot:
             self._slots.release()
 
     def release_consumed(self) -> None:
-        """Let go of runs that the consumer is done with.
+        """Drop references to runs that the consumer is done with.
 
-        Who lets go last of a run that was converted where it was placed frees its tensors, and
-        torch gives up the interpreter's lock for each: a trainer would have to get it back from busy
-        workers again and again, a millisecond for 21 columns.
+        Whichever thread drops the last reference to a converted run frees its tensors, and torch releases
+        the GIL for each tensor. A trainer thread would have to reacquire the GIL from busy workers each
+        time, which takes about a millisecond for 21 columns.
         """
         self._consumed.clear()
 
     def stop(self) -> None:
-        """End the walk at the next step."""
+        """Stop the loop at its next step."""
         self._stopped.set()
         self._slots.release()
         self.last_run = None
@@ -157,14 +157,14 @@ class PrefetchLoop:
             ahead.discard()
 
     def join(self, timeout: float) -> None:
-        """Wait a bounded time for the thread's end."""
+        """Wait at most ``timeout`` seconds for the thread to end."""
         if self._thread is not None and self._thread.ident != threading.get_ident():
             self._thread.join(timeout)
 
     # --- the thread's side
 
     def _run(self, first: list[EpochRuns]) -> None:
-        # out of a list, since a thread holds its arguments to its end
+        # popped from a list, since a thread refers to its arguments until it ends
         runs: EpochRuns | None = first.pop()
         try:
             self._client.begin_prefetch()
@@ -174,7 +174,7 @@ class PrefetchLoop:
             self._fail(runs, error)
 
     def _fail(self, runs: EpochRuns | None, error: BaseException) -> None:
-        """Whoever waits for this thread, or will, is told why it has ended."""
+        """Raise the error that ended this thread in all current and future waiters."""
         with self._epoch_changed:
             waiting = [runs, self._latest, self._next]
         for other in waiting:
@@ -184,17 +184,17 @@ class PrefetchLoop:
                 other.end(end)
 
     def _wait_for_next(self, runs: EpochRuns) -> EpochRuns | None:
-        """The epoch after one that has been walked, if any; waits until the consumer has begun the latter."""
+        """Return the epoch after ``runs``, if any, once the consumer has opened ``runs`` itself."""
         with self._epoch_changed:
-            # ends at the latest when the shard is closed or forgotten: nobody waits for this thread
+            # ends at the latest when the shard is closed or garbage-collected; no thread waits for this one
             self._epoch_changed.wait_for(lambda: runs is not self._next)
-            # which it may have begun already
+            # the consumer can already have opened the next epoch too
             return self._next if runs is self._latest else self._latest
 
     def _prefetch_loop(self, runs: EpochRuns) -> bool:
-        """Walk all windows of an epoch; what goes wrong reaches the consumer in the place of a run.
+        """Prefetch all windows of an epoch; an error reaches the consumer in place of a run.
 
-        Returns whether all runs have been handed out.
+        Returns whether all runs have been submitted.
         """
         end: Future[PlacedRun | None] = Future()
         padding_runs: list[tuple[int, Future[PlacedRun | None]]] = []
@@ -216,7 +216,7 @@ class PrefetchLoop:
     def _prefetch_window(
         self, runs: EpochRuns, window: int, padding_runs: list[tuple[int, Future[PlacedRun | None]]]
     ) -> bool:
-        """Hand out the runs of a window; returns False when reading has been stopped."""
+        """Submit the runs of a window; returns False if reading was stopped."""
         submitted: int | None = 0
         while submitted is not None:
             data = self._client.window(runs.facts.epoch, window, self._stopped)
@@ -242,8 +242,11 @@ class PrefetchLoop:
         first: int,
         padding_runs: list[tuple[int, Future[PlacedRun | None]]],
     ) -> int | None:
-        """Hand out the rows behind the first so many; returns how many have been, if the window must come again."""
-        # the rows of earlier steps are there for shards that are behind this one
+        """Submit the rows of a window behind the ``first`` ones.
+
+        Returns how many rows were submitted if the window was released and must be fetched again, else None.
+        """
+        # the window also holds rows of earlier steps, for shards that are behind this one
         remaining = deque(layout.runs_from(runs.facts.assignment.start_row, self._shard))
         _skip_rows(remaining, first)
         padding = layout.padding_runs(self._shard)
@@ -274,9 +277,9 @@ class PrefetchLoop:
         return None
 
     def _release(self, data: WindowData) -> None:
-        """Hold no window for a consumer that takes nothing; returns when it has taken something.
+        """Release the window of a consumer that takes nothing; return once it has taken a run.
 
-        The run may have dropped the window for such a consumer, and counts on its memory.
+        The coordinator can have dropped the window because of that pause, and relies on its memory.
         """
         data.slices[:] = [MapOutputs()] * len(data.slices)
         self._client.release(self._stopped)
@@ -301,7 +304,7 @@ class PrefetchLoop:
         stop: int | None = None,
         takes_slot: bool = True,
     ) -> Future[PlacedRun | None]:
-        # in a list that is emptied, so that nobody holds pieces when their slice is told to be free
+        # in a list that is emptied, so that no reference to map outputs is left when their slice is reported free
         map_outputs = [data.slices[run.slice]]
         rows = slice(run.skip, run.rows if stop is None else stop)
         place = partial(self._place, runs, window, map_outputs, run, rows, uses, takes_slot=takes_slot)
@@ -333,7 +336,7 @@ class PrefetchLoop:
                 self._client.note_delivered(row_bytes)
         converter, converted = runs.converter, None
         if converter is not None:
-            # whoever asks for these batches is told what is wrong with them; it may ask for others
+            # the consumer converts again and raises the error, unless it wants another batch format
             with suppress(Exception):
                 converted = converter.function(rows)
             self._yield_gil()
@@ -341,17 +344,18 @@ class PrefetchLoop:
         return PlacedRun(rows, window, takes_slot, converted, converter)
 
     def _yield_gil(self) -> None:
-        """Let a consumer that computes have the interpreter's lock.
+        """Yield the GIL to a consumer that computes.
 
-        Who waits for it is not awake again within the microseconds for which many calls give it up,
-        and so waits for the whole time between two kernels, as often as its own operations end then.
+        Many calls release the GIL for microseconds only, less than the wake-up latency of a waiting thread.
+        Without this pause, the consumer would wait for the whole time between two kernels, each time that
+        one of its own operations ends in between.
         """
         if self._pace.computes:
             time.sleep(_YIELD_GIL_SECONDS)
 
 
 def _skip_rows(runs: deque[Run], rows: int) -> None:
-    """Leave of runs what lies behind their first so many wanted rows."""
+    """Drop the first ``rows`` needed rows of runs."""
     while runs and rows >= runs[0].rows - runs[0].skip:
         run = runs.popleft()
         rows -= run.rows - run.skip
@@ -367,11 +371,11 @@ def _place(map_outputs: MapOutputs, run: Run, rows: slice, pool: BufferPool) -> 
 
 
 def _check_assignment(facts: EpochFacts, assignment: ShardAssignment) -> None:
-    """Refuse rows that were placed as for other batches: another shard has begun the epoch otherwise."""
+    """Raise PlanError if another shard opened the epoch with other batches, for which rows are placed."""
     if assignment != facts.assignment.whole:
         now, expected = assignment, facts.assignment
         raise PlanError(
-            f"epoch {facts.epoch} is being read with batch_size={now.batch_rows}, drop_last={now.drop_last}, and was "
-            f"expected with batch_size={expected.batch_rows}, drop_last={expected.drop_last}: all shards read an epoch "
-            "with the same"
+            f"epoch {facts.epoch} is being read with batch_size={now.batch_rows}, drop_last={now.drop_last} by another "
+            f"shard, and with batch_size={expected.batch_rows}, drop_last={expected.drop_last} by this one: read an "
+            "epoch with the same values on all shards"
         )

@@ -1,4 +1,4 @@
-"""Runs an iterator ahead of its consumer, in a thread."""
+"""Runs a generator of batches ahead of its consumer, in a background thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JOIN_SECONDS = 10.0
 class Prefetcher:
     """Keeps up to ``depth`` items of a generator ready.
 
-    What the generator raises, the consumer gets in its place.
+    An exception of the generator is raised in the consumer, at its place in the order.
     """
 
     def __init__(self, items: Generator[Any, None, None], depth: int) -> None:
@@ -42,7 +42,9 @@ class Prefetcher:
                 if not self._thread.is_alive() and self._queue.empty():
                     if self._stopped.is_set():
                         raise StopIteration from None
-                    raise StallError("the thread that prepares batches has ended without a word") from None
+                    raise StallError(
+                        "the thread that prepares batches ended without reporting an error"
+                    ) from None
         if kind == "item":
             return value
         if kind == "error":
@@ -50,7 +52,7 @@ class Prefetcher:
         raise StopIteration
 
     def close(self) -> None:
-        """Stop the thread and drop what is ready."""
+        """Stop the thread and drop ready items."""
         self._stopped.set()
         while not self._queue.empty():
             try:

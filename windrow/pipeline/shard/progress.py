@@ -1,4 +1,4 @@
-"""One line that tells how far a run is."""
+"""The progress line on standard error: epoch, window, step, speed, waiting, memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOW_SECONDS = 1.0
 
 
 def is_shown(progress: bool | Literal["auto"]) -> bool:
-    """Whether to show progress: ``"auto"`` does where standard error is a terminal."""
+    """Whether to show progress; ``"auto"``: if standard error is a terminal."""
     return sys.stderr.isatty() if progress == "auto" else progress
 
 
@@ -32,7 +32,7 @@ def describe_progress(
     wait_share: float,
     run: RunStats,
 ) -> str:
-    """Write the line: epoch, window and the next one, step, speed, waiting, memory."""
+    """Format the line: epoch, window and how far the next one is, step, speed, waiting, memory."""
     steps = "" if facts.total is None else f"/{facts.assignment.steps(facts.total, shard):,}"
     return (
         f"epoch {facts.epoch + 1}{'' if epochs is None else f'/{epochs}'}"
@@ -43,7 +43,7 @@ def describe_progress(
 
 
 def _describe_next(place: tuple[int, int], run: RunStats) -> str:
-    """How far the window is that comes next, once it is being prepared."""
+    """Format how much of the next window is ready, once it is being prepared."""
     ready = next((share for key, share in sorted(run.windows_ready.items()) if key > place), None)
     return "" if ready is None else f", next {math.floor(100 * ready)} % ready"
 
@@ -63,7 +63,7 @@ class ProgressLine:
         self._width = 0
 
     def show(self, now: float, *, window: int, step: int, size_bytes: int, wait_seconds: float) -> None:
-        """Show where the epoch is, unless that was shown a moment ago."""
+        """Show the progress of the epoch, at most once a second."""
         if now < self._next:
             return
         self._next = now + _SHOW_SECONDS
@@ -81,7 +81,7 @@ class ProgressLine:
         self._write(line)
 
     def end(self) -> None:
-        """Leave the line as it is."""
+        """Finish the line, leaving its last text on the screen."""
         if self._width:
             sys.stderr.write("\n")
             self._width = 0

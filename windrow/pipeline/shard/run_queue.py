@@ -1,4 +1,4 @@
-"""The runs of one epoch, on their way from the thread that walks its windows to the consumer."""
+"""The queue of one epoch's runs, from the prefetch loop to the consumer."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["Converter", "EpochRuns", "PlacedRun"]
 
 @dataclass(frozen=True)
 class Converter:
-    """Makes the batches of a run; equal to another that makes them alike.
+    """Converts a run to batches; equal to any other converter to the same batches.
 
     Attributes
     ----------
-    form
-        What tells the batches from others.
-    call
-        Makes them.
+    key
+        Identifies the batch format and size.
+    function
+        Converts the rows of a run.
     """
 
     key: object
@@ -37,17 +37,17 @@ class Converter:
 
 @dataclass
 class PlacedRun:
-    """A run in its place.
+    """A run whose rows have been placed.
 
     Attributes
     ----------
     rows, window
         Its rows, and the window that they come from.
     takes_slot
-        Whether it counts among those that wait for the consumer; repeated rows, which end an epoch, do
-        not: that an epoch ends is told however little is taken of it.
-    converted, convert
-        The batches that were made of the rows, if any, and how.
+        Whether it counts against the loop's ``depth``. Repeated rows at the end of an epoch do not, so that
+        the end becomes known however few runs are taken.
+    converted, converter
+        The batches that the rows were converted to, if any, and the converter.
     """
 
     rows: pa.RecordBatch
@@ -58,28 +58,28 @@ class PlacedRun:
 
 
 class EpochRuns:
-    """What a walk has told of an epoch; the consumer may not have begun it yet.
+    """The runs and facts that the prefetch loop has gathered of an epoch, which may not be opened yet.
 
     Parameters
     ----------
     facts
-        The epoch.
+        The properties of the epoch.
 
     Attributes
     ----------
     queue
-        Runs in the order of the stream, being placed or in their places; None at its end.
+        Futures of runs in stream order; a result of None marks the end.
     starts, total, corrupt
-        What the windows have told: their first rows, the rows of the epoch, blocks left out.
+        From the windows so far: their first rows, the rows of the epoch, and the skipped blocks.
     handed_rows, is_complete
-        Rows of the runs handed out, and whether they are all that the shard gets.
+        Rows of the submitted runs, and whether they are all rows of the shard.
     failed, ended
-        Whether the walk ended before its last run; whether it ended at all.
-    look_out
-        What users should know, one line each.
-    convert
-        Makes a run's batches where it is placed; None: they are made when they are asked for. As long
-        as the consumer has not begun the epoch, that is as in the one before.
+        Whether prefetching ended before the last run; whether it ended at all.
+    user_warnings
+        Warnings for the user, one line each.
+    converter
+        Converts runs in the worker threads; None: the consumer converts. Until the consumer opens the epoch,
+        the converter of the epoch before.
     """
 
     def __init__(self, facts: EpochFacts, converter: Converter | None) -> None:
@@ -100,7 +100,7 @@ class EpochRuns:
     # --- the consumer's side
 
     def begin(self, converter: Converter | None, report: Callable[[Place], None]) -> None:
-        """The consumer has opened the epoch: from now on ``report`` is told how far it has come."""
+        """Note that the consumer has opened the epoch; acknowledgements go to ``report`` from now on."""
         self.converter = converter
         with self._changed:
             self._report = report
@@ -109,12 +109,12 @@ class EpochRuns:
             report(acknowledge)
 
     def wait_for_rows(self, rows: int, timeout: float) -> bool:
-        """Wait until more than ``rows`` rows have been handed out, or none follow; returns whether so."""
+        """Wait until more than ``rows`` rows are submitted, or prefetching ends; returns False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: self.ended or self.handed_rows > rows, timeout)
 
     def discard(self) -> None:
-        """Let go of the runs that the consumer has not taken; whoever waits for one is told that none comes."""
+        """Release the runs that the consumer has not taken, and cancel its wait for the next one."""
         while not self.queue.empty():
             with suppress(queue.Empty):
                 self.queue.get_nowait()
@@ -122,10 +122,10 @@ class EpochRuns:
         end.cancel()
         self.queue.put(end)
 
-    # --- the walk's side
+    # --- the prefetch loop's side
 
     def add_window(self, data: WindowData) -> None:
-        """Note what a window tells."""
+        """Add the facts and warnings that come with a window."""
         self.user_warnings.extend(data.user_warnings)
         self.starts.update(data.starts)
         self.corrupt = self.corrupt.union(data.corrupt)
@@ -133,14 +133,14 @@ class EpochRuns:
             self.total = data.layout.total
 
     def put(self, run: Future[PlacedRun | None], rows: int) -> None:
-        """Hand out a run."""
+        """Append a run and its number of rows."""
         self.queue.put(run)
         with self._changed:
             self.handed_rows += rows
             self._changed.notify_all()
 
     def end(self, end: Future[PlacedRun | None]) -> None:
-        """Hand out nothing more: None, or why."""
+        """End the queue with a future that has the result None, an error, or is cancelled."""
         self.failed = end.cancelled() or end.exception() is not None
         self.is_complete = not self.failed
         self.queue.put(end)
@@ -149,9 +149,9 @@ class EpochRuns:
             self._changed.notify_all()
 
     def acknowledge(self, place: Place) -> None:
-        """Nothing before a place is needed any more; held back while the consumer has not begun.
+        """Acknowledge everything before a place; deferred until the consumer opens the epoch.
 
-        Until then the run may yet be asked for all of the epoch.
+        Until then, the consumer can still request the whole epoch, for example with another batch size.
         """
         with self._changed:
             report = self._report

@@ -1,4 +1,4 @@
-"""The consumer's side of an epoch: takes the runs that a walk hands out, and waits for them with patience."""
+"""The consumer's side of an epoch: takes placed runs in order, and warns or fails when none arrive."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["RunReader"]
 _SHORT_WAIT_SECONDS = 0.02
 _LOOK_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 1.0
-# a checkpoint must not wait as long as a stall may last
+# limits how long a checkpoint waits, well below the stall timeouts
 _MAX_COUNT_WAIT_SECONDS = 5.0
 
 
@@ -36,16 +36,16 @@ class RunReader:
     Parameters
     ----------
     epoch
-        The epoch, opened.
+        The opened epoch.
     consumer
-        Who takes the runs.
+        The consumer of the runs.
     waiting
-        The bounds of waiting.
+        Timeouts for the warning and the error of a stall.
 
     Attributes
     ----------
     rows, size_bytes
-        What the consumer has taken; the bytes as a first run's rows take.
+        What the consumer has taken; bytes are estimated from the first run's row size.
     window
         The window of the latest run taken.
     """
@@ -56,7 +56,7 @@ class RunReader:
         self._runs = epoch.runs
         self._opening = epoch.opening
         self._run: PlacedRun | None = None
-        # which the consumer may be busy with until it has the first one of this epoch
+        # the consumer may still be using the previous epoch's last run until it takes the first one of this epoch
         self._latest, self._prefetch_loop.last_run = self._prefetch_loop.last_run, None
         self._waiting = waiting
         self._client = epoch.shard_client
@@ -84,14 +84,14 @@ class RunReader:
             yield run.rows
 
     def take_converted(self, rows: pa.RecordBatch) -> list[Any] | None:
-        """The batches of the latest run, once, where they were made of just these rows."""
+        """Return the converted batches of the latest run, once, if they were made of exactly these rows."""
         run, self._run = self._run, None
         if run is None or run.rows is not rows or run.converter != self._runs.converter:
             return None
         return run.converted
 
     def _size_of(self, rows: pa.RecordBatch) -> int:
-        # asking Arrow costs half a millisecond, so one run speaks for all
+        # nbytes takes half a millisecond, so the first run stands for all
         if not self._row_bytes and rows.num_rows:
             self._row_bytes = rows.nbytes / rows.num_rows
         return round(self._row_bytes * int(rows.num_rows))
@@ -103,11 +103,11 @@ class RunReader:
             check_schema(self._schema, run.rows.schema, f"epoch {self._epoch}, window {run.window}")
 
     def wait_for_opening(self) -> None:
-        """Wait for what the run says of the opening of this epoch, and raise what is against it."""
+        """Wait for the coordinator's reply to the opening of this epoch; raise its error, if any."""
         opening = self._opening
         while opening is not None:
             try:
-                # who asks has patience enough, and gives up in the end
+                # no limit here: the client that sent the request has a timeout of its own
                 facts = opening.result(timeout=_LOOK_SECONDS)
             except FutureTimeoutError:
                 if opening.done():
@@ -126,20 +126,20 @@ class RunReader:
 
     @property
     def total(self) -> int | None:
-        """Rows of the epoch, as far as its windows have told."""
+        """Rows of the epoch, or None until its windows determine them."""
         return self._runs.total
 
     @property
     def corrupt(self) -> frozenset[int]:
-        """The blocks that are left out as corrupt, as far as its windows have told."""
+        """Numbers of the blocks known from windows so far to be skipped as corrupt."""
         return self._runs.corrupt
 
     def has_more(self, rows: int) -> bool:
         """Whether this shard may have rows after its first ``rows``.
 
-        Waits some seconds for certainty where rows are counted on the way. True where they do not
-        suffice, and where reading was ended, or failed: a state that names the end of an epoch means
-        the same as one that names the next one's beginning.
+        If rows are counted while reading, this waits up to five seconds for certainty. Returns True if that
+        does not suffice, or reading was stopped or failed. That is safe: a state at the end of an epoch means
+        the same as one at the start of the next.
         """
         until = time.monotonic() + _MAX_COUNT_WAIT_SECONDS
         while not self._runs.wait_for_rows(rows, timeout=_LOOK_SECONDS):
@@ -149,24 +149,24 @@ class RunReader:
         return self._runs.handed_rows > rows or not self._runs.is_complete
 
     def is_prefetched(self) -> bool:
-        """Whether all windows of the epoch have been walked, or are within a moment."""
+        """Whether the prefetch loop is done with the epoch; waits briefly for it."""
         return self._runs.wait_for_rows(sys.maxsize, timeout=_SHORT_WAIT_SECONDS) and self._runs.is_complete
 
     def window_before(self, row: int) -> tuple[int, int]:
-        """The window that holds the row before a row of the epoch, and the row at which it begins."""
+        """Return the window that holds the row before ``row`` of the epoch, and the row at which it starts."""
         return max(start for start in tuple(self._runs.starts.items()) if start[1] < row)
 
     @property
     def is_opening_confirmed(self) -> bool:
-        """Whether the run has said all that it has to say of the opening, and nothing against it."""
+        """Whether the coordinator has confirmed the opening of the epoch."""
         return self._opening is None
 
     def leave_epoch(self) -> None:
-        """Tell that nothing of this epoch is needed any more."""
+        """Acknowledge the whole epoch."""
         self._client.acknowledge(Place(self._epoch + 1, 0))
 
     def close(self, *, continues: bool) -> None:
-        """Let go of everything; end the walk, unless it ``goes_on`` to a next epoch."""
+        """Release everything; stop the prefetch loop, unless it ``continues`` with a next epoch."""
         latest, self._latest = self._latest, None
         self._run = None
         if continues and self._prefetch_loop.has_next_epoch:
@@ -196,14 +196,14 @@ class RunReader:
                 warned = self._check_stall(began, warned)
 
     def send_heartbeat(self) -> None:
-        """Tell, about once a second, that the consumer takes batches or waits for them."""
+        """Tell the coordinator, about once a second, that the consumer takes batches or waits for them."""
         now = time.monotonic()
         if now - self._heartbeat_at >= _HEARTBEAT_SECONDS:
             self._heartbeat_at = now
             self._client.heartbeat()
 
     def raise_closed(self) -> NoReturn:
-        """Say that reading was ended by someone else."""
+        """Raise StallError because reading was stopped from outside."""
         raise StallError(f"shard {self._shard} was closed while epoch {self._epoch} was being read")
 
     def _check_stall(self, began: float, warned: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Which slices of a window a shard still needs."""
+"""Counts which slices of a window a shard still needs, and releases the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["SliceUses"]
 
 
 class SliceUses:
-    """Counts what still needs each slice: runs, or portions of them; reports when the first slices are free."""
+    """Counts the runs and portions of runs that still need each slice; reports how many first slices are free."""
 
     def __init__(self, data: WindowData, report: Callable[[int, bool], None]) -> None:
         self._data = data
@@ -24,19 +24,19 @@ class SliceUses:
         self._reported = (0, False)
 
     def expect(self, slices: list[int]) -> None:
-        """Note the slice of every run of the window, and of every portion of a run but the last."""
+        """Add one use for each slice listed: one per run, and one per portion of a run except the last."""
         with self._lock:
             for number in slices:
                 self._uses[number] += 1
 
     def used(self, number: int) -> None:
-        """One run of a slice has been placed, or a portion of one."""
+        """Remove one use of a slice: a run or a portion of one has been placed."""
         with self._lock:
             self._uses[number] -= 1
         self._advance()
 
     def finish(self) -> None:
-        """Every run of the window has been submitted."""
+        """Note that every run of the window has been submitted."""
         self._all_submitted = True
         self._advance()
 

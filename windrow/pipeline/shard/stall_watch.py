@@ -1,4 +1,4 @@
-"""How long is waited before somebody is told."""
+"""Timeouts after which a waiting consumer warns, and fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Waiting"]
 
 @dataclass(frozen=True)
 class Waiting:
-    """How long a consumer waits before it warns, and before it gives up."""
+    """Seconds that a consumer waits before it warns, and before it raises `StallError`."""
 
     warn_seconds: float = 60.0
     fail_seconds: float = 1800.0

@@ -1,4 +1,4 @@
-"""Gathers the parts of one window as they become ready."""
+"""Collects the map outputs of one window as they become ready."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["WindowCollector"]
 
 
 class WindowCollector:
-    """The parts of one window that have come so far, of its latest attempt."""
+    """The outputs of one window's latest attempt that have arrived so far, by input split (``part``)."""
 
     def __init__(self) -> None:
         self._attempt: object = None
@@ -27,7 +27,7 @@ class WindowCollector:
         self.row_bytes = 0.0
 
     def add(self, reply: WindowReply, attempt: object) -> None:
-        """Take what a reply brings; parts of an earlier attempt are void."""
+        """Add the outputs of a reply; those of an earlier attempt are discarded."""
         self._parts = reply.parts
         if attempt != self._attempt:
             self._attempt, self.outputs = attempt, {}
@@ -39,15 +39,15 @@ class WindowCollector:
 
     @property
     def complete(self) -> bool:
-        """Whether every part is here."""
+        """Whether the outputs of every part have arrived."""
         return self._parts is not None and len(self.outputs) == self._parts
 
     def slices(self) -> list[list[Any]]:
-        """The handles by slice, in the order of the parts."""
+        """Return the handles by slice, in the order of the parts."""
         handles = [self.outputs[part] for part in sorted(self.outputs)]
         return [list(of_slice) for of_slice in zip(*handles, strict=True)]
 
     def window(self, user_warnings: Sequence[str]) -> WindowData:
-        """The whole window, whose handles are pieces by now."""
+        """Return the complete window; its handles must have been replaced by map outputs."""
         slices = [MapOutputs(chain.from_iterable(filter(None, of_slice))) for of_slice in self.slices()]
         return WindowData(self.layout, slices, user_warnings, self.starts, self.corrupt, self.row_bytes)

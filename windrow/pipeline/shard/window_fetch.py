@@ -1,7 +1,7 @@
-"""What a shard does to get the windows of an epoch from a coordinator, without the waiting.
+"""The protocol by which a shard fetches windows from a coordinator, as a state machine without I/O.
 
-Which window to fetch next, what to ask, and what to do when objects are lost or not heard
-of. Nothing here waits or runs: a host does, which is a thread on Ray, and a simulation in tests.
+It decides which window to fetch next, what to ask the coordinator, and what to do when objects are lost or
+do not arrive. Nothing here waits or runs threads; a driver does: a thread on Ray, a simulation in tests.
 """
 
 from __future__ import annotations
@@ -20,45 +20,44 @@ from windrow.pipeline.shard.window_collector import WindowCollector
 
 __all__ = ["UNHEARD", "Ahead", "Ask", "Load", "Lost", "Pause", "Unheard", "fetch_window"]
 
-# the window being consumed, and the next
+# the window being consumed, and the next one
 _WINDOWS_NEEDED = 2
-# Where two threads of a process hold references to one object and one lets go, Ray can forget to
-# tell the other that the object is here. A reference that is asked for anew is told.
+# If two threads of a process hold references to one object and one drops its reference, Ray can fail to
+# notify the other that the object is available. A fresh reference from the coordinator is notified.
 _LOAD_TIMEOUT_SECONDS = 2.0
 _MAX_LOAD_TIMEOUT_SECONDS = 60.0
-# together about two minutes, more than Ray takes to compute lost objects again
+# about two minutes in total, more than Ray takes to recompute lost objects
 _MAX_LOST = 30
-# After about half a minute in vain the whole window is asked for anew: Ray waits for ever for
-# what it had spilled to a file that is gone.
+# After about half a minute, a new attempt at the whole window is requested: Ray waits indefinitely for
+# objects whose spill files are lost.
 _LOSSES_PER_ATTEMPT = 10
 _MAX_ATTEMPT_TIMEOUT_SECONDS = 16.0
 _MAX_PAUSE_SECONDS = 5.0
 
 
 class Ahead:
-    """The windows that a shard has fetched, by (epoch, window), and which one is next.
+    """Read-ahead of windows: those that a shard has fetched, by (epoch, window), and which one is next.
 
     Parameters
     ----------
     cursor
         Where the shard opens its first epoch.
     windows
-        How many an epoch has.
+        Number of windows per epoch.
     leads_on
-        Whether those of the next epoch follow.
+        Whether to continue with the windows of the next epoch.
     spare
-        How many windows the run holds beyond those that were asked for. So many may have been passed
-        without its being told at once, and more are fetched ahead.
+        Number of extra windows that the coordinator buffers. The acknowledgement of up to this many consumed
+        windows can wait for the next request, and as many more are fetched ahead.
 
     Attributes
     ----------
     place
-        Nothing before it is needed any more.
+        Everything before it is acknowledged by the consumer.
     fetched
-        What waits to be taken.
+        Windows that wait to be taken.
     cursor
-        Where the shard opened the latest epoch, and all blocks that it knows by now to be left out as
-        corrupt.
+        Where the shard opened the latest epoch, with all blocks known so far to be skipped as corrupt.
     """
 
     def __init__(self, cursor: Cursor, windows: int, *, leads_on: bool, spare: int = 0) -> None:
@@ -72,42 +71,42 @@ class Ahead:
         self.open(cursor, leads_on=leads_on)
 
     def open(self, cursor: Cursor, *, leads_on: bool) -> None:
-        """The shard opens an epoch: the first, or the one after."""
+        """Note that the shard opens an epoch: its first one, or the next."""
         self.cursor = cursor
         self._stop = self._index(cursor.epoch + 1 + leads_on, 0)
 
     def _index(self, epoch: int, window: int) -> int:
-        """Where a window stands among those of all epochs."""
+        """Return a window's index among the windows of all epochs."""
         return epoch * self._windows + window
 
     def want(self, key: Key) -> None:
-        """The consumer asks for a window."""
+        """Note that the consumer waits for a window."""
         self._requested, self._paused = key, False
 
     def keep(self, key: Key, data: WindowData) -> None:
-        """A window has been fetched; it may have been passed meanwhile."""
+        """Store a fetched window, unless the consumer has acknowledged all of it meanwhile."""
         if self._index(*key) >= self._passed:
             self.fetched[key] = data
         self.cursor = self.cursor.skipping(data.corrupt)
 
     def take(self, key: Key) -> WindowData | None:
-        """A window, if it is here."""
+        """Remove and return a window if it has been fetched, else None."""
         if key not in self.fetched:
             return None
         self._requested, self._last_taken = None, max(self._last_taken, self._index(*key))
         return self.fetched.pop(key)
 
     def release(self) -> None:
-        """Drop what is here; there is no next window until one is asked for."""
+        """Drop the fetched windows, and pause."""
         self.pause()
         self.fetched.clear()
 
     def pause(self) -> None:
-        """Nothing is fetched until a window is asked for."""
+        """Fetch nothing until the consumer waits for a window."""
         self._paused, self._requested = True, None
 
     def acknowledge(self, place: Place) -> bool:
-        """Note how far the consumer has come; returns whether that is news."""
+        """Note how far the consumer has come; returns whether the place has advanced."""
         if place <= self.place:
             return False
         self.place = place
@@ -116,14 +115,15 @@ class Ahead:
         return True
 
     def ask(self, key: Key) -> Place:
-        """A question about a window is asked, and tells the place that is returned."""
+        """Note that the coordinator is asked for a window; returns the place to report with the request."""
         self._last_asked, self._reported = max(self._last_asked, self._index(*key)), self.place
         return self.place
 
     def take_news(self, *, waits: bool = False) -> Place | None:
-        """The place, if it is to be told now and not with the next question; then it counts as told.
+        """Return the place if it must be reported now instead of with the next request; else None.
 
-        ``waits``: the consumer has been waiting for a window, which may wait for what it has passed.
+        A returned place counts as reported. ``waits``: the consumer waits for a window, whose production may
+        need the memory of windows that it has already consumed.
         """
         passed, reported = self._passed, self._index(self._reported.epoch, self._reported.window)
         more_to_ask = not self._paused and max(passed, self._last_asked + 1) < self._fetch_stop
@@ -134,11 +134,11 @@ class Ahead:
         return self.place
 
     def next(self) -> Key | None:
-        """The window to fetch: the one that is asked for, else the next one ahead."""
+        """Return the window to fetch: the one the consumer waits for, else the next one ahead; None for none."""
         if self._paused:
             return None
         requested, passed = self._requested, self._passed
-        # who asked for what has been passed since is not there any more
+        # a request for a window that has been acknowledged since is obsolete
         if requested is not None and requested not in self.fetched and self._index(*requested) >= passed:
             return requested
         ahead = range(max(passed, self._last_taken + 1), self._fetch_stop)
@@ -156,14 +156,14 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask the coordinator for what is lacking; send its answer, or None for none.
+    """Ask the coordinator for missing parts; send its answer, or None if there is none yet.
 
     Attributes
     ----------
     attempt, have
-        The parts that are here, and of which attempt.
+        The attempt, and its parts that have arrived.
     lost
-        An attempt whose objects do not come any more.
+        An attempt whose objects are considered lost; empty for none.
     """
 
     attempt: str
@@ -173,7 +173,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Load:
-    """Get the objects of a reply; send the reply with their values, `Lost` or `UNHEARD`."""
+    """Get the objects of a reply; send the reply with their values, `Lost`, or `UNHEARD` on timeout."""
 
     reply: WindowReply
     patience_seconds: float
@@ -181,20 +181,20 @@ class Load:
 
 @dataclass(frozen=True)
 class Pause:
-    """Wait so long, and send None."""
+    """Wait for ``seconds``, and send None."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Lost:
-    """Objects are lost."""
+    """Signals that objects are lost."""
 
     error: Exception
 
 
 class Unheard:
-    """None of the objects has been heard of for as long as patience lasts."""
+    """Signals that no object arrived within ``patience_seconds``."""
 
 
 UNHEARD = Unheard()
@@ -206,7 +206,7 @@ def fetch_window(shard: int, epoch: int, window: int) -> Generator[Ask | Load | 
     Yields
     ------
     Ask, Load or Pause
-        What to do next.
+        What the driver must do next; it sends the result.
 
     Returns
     -------
@@ -215,11 +215,11 @@ def fetch_window(shard: int, epoch: int, window: int) -> Generator[Ask | Load | 
     Raises
     ------
     StallError
-        If objects are lost again and again.
+        If objects are lost repeatedly.
     """
     collector, attempt, abandoned = WindowCollector(), "", ""
     lost, patience = 0, _LOAD_TIMEOUT_SECONDS
-    # replies that nothing was heard of: to drop their references would cancel transfers
+    # keep replies whose objects did not arrive: dropping their references would cancel transfers
     timed_out: list[WindowReply] = []
     user_warnings: list[str] = []
     while not collector.complete:
@@ -238,13 +238,13 @@ def fetch_window(shard: int, epoch: int, window: int) -> Generator[Ask | Load | 
             patience = min(2 * patience, _MAX_LOAD_TIMEOUT_SECONDS)
             collector, attempt = WindowCollector(), ""
         elif isinstance(loaded, Lost):
-            # the coordinator that owned them is gone, and its successor computes them
-            # again; or they went with their node, and Ray does
+            # either the coordinator that owned the objects died, and its successor recomputes them;
+            # or their node died, and Ray recomputes them
             lost += 1
             if lost >= _MAX_LOST:
                 raise StallError(
                     f"shard {shard}: map outputs of epoch {epoch}, window {window} were lost {lost} times and "
-                    "could not be computed again: look for nodes that die, or whose disks or object stores "
+                    "could not be recomputed: look for nodes that die, or whose disks or object stores "
                     f"are full ({loaded.error})"
                 ) from loaded.error
             yield Pause(min(0.1 * 2**lost, _MAX_PAUSE_SECONDS))

@@ -1,4 +1,4 @@
-"""The plan of an epoch: the order of its blocks and where it is cut into windows."""
+"""Plans an epoch: the order of its blocks, and how they are cut into windows."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from windrow.shuffle.order.permutation import block_order
 
 __all__ = ["MAX_WINDOWS", "EpochPlan", "WindowCut", "plan_epoch"]
 
-# Far more than any data needs whose windows mix rows; a slip such as a missing unit asks for more.
+# far more than useful windows of any dataset; catches slips such as a missing unit in bytes_per_window
 MAX_WINDOWS = 2**22
 
 
 @dataclass(frozen=True)
 class WindowCut:
-    """How an epoch's blocks are cut into windows; neither field: one window.
+    """How an epoch's blocks are cut into windows; with neither field set, the epoch is one window.
 
     Attributes
     ----------
     blocks_per_window
-        Exact number of blocks; the last window may be short.
+        Exact number of blocks per window; the last window may be short.
     bytes_per_window
-        Decoded bytes of the selected columns, as the footers tell them.
+        Decoded bytes of the selected columns per window, computed from file footers.
     """
 
     blocks_per_window: int | None = None
@@ -46,7 +46,7 @@ class EpochPlan:
     blocks
         (blocks,) stored block numbers, window after window.
     starts
-        (windows + 1,) where each window begins in ``blocks``.
+        (windows + 1,) offsets of the windows in ``blocks``.
     """
 
     epoch: int
@@ -55,25 +55,25 @@ class EpochPlan:
 
     @property
     def windows(self) -> int:
-        """The number of windows, those without blocks included."""
+        """The number of windows, including windows without blocks."""
         return len(self.starts) - 1
 
     def window_blocks(self, window: int) -> NDArray[np.int64]:
-        """The blocks of a window, in the order in which its rows are numbered."""
+        """Return the blocks of a window, in the order in which its rows are numbered."""
         return self.blocks[self.starts[window] : self.starts[window + 1]]
 
 
 def plan_epoch(blocks: BlockTable, *, cut: WindowCut, seed: int | None, epoch: int) -> EpochPlan:
     """Cut one epoch into windows: a pure function of its arguments.
 
-    With a seed, the blocks are permuted anew each epoch before they are cut, so that
-    a window mixes rows from all over the dataset. Within a window blocks stand in
-    stored order, since the rows are permuted anyway and files are read best forwards.
+    With a seed, the blocks of each epoch are permuted before they are cut, so that a window mixes rows from
+    the whole dataset. Within a window, blocks are in stored order, since the rows are permuted anyway and
+    sequential reads of files are fastest.
 
     Raises
     ------
     PlanError
-        For more than `MAX_WINDOWS` windows.
+        If there would be more than `MAX_WINDOWS` windows.
     """
     count = len(blocks.rows)
     if seed is None:
@@ -100,11 +100,11 @@ def _cut_windows(sizes: NDArray[np.int64], cut: WindowCut) -> NDArray[np.int64]:
     if windows > MAX_WINDOWS:
         raise PlanError(
             f"bytes_per_window={cut.bytes_per_window} cuts {format_bytes(total)} into {windows:,} windows; "
-            f"{MAX_WINDOWS:,} is the most: ask for {-(-total // MAX_WINDOWS)} bytes or more"
+            f"at most {MAX_WINDOWS:,} are supported: set it to {-(-total // MAX_WINDOWS)} bytes or more"
         )
     before = np.cumsum(sizes) - sizes
-    # block i lies in window ⌊before_i · windows / total⌋; the borders are found in
-    # Python integers because the product can pass 64 bits
+    # block i belongs to window ⌊before_i · windows / total⌋; the borders are computed in Python integers,
+    # because the product can exceed 64 bits
     borders = [-(-window * total // windows) for window in range(windows)]
     starts = np.searchsorted(before, np.array(borders, dtype=np.int64), side="left")
     return np.append(starts, count).astype(np.int64)

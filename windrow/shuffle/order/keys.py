@@ -1,8 +1,8 @@
-"""Keys: 32 bytes from everything that an order may depend on.
+"""Derives the 32-byte keys of block and row orders from seed, purpose, epoch and window.
 
-A key is a cryptographic hash of its inputs, never a sum or a running counter: with
-``seed + epoch`` two runs share orders (seed 0, epoch 1 would be seed 1, epoch 0), and
-keys that differ in a few low bits would lean on the permutation to hide it.
+A key is a cryptographic hash of its inputs, never a sum or a counter. With ``seed + epoch``, different seeds
+would share orders (seed 0, epoch 1 equals seed 1, epoch 0), and keys that differ in a few low bits would rely
+on the permutation to hide that.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import operator
 __all__ = ["KEY_BYTES", "ORDER_VERSION", "derive_key"]
 
 ORDER_VERSION = 1
-"""The version of the whole order algorithm: keys, permutation, windows and deal.
+"""The version of the whole order algorithm: keys, permutation, windows and shard assignment.
 
-It is hashed into every key, so that two versions never give related orders.
+It is hashed into every key, so that different versions never give related orders.
 """
 
 KEY_BYTES = 32
@@ -30,14 +30,14 @@ def derive_key(seed: int, purpose: str, epoch: int, window: int) -> bytes:
     seed
         Any integer, of any size and sign.
     purpose
-        What the key orders (``"rows"``, ``"blocks"``): two purposes never share a key.
+        What the key orders (``"rows"``, ``"blocks"``); different purposes never share a key.
     epoch, window
-        Where in the run the order is used; 0 where one of them does not apply.
+        Where the order is used; 0 where one of them does not apply.
 
     Returns
     -------
     bytes
-        32 bytes, the same in every process, platform and library version.
+        32 bytes, equal in every process and on every platform and library version.
 
     Examples
     --------
@@ -45,8 +45,8 @@ def derive_key(seed: int, purpose: str, epoch: int, window: int) -> bytes:
     'ca8bf71203406d12'
     """
     numbers = (ORDER_VERSION, seed, epoch, window)
-    # Hexadecimal, because Python refuses decimal text of integers beyond 4,300 digits;
-    # JSON, because no two lists of strings have the same text.
+    # hexadecimal, because Python does not format integers of more than 4,300 decimal digits;
+    # JSON, because different lists of strings always have different texts
     fields = ["windrow order", purpose, *(format(int(operator.index(n)), "x") for n in numbers)]
     text = json.dumps(fields, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).digest()

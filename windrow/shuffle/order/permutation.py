@@ -1,17 +1,16 @@
-"""A keyed bijection of [0, N): the position of every row, computed and never stored.
+"""A keyed permutation of [0, N): computes the position of any row, without storing the order.
 
-Every process that holds the key can compute the position of any row by itself, so no
-process has to tell another about the order. Two constructions, by size:
+Every process that has the key can compute the position of any row, so processes do not exchange the order.
+There are two constructions, by size:
 
-**Up to 2^16 rows: exact.** Row x gets the rank of the x-th raw 64-bit output of Philox,
-so every order is equally likely (ties, of probability below 2^-32, go to the earlier
-row). NumPy promises that a bit generator's raw stream never changes; it promises no such
-thing of ``Generator.permutation``, which is why that is not used.
+**Up to 2^16 rows: exact.** Row x gets the rank of the x-th raw 64-bit output of Philox, so every order is
+equally likely (ties, of probability below 2^-32, go to the earlier row). NumPy guarantees that the raw stream
+of a bit generator never changes. It does not guarantee that for ``Generator.permutation``, so that is not used.
 
-**Above: six rounds** (:mod:`windrow.shuffle.order.feistel_rounds`) that permute [0, 2^b), where b is the
-least for which 2^b >= N, and cycle walking: a value that lands at or above N goes through
-the rounds again until it lands below. That makes a bijection of [0, 2^b) one of [0, N).
-Fewer than half of all values lie outside, so a row takes less than two passes on average.
+**Above: six rounds** (:mod:`windrow.shuffle.order.feistel_rounds`) that permute [0, 2^b), for the least b with
+2^b >= N, and cycle walking: a value at or above N goes through the rounds again until it is below N. This
+turns a bijection of [0, 2^b) into one of [0, N). Fewer than half of all values are outside, so a row takes
+fewer than two passes on average.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ __all__ = ["EXACT_ROWS", "MAX_ROWS", "Permutation", "block_order"]
 EXACT_ROWS = 1 << 16
 MAX_ROWS = 1 << 62
 
-# Rows that pass through all rounds before the next rows do, so that they stay in the L2 cache.
+# rows per chunk: a chunk passes through all rounds before the next one, so that it stays in the L2 cache
 _CHUNK_ROWS = 1 << 15
 
 
@@ -51,7 +50,7 @@ class Permutation:
     Raises
     ------
     ValueError
-        The key has another length, or the size lies outside [0, 2^62].
+        If the key has another length, or the size is outside [0, 2^62].
 
     Examples
     --------
@@ -69,7 +68,7 @@ class Permutation:
             raise ValueError(f"a permutation has 0 to 2^62 rows, not {self.size}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Key and size say everything, so the cached ranks never travel.
+        # key and size suffice, so the cached ranks are not pickled
         return type(self), (self.key, self.size)
 
     def positions(self, start: int, stop: int) -> NDArray[np.int64]:
@@ -78,7 +77,7 @@ class Permutation:
         Returns
         -------
         numpy.ndarray
-            (stop - start,) int64, each in [0, size); fresh memory that is the caller's.
+            (stop - start,) int64, each in [0, size); fresh memory owned by the caller.
 
         Raises
         ------
@@ -95,7 +94,7 @@ class Permutation:
         return self._cycle_walk(start, stop)
 
     def rows_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Compute the rows that have some positions: `positions` undone.
+        """Compute the rows at some positions: the inverse of `positions`.
 
         Returns
         -------
@@ -147,7 +146,7 @@ class Permutation:
             again = self._find_outside(values)
             outside.append((again + first, values.take(again)))
         rows, values = _join(outside)
-        # All pieces walk on together, since a few stragglers cost as much as thousands.
+        # all chunks continue together, since a pass over a few stragglers costs as much as over thousands
         while rows.size:
             outside = []
             for first, last in _chunks(rows.size):
@@ -159,7 +158,7 @@ class Permutation:
         return out
 
     def _find_outside(self, values: NDArray[Any]) -> NDArray[np.intp]:
-        # Against the last position rather than the size, which a 32-bit word may not hold.
+        # compared with the last position, since a 32-bit word may not hold the size
         return np.flatnonzero(values > values.dtype.type(self.size - 1))
 
 
@@ -176,7 +175,7 @@ def _join(pairs: list[tuple[NDArray[np.intp], NDArray[Any]]]) -> tuple[NDArray[n
 
 
 def block_order(key: bytes, n: int) -> NDArray[np.int64]:
-    """Order ``n`` blocks: element i is the stored number of the block that comes i-th.
+    """Order ``n`` blocks: element i is the stored number of the i-th block in the order.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The runs of a window: consecutive rows of one shard's stream that are produced together."""
+"""Lays out the runs of a window: consecutive rows of one shard's stream that are placed together."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["Run", "WindowRuns"]
 
 @dataclass(frozen=True)
 class Run:
-    """One run, as its reducer sees it.
+    """One run, as seen by the shard that places it.
 
     Attributes
     ----------
     slice, index
-        Which slice of the map outputs holds it, and its number within the slice.
+        The slice of the map outputs that holds the run, and its number within the slice.
     place
         The place of its first row in the shard's stream.
     rows
         Its number of rows.
     skip
-        How many of them, the first ones, are not wanted.
+        How many of its first rows are not needed.
     """
 
     slice: int
@@ -41,25 +41,24 @@ class Run:
 class WindowRuns:
     """The runs of one window for the shards of one destination.
 
-    Runs begin at multiples of ``run_rows`` of a shard's stream, whole batches each, so
-    only the first and the last run of a window can be short. Ids count slice by slice,
-    then shard by shard, so that a slice is a range of ids.
+    Runs start at multiples of ``run_rows`` in a shard's stream and hold whole batches, so only the first and
+    the last run of a window can be short. Run ids are assigned slice by slice, then shard by shard, so that a
+    slice is a range of ids.
 
     Attributes
     ----------
-    deal
-        How the epoch is dealt.
+    assignment
+        The shard assignment of the epoch.
     first_row, stop_row
-        The window's rows of the epoch's order.
+        The window's range of rows in the epoch's order.
     total
-        Rows of the epoch, or None while unknown; then every row of this window lies in
-        a full step.
+        Rows of the epoch, or None while unknown; then every row of this window belongs to a full step.
     shards
         The shards of this destination.
     run_rows
         Rows of a full run: a multiple of ``assignment.batch_rows``.
     slices
-        Into how many slices the runs are cut.
+        Number of slices that the runs are divided into.
     """
 
     assignment: ShardAssignment
@@ -71,14 +70,14 @@ class WindowRuns:
     slices: int
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # the cached arrays are cheaper to compute again than to send; a task carries one of these
-        # for each node, so the fields are named here and not looked up
+        # recomputing the cached arrays is cheaper than sending them; a task carries one layout per node, so
+        # the fields are named here instead of looked up
         rows = self.assignment, self.first_row, self.stop_row, self.total
         return WindowRuns, (*rows, self.shards, self.run_rows, self.slices)
 
     @cached_property
     def _borders(self) -> NDArray[np.int64]:
-        """(shards, 2) first and stop place of each shard in this window."""
+        """(shards, 2) first and stop place of each shard's stream in this window."""
         rows = [
             [self.assignment.rows_before(row, shard, self.total) for row in (self.first_row, self.stop_row)]
             for shard in self.shards
@@ -92,7 +91,7 @@ class WindowRuns:
 
     @cached_property
     def ids(self) -> NDArray[Any]:
-        """Ids of all runs, shard by shard; 16 bits where they fit, which sorts fastest."""
+        """Ids of all runs, shard by shard; in 16 bits where they fit, since those sort fastest."""
         shard = np.repeat(np.arange(len(self.shards)), self._run_counts)
         local = np.concatenate([np.arange(count) for count in self._run_counts] or [np.zeros(0)])
         slice_of_run = local.astype(np.int64) * self.slices // np.maximum(self._run_counts[shard], 1)
@@ -102,26 +101,27 @@ class WindowRuns:
 
     @cached_property
     def _offsets(self) -> NDArray[np.int64]:
-        """Where each shard's runs begin in ``ids``."""
+        """The offset of each shard's runs in ``ids``."""
         return np.cumsum(self._run_counts) - self._run_counts
 
     @cached_property
     def streams(self) -> NDArray[np.int64]:
-        """(shards, 3) what leads from a run's number in its stream to its place among ``ids``.
+        """(shards, 3) numbers that map each shard's stream to ``ids``.
 
-        And the number of the first run here, and how many rows of that lie in earlier windows.
+        The columns are: what to add to a run's number in the stream to get its index in ``ids``; the number
+        of the first run in this window; how many rows of that run are in earlier windows.
         """
         first_runs, skipped = np.divmod(self._borders[:, 0], self.run_rows)
         return np.stack([self._offsets - first_runs, first_runs, skipped], axis=1)
 
     @property
     def padding_ids(self) -> NDArray[np.int64]:
-        """The run id of each repeated row of ``padding``: the last ones."""
+        """The run id of each repeated row of ``padding``; these are the last ids."""
         return int(self.slice_starts[-1]) - self._padding_runs + np.arange(self._padding_runs)
 
     @cached_property
     def slice_starts(self) -> NDArray[np.int64]:
-        """(slices + 1,) the first run id of each slice; padding has one more id in the last."""
+        """(slices + 1,) the first run id of each slice; each repeated row has an id of its own in the last slice."""
         counts = np.zeros(self.slices, dtype=np.int64)
         for runs in self._run_counts:
             counts += np.bincount(np.arange(runs) * self.slices // max(runs, 1), minlength=self.slices)
@@ -130,7 +130,7 @@ class WindowRuns:
 
     @cached_property
     def padding(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """(rows, shards, places) of repeated rows that this window holds for these shards."""
+        """(rows, shards, places) of the repeated rows in this window for these shards."""
         if self.total is None:
             none = np.zeros(0, dtype=np.int64)
             return none, none, none
@@ -143,13 +143,13 @@ class WindowRuns:
         return len(self.padding[0])
 
     def runs_from(self, row: int, shard: int) -> list[Run]:
-        """The runs of a shard that hold rows of the epoch from a step's first row on."""
+        """Return the runs of a shard that hold rows of the epoch from ``row``, a step's first row, on."""
         begin = self.assignment.rows_before(row, shard, self.total)
         runs = [run for run in self.runs(shard) if run.place + run.rows > begin]
         return [replace(run, skip=max(0, begin - run.place)) for run in runs[:1]] + runs[1:]
 
     def runs(self, shard: int) -> list[Run]:
-        """The runs of a shard in this window, in the order of its stream."""
+        """Return the runs of a shard in this window, in stream order."""
         at = self.shards.index(shard)
         first, stop = (int(place) for place in self._borders[at])
         ids = self.ids[self._offsets[at] : self._offsets[at] + self._run_counts[at]]
@@ -161,7 +161,7 @@ class WindowRuns:
         ]
 
     def padding_runs(self, shard: int) -> list[Run]:
-        """The repeated rows of a shard that this window holds: one run each."""
+        """Return the repeated rows of a shard in this window, as one run each."""
         _, shards, places = self.padding
         first_id = int(self.slice_starts[-1]) - self._padding_runs
         return [self._run(first_id + i, int(places[i]), 1) for i in range(len(places)) if shards[i] == shard]

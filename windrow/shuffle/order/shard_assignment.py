@@ -1,9 +1,8 @@
-"""The deal: which shard gets a row of the epoch's order, and at which place of its stream.
+"""Assigns each row of the epoch's order to a shard, and to a place in that shard's stream.
 
-With n shards and batch size B, batch s of shard t is rows [s·n·B + t·B, s·n·B + (t+1)·B)
-of the epoch. With r < n·B rows left at the end, one last step deals them in contiguous
-parts. Everything here is arithmetic on row numbers, so nothing has to be agreed on
-while an epoch runs.
+With n shards and batch size B, batch s of shard t is rows [s·n·B + t·B, s·n·B + (t+1)·B) of the epoch. The
+r < n·B remaining rows form a last step, assigned in contiguous parts. Everything here is arithmetic on row
+numbers, so shards need no communication to agree.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Equal = bool | Literal["pad"]
 
 
 def check_equal(equal: object) -> Equal:
-    """Return a valid ``equal`` argument, or raise a `PlanError`."""
+    """Return the ``equal`` argument if it is valid, else raise `PlanError`."""
     if equal is True or equal is False or equal == "pad":
         return equal
     raise PlanError(f"equal={equal!r} must be True, False or 'pad'")
@@ -30,7 +29,7 @@ def check_equal(equal: object) -> Equal:
 
 @dataclass(frozen=True)
 class ShardAssignment:
-    """How the rows of one epoch are dealt to shards.
+    """How the rows of one epoch are assigned to shards.
 
     Attributes
     ----------
@@ -39,13 +38,13 @@ class ShardAssignment:
     batch_rows
         B, rows of one shard's batch.
     equal
-        What happens to the r < n·B rows of the last step: ``True`` gives every shard
-        ⌊r/n⌋ and leaves out the rest, ``False`` gives the first r mod n shards one
-        more, ``"pad"`` gives every shard ⌈r/n⌉ and repeats rows of that step.
+        How the r < n·B rows of the last step are assigned: ``True`` gives every shard ⌊r/n⌋ rows and omits
+        the rest; ``False`` gives the first r mod n shards one row more; ``"pad"`` gives every shard ⌈r/n⌉
+        rows and repeats rows of that step.
     drop_last
-        Leave the last step out when it is not a full one.
+        Omit the last step if it is not full.
     start_row
-        The epoch row from which this deal begins: 0, or where a resumed epoch goes on.
+        The epoch row at which this assignment starts: 0, or where a resumed epoch continues.
     """
 
     shards: int
@@ -56,24 +55,24 @@ class ShardAssignment:
 
     @property
     def step_rows(self) -> int:
-        """Rows of a full step, all shards together."""
+        """Rows of a full step over all shards."""
         return self.shards * self.batch_rows
 
     @property
     def whole(self) -> ShardAssignment:
-        """The deal of which this one is the rest: begun as many steps earlier as there are."""
+        """This assignment extended backwards by as many whole steps as fit before ``start_row``."""
         return replace(self, start_row=self.start_row % self.step_rows)
 
     def full_steps(self, total: int) -> int:
-        """Steps in which every shard gets a full batch, of an epoch of ``total`` rows."""
+        """Return the number of steps in which every shard gets a full batch, in an epoch of ``total`` rows."""
         return max(0, total - self.start_row) // self.step_rows
 
     def rest_rows(self, total: int) -> int:
-        """Rows of the last, not full, step (0 when there is none)."""
+        """Return the number of rows of the last step if it is not full, else 0."""
         return max(0, total - self.start_row) % self.step_rows
 
     def rest_share(self, total: int, shard: int) -> tuple[int, int]:
-        """Return (first, rows) of a shard's part of the last step, padding included.
+        """Return (first, rows) of a shard's part of the last step, including padding.
 
         ``first`` counts from the first row of the last step.
         """
@@ -87,17 +86,17 @@ class ShardAssignment:
         return shard * share + min(shard, more), share + (shard < more)
 
     def shard_rows(self, total: int, shard: int) -> int:
-        """All rows that a shard gets, padding included."""
+        """Return the number of rows that a shard gets, including padding."""
         return self.full_steps(total) * self.batch_rows + self.rest_share(total, shard)[1]
 
     def steps(self, total: int, shard: int) -> int:
-        """Batches that a shard gets."""
+        """Return the number of batches that a shard gets."""
         return self.full_steps(total) + (self.rest_share(total, shard)[1] > 0)
 
     def rows_of_step(self, step: int, shard: int, total: int) -> NDArray[np.int64] | None:
-        """The epoch's rows in a shard's batch of a step, counted as if the epoch had begun at row 0.
+        """Return the epoch's rows in a shard's batch of a step; None if the shard has no such step.
 
-        None where the shard has no such step.
+        Steps are counted as if the epoch had started at row 0.
         """
         number = step - self.start_row // self.step_rows
         if number < 0 or number >= self.steps(total, shard):
@@ -107,23 +106,23 @@ class ShardAssignment:
             first += shard * self.batch_rows
             return np.arange(first, first + self.batch_rows, dtype=np.int64)
         place, share = self.rest_share(total, shard)
-        # padding begins anew at the step's first row
+        # padding wraps around to the step's first row
         return first + np.arange(place, place + share, dtype=np.int64) % self.rest_rows(total)
 
     def padded_rows(self, total: int) -> int:
-        """Rows that ``equal="pad"`` repeats, over all shards."""
+        """Return the number of rows that ``equal="pad"`` repeats, over all shards."""
         return len(self.padding(total)[0])
 
     def left_out_rows(self, total: int) -> int:
-        """Rows that no shard gets: the last ones of the epoch's order."""
+        """Return the number of rows that no shard gets: the last ones of the epoch's order."""
         assigned = sum(self.shard_rows(total, shard) for shard in range(self.shards))
         return max(0, total - self.start_row) - assigned + self.padded_rows(total)
 
     def rows_before(self, row: int, shard: int, total: int | None) -> int:
-        """Rows of the shard that the epoch's rows below ``row`` hold, padding excluded.
+        """Return how many of the epoch's rows below ``row`` belong to a shard, excluding padding.
 
-        ``total=None``: the epoch's length is not known yet, and all rows below ``row``
-        lie in full steps or the answer is only asked for a full step's border.
+        ``total=None`` means that the epoch's length is not known yet; then all rows below ``row`` must belong
+        to full steps, or ``row`` must be the boundary of a full step.
         """
         ahead = max(0, row - self.start_row)
         step, within = divmod(ahead, self.step_rows)
@@ -134,21 +133,20 @@ class ShardAssignment:
         return full * self.batch_rows + _clip(ahead - full * self.step_rows - first, share)
 
     def assign_rows(self, rows: NDArray[Any], total: int | None) -> tuple[NDArray[Any] | None, NDArray[Any]]:
-        """Deal rows of the epoch.
+        """Assign rows of the epoch.
 
         Parameters
         ----------
         rows
-            (rows,) numbers in the epoch's order, of any integer type that holds them.
+            (rows,) row numbers in the epoch's order, of any integer type that holds them.
         total
-            Rows of the epoch; None when unknown and all ``rows`` lie in full steps.
+            Rows of the epoch; None if unknown and all ``rows`` belong to full steps.
 
         Returns
         -------
         shards, places
-            (rows,) each, of the same type: the shard, or ``n`` for a row left out (None:
-            all are of shard 0), and the place in the shard's stream. Rows before
-            ``start_row`` are left out.
+            (rows,) each, of the same type: the shard, or ``n`` for an omitted row (None: all rows belong to
+            shard 0), and the place in the shard's stream. Rows before ``start_row`` are omitted.
         """
         word = rows.dtype.type
         ahead = rows - word(self.start_row) if self.start_row else rows
@@ -156,7 +154,7 @@ class ShardAssignment:
         has_rest = total is not None and self.rest_rows(total) > 0
         if self.shards == 1 and not self.start_row and not (has_rest and self.drop_last):
             return None, ahead
-        # a step larger than the words hold is larger than the epoch too: a larger divisor changes nothing
+        # a divisor capped at the word's maximum still exceeds every row number, so the quotients stay 0
         max_word = int(np.iinfo(rows.dtype).max)
         step_rows, batch_rows = word(min(self.step_rows, max_word)), word(min(self.batch_rows, max_word))
         steps = ahead // step_rows
@@ -166,7 +164,7 @@ class ShardAssignment:
         places = within
         places -= shards * batch_rows
         places += steps * batch_rows
-        # where words are too short to say where the rest begins, all rows lie before it
+        # if the first row of the rest exceeds the word's maximum, all rows are before it
         if total is not None and first_rest is not None and has_rest and first_rest <= max_word:
             (last,) = np.nonzero(ahead >= word(first_rest))
             shards[last], places[last] = self._assign_rest(ahead[last].astype(np.int64) - first_rest, total)

@@ -1,4 +1,4 @@
-"""The order of one window: the row of the epoch that each stored row becomes."""
+"""The order of one window: maps its stored rows to rows of the epoch, and back."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class WindowOrder:
     rows
         Rows of the window, numbered by (block, row in block).
     first_row
-        The epoch row at which the window begins.
+        The epoch row at which the window starts.
     permutation
-        The bijection from stored number to position; None keeps the stored order.
+        The bijection from stored row number to position; None keeps the stored order.
     """
 
     rows: int
@@ -32,7 +32,7 @@ class WindowOrder:
     permutation: Permutation | None
 
     def epoch_rows(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Epoch rows of the window's stored rows [start, stop)."""
+        """(stop - start,) the epoch rows of the window's stored rows [start, stop)."""
         if self.permutation is None:
             return np.arange(self.first_row + start, self.first_row + stop, dtype=np.int64)
         rows = self.permutation.positions(start, stop)
@@ -40,7 +40,7 @@ class WindowOrder:
         return rows
 
     def stored_rows(self, epoch_rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(rows,) the stored numbers of rows of the epoch: `epoch_rows` undone."""
+        """(rows,) the stored row numbers of rows of the epoch: the inverse of `epoch_rows`."""
         positions = epoch_rows - self.first_row
         return positions if self.permutation is None else self.permutation.rows_at(positions)
 
