@@ -247,7 +247,7 @@ def test_a_state_with_most_corrupt_blocks_is_small_and_refused_where_corruption_
         state = shard.state_dict()
     assert len(json.dumps(state)) < 1024
     with pytest.raises(
-        StateError, match=r"left out corrupt blocks \(.*/0\.parquet, row group 0; .*on_error='skip'"
+        StateError, match=r"skipped corrupt blocks \(.*/0\.parquet, row group 0; .*on_error='skip'"
     ):
         chain(folder, "raise").iterator(state_dict=state)
     with pytest.raises(StateError, match=r"is corrupt: .*checksum"):
@@ -315,7 +315,7 @@ def test_states_of_shards_that_left_out_different_blocks_are_not_merged(folder: 
     rot(folder, *(block for block in range(12) if window_of(pipe, 0, block) == 0))
     with pipe.iterator(state_dict=state) as shard:
         other = read_steps([shard], 10, 2)[1]
-    with pytest.raises(StateError, match=r"blocks \[\] were left out as corrupt in one, blocks \[\d"):
+    with pytest.raises(StateError, match=r"blocks \[\] were skipped as corrupt in one, blocks \[\d"):
         windrow.merge_state_dicts([healthy, other])
 
 

@@ -163,7 +163,7 @@ def test_a_quick_look_has_numbers_too(folder: Path) -> None:
     [
         (lambda pipe: pipe.epoch_lineage(0, 0, 240), r"rows \[0, 240\) do not lie in an epoch of 239 rows"),
         (lambda pipe: pipe.epoch_lineage(0, 5, 4), r"rows \[5, 4\) do not lie"),
-        (lambda pipe: pipe.epoch_lineage(2, 0, 1), "the chain has 2 epochs"),
+        (lambda pipe: pipe.epoch_lineage(2, 0, 1), "the pipeline has 2 epochs"),
         (lambda pipe: pipe.epoch_lineage(-1, 0, 1), "epoch=-1 must be an integer of 0 or more"),
         (lambda pipe: pipe.epoch_lineage(0, 0.5, 1), "start=0.5 must be"),
         (lambda pipe: pipe.row_lineage([3, 239]), "there is no row 239: 239 rows are stored"),

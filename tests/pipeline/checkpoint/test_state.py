@@ -261,10 +261,10 @@ def test_filters_are_told_apart(folder: Path) -> None:
     assert rest(filtered(700).iterator(state_dict=save_first))
     many = list(range(200))
     for other in (filtered(701), filtered(many)):
-        with pytest.raises(StateError, match="the filter is another one"):
+        with pytest.raises(StateError, match="the filter differs"):
             other.iterator(state_dict=save_first)
     # in words, a filter of many values leaves some out
-    with pytest.raises(StateError, match="the filter is another one"):
+    with pytest.raises(StateError, match="the filter differs"):
         filtered([*many[:100], 500, *many[101:]]).iterator(state_dict=save(filtered(many), 2))
 
 
@@ -344,7 +344,7 @@ def test_appended_data_is_admitted_on_purpose_only(folder: Path) -> None:
         (lambda state: {**state, "row": 180}, "its checksum does not match"),
         (lambda state: {**state, "more": 1}, "entries that no state has: 'more'"),
         (lambda state: {k: v for k, v in state.items() if k != "check"}, "its checksum does not match"),
-        (lambda state: {**state, "filter": None}, "filter=None is not a text"),
+        (lambda state: {**state, "filter": None}, "filter=None is not a string"),
     ],
 )
 def test_corrupt_states_are_refused(folder: Path, change: Any, told: str) -> None:
@@ -356,7 +356,7 @@ def test_a_state_must_be_of_this_chains_length(folder: Path) -> None:
     state = save(chain(folder), 90)
     assert state["epoch"] == 3
     ds = windrow.read_parquet(str(folder), target_block_bytes=1).window(blocks_per_window=4)
-    with pytest.raises(StateError, match=r"at epoch 3, and the chain has 2: use repeat"):
+    with pytest.raises(StateError, match=r"at epoch 3, but the pipeline has 2: use repeat"):
         ds.repeat(2).random_shuffle_each_window(seed=3).iterator(state_dict=state)
 
 

@@ -1,7 +1,7 @@
-"""The state of a stream: what was consumed, of which data and in which order, in JSON values.
+"""The state of a stream: what was consumed, of which data and in which order, as JSON values.
 
-A state names what it belongs to, so that it is refused where the same place would hold
-other rows. It is data and nothing else: to load one runs no code.
+A state names the data and order that it belongs to, so that loading it elsewhere, where the same
+position would hold other rows, is an error. It is pure data: loading one runs no code.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ class State:
     Attributes
     ----------
     order
-        The version of the algorithm behind the order.
+        Version of the algorithm that defines the order.
     fingerprint, schema, files, rows
-        The data: a digest of it, one of its columns, and how much it is as stored.
+        The data: a digest of it, a digest of its columns, and its stored files and rows.
     block_bytes, blocks_per_window, bytes_per_window, sizes
         How it is cut into blocks and windows; ``sizes`` is a digest of the selected
-        columns' bytes where windows are given in bytes.
+        columns' bytes if windows are given in bytes.
     filter, row_changes
         A digest of the filter, and how many transforms change the number of rows.
     seed
-        The shuffle's; None: the stored order.
+        Seed of the shuffle; None: stored order.
     epoch, row, window, window_row
         The `Cursor`.
     shards, batch_size
-        How the epoch was dealt; None before a batch size was known.
+        How the epoch was assigned; None before a batch size was known.
     corrupt
-        The blocks that have been left out as corrupt, by number.
+        The blocks skipped as corrupt, by number.
     """
 
     order: int
@@ -94,7 +94,7 @@ class State:
         return Cursor(self.epoch, self.row, self.window, self.window_row, assigned, self.corrupt)
 
     def at(self, cursor: Cursor, *, shards: int | None, batch_size: int | None) -> State:
-        """The state of the same stream at a place."""
+        """The state of the same stream at a cursor."""
         return replace(
             self,
             epoch=cursor.epoch,
@@ -107,17 +107,17 @@ class State:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The state in JSON values, under 1 KB.
+        """The state as JSON values, under 1 KB.
 
-        Every state has the same keys: torch.distributed.checkpoint loads only the keys that the object to
-        load into has.
+        Every state has the same keys, because torch.distributed.checkpoint loads only keys that the
+        object to load into has.
         """
         body = {"format": _FORMAT, "version": _FORMAT_VERSION, **vars(self), _CORRUPT: list(self.corrupt)}
         return {**body, "check": _digest(body)}
 
 
 def describe_stream(job: Job) -> State:
-    """The state at the begin of a job's stream."""
+    """The state at the start of a job's stream."""
     identity = job.source.identity()
     return State(
         order=ORDER_VERSION,
@@ -136,19 +136,19 @@ def describe_stream(job: Job) -> State:
 
 
 def parse_state(state: object) -> State:
-    """Read a state, as ``state_dict`` returned it or as a checkpoint format gives it back.
+    """Parse a state, as returned by ``state_dict`` or as a checkpoint format restores it.
 
-    Numbers may come back as NumPy's or torch's, as tensors without dimensions or as whole floats, and lists
-    as tuples. The checksum covers the values that they stand for.
+    Numbers may come back as NumPy or torch scalars, as tensors without dimensions or as whole
+    floats, and lists as tuples. The checksum covers the values that they represent.
 
     Raises
     ------
     StateError
-        If it is not a state, is corrupt, or is of a version that this windrow does not know.
+        If it is not a state, is corrupt, or has a version that this windrow cannot read.
     """
     if not isinstance(state, Mapping) or state.get("format") != _FORMAT:
         raise StateError(
-            f"this is not a state of windrow: {_shorten(state)}. Give what state_dict() returned, unchanged"
+            f"this is not a state of windrow: {_shorten(state)}. Pass what state_dict() returned, unchanged"
         )
     body = dict(state)
     version = body.pop("version", None)
@@ -168,12 +168,12 @@ def parse_state(state: object) -> State:
 
 
 def resume(job: Job, state_dict: Mapping[str, Any], *, admit_appended: bool = False) -> tuple[Job, Cursor]:
-    """The job that goes on from a state, and where.
+    """The job that continues from a state, and its cursor.
 
     Raises
     ------
     StateError
-        If the state is corrupt, or is not of this job's stream.
+        If the state is corrupt, or does not belong to this job's stream.
     """
     state = parse_state(state_dict)
     job = check_state(state, job, admit_appended=admit_appended)
@@ -181,12 +181,12 @@ def resume(job: Job, state_dict: Mapping[str, Any], *, admit_appended: bool = Fa
 
 
 def check_state(state: State, job: Job, *, admit_appended: bool = False) -> Job:
-    """The job that goes on from a state: the same one, with the state's seed where its own was drawn.
+    """The job that continues from a state: the same, with the state's seed if its own was drawn at random.
 
     Raises
     ------
     StateError
-        If the state is of other data, cut, filter, order or seed; it says what differs.
+        If the state has other data, windows, filter, order or seed; names what differs.
     """
     job = (
         job
@@ -205,22 +205,22 @@ def check_state(state: State, job: Job, *, admit_appended: bool = False) -> Job:
 
 
 def find_differences(state: State, here: State) -> list[str]:
-    """What makes one state's stream another than that of a second, in words."""
+    """How the stream of one state differs from another's, as text."""
     return [*_data_differences(state, here), *_order_differences(state, here)]
 
 
 def check_cursor(cursor: Cursor, program: Program) -> Cursor:
-    """A state's cursor, if a program's stream has such a place.
+    """A state's cursor, checked against a program's stream.
 
     Raises
     ------
     StateError
-        If it lies behind the stream's end, or its window does not hold its row.
+        If it lies past the stream's end, or its window does not hold its row.
     """
     epochs = program.job.epochs
     if epochs is not None and cursor.epoch > epochs:
         raise StateError(
-            f"the state is at epoch {cursor.epoch}, and the chain has {epochs}: use repeat(...) for more"
+            f"the state is at epoch {cursor.epoch}, but the pipeline has {epochs}: use repeat(...) for more"
         )
     if cursor.window_row > cursor.row or cursor.window > program.plan(cursor.epoch).windows:
         raise _make_corrupt_error(
@@ -229,7 +229,7 @@ def check_cursor(cursor: Cursor, program: Program) -> Cursor:
     if not program.job.rows_known:
         return cursor
     found = program.locate(cursor.epoch, cursor.row)
-    # where rows are counted as they are read, a window's end is not yet the begin of the next
+    # where rows are counted as they are read, the end of a window is not yet the start of the next one
     before = program.locate(cursor.epoch, max(0, cursor.row - 1))
     if found.epoch == cursor.epoch and cursor not in (found, replace(before, row=cursor.row)):
         raise _make_corrupt_error(f"row {cursor.row} of epoch {cursor.epoch} lies in another window")
@@ -237,19 +237,19 @@ def check_cursor(cursor: Cursor, program: Program) -> Cursor:
 
 
 def make_seed_error(seed: int | None, others: int | None) -> StateError:
-    """The error for a shard that a state brought another seed than other shards read by."""
+    """The error for a shard whose state has another seed than the one that other shards read by."""
     return StateError(
-        f"the state brings seed {seed}, and other shards of the same split() are being read by seed {others}: "
-        "load it into all shards before any is read, or give it to split(..., state_dict=...)"
+        f"the state has seed {seed}, but other shards of the same split() are being read with seed {others}: "
+        "load it into all shards before any is read, or pass it to split(..., state_dict=...)"
     )
 
 
 def _admit_appended(state: State, here: State, job: Job) -> State:
-    """The state as if the data had had all its present files, where it had the first of them."""
+    """The state as if all present files had been there, if its files are the first of them."""
     if state.row:
         raise StateError(
-            f"admit_appended=True admits data at an epoch's start, and the state is at row {state.row:,} of "
-            f"epoch {state.epoch}: load it without, read that epoch to its end, and admit the data then"
+            f"admit_appended=True admits data at an epoch's start, but the state is at row {state.row:,} of "
+            f"epoch {state.epoch}: load it without this option, read that epoch to its end, and admit the data then"
         )
     if state.files > here.files:
         return state
@@ -274,33 +274,31 @@ def _data_differences(state: State, here: State) -> list[str]:
         found.append("the same number of files and rows with other names, sizes or content")
     more = here.files > state.files or here.rows > state.rows
     fix = "read the data as it was" + (
-        ", or admit what was appended with admit_appended=True at an epoch's start" if more else ""
+        ", or admit appended data with admit_appended=True at an epoch's start" if more else ""
     )
     return [
         f"the data differs ({', '.join(found)}): {fix}; with a manifest saved then, "
-        "read_parquet(..., manifest=...) reads on and names a file that has changed"
+        "read_parquet(..., manifest=...) continues, and names any file that has changed"
     ]
 
 
 def _order_differences(state: State, here: State) -> list[str]:
     found = []
     if state.order != here.order:
-        found.append(f"it has order version {state.order}, and this windrow makes {here.order}")
+        found.append(f"it has order version {state.order}, but this windrow uses {here.order}")
     if state.block_bytes != here.block_bytes:
         found.append(
             f"target_block_bytes was {format_bytes(state.block_bytes)}, now {format_bytes(here.block_bytes)}"
         )
     if _describe_window(state) != _describe_window(here):
-        found.append(f"the chain had {_describe_window(state)}, now {_describe_window(here)}")
+        found.append(f"the pipeline had {_describe_window(state)}, now {_describe_window(here)}")
     elif state.sizes != here.sizes and state.fingerprint == here.fingerprint:
         found.append(
-            f"other columns are selected, and {_describe_window(here)} counts the bytes of those: select the same"
+            f"other columns are selected, and {_describe_window(here)} depends on their bytes: select the same columns"
         )
     if state.filter != here.filter:
         found.append(
-            "the filter is another one"
-            if state.filter and here.filter
-            else _describe_change(state.filter, "filter")
+            "the filter differs" if state.filter and here.filter else _describe_change(state.filter, "filter")
         )
     if state.row_changes != here.row_changes:
         found.append(
@@ -331,7 +329,7 @@ def _describe_window(state: State) -> str:
 
 
 def _digest_sizes(job: Job) -> str:
-    """A digest of what windows are cut by; empty where no column matters."""
+    """A digest of the sizes that windows are cut by; empty if column sizes do not matter."""
     if job.cut.bytes_per_window is None:
         return ""
     sizes = job.source.blocks.decoded_bytes
@@ -344,7 +342,7 @@ def _read_field(body: Mapping[str, Any], name: str) -> Any:
     value = body[name]
     if name in _TEXTS:
         if not isinstance(value, str):
-            raise _make_corrupt_error(f"{name}={_shorten(value)} is not a text")
+            raise _make_corrupt_error(f"{name}={_shorten(value)} is not a string")
         return value
     if value is None and name in _MAYBE:
         return None
@@ -355,10 +353,10 @@ def _read_field(body: Mapping[str, Any], name: str) -> Any:
 
 
 def _read_corrupt(body: Mapping[str, Any]) -> tuple[int, ...]:
-    given = body.get(_CORRUPT, [])  # missing from states of earlier versions where it would be empty
+    given = body.get(_CORRUPT, [])  # earlier versions omit it where it is empty
     blocks: list[int | None] = [None]
     if not isinstance(given, (str, bytes, Mapping)):
-        with suppress(TypeError):  # cannot be iterated
+        with suppress(TypeError):  # not iterable
             blocks = [as_integer(block) for block in given]
     found = tuple(block for block in blocks if block is not None and block >= 0)
     if len(found) != len(blocks):
@@ -367,13 +365,13 @@ def _read_corrupt(body: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _check_corrupt(blocks: tuple[int, ...], job: Job) -> None:
-    """Make sure that a job can leave out what a state has left out."""
+    """Check that a job can skip the blocks that a state has skipped."""
     if max(blocks) >= len(job.source.blocks.rows):
         raise _make_corrupt_error(f"there is no block {max(blocks)}")
     if not job.skips_corrupt:
         names = "; ".join(address.origin for address in job.source.addresses(blocks))
         raise StateError(
-            f"the state has left out corrupt blocks ({names}), and without them rows have other places: go on "
+            f"the state has skipped corrupt blocks ({names}), and without them rows have other positions: resume "
             "with options(on_error='skip')"
         )
 
@@ -388,7 +386,7 @@ def _shorten(value: object) -> str:
 
 
 def _digest(body: Mapping[str, Any]) -> str:
-    # an empty list of corrupt blocks is not counted: earlier versions left it out
+    # an empty list of corrupt blocks is not part of the digest: earlier versions omit it
     counted = {name: value for name, value in body.items() if name != _CORRUPT or value}
     text = json.dumps(counted, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
