@@ -14,7 +14,10 @@ from tests.laws.injected import CALLERS, CASES
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("executor", CALLERS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in ("known", "corrupt") else pytest.mark.nightly) for name in CASES],
+)
 def test_every_call(name: str, executor: str) -> None:
     # tracing and a double of Ray are a whole process's
     done = subprocess.run(
