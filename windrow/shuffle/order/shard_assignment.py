@@ -60,7 +60,7 @@ class ShardAssignment:
 
     @property
     def whole(self) -> ShardAssignment:
-        """This assignment extended backwards by as many whole steps as fit before ``start_row``."""
+        """The assignment extended backwards by as many whole steps as fit before ``start_row``."""
         return replace(self, start_row=self.start_row % self.step_rows)
 
     def full_steps(self, total: int) -> int:
@@ -154,7 +154,7 @@ class ShardAssignment:
         has_rest = total is not None and self.rest_rows(total) > 0
         if self.shards == 1 and not self.start_row and not (has_rest and self.drop_last):
             return None, ahead
-        # a divisor capped at the word's maximum still exceeds every row number, so the quotients stay 0
+        # a step that exceeds the word's maximum exceeds the epoch too, so capping the divisor changes nothing
         max_word = int(np.iinfo(rows.dtype).max)
         step_rows, batch_rows = word(min(self.step_rows, max_word)), word(min(self.batch_rows, max_word))
         steps = ahead // step_rows
