@@ -58,7 +58,7 @@ class Store:
 
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(verified_files, "_KNOWN", FooterCache(64, 2**24))
+    monkeypatch.setattr(verified_files, "_FOOTER_CACHE", FooterCache(64, 2**24))
     made = _store(request.param, request, tmp_path)
     for part in range(FILES):
         made.put(f"{part}.parquet", content(part, 0))
@@ -132,7 +132,7 @@ def test_a_replaced_file_is_noticed(store: Store, fresh: bool, monkeypatch: pyte
         source.reader.read(address)
     store.put("1.parquet", content(1, 3))
     if fresh:  # as a worker process that has seen nothing yet
-        monkeypatch.setattr(verified_files, "_KNOWN", FooterCache(64, 2**24))
+        monkeypatch.setattr(verified_files, "_FOOTER_CACHE", FooterCache(64, 2**24))
     for address in addresses[4:8]:
         with pytest.raises(
             windrow.SourceError, match=r"1\.parquet, row group \d: the file has changed since"

@@ -21,7 +21,7 @@ from windrow.io.storage.retries import Retries
 
 pytestmark = pytest.mark.timeout(120)
 
-QUICK = Retries(seconds=60, first_wait_seconds=0.01, longest_wait_seconds=0.05)
+QUICK = Retries(seconds=60, first_wait_seconds=0.01, max_wait_seconds=0.05)
 FOR_GOOD = ("no such key", "denied")
 PASSING = [kind for kind in (*ANSWERS, *BREAKS) if kind not in FOR_GOOD]
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from windrow.core.errors import PlanError
-from windrow.io.catalog.column_selection import select_columns, unknown_column
+from windrow.io.catalog.column_selection import make_unknown_column_error, select_columns
 
 SCHEMA = pa.schema([("passenger_count", pa.int8()), ("fare_amount", pa.float32()), ("Tip", pa.float32())])
 
@@ -29,9 +29,11 @@ def test_files_without_columns() -> None:
     ],
 )
 def test_the_nearest_names(name: str, message: str) -> None:
-    error = unknown_column(name, SCHEMA.names, "columns=")
+    error = make_unknown_column_error(name, SCHEMA.names, "columns=")
     assert str(error) == f"columns= has no column {name!r}: {message}"
 
 
 def test_many_names_are_not_all_listed() -> None:
-    assert str(unknown_column("zzz", [f"a{place}" for place in range(99)], "filter=")).endswith("'a5', ...")
+    assert str(make_unknown_column_error("zzz", [f"a{place}" for place in range(99)], "filter=")).endswith(
+        "'a5', ..."
+    )

@@ -12,7 +12,7 @@ import pytest
 from tests.io.files import read_all, write
 from windrow.core.errors import PlanError
 from windrow.io.catalog.file_source import open_parquet
-from windrow.io.catalog.filters import check_filter, may_prune
+from windrow.io.catalog.filters import can_prune, check_filter
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.struct([("x", pa.int8())])), ("flag", pa.bool_())])
 
@@ -89,11 +89,11 @@ def test_rows_of_nan_are_kept_as_the_filter_says(tmp_path: Path, values: list[fl
 
 def test_statistics_are_asked_where_they_cannot_mislead() -> None:
     schema = pa.schema([("f", pa.float64()), ("i", pa.int64())])
-    assert may_prune(F > 5, schema)
-    assert may_prune((F > 5) | (F == 2), schema)
-    assert may_prune(~(pc.field("i") <= 5), schema)
-    assert not may_prune(~(F <= 5), schema)
-    assert not may_prune((pc.field("i") > 1) & (F != 5), schema)
+    assert can_prune(F > 5, schema)
+    assert can_prune((F > 5) | (F == 2), schema)
+    assert can_prune(~(pc.field("i") <= 5), schema)
+    assert not can_prune(~(F <= 5), schema)
+    assert not can_prune((pc.field("i") > 1) & (F != 5), schema)
 
 
 @pytest.mark.parametrize("target", [1, 200, 2**20])

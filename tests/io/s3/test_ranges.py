@@ -136,11 +136,11 @@ def test_what_comes_first_can_be_used_before_all_has_come() -> None:
         assert not slow.is_set()
     finally:
         slow.set()
-    assert file.after_all() == "looked"
+    assert file.fetch_result() == "looked"
     # what was not asked for ahead makes the look too early
     file.seek(700)
     file.read(5)
-    assert file.after_all() is None
+    assert file.fetch_result() is None
     assert asked == {0: 1, 500: 1, 700: 1}
 
 

@@ -12,7 +12,7 @@ from windrow.core.errors import PlanError, SourceError
 from windrow.io.storage.range_reads import RemoteFile, join_ranges, read_ranges
 from windrow.io.storage.retries import GaveUpError, Retries, ShortReadError, call_within, is_transient
 
-QUICK = Retries(seconds=0.2, first_wait_seconds=0.001, longest_wait_seconds=0.01)
+QUICK = Retries(seconds=0.2, first_wait_seconds=0.001, max_wait_seconds=0.01)
 
 
 def failing(*errors: BaseException) -> Any:
@@ -139,7 +139,7 @@ def test_a_spent_budget_tells_the_first_and_the_last_attempts(monkeypatch: pytes
 
 
 def test_waits_are_spread_and_bounded() -> None:
-    waits = Retries(first_wait_seconds=1, longest_wait_seconds=8)._waits()
+    waits = Retries(first_wait_seconds=1, max_wait_seconds=8)._waits()
     drawn = [
         [next(Retries(first_wait_seconds=1)._waits()) for _ in range(200)],
         [next(waits) for _ in range(50)],

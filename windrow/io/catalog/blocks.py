@@ -45,20 +45,20 @@ def cut_blocks(
     groups = np.flatnonzero(kept[owners])
     owners = owners[groups]
     # blocks are contiguous ranges of row groups, so they end at a dropped one
-    together = np.cumsum(np.diff(groups, prepend=groups[:1]) > 1, dtype=np.int64) if joins_files else owners
-    starts = _greedy_starts(together, manifest.encoded_bytes[groups], target_bytes)
+    join_keys = np.cumsum(np.diff(groups, prepend=groups[:1]) > 1, dtype=np.int64) if joins_files else owners
+    starts = _greedy_starts(join_keys, manifest.encoded_bytes[groups], target_bytes)
     stops = np.append(starts[1:], len(groups)) if len(starts) else starts
     return BlockCuts(owners[starts], groups[starts], groups[stops - 1] + 1)
 
 
 def _greedy_starts(owners: Ints, sizes: NDArray[Any], target_bytes: int) -> Ints:
-    begins = np.diff(owners, prepend=-1) != 0
-    starts, held = [], 0
-    for place, (begin, size) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True)):
-        held += size
-        if begin or held > target_bytes:
-            starts.append(place)
-            held = size
+    is_first = np.diff(owners, prepend=-1) != 0
+    starts, block_bytes = [], 0
+    for index, (first, size) in enumerate(zip(is_first.tolist(), sizes.tolist(), strict=True)):
+        block_bytes += size
+        if first or block_bytes > target_bytes:
+            starts.append(index)
+            block_bytes = size
     return np.array(starts, np.int64)
 
 
@@ -95,13 +95,13 @@ def weigh_blocks(
 
 def _saved_bytes(manifest: Manifest, field: pa.Field[Any]) -> int:
     """Minimum bytes per value that frame-of-reference packing saves, from the column's statistics."""
-    told = manifest.ranges.get(field.name)
+    bounds = manifest.ranges.get(field.name)
     # null slots can hold any value, so statistics do not bound them
     bits = fixed_bits(field.type)
-    if told is None or bits is None or manifest.null_counts.get(field.name) != 0 or not packs(field.type):
+    if bounds is None or bits is None or manifest.null_counts.get(field.name) != 0 or not packs(field.type):
         return 0
     width = bits // 8
-    return int(width - Packing.of(width, *told).bytes)
+    return int(width - Packing.of(width, *bounds).bytes)
 
 
 def _sum(values: NDArray[Any], cuts: BlockCuts) -> Ints:

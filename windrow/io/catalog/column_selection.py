@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 
-__all__ = ["select_columns", "unknown_column"]
+__all__ = ["make_unknown_column_error", "select_columns"]
 
 _NAMES_SHOWN = 3
 
@@ -30,25 +30,27 @@ def select_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schem
         raise PlanError(f"columns={columns!r}: give a list of column names")
     if not columns:
         raise PlanError("columns=[] selects nothing: name at least one column, or leave it out for all")
-    doubled = sorted({name for name in columns if list(columns).count(name) > 1})
-    if doubled:
-        raise PlanError(f"columns= names {doubled[0]!r} more than once: name each column once")
+    duplicates = sorted({name for name in columns if list(columns).count(name) > 1})
+    if duplicates:
+        raise PlanError(f"columns= names {duplicates[0]!r} more than once: name each column once")
     for name in columns:
         if name not in schema.names:
-            raise unknown_column(name, schema.names, "columns=")
+            raise make_unknown_column_error(name, schema.names, "columns=")
     return pa.schema([schema.field(name) for name in columns])
 
 
-def unknown_column(name: str, known: Sequence[str], where: str) -> PlanError:
+def make_unknown_column_error(name: str, known: Sequence[str], where: str) -> PlanError:
     """Return the error for an unknown column, with the most similar names."""
-    folded = {other.casefold(): other for other in reversed(known)}
-    near = difflib.get_close_matches(name.casefold(), folded, _NAMES_SHOWN, cutoff=0.5)
+    by_casefold = {other.casefold(): other for other in reversed(known)}
+    near = difflib.get_close_matches(name.casefold(), by_casefold, _NAMES_SHOWN, cutoff=0.5)
     if near:
-        nearest = _listed([folded[other] for other in near])
+        nearest = _format_names([by_casefold[other] for other in near])
         return PlanError(f"{where} has no column {name!r}: did you mean {nearest}?")
     more = ", ..." if len(known) > 2 * _NAMES_SHOWN else ""
-    return PlanError(f"{where} has no column {name!r}: there are {_listed(known[: 2 * _NAMES_SHOWN])}{more}")
+    return PlanError(
+        f"{where} has no column {name!r}: there are {_format_names(known[: 2 * _NAMES_SHOWN])}{more}"
+    )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _format_names(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)

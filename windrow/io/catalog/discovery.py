@@ -17,12 +17,12 @@ from windrow.io.catalog.manifest import Manifest, VariableBytes, narrowed
 from windrow.io.catalog.schemas import unify_schemas
 from windrow.io.catalog.value_widths import fixed_bits
 from windrow.io.formats.format import Format, SurveyedFormat, UnifyingFormat
-from windrow.io.storage.file_versions import Version, told_by_listing
+from windrow.io.storage.file_versions import Version, version_from_listing
 from windrow.io.storage.filesystems import Files
 
 __all__ = ["build_manifest"]
 
-_LOOKING_THREADS = 16
+_METADATA_THREADS = 16
 _FILES_AT_ONCE = 1024
 
 
@@ -41,8 +41,8 @@ def build_manifest(
     """
     if isinstance(format, SurveyedFormat):
         return _survey(files, paths, format, _find_versions(files, paths, infos))
-    columns = _Columns()
-    for name, fragment in _look_at_all(files, paths, format):
+    columns = _ManifestBuilder()
+    for name, fragment in _read_fragments(files, paths, format):
         columns.add(name, fragment)
     return columns.manifest(files.url, paths, format)
 
@@ -86,13 +86,13 @@ def _find_versions(
     # local files are statted directly, since fsspec rounds times
     if files.local:
         return [look(path) for path in paths]
-    if infos and look(paths[0]) == told_by_listing(infos[0]):
-        return [told_by_listing(info) for info in infos]
-    with ThreadPoolExecutor(_LOOKING_THREADS, "windrow-looking") as threads:
+    if infos and look(paths[0]) == version_from_listing(infos[0]):
+        return [version_from_listing(info) for info in infos]
+    with ThreadPoolExecutor(_METADATA_THREADS, "windrow-metadata") as threads:
         return list(threads.map(look, paths))
 
 
-def _look_at_all(files: Files, paths: Sequence[str], format: Format) -> Iterator[tuple[str, Fragment]]:
+def _read_fragments(files: Files, paths: Sequence[str], format: Format) -> Iterator[tuple[str, Fragment]]:
     def look(path: str) -> tuple[str, Fragment]:
         name = files.name(path)
         with files.mapped_errors(name):
@@ -104,7 +104,7 @@ def _look_at_all(files: Files, paths: Sequence[str], format: Format) -> Iterator
             )
         return name, fragment
 
-    with ThreadPoolExecutor(_LOOKING_THREADS, "windrow-looking") as threads:
+    with ThreadPoolExecutor(_METADATA_THREADS, "windrow-metadata") as threads:
         for start in range(0, len(paths), _FILES_AT_ONCE):
             yield from threads.map(look, paths[start : start + _FILES_AT_ONCE])
 
@@ -125,7 +125,7 @@ class _Range(NamedTuple):
         return _Range(self.kind, low, high, before.files + self.files)
 
 
-class _Columns:
+class _ManifestBuilder:
     """Accumulates the columns of a manifest; mutable, and discarded when the manifest is built."""
 
     def __init__(self) -> None:
@@ -179,7 +179,11 @@ class _Columns:
             row_group_ends=np.array(self._ends, np.int64),
             rows=narrowed(self._rows),
             encoded_bytes=narrowed(self._encoded),
-            variable={field.name: self._sized(field.name) for field in schema if _varies(field.type)},
+            variable={
+                field.name: self._variable_bytes(field.name)
+                for field in schema
+                if _is_variable_width(field.type)
+            },
             null_counts={field.name: self._nulls[field.name] for field in schema},
             ranges=self._known_ranges(schema),
             stamps=np.array(self._stamps, np.uint64),
@@ -196,12 +200,12 @@ class _Columns:
             and [told.kind] == [field.type for field in schema if field.name == name]
         }
 
-    def _sized(self, column: str) -> VariableBytes:
+    def _variable_bytes(self, column: str) -> VariableBytes:
         encoded, memory = self._variable_column(column)
         for known in (encoded, memory):
             known.extend([0] * (len(self._rows) - len(known)))
         return VariableBytes(narrowed(encoded), narrowed(memory))
 
 
-def _varies(kind: pa.DataType) -> bool:
+def _is_variable_width(kind: pa.DataType) -> bool:
     return fixed_bits(kind) is None

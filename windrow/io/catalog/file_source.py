@@ -25,7 +25,7 @@ from windrow.io.catalog.hive_partitions import Partitions, find_partitions
 from windrow.io.catalog.manifest import Manifest, save_manifest
 from windrow.io.catalog.resolve import ManifestOrPath, resolve_files
 from windrow.io.catalog.row_id_column import RowIdSource
-from windrow.io.catalog.row_ids import count_rows, find_origins, kept_rows, number_blocks
+from windrow.io.catalog.row_ids import compute_first_row_ids, count_rows, find_origins, read_kept_rows
 from windrow.io.formats.format import FileFormat, Format, SurveyedFormat
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.io.storage.filesystems import Files, Paths
@@ -145,10 +145,10 @@ class FileSource:
         return self.format.reader(self.files, schema, self.manifest.schema, self.partitions, row_filter)
 
     @cached_property
-    def block_numbers(self) -> NDArray[np.int64]:
+    def first_row_ids(self) -> NDArray[np.int64]:
         """(blocks,) the row id of the first stored row of each."""
         self._check_row_ids()
-        return number_blocks(self.manifest, self._cuts)
+        return compute_first_row_ids(self.manifest, self._cuts)
 
     def count_blocks(self) -> NDArray[np.int64]:
         """(blocks,) the rows that each block delivers; if unknown, reads one column and those that the filter needs."""
@@ -162,8 +162,8 @@ class FileSource:
         """(rows,) the row ids of rows that a block delivers; reads the block if a filter can drop rows."""
         row_filter = self.row_filter
         if row_filter is not None:
-            rows = kept_rows(self.whole_reader, row_filter, self._address(block))[1][rows]
-        return rows + self.block_numbers[block]
+            rows = read_kept_rows(self.whole_reader, row_filter, self._address(block))[1][rows]
+        return rows + self.first_row_ids[block]
 
     def row_lineage(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
         """Where the rows of some row ids are stored."""

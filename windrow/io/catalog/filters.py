@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import PlanError
-from windrow.io.catalog.column_selection import unknown_column
+from windrow.io.catalog.column_selection import make_unknown_column_error
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.catalog.manifest import Manifest
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["check_filter", "evaluate_filter", "filter_columns", "kept_fragments", "kept_places", "may_prune"]
+__all__ = ["can_prune", "check_filter", "evaluate_filter", "filter_columns", "kept_fragments", "kept_places"]
 
 # any function call, including "not"; names and string literals that look like one only disable pruning
-_MISLED = re.compile(r"\w\(|!=")
+_UNSAFE_FOR_NAN = re.compile(r"\w\(|!=")
 _NO_MATCH = re.compile(r"No match for FieldRef\.\w+\((?P<name>.*?)\) in ", re.DOTALL)
 
 
@@ -43,7 +43,7 @@ def check_filter(expression: Any, schema: pa.Schema) -> None:
     except pa.ArrowException as error:
         unknown = _NO_MATCH.search(str(error))
         if unknown is not None and unknown["name"] not in schema.names:
-            raise unknown_column(unknown["name"], schema.names, "filter=") from error
+            raise make_unknown_column_error(unknown["name"], schema.names, "filter=") from error
         raise PlanError(f"filter={expression} does not fit the columns: {error}") from error
     if not pa.types.is_boolean(kind):
         raise PlanError(f"filter={expression} gives {kind}, not true or false: write a comparison")
@@ -64,7 +64,7 @@ def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str] | 
             return names
 
 
-def may_prune(expression: pc.Expression, schema: pa.Schema) -> bool:
+def can_prune(expression: pc.Expression, schema: pa.Schema) -> bool:
     """Whether Arrow can safely prune row groups by their statistics.
 
     Statistics of floats ignore NaN, which is unequal to every value and neither larger nor smaller.
@@ -73,7 +73,7 @@ def may_prune(expression: pc.Expression, schema: pa.Schema) -> bool:
     """
     needed = filter_columns(expression, schema)
     floats = needed is None or any(_holds_floats(schema.field(name).type) for name in needed)
-    return not floats or not _MISLED.search(str(expression))
+    return not floats or not _UNSAFE_FOR_NAN.search(str(expression))
 
 
 def _holds_floats(kind: pa.DataType) -> bool:

@@ -81,8 +81,8 @@ class Partitions:
     def values(self, path: str) -> tuple[Value, ...]:
         """Return the value of each column for a relative path."""
         directory = path.rpartition("/")[0].rpartition("/")[2]
-        told = {self.path_column: join_path(self.url, path), self.directory_column: directory or None}
-        found: dict[str, str | None] = {**_parse(path), **told}
+        from_path = {self.path_column: join_path(self.url, path), self.directory_column: directory or None}
+        found: dict[str, str | None] = {**_parse(path), **from_path}
         return tuple(self._value(field, found.get(field.name)) for field in self.schema)
 
     def _value(self, field: pa.Field[Any], text: str | None) -> Value:

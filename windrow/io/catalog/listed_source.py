@@ -114,7 +114,7 @@ class ListedSource:
         return self.reader
 
     @cached_property
-    def block_numbers(self) -> NDArray[np.int64]:
+    def first_row_ids(self) -> NDArray[np.int64]:
         """(blocks,) the row id of the first row of each."""
         rows = self.count_blocks()
         return np.cumsum(rows) - rows
@@ -127,12 +127,12 @@ class ListedSource:
 
     def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """(rows,) the row ids of rows that a block delivers."""
-        return rows + self.block_numbers[block]
+        return rows + self.first_row_ids[block]
 
     def row_lineage(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
         """Where the rows of some row ids are stored: the block's name, its index, and the row's index in it."""
-        blocks = np.searchsorted(self.block_numbers, numbers, side="right") - 1
-        rows = numbers - self.block_numbers[blocks]
+        blocks = np.searchsorted(self.first_row_ids, numbers, side="right") - 1
+        rows = numbers - self.first_row_ids[blocks]
         return [
             RowOrigin(self.block_addresses[block].origin, block, row)
             for block, row in zip(blocks.tolist(), rows.tolist(), strict=True)

@@ -61,7 +61,7 @@ def list_infos(
     """`list_files`, with fsspec's info of each file as a third result."""
     connection = connect(paths, filesystem, storage_options)
     connection.lister.invalidate_cache()
-    known = _contact(connection, retries) if connection.opener is not None else {}
+    known = _check_connection(connection, retries) if connection.opener is not None else {}
     with ThreadPoolExecutor(_LISTING_THREADS) as threads:
         expanded = list(threads.map(lambda path: _expand(connection, path, retries, known), connection.paths))
     root = _common_root([root for root, _ in expanded])
@@ -98,19 +98,19 @@ def _lexical_root(path: str, known: Collection[str]) -> str:
     return path
 
 
-def _contact(connection: Connection, retries: Retries) -> Infos:
+def _check_connection(connection: Connection, retries: Retries) -> Infos:
     """Check that object storage responds at all; returns the info of the first path.
 
     An error response counts as a response: the listing that follows handles it.
     """
     path = connection.paths[0]
-    asked = _glob_root(path) if _MAGIC.search(path) else path
+    probed = _glob_root(path) if _MAGIC.search(path) else path
     deadline = time.monotonic() + _CONTACT_SECONDS
 
     def ask() -> Infos:
         try:
-            left = max(0.0, deadline - time.monotonic())
-            return {asked: call_within(left, lambda: connection.lister.info(asked))}
+            remaining = max(0.0, deadline - time.monotonic())
+            return {probed: call_within(remaining, lambda: connection.lister.info(probed))}
         except Exception as error:
             if is_transient(error):
                 raise
@@ -137,13 +137,13 @@ def _mapped_errors(connection: Connection, path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         kind = "glob" if _MAGIC.search(path) else "file or directory"
         raise SourceError(
-            f"{_shown(connection, path)} matches nothing: no such {kind}; check the path"
+            f"{_url(connection, path)} matches nothing: no such {kind}; check the path"
         ) from safe_cause(error, connection.secrets)
     except Exception as error:
         fix = "check the path, the credentials and the permissions"
         if isinstance(error, GaveUpError):
             fix = "check the endpoint and the network, or try later"
-        what = f"{_shown(connection, path)} cannot be listed"
+        what = f"{_url(connection, path)} cannot be listed"
         raise source_error(what, error, fix, connection.secrets) from safe_cause(error, connection.secrets)
 
 
@@ -154,10 +154,10 @@ def _find_files(connection: Connection, path: str, known: Infos) -> tuple[str, I
             return _glob_root(path), found
     info = known.get(path) or connection.lister.info(path)
     if info["type"] == "directory":
-        found = _walk(connection.lister, path)
+        found = _list_directory(connection.lister, path)
         if not found:
             raise SourceError(
-                f"{_shown(connection, path)} is a directory without data files (names that begin "
+                f"{_url(connection, path)} is a directory without data files (names that begin "
                 f"with '.' or '_' are skipped): check the path"
             )
         return path, found
@@ -169,14 +169,14 @@ def _glob(lister: Any, pattern: str) -> Infos:
     root = _glob_root(pattern)
     for path, info in sorted(_list_all(lister.glob, pattern, detail=True).items()):
         if info["type"] == "directory":
-            found.update(_walk(lister, path))
+            found.update(_list_directory(lister, path))
         else:
             found[path] = info
     # a glob with ** finds a directory and also the files in it, which the dict deduplicates
     return _visible_below(root, found)
 
 
-def _walk(lister: Any, directory: str) -> Infos:
+def _list_directory(lister: Any, directory: str) -> Infos:
     return _visible_below(directory, _list_all(lister.find, directory, detail=True))
 
 
@@ -186,13 +186,13 @@ def _visible_below(root: str, found: Infos) -> Infos:
     return {join_path(root, name): names[name] for name in sorted(names) if _visible(name)}
 
 
-def _list_all(lists: Callable[..., Any], path: str, **options: Any) -> Any:
+def _list_all(method: Callable[..., Any], path: str, **options: Any) -> Any:
     """Call a listing method of fsspec so that it raises if a directory cannot be listed, instead of omitting it."""
     try:
-        return lists(path, on_error="raise", **options)
+        return method(path, on_error="raise", **options)
     except TypeError:
         # filesystems that list a tree with one request lack the parameter, and omit nothing
-        return lists(path, **options)
+        return method(path, **options)
 
 
 def _visible(relative: str) -> bool:
@@ -223,5 +223,5 @@ def _relative(path: str, root: str) -> str:
     return path[len(root) :].lstrip("/") if path.startswith(root) else path
 
 
-def _shown(connection: Connection, path: str) -> str:
+def _url(connection: Connection, path: str) -> str:
     return Files(path, connection.opener).url

@@ -170,8 +170,8 @@ def save_manifest(manifest: Manifest, path: Any) -> None:
         "path_text": text,
         **{name: getattr(manifest, name) for name in _ARRAYS},
     }
-    for place, column in enumerate(manifest.variable.values()):
-        arrays[f"encoded_{place}"], arrays[f"memory_{place}"] = column.encoded, column.memory
+    for index, column in enumerate(manifest.variable.values()):
+        arrays[f"encoded_{index}"], arrays[f"memory_{index}"] = column.encoded, column.memory
     digest = _digest(arrays)
     try:
         with Path(path).open("wb") as file:
@@ -202,14 +202,14 @@ def load_manifest(path: Any) -> Manifest:
     except PermissionError as error:
         raise SourceError(f"no read permission for the manifest {path}: grant it") from error
     except Exception as error:
-        raise _corrupt(path, f"{type(error).__name__}: {error}") from error
+        raise _make_corrupt_error(path, f"{type(error).__name__}: {error}") from error
     if not known or head.get("version") != _FORMAT_VERSION:
         raise SourceError(
             f"{path} is a manifest of format version {head.get('version')}, this version of windrow reads version "
             f"{_FORMAT_VERSION}: make it again with save_manifest"
         )
     if not np.array_equal(digest, _digest(arrays)):
-        raise _corrupt(path, "its digest does not match its content")
+        raise _make_corrupt_error(path, "its digest does not match its content")
     return _assemble(head, arrays)
 
 
@@ -217,8 +217,8 @@ def _assemble(head: Mapping[str, Any], arrays: Mapping[str, Any]) -> Manifest:
     offsets, text = arrays["path_offsets"], arrays["path_text"]
     paths = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
     variable = {
-        name: VariableBytes(arrays[f"encoded_{place}"], arrays[f"memory_{place}"])
-        for place, name in enumerate(head["variable"])
+        name: VariableBytes(arrays[f"encoded_{index}"], arrays[f"memory_{index}"])
+        for index, name in enumerate(head["variable"])
     }
     return Manifest(
         root=head["root"],
@@ -235,7 +235,7 @@ def _assemble(head: Mapping[str, Any], arrays: Mapping[str, Any]) -> Manifest:
     )
 
 
-def _corrupt(path: Any, why: str) -> SourceError:
+def _make_corrupt_error(path: Any, why: str) -> SourceError:
     return SourceError(f"{path} is not a manifest, or is corrupt ({why}): make it again with save_manifest")
 
 

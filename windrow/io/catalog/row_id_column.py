@@ -26,17 +26,17 @@ from windrow.core.source import (
     column_bounds,
     maps_files,
 )
-from windrow.io.catalog.row_ids import kept_rows
+from windrow.io.catalog.row_ids import read_kept_rows
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["NumberableSource", "RowIdReader", "RowIdSource"]
+__all__ = ["RowIdReader", "RowIdSource", "SupportsRowIds"]
 
 _BYTES = 8
 
 
-class NumberableSource(TracingSource, Protocol):
+class SupportsRowIds(TracingSource, Protocol):
     """A source whose rows have row ids."""
 
     @property
@@ -50,7 +50,7 @@ class NumberableSource(TracingSource, Protocol):
         ...
 
     @property
-    def block_numbers(self) -> NDArray[np.int64]:
+    def first_row_ids(self) -> NDArray[np.int64]:
         """(blocks,) the row id of the first stored row of each."""
         ...
 
@@ -89,8 +89,8 @@ class RowIdReader:
         within = replace(address, locator=locator)
         if self.filter is None:
             table = self.inner.read(within)
-            return table.append_column(self.schema[-1], _number(first, table.num_rows))
-        table, kept = kept_rows(self.inner, self.filter, within)
+            return table.append_column(self.schema[-1], _row_id_array(first, table.num_rows))
+        table, kept = read_kept_rows(self.inner, self.filter, within)
         table = table.select(self.schema.names[:-1]).take(pa.array(kept)).combine_chunks()
         return table.append_column(self.schema[-1], pa.array(kept + first)).cast(self.schema)
 
@@ -121,7 +121,9 @@ class _RowIdPart:
         last = len(self.schema) - 1
         table = self.part.select([column for column in columns if column != last])
         found = [
-            _number(self.first, self.num_rows) if column == last else table.column(self.schema.names[column])
+            _row_id_array(self.first, self.num_rows)
+            if column == last
+            else table.column(self.schema.names[column])
             for column in columns
         ]
         return pa.Table.from_arrays(
@@ -142,12 +144,14 @@ class _RowIdPart:
     ) -> Sequence[bool]:
         if not can_scatter(self.part):
             return [False] * len(columns)
-        number = len(self.schema) - 1
-        if number not in columns:
+        row_id_column = len(self.schema) - 1
+        if row_id_column not in columns:
             return self.part.scatter_words(columns, packings, targets, outs)
-        at = columns.index(number)
-        stored, their, rest = ([*each[:at], *each[at + 1 :]] for each in (columns, packings, outs))
-        done = self.part.scatter_words(stored, their, targets, rest)
+        at = columns.index(row_id_column)
+        stored, stored_packings, stored_outs = (
+            [*each[:at], *each[at + 1 :]] for each in (columns, packings, outs)
+        )
+        done = self.part.scatter_words(stored, stored_packings, targets, stored_outs)
         return [*done[:at], False, *done[at:]]
 
     def scatter_text(
@@ -158,7 +162,7 @@ class _RowIdPart:
         return self.part.scatter_text(column, targets, cuts, pool)
 
 
-def _number(first: int, rows: int) -> pa.Array:
+def _row_id_array(first: int, rows: int) -> pa.Array:
     return pa.array(np.arange(first, first + rows, dtype=np.int64))
 
 
@@ -174,7 +178,7 @@ class RowIdSource:
         The name of the column.
     """
 
-    stored: NumberableSource
+    stored: SupportsRowIds
     name: str
 
     def __post_init__(self) -> None:
@@ -195,9 +199,9 @@ class RowIdSource:
     def blocks(self) -> BlockTable:
         """All blocks; row ids count as memory, but do not change window boundaries."""
         blocks = self.stored.blocks
-        more = _BYTES * blocks.rows
-        packed = None if blocks.packed_bytes is None else blocks.packed_bytes + more
-        return replace(blocks, memory_bytes=blocks.memory_bytes + more, packed_bytes=packed)
+        row_id_bytes = _BYTES * blocks.rows
+        packed = None if blocks.packed_bytes is None else blocks.packed_bytes + row_id_bytes
+        return replace(blocks, memory_bytes=blocks.memory_bytes + row_id_bytes, packed_bytes=packed)
 
     @property
     def reader(self) -> RowIdReader:
@@ -227,7 +231,7 @@ class RowIdSource:
 
     def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
         """The addresses of some blocks."""
-        firsts = self.stored.block_numbers
+        firsts = self.stored.first_row_ids
         found = zip(blocks, self.stored.addresses(blocks), strict=True)
         return tuple(
             replace(address, locator=(address.locator, int(firsts[block]))) for block, address in found

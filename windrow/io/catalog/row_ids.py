@@ -19,12 +19,12 @@ from windrow.io.catalog.manifest import Manifest
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["count_rows", "find_origins", "kept_rows", "number_blocks"]
+__all__ = ["compute_first_row_ids", "count_rows", "find_origins", "read_kept_rows"]
 
 Ints = NDArray[np.int64]
 
 
-def number_blocks(manifest: Manifest, cuts: BlockCuts) -> Ints:
+def compute_first_row_ids(manifest: Manifest, cuts: BlockCuts) -> Ints:
     """(blocks,) the row id of the first row of each."""
     return _row_starts(manifest)[cuts.starts]
 
@@ -44,7 +44,7 @@ def find_origins(manifest: Manifest, numbers: Ints, name: Callable[[str], str]) 
     ]
 
 
-def kept_rows(
+def read_kept_rows(
     everything: BlockReader, row_filter: pc.Expression, address: BlockAddress
 ) -> tuple[pa.Table, Ints]:
     """Read a block's rows before a filter, and the indices of those that it keeps."""

@@ -15,10 +15,10 @@ def conform(table: pa.Table, schema: pa.Schema, partitions: Partitions, path: st
     """Cast the table of the file at ``path`` to ``schema``, and add its partition columns."""
     values = dict(zip(partitions.schema.names, partitions.values(path), strict=True))
     columns = [
-        _constant(values[wanted.name], wanted.type, table.num_rows)
-        if wanted.name in values
-        else _cast(table.column(wanted.name), wanted)
-        for wanted in schema
+        _constant(values[field.name], field.type, table.num_rows)
+        if field.name in values
+        else _cast(table.column(field.name), field)
+        for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -27,12 +27,12 @@ def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.ChunkedArray[Any]:
     return pa.chunked_array([pa.repeat(pa.scalar(value, kind), rows)])
 
 
-def _cast(column: pa.ChunkedArray[Any], wanted: pa.Field[Any]) -> pa.ChunkedArray[Any]:
-    if column.type == wanted.type:
+def _cast(column: pa.ChunkedArray[Any], field: pa.Field[Any]) -> pa.ChunkedArray[Any]:
+    if column.type == field.type:
         return column
     if pa.types.is_null(column.type):
-        return pa.chunked_array([pa.nulls(len(column), wanted.type)])
+        return pa.chunked_array([pa.nulls(len(column), field.type)])
     try:
-        return column.cast(wanted.type)
+        return column.cast(field.type)
     except pa.ArrowException as error:
-        raise type(error)(f"column {wanted.name!r} from {column.type} to {wanted.type}: {error}") from error
+        raise type(error)(f"column {field.name!r} from {column.type} to {field.type}: {error}") from error

@@ -48,11 +48,11 @@ def unify_schemas(
         file, column and both types.
     """
     first_path, first = schemas[0]
-    _refuse_doubles(first_path, first)
+    _check_unique_names(first_path, first)
     unified = {field.name: (first_path, field) for field in first}
     for path, schema in schemas[1:]:
-        _refuse_doubles(path, schema)
-        _refuse_missing(first_path, first, path, schema)
+        _check_unique_names(path, schema)
+        _check_same_columns(first_path, first, path, schema)
         for name, (origin, known) in unified.items():
             found = schema.field(name)
             kind = (unify or unify_types)(known.type, found.type)
@@ -148,13 +148,13 @@ def _unify_fields(left: pa.Field[Any], right: pa.Field[Any], name: str) -> pa.Fi
     return None if kind is None else pa.field(name, kind, left.nullable or right.nullable)
 
 
-def _refuse_doubles(path: str, schema: pa.Schema) -> None:
-    doubled = sorted(name for name, count in Counter(schema.names).items() if count > 1)
-    if doubled:
-        raise SourceError(f"{path} has more than one column {doubled[0]!r}: make names unique")
+def _check_unique_names(path: str, schema: pa.Schema) -> None:
+    duplicates = sorted(name for name, count in Counter(schema.names).items() if count > 1)
+    if duplicates:
+        raise SourceError(f"{path} has more than one column {duplicates[0]!r}: make names unique")
 
 
-def _refuse_missing(first_path: str, first: pa.Schema, path: str, schema: pa.Schema) -> None:
+def _check_same_columns(first_path: str, first: pa.Schema, path: str, schema: pa.Schema) -> None:
     for here, there, where, other in ((first, schema, path, first_path), (schema, first, first_path, path)):
         names = set(there.names)
         for field in here:

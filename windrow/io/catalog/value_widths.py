@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-__all__ = ["fixed_bits", "leaf_places", "leaf_types", "offset_bytes"]
+__all__ = ["fixed_bits", "leaf_indices", "leaf_types", "offset_bytes"]
 
 
 def fixed_bits(kind: pa.DataType) -> int | None:
@@ -53,15 +53,15 @@ def leaf_types(kind: pa.DataType) -> list[pa.DataType]:
     return [kind]
 
 
-def leaf_places(schema: pa.Schema) -> list[range]:
+def leaf_indices(schema: pa.Schema) -> list[range]:
     """The indices of each column's leaves in Parquet."""
-    places, start = [], 0
+    indices, start = [], 0
     for field in schema:
         stop = start + len(leaf_types(field.type))
-        places.append(range(start, stop))
+        indices.append(range(start, stop))
         start = stop
-    return places
+    return indices
 
 
 def _children(kind: Any) -> list[pa.Field[Any]]:
-    return [kind.field(place) for place in range(kind.num_fields)]
+    return [kind.field(index) for index in range(kind.num_fields)]

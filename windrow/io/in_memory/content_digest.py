@@ -54,15 +54,15 @@ class _Content:
             array = array.storage
         before = self._rows.get(path, 0)
         self._rows[path] = before + len(array)
-        missing = np.flatnonzero(~_validity(array)) if array.null_count else None
-        if missing is not None:
+        null_positions = np.flatnonzero(~_validity(array)) if array.null_count else None
+        if null_positions is not None:
             # null positions within the column, so that chunk boundaries do not matter
-            self._feed(path + "?", missing + before)
-        for kind, values in _values(array, missing):
+            self._update(path + "?", null_positions + before)
+        for kind, values in _values(array, null_positions):
             if isinstance(values, pa.Array):
                 self.add(values, path + kind)
             else:
-                self._feed(path + kind, values)
+                self._update(path + kind, values)
 
     def digest(self) -> bytes:
         """The digest of all streams."""
@@ -71,11 +71,11 @@ class _Content:
             whole.update(path.encode() + stream.digest())
         return whole.digest()
 
-    def _feed(self, path: str, values: Any) -> None:
+    def _update(self, path: str, values: Any) -> None:
         self._streams.setdefault(path, hashlib.sha256()).update(values)
 
 
-def _values(array: pa.Array, missing: Any) -> Iterator[tuple[str, Any]]:
+def _values(array: pa.Array, null_positions: Any) -> Iterator[tuple[str, Any]]:
     """The buffers and child arrays of an array, by kind."""
     kind = array.type
     if not len(array) or pt.is_null(kind):
@@ -96,18 +96,18 @@ def _values(array: pa.Array, missing: Any) -> Iterator[tuple[str, Any]]:
         children = (array.keys, array.items) if pt.is_map(kind) else (array.values,)
         yield from ((f"[{place}", child.slice(start, count)) for place, child in enumerate(children))
     else:
-        yield from _plain_values(array, missing)
+        yield from _plain_values(array, null_positions)
 
 
-def _plain_values(array: pa.Array, missing: Any) -> Iterator[tuple[str, Any]]:
+def _plain_values(array: pa.Array, null_positions: Any) -> Iterator[tuple[str, Any]]:
     kind, bits = array.type, _fixed_bits(array.type)
     if bits == 1:
         values = _bits(array.buffers()[1], array)
-        yield "", _zeroed(values, missing)
+        yield "", _zero_nulls(values, null_positions)
     elif bits is not None:
         width = bits // 8
         raw = np.frombuffer(array.buffers()[1], np.uint8, len(array) * width, array.offset * width)
-        yield "", _zeroed(raw.reshape(len(array), width), missing)
+        yield "", _zero_nulls(raw.reshape(len(array), width), null_positions)
     elif pt.is_string(kind) or pt.is_binary(kind) or pt.is_large_string(kind) or pt.is_large_binary(kind):
         start, count = child_range(array)
         yield "#", np.diff(_offsets(array)).astype(np.int64)
@@ -126,11 +126,11 @@ def _fixed_bits(kind: pa.DataType) -> int | None:
     return None
 
 
-def _zeroed(values: Any, missing: Any) -> Any:
-    if missing is None:
+def _zero_nulls(values: Any, null_positions: Any) -> Any:
+    if null_positions is None:
         return np.ascontiguousarray(values)
     values = values.copy()
-    values[missing] = 0
+    values[null_positions] = 0
     return values
 
 

@@ -31,7 +31,7 @@ def conform_table(table: pa.Table, schema: pa.Schema, origin: str, fix: str) -> 
         raise SourceError(f"{origin}: has columns {table.column_names} and not {schema.names}; {fix}")
     columns = []
     for field in schema:
-        column = _unshaped(table.column(field.name), field.type)
+        column = _tensors_to_lists(table.column(field.name), field.type)
         try:
             columns.append(column if column.type == field.type else column.cast(field.type))
         except pa.ArrowException as error:
@@ -41,9 +41,9 @@ def conform_table(table: pa.Table, schema: pa.Schema, origin: str, fix: str) -> 
     return pa.table(columns, schema=schema)
 
 
-def _unshaped(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+def _tensors_to_lists(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Convert fixed-shape tensors of one dimension to lists where the schema has lists of variable length."""
-    lists = pt.is_list(wanted) or pt.is_large_list(wanted)
+    lists = pt.is_list(kind) or pt.is_large_list(kind)
     if not lists or not isinstance(column.type, pa.FixedShapeTensorType) or len(column.type.shape) > 1:
         return column
     return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)

@@ -74,7 +74,7 @@ def hold_tables(
 
 def join_tables(tables: Sequence[pa.Table], name: str) -> pa.Table:
     """Concatenate tables, with the types that hold the values of all."""
-    schemas = [(f"{name}[{place}]", table.schema) for place, table in enumerate(tables)]
+    schemas = [(f"{name}[{index}]", table.schema) for index, table in enumerate(tables)]
     schema = unify_schemas(schemas)
     return pa.concat_tables([_conform(table, schema) for table in tables])
 

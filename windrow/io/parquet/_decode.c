@@ -578,7 +578,8 @@ EXPORT int64_t windrow_find_text(const uint8_t *chunk, int64_t chunk_bytes, int6
                                  int64_t rows, const uint32_t *targets, uint32_t *at, uint8_t *scratch,
                                  int64_t scratch_bytes, uint8_t *text, int64_t used, int64_t text_bytes) {
     Column column = {.width = sizeof *at, .bytes = sizeof *at, .rows = rows, .snappy = (int)snappy,
-                     .optional = (int)optional, .targets = targets, .out = (uint8_t *)at, .free = scratch, .free_bytes = scratch_bytes,
+                     .optional = (int)optional, .targets = targets, .out = (uint8_t *)at,
+                     .free = scratch, .free_bytes = scratch_bytes,
                      .text = text, .text_used = used, .text_bytes = text_bytes};
     if (text_bytes > UINT32_MAX) return DECLINED;
     return decode_pages(&column, chunk, chunk_bytes) ? DECLINED : column.text_used;

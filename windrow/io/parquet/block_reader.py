@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.frame_of_reference import Packing, join_ranges
 from windrow.core.source import BlockAddress, BlockPart
-from windrow.io.catalog.filters import filter_columns, kept_places, may_prune
+from windrow.io.catalog.filters import can_prune, filter_columns, kept_places
 from windrow.io.catalog.fragments import Fragment
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.catalog.schema_conversion import conform
@@ -116,10 +116,10 @@ class ParquetReader:
         with open_block(self.files, groups, address.origin) as block, block.mapped_errors(filters=filters):
             if self.filter is None:
                 table = self._read(block, self.schema)
-            elif may_prune(self.filter, self._everything()):
-                table = self._scan(block)
+            elif can_prune(self.filter, self._full_schema()):
+                table = self._scan_pruned(block)
             else:
-                table = self._sift(block)
+                table = self._filter_all_rows(block)
             block.check()
             return table
 
@@ -136,8 +136,8 @@ class ParquetReader:
             with block.mapped_errors():
                 block.fetch(range(groups.start, groups.stop), self._stored_names(self.schema))
                 stored = self._parquet(block)
-            for some in _join_groups(stored.metadata, groups):
-                yield _StoredPart(self, stored, block, some)
+            for numbers in _join_groups(stored.metadata, groups):
+                yield _StoredPart(self, stored, block, numbers)
             with block.mapped_errors():
                 block.check()
 
@@ -149,15 +149,15 @@ class ParquetReader:
             block.file, metadata=block.footer.metadata, pre_buffer=False, page_checksum_verification=True
         )
 
-    def _sift(self, block: BlockFile) -> pa.Table:
+    def _filter_all_rows(self, block: BlockFile) -> pa.Table:
         """Apply the filter to all rows of a block, without pruning by statistics."""
-        everything = self._everything()
-        needed = filter_columns(self.filter, everything)
-        names = everything.names if needed is None else [*self.schema.names, *needed]
-        table = self._read(block, pa.schema([everything.field(name) for name in dict.fromkeys(names)]))
+        full_schema = self._full_schema()
+        needed = filter_columns(self.filter, full_schema)
+        names = full_schema.names if needed is None else [*self.schema.names, *needed]
+        table = self._read(block, pa.schema([full_schema.field(name) for name in dict.fromkeys(names)]))
         return table.select(self.schema.names).take(pa.array(kept_places(self.filter, table)))
 
-    def _everything(self) -> pa.Schema:
+    def _full_schema(self) -> pa.Schema:
         """All columns of files and partitions, which a filter can reference."""
         return pa.schema([*self.stored, *self.partitions.schema])
 
@@ -170,11 +170,11 @@ class ParquetReader:
         table = _read_groups(stored, numbers, names)
         return conform(table, schema, self.partitions, groups.path)
 
-    def _scan(self, block: BlockFile) -> pa.Table:
+    def _scan_pruned(self, block: BlockFile) -> pa.Table:
         import pyarrow.compute as pc
         import pyarrow.dataset as ds
 
-        groups, schema = block.groups, self._everything()
+        groups, schema = block.groups, self._full_schema()
         fragment = ds.ParquetFileFormat(
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(
                 pre_buffer=False, page_checksum_verification=True

@@ -27,21 +27,21 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.frame_of_reference import Packing
 from windrow.core.native_libraries import address_of, load_library
 from windrow.core.text_types import fits_offsets, offset_width
-from windrow.io.catalog.value_widths import leaf_places
+from windrow.io.catalog.value_widths import leaf_indices
 
-__all__ = ["Chunk", "StoredFooter", "decode", "decode_text", "whole_bounds"]
+__all__ = ["Chunk", "StoredFooter", "decode", "decode_text", "integer_bounds"]
 
 # holds a dictionary and a page; writers make both about 1 MiB, sometimes slightly more
 _SCRATCH_BYTES = 4 * 2**20
 _WIDTHS = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
-_WHOLE = ("INT32", "INT64")
+_INTEGERS = ("INT32", "INT64")
 _CODECS = {"UNCOMPRESSED": False, "SNAPPY": True}
 # Snappy encodes 64 bytes in at least 3, a ratio of 21.3: a footer that states a much higher one is wrong
 _MAX_RATIO = 24
 # SLACK in C: bytes after decompressed pages that can be read and written
 _SLACK_BYTES = 64
 # offsets of text values have 32 bits
-_MAX_ROOM_BYTES = 2**32 - 1
+_MAX_TEXT_BYTES = 2**32 - 1
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
 
@@ -94,35 +94,35 @@ class StoredFooter:
         """Bytes of the footer in the file."""
         return int(self.metadata.serialized_size)
 
-    def chunk(self, group: int, name: str, wanted: pa.DataType) -> Chunk | None:
-        """The chunk of a column that Arrow would read as type ``wanted``; None if the C decoder does not support it."""
+    def chunk(self, group: int, name: str, kind: pa.DataType) -> Chunk | None:
+        """The chunk of a column that Arrow would read as ``kind``; None if the C decoder does not support it."""
         found = self._chunks.get((group, name))
         # another dataset can read the same column as another type
-        if found is None or found[0] != wanted:
-            found = self._chunks[group, name] = (wanted, self._find(group, name, wanted))
+        if found is None or found[0] != kind:
+            found = self._chunks[group, name] = (kind, self._find(group, name, kind))
         return found[1]
 
-    def bounds(self, group: int, name: str, wanted: pa.DataType) -> tuple[int, int] | None:
+    def bounds(self, group: int, name: str, kind: pa.DataType) -> tuple[int, int] | None:
         """Minimum and maximum of an integer column without nulls, from the footer's statistics."""
         if (group, name) not in self._bounds:
             self._bounds[group, name] = self._find_bounds(group, name)
-        return self._bounds[group, name] if self._types.get(name) == wanted else None
+        return self._bounds[group, name] if self._types.get(name) == kind else None
 
     def _find_bounds(self, group: int, name: str) -> tuple[int, int] | None:
-        place = self._places.get(name)
-        if place is None:
+        index = self._leaf_index.get(name)
+        if index is None:
             return None
-        statistics = self.metadata.row_group(group).column(place).statistics
+        statistics = self.metadata.row_group(group).column(index).statistics
         no_nulls = statistics is not None and statistics.has_null_count and not statistics.null_count
-        return whole_bounds(statistics) if no_nulls else None
+        return integer_bounds(statistics) if no_nulls else None
 
     def ranges(self, groups: Iterable[int], names: Sequence[str]) -> list[tuple[int, int]]:
         """Byte ranges of the chunks of some columns, including those of nested columns."""
         schema = self.metadata.schema
         prefixes = tuple(f"{name}." for name in names)
         paths = [schema.column(number).path for number in range(len(schema))]
-        wanted = [number for number, path in enumerate(paths) if f"{path}.".startswith(prefixes)]
-        chunks = (self.metadata.row_group(group).column(number) for group in groups for number in wanted)
+        numbers = [number for number, path in enumerate(paths) if f"{path}.".startswith(prefixes)]
+        chunks = (self.metadata.row_group(group).column(number) for group in groups for number in numbers)
         starts = ((_start(chunk), chunk.total_compressed_size) for chunk in chunks)
         return [(start, start + size) for start, size in starts]
 
@@ -139,12 +139,12 @@ class StoredFooter:
         }
 
     @cached_property
-    def _places(self) -> dict[str, int]:
+    def _leaf_index(self) -> dict[str, int]:
         """The leaf index of each column that has exactly one leaf, whatever its name."""
         schema = self.metadata.schema.to_arrow_schema()
         return {
             name: places.start
-            for name, places in zip(schema.names, leaf_places(schema), strict=True)
+            for name, places in zip(schema.names, leaf_indices(schema), strict=True)
             if len(places) == 1
         }
 
@@ -153,13 +153,13 @@ class StoredFooter:
         schema = self.metadata.schema.to_arrow_schema()
         return dict(zip(schema.names, schema.types, strict=True))
 
-    def _find(self, group: int, name: str, wanted: pa.DataType) -> Chunk | None:
-        if name not in self._leaves or self._types.get(name) != wanted:
+    def _find(self, group: int, name: str, kind: pa.DataType) -> Chunk | None:
+        if name not in self._leaves or self._types.get(name) != kind:
             return None
         number, optional = self._leaves[name]
         row_group = self.metadata.row_group(group)
         column = row_group.column(number)
-        width = _stored_width(column.physical_type, wanted)
+        width = _stored_width(column.physical_type, kind)
         if width is None or column.compression not in _CODECS:
             return None
         if not column.num_values or column.num_values != row_group.num_rows or _has_nulls(column):
@@ -188,15 +188,15 @@ def _start(column: Any) -> int:
     return dictionary if 0 < dictionary < data else data
 
 
-def _stored_width(stored: str, wanted: pa.DataType) -> int | None:
+def _stored_width(stored: str, kind: pa.DataType) -> int | None:
     """Bytes of a stored value that needs no conversion, 0 for text; None if Arrow converts values."""
     if stored == "BYTE_ARRAY":
-        return 0 if offset_width(wanted) else None
+        return 0 if offset_width(kind) else None
     width = _WIDTHS.get(stored)
-    return width if width is not None and _is_plain(wanted) and width * 8 == wanted.bit_width else None
+    return width if width is not None and _is_unconverted(kind) and width * 8 == kind.bit_width else None
 
 
-def _is_plain(kind: pa.DataType) -> bool:
+def _is_unconverted(kind: pa.DataType) -> bool:
     """Whether Arrow copies the stored values of this type unchanged."""
     if pt.is_timestamp(kind):
         return bool(kind.unit != "s")
@@ -210,9 +210,9 @@ def _has_nulls(column: Any) -> bool:
     return statistics is not None and statistics.has_null_count and statistics.null_count > 0
 
 
-def whole_bounds(statistics: Any) -> tuple[int, int] | None:
+def integer_bounds(statistics: Any) -> tuple[int, int] | None:
     """Minimum and maximum of a chunk of integers from its statistics; None for other types or missing statistics."""
-    if statistics is None or statistics.physical_type not in _WHOLE or not statistics.has_min_max:
+    if statistics is None or statistics.physical_type not in _INTEGERS or not statistics.has_min_max:
         return None
     low, high = int(statistics.min_raw), int(statistics.max_raw)
     # statistics of unsigned columns are in unsigned order, so low can exceed high
@@ -242,7 +242,7 @@ def decode(
         False for each column without chunks, or with a chunk that is declined or holds a value that does not
         fit its packing; ``out`` can be partially written then.
     """
-    told, pages, stops = [], [], [0]
+    jobs, pages, stops = [], [], [0]
     for chunks, packing, out in zip(columns, packings, outs, strict=True):
         first, address = 0, address_of(out)
         for chunk in chunks:
@@ -250,14 +250,14 @@ def decode(
             pages.append(_read_pages(file, chunk))
             where = (0, 0) if pages[-1] is None else (pages[-1].address, pages[-1].size)
             how = (chunk.snappy, chunk.optional, chunk.width, chunk.rows)
-            told.append((*where, *how, *packing, first, address, False))
+            jobs.append((*where, *how, *packing, first, address, False))
             first += chunk.rows
-        stops.append(len(told))
-    jobs, scratch = np.array(told, np.int64).reshape(len(told), -1), _SCRATCH.memory
+        stops.append(len(jobs))
+    job_table, scratch = np.array(jobs, np.int64).reshape(len(jobs), -1), _SCRATCH.memory
     LIBRARY.windrow_decode_packed(
-        len(jobs), address_of(jobs), address_of(targets), address_of(scratch), len(scratch)
+        len(job_table), address_of(job_table), address_of(targets), address_of(scratch), len(scratch)
     )
-    done = jobs[:, -1].tolist()
+    done = job_table[:, -1].tolist()
     return [start < stop and all(done[start:stop]) for start, stop in pairwise(stops)]
 
 
@@ -288,13 +288,13 @@ def decode_text(
         One for each of ``cuts``; None if a chunk is declined or is not text, or the text of an array exceeds
         the range of the type's offsets.
     """
-    room = sum(chunk.raw_bytes for chunk in chunks) + _SLACK_BYTES
-    if room > _MAX_ROOM_BYTES or any(chunk.width for chunk in chunks):
+    capacity = sum(chunk.raw_bytes for chunk in chunks) + _SLACK_BYTES
+    if capacity > _MAX_TEXT_BYTES or any(chunk.width for chunk in chunks):
         return None
     stored = [pages for chunk in chunks if (pages := _read_pages(file, chunk)) is not None]
     if len(stored) < len(chunks):
         return None
-    text, at = pool.take(room), pool.take(targets.nbytes).view(np.uint32)
+    text, at = pool.take(capacity), pool.take(targets.nbytes).view(np.uint32)
     scratch = _SCRATCH.memory
     end = used = 0
     for chunk, pages in zip(chunks, stored, strict=True):
@@ -311,7 +311,7 @@ def decode_text(
             len(scratch),
             address_of(text),
             used,
-            room,
+            capacity,
         )
         if used < 0:
             return None

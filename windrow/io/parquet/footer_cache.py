@@ -26,12 +26,12 @@ class FooterCache:
     def __init__(self, max_footers: int, max_bytes: int) -> None:
         self._max_footers = max_footers
         self._max_bytes = max_bytes
-        self._kept: OrderedDict[bytes, Any] = OrderedDict()
+        self._cached: OrderedDict[bytes, Any] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cached)
 
     @property
     def nbytes(self) -> int:
@@ -41,20 +41,22 @@ class FooterCache:
     def get(self, digest: bytes, read: Callable[[], Any]) -> Any:
         """Return the footer of a digest, from the cache or by calling ``read``; errors of ``read`` are not cached."""
         with self._lock:
-            if digest in self._kept:
-                self._kept.move_to_end(digest)
-                return self._kept[digest]
+            if digest in self._cached:
+                self._cached.move_to_end(digest)
+                return self._cached[digest]
         # without the lock, so that footers of several files are read concurrently
         metadata = read()
         with self._lock:
-            self._keep(digest, metadata)
+            self._insert(digest, metadata)
         return metadata
 
-    def _keep(self, digest: bytes, metadata: Any) -> None:
-        if digest in self._kept:
+    def _insert(self, digest: bytes, metadata: Any) -> None:
+        if digest in self._cached:
             return
-        self._kept[digest] = metadata
+        self._cached[digest] = metadata
         self._bytes += metadata.serialized_size
-        while len(self._kept) > 1 and (len(self._kept) > self._max_footers or self._bytes > self._max_bytes):
-            _, oldest = self._kept.popitem(last=False)
+        while len(self._cached) > 1 and (
+            len(self._cached) > self._max_footers or self._bytes > self._max_bytes
+        ):
+            _, oldest = self._cached.popitem(last=False)
             self._bytes -= oldest.serialized_size

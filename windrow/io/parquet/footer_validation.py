@@ -48,20 +48,20 @@ def check_footer(raw: bytes, texts: NDArray[np.int64]) -> str:
     if chunk_decoder.LIBRARY is None:
         return _PROBLEMS[find_problem(raw, texts)]
     stored = np.frombuffer(raw, np.uint8)
-    room = len(raw) // _LEAF_STORED_BYTES
-    leaves = np.empty(room * _LEAF_BYTES // 4, np.int32)
+    max_leaves = len(raw) // _LEAF_STORED_BYTES
+    leaves = np.empty(max_leaves * _LEAF_BYTES // 4, np.int32)
     return _PROBLEMS[
         chunk_decoder.LIBRARY.windrow_check_footer(
-            address_of(stored), len(raw), address_of(leaves), room, address_of(texts), texts.size
+            address_of(stored), len(raw), address_of(leaves), max_leaves, address_of(texts), texts.size
         )
     ]
 
 
 def find_problem(raw: bytes, texts: NDArray[np.int64]) -> int:
     """The Python version of ``windrow_check_footer``: returns an index into `_PROBLEMS`."""
-    walk = _Walk(raw, len(raw) // _LEAF_STORED_BYTES, texts.reshape(-1))
-    walk.check()
-    return walk.problem or (_BROKEN if walk.bad else _FITS)
+    parser = _FooterParser(raw, len(raw) // _LEAF_STORED_BYTES, texts.reshape(-1))
+    parser.check()
+    return parser.problem or (_BROKEN if parser.bad else _FITS)
 
 
 @dataclass
@@ -73,11 +73,11 @@ class _Leaf:
 
 
 @dataclass
-class _Walk:
+class _FooterParser:
     """Parser of Thrift's compact protocol, as far as footers use it; ``bad`` is set when the input is malformed."""
 
     raw: bytes
-    room: int
+    max_leaves: int
     texts: NDArray[np.int64]
     at: int = 0
     bad: bool = False
@@ -173,7 +173,7 @@ class _Walk:
 
     # --- footers
 
-    def refuse(self, problem: int) -> None:
+    def report(self, problem: int) -> None:
         self.problem = self.problem or problem
 
     def check(self) -> None:
@@ -182,12 +182,12 @@ class _Walk:
         for number, kind in self.fields():
             if kind == _LIST and number == 2:
                 if has_schema:
-                    self.refuse(_BROKEN)
+                    self.report(_BROKEN)
                 else:
                     self._read_schema()
                 has_schema = True
             elif kind == _LIST and number == 4:
-                self._until_refused(self._check_group)
+                self._check_elements(self._check_group)
                 # a schema after the row groups would not be the one that they were checked against
                 has_schema = True
             else:
@@ -195,7 +195,7 @@ class _Walk:
             if self.problem:
                 return
 
-    def _until_refused(self, check: Callable[[], None]) -> None:
+    def _check_elements(self, check: Callable[[], None]) -> None:
         for _ in self.elements():
             check()
             if self.problem:
@@ -225,19 +225,19 @@ class _Walk:
             left, definitions, repetitions = above[-1]
             above[-1][0] -= 1
             if left <= 0:
-                self.refuse(_BROKEN)
+                self.report(_BROKEN)
                 return
             # the root's repetition type is ignored
             leaf.definitions = definitions + (place > 0 and repetition in (1, 2))
             leaf.repetitions = repetitions + (place > 0 and repetition == 2)
             if children > 0:
                 if len(above) > _DEPTH:
-                    self.refuse(_BROKEN)
+                    self.report(_BROKEN)
                     return
                 above.append([children, leaf.definitions, leaf.repetitions])
             elif leaf.type >= 0:
-                if len(self.leaves) == self.room:
-                    self.refuse(_BROKEN)
+                if len(self.leaves) == self.max_leaves:
+                    self.report(_BROKEN)
                     return
                 self.leaves.append(leaf)
 
@@ -249,13 +249,13 @@ class _Walk:
                 continue
             length, _ = self.list_length()
             if length != len(self.leaves):
-                self.refuse(_COLUMNS_DIFFER)
+                self.report(_COLUMNS_DIFFER)
                 return
             for leaf in self.leaves:
                 if self.bad or self.problem:
                     break
                 if leaf.type > _TYPE_FIXED or leaf.type_bytes < 0:
-                    self.refuse(_BROKEN)
+                    self.report(_BROKEN)
                     return
                 self._check_column(leaf)
                 self.chunk += 1
@@ -269,20 +269,20 @@ class _Walk:
                 described = True
                 continue
             if number in (8, 9):
-                self.refuse(_ENCRYPTED)
+                self.report(_ENCRYPTED)
             self.skip(kind, 1)
         if not described:
-            self.refuse(_BROKEN)
+            self.report(_BROKEN)
 
     def _check_chunk(self, leaf: _Leaf) -> None:
         """ColumnMetaData: field 1 is the type, 4 the codec, 12 statistics, 16 size statistics."""
         for number, kind in self.fields():
             if kind == _I32 and number == 1:
                 if self.signed(32) != leaf.type:
-                    self.refuse(_TYPES_DIFFER)
+                    self.report(_TYPES_DIFFER)
             elif kind == _I32 and number == 4:
                 if not 0 <= self.signed(32) <= _LAST_CODEC:
-                    self.refuse(_UNKNOWN_CODEC)
+                    self.report(_UNKNOWN_CODEC)
             elif kind == _STRUCT and number == 12:
                 self._check_statistics(leaf)
             elif kind == _STRUCT and number == 16:
@@ -297,7 +297,7 @@ class _Walk:
             if kind == _BINARY and number in (1, 2, 5, 6):
                 size = self.varint()
                 if size < width:
-                    self.refuse(_BAD_STATISTICS)
+                    self.report(_BAD_STATISTICS)
                 self.skip_bytes(size)
             else:
                 self.skip(kind, 3)
@@ -309,14 +309,14 @@ class _Walk:
                 levels = 1 + (leaf.repetitions if number == 2 else leaf.definitions)
                 length, _ = self.list_length()
                 if length not in (0, levels):
-                    self.refuse(_BAD_STATISTICS)
+                    self.report(_BAD_STATISTICS)
                 for _ in range(length):
                     if self.bad:
                         break
                     self.varint()
             elif kind == _I64 and number == 1:
                 if leaf.type != _TYPE_BYTES:
-                    self.refuse(_BAD_STATISTICS)
+                    self.report(_BAD_STATISTICS)
                 value = self.signed(64)
                 if self.chunk < len(self.texts):
                     self.texts[self.chunk] = value

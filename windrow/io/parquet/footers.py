@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from windrow.core.errors import SourceError
 from windrow.core.frame_of_reference import join_ranges, packs
 from windrow.io.catalog.fragments import HASH_BYTES, FragmentFacts
-from windrow.io.catalog.value_widths import fixed_bits, leaf_places, leaf_types, offset_bytes
-from windrow.io.parquet.chunk_decoder import whole_bounds
+from windrow.io.catalog.value_widths import fixed_bits, leaf_indices, leaf_types, offset_bytes
+from windrow.io.parquet.chunk_decoder import integer_bounds
 from windrow.io.parquet.footer_validation import check_footer
 from windrow.io.storage.filesystems import Files
 
@@ -27,8 +27,8 @@ _TAIL_BYTES = 64 * 1024
 _TRAILER_BYTES = 8
 _UNKNOWN = -1
 # for this encoding, Arrow's text byte count leaves out values that repeat the previous one
-_LEAVES_OUT_REPEATED = "DELTA_BYTE_ARRAY"
-_NO_PARQUET = "name only Parquet files, or write this one again"
+_DELTA_BYTE_ARRAY = "DELTA_BYTE_ARRAY"
+_FIX = "name only Parquet files, or write this one again"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _footer_bytes(read: Callable[[int, int], Any], size: int, name: str) -> byte
         )
     if len(tail) < _TRAILER_BYTES or tail[-4:] != b"PAR1":
         raise SourceError(
-            f"{name} is not a Parquet file, or is truncated ({size} bytes, not ending in 'PAR1'): {_NO_PARQUET}"
+            f"{name} is not a Parquet file, or is truncated ({size} bytes, not ending in 'PAR1'): {_FIX}"
         )
     needed = int.from_bytes(tail[-8:-4], "little") + _TRAILER_BYTES
     if needed > size:
@@ -106,11 +106,11 @@ def _parse(raw: bytes, name: str) -> tuple[Any, NDArray[np.int64]]:
     try:
         metadata = pq.read_metadata(pa.BufferReader(raw))
     except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{name} has no readable Parquet footer: {error}; {_NO_PARQUET}") from error
+        raise SourceError(f"{name} has no readable Parquet footer: {error}; {_FIX}") from error
     texts = np.full((metadata.num_row_groups, metadata.num_columns), _UNKNOWN, np.int64)
     problem = check_footer(raw[:-_TRAILER_BYTES], texts)
     if problem:
-        raise SourceError(f"{name} has a corrupt Parquet footer: {problem}; {_NO_PARQUET}")
+        raise SourceError(f"{name} has a corrupt Parquet footer: {problem}; {_FIX}")
     return metadata, texts
 
 
@@ -126,7 +126,7 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
         schema = metadata.schema.to_arrow_schema()
     except pa.ArrowException as error:
         raise SourceError(f"{name} has a column that Arrow cannot read: {error}; write it again") from error
-    leaves = leaf_places(schema)
+    leaves = leaf_indices(schema)
     if sum(map(len, leaves)) != metadata.num_columns:
         raise SourceError(f"{name}: the Arrow schema and the Parquet columns differ; write the file again")
     groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
@@ -135,9 +135,11 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
         chunks = [[group.column(place) for place in places] for group in groups]
         # statistics of an empty row group are meaningless
         filled = [row_group for row_group, group in zip(chunks, groups, strict=True) if group.num_rows]
-        told = [chunk.statistics for row_group in filled for chunk in row_group]
-        nulls[field.name] = metadata.num_rows if pt.is_null(field.type) else _count_nulls(field.type, told)
-        found = join_ranges(map(whole_bounds, told)) if packs(field.type) else None
+        chunk_statistics = [chunk.statistics for row_group in filled for chunk in row_group]
+        nulls[field.name] = (
+            metadata.num_rows if pt.is_null(field.type) else _count_nulls(field.type, chunk_statistics)
+        )
+        found = join_ranges(map(integer_bounds, chunk_statistics)) if packs(field.type) else None
         if found is not None:
             ranges[field.name] = found
         if fixed_bits(field.type) is None:
@@ -147,14 +149,14 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
     rows = [group.num_rows for group in groups]
     facts = FragmentFacts(schema, rows, encoded, variable, nulls, ranges)
     if not facts.is_possible:
-        raise SourceError(f"{name} has a corrupt Parquet footer: it states impossible sizes; {_NO_PARQUET}")
+        raise SourceError(f"{name} has a corrupt Parquet footer: it states impossible sizes; {_FIX}")
     return facts
 
 
-def _count_nulls(kind: pa.DataType, told: list[Any]) -> int | None:
+def _count_nulls(kind: pa.DataType, chunk_statistics: list[Any]) -> int | None:
     """Nulls of a column; for nested columns only 0 or None, since leaves count inner nulls too."""
     total = 0
-    for statistics in told:
+    for statistics in chunk_statistics:
         if statistics is None or not statistics.has_null_count:
             return None
         total += statistics.null_count
@@ -186,7 +188,7 @@ def _estimate(leaf: pa.DataType, chunk: Any, text_bytes: int) -> int:
     codes = chunk.num_values * offset_bytes(leaf)
     if pt.is_dictionary(leaf):
         return int(codes + chunk.total_uncompressed_size)
-    if text_bytes >= 0 and _LEAVES_OUT_REPEATED not in chunk.encodings:
+    if text_bytes >= 0 and _DELTA_BYTE_ARRAY not in chunk.encodings:
         return int(codes + text_bytes)
     statistics = chunk.statistics
     if statistics is None or not statistics.has_min_max:

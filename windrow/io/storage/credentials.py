@@ -32,12 +32,12 @@ _SIGNED = re.compile(
     re.IGNORECASE,
 )
 # A shorter secret can occur inside ordinary words by chance.
-_SHORT = 4
-_ALONE = r"""(?<![^\s'"`=:,;()\[\]{{}}<>&?|]){}(?=[\s'"`=:,;()\[\]{{}}<>&?|]|\.?(?:\s|$))"""
+_MIN_LENGTH = 4
+_STANDALONE = r"""(?<![^\s'"`=:,;()\[\]{{}}<>&?|]){}(?=[\s'"`=:,;()\[\]{{}}<>&?|]|\.?(?:\s|$))"""
 # attributes of filesystems that wrap another one
-_INNER = ("fs", "base_fs", "handler")
+_WRAPPED_ATTRIBUTES = ("fs", "base_fs", "handler")
 # state, not options
-_SEEN = {"dircache"}
+_STATE_ATTRIBUTES = {"dircache"}
 
 
 def check_options(options: object) -> dict[str, Any]:
@@ -81,18 +81,18 @@ def find_secrets(options: Any) -> tuple[str, ...]:
     >>> find_secrets({"key": "k", "client_kwargs": {"endpoint_url": "http://me:pw@host", "verify": "no"}})
     ('k', 'me:pw', 'me', 'pw')
     """
-    return tuple(dict.fromkeys(_search(options, False)))
+    return tuple(dict.fromkeys(_iterate_secrets(options, False)))
 
 
-def _search(value: Any, secret: bool) -> Iterator[str]:
+def _iterate_secrets(value: Any, secret: bool) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _search(inner, secret or _SECRET_KEY.search(str(key)) is not None)
+            yield from _iterate_secrets(inner, secret or _SECRET_KEY.search(str(key)) is not None)
     elif isinstance(value, (list, tuple, set, frozenset)):
         for inner in value:
-            yield from _search(inner, secret)
+            yield from _iterate_secrets(inner, secret)
     elif isinstance(value, (bytes, bytearray)):
-        yield from _search(bytes(value).decode(errors="replace"), secret)
+        yield from _iterate_secrets(bytes(value).decode(errors="replace"), secret)
     elif isinstance(value, str) and value:
         if secret:
             yield value
@@ -114,7 +114,11 @@ def filesystem_secrets(filesystem: Any) -> tuple[str, ...]:
     """Return the credentials that an fsspec or ``pyarrow.fs`` filesystem was created with."""
     if filesystem is None:
         return ()
-    inner = [secret for name in _INNER for secret in filesystem_secrets(getattr(filesystem, name, None))]
+    inner = [
+        secret
+        for name in _WRAPPED_ATTRIBUTES
+        for secret in filesystem_secrets(getattr(filesystem, name, None))
+    ]
     return tuple(dict.fromkeys([*find_secrets(_options(filesystem)), *inner]))
 
 
@@ -126,7 +130,11 @@ def _options(filesystem: Any) -> Any:
         except (NotImplementedError, TypeError):
             return {}
     own = vars(filesystem) if hasattr(filesystem, "__dict__") else {}
-    return {name: value for name, value in own.items() if not name.startswith("_") and name not in _SEEN}
+    return {
+        name: value
+        for name, value in own.items()
+        if not name.startswith("_") and name not in _STATE_ATTRIBUTES
+    }
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
@@ -140,14 +148,14 @@ def redact(text: str, secrets: Iterable[str]) -> str:
     >>> redact("a bad parquet for key 'a' and b4secret5e", ["a", "secret"])
     "*** bad parquet for key '***' and b4***5e"
     """
-    forms = {form for secret in secrets for form in _forms(secret)}
+    forms = {form for secret in secrets for form in _encoded_forms(secret)}
     for form in sorted(forms, key=len, reverse=True):
-        pattern = _ALONE if len(form) < _SHORT else "{}"
+        pattern = _STANDALONE if len(form) < _MIN_LENGTH else "{}"
         text = re.sub(pattern.format(re.escape(form)), "***", text)
     return without_user(text)
 
 
-def _forms(secret: str) -> set[str]:
+def _encoded_forms(secret: str) -> set[str]:
     return {
         secret,
         quote(secret, safe=""),
@@ -160,8 +168,8 @@ def _forms(secret: str) -> set[str]:
 
 def safe_cause(error: BaseException, secrets: Iterable[str]) -> BaseException | None:
     """Return the error for ``raise ... from``, or None if its traceback or one of its causes contains a secret."""
-    chain = "".join(traceback.format_exception(error))
-    return error if redact(chain, secrets) == chain else None
+    rendered = "".join(traceback.format_exception(error))
+    return error if redact(rendered, secrets) == rendered else None
 
 
 def source_error(what: str, error: BaseException, fix: str, secrets: Collection[str]) -> SourceError:

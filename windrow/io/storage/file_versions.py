@@ -12,10 +12,17 @@ from typing import Any
 
 import pyarrow.fs as pa_fs
 
-__all__ = ["Version", "look_at_arrow", "look_at_fsspec", "look_at_local", "told_by_listing", "told_by_stat"]
+__all__ = [
+    "Version",
+    "read_arrow_version",
+    "read_fsspec_version",
+    "read_local_version",
+    "told_by_stat",
+    "version_from_listing",
+]
 
 # Lower-case metadata keys that identify a version. Keys that also change with access or storage class are left out.
-_TELLING = re.compile(
+_VERSION_KEYS = re.compile(
     r"content[-_]md5|created|etag|generation|last[-_]?modified|md5(hash)?|mtime|modified|updated|version_?id"
 )
 
@@ -36,7 +43,7 @@ class Version:
     stamp: int
 
 
-def look_at_local(path: str) -> Version:
+def read_local_version(path: str) -> Version:
     """Return the version of a file on local disk, from its inode, size and mtime."""
     return told_by_stat(os.stat(path))
 
@@ -46,12 +53,12 @@ def told_by_stat(stat: os.stat_result) -> Version:
     return _version(stat.st_size, f"{stat.st_ino} {stat.st_mtime_ns}")
 
 
-def look_at_arrow(filesystem: Any, path: str) -> Version:
+def read_arrow_version(filesystem: Any, path: str) -> Version:
     """Return the version of a file in a ``pyarrow.fs`` filesystem; takes one request where metadata has an ETag."""
     with filesystem.open_input_file(path) as file:
-        size, told = file.size(), file.metadata() or {}
-    reporting = {_text(key).lower(): _text(value) for key, value in told.items()}
-    texts = _texts(reporting)
+        size, raw = file.size(), file.metadata() or {}
+    metadata = {_to_text(key).lower(): _to_text(value) for key, value in raw.items()}
+    texts = _version_texts(metadata)
     if not texts:
         info = filesystem.get_file_info(path)
         if info.type == pa_fs.FileType.NotFound:
@@ -60,30 +67,30 @@ def look_at_arrow(filesystem: Any, path: str) -> Version:
     return _version(size, " ".join(texts))
 
 
-def look_at_fsspec(filesystem: Any, path: str) -> Version:
+def read_fsspec_version(filesystem: Any, path: str) -> Version:
     """Return the current version of a file in an fsspec filesystem, bypassing its listing cache."""
     filesystem.invalidate_cache(filesystem._parent(path))
     info = filesystem.info(path)
     if info["type"] != "file":
         raise FileNotFoundError(path)
-    return told_by_listing(info)
+    return version_from_listing(info)
 
 
-def told_by_listing(info: Mapping[str, Any]) -> Version:
+def version_from_listing(info: Mapping[str, Any]) -> Version:
     """Return a file's version from an fsspec info, of a listing or of the file alone.
 
     A listing can contain less metadata, so callers that rely on one must first check that both give the same version.
     """
-    reporting = {key.lower(): value for key, value in info.items() if value is not None}
-    return _version(int(info["size"]), " ".join(_texts(reporting)))
+    metadata = {key.lower(): value for key, value in info.items() if value is not None}
+    return _version(int(info["size"]), " ".join(_version_texts(metadata)))
 
 
-def _texts(reporting: Mapping[str, Any]) -> list[str]:
+def _version_texts(metadata: Mapping[str, Any]) -> list[str]:
     # listings report some times as numbers
     found = {
         key: value.timestamp() if isinstance(value, datetime) else value
-        for key, value in sorted(reporting.items())
-        if _TELLING.fullmatch(key)
+        for key, value in sorted(metadata.items())
+        if _VERSION_KEYS.fullmatch(key)
     }
     if found.get("etag"):
         # The ETag suffices. S3 listings have times in milliseconds and single objects in seconds,
@@ -97,10 +104,10 @@ def _texts(reporting: Mapping[str, Any]) -> list[str]:
     return [f"{key}={value}" for key, value in found.items()]
 
 
-def _version(size_bytes: int, reporting: str) -> Version:
-    digest = hashlib.sha256(f"{size_bytes} {reporting}".encode()).digest()
+def _version(size_bytes: int, metadata: str) -> Version:
+    digest = hashlib.sha256(f"{size_bytes} {metadata}".encode()).digest()
     return Version(size_bytes, int.from_bytes(digest[:8], "little") or 1)
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -27,11 +27,22 @@ from windrow.io.storage.credentials import (
     url_secrets,
     without_user,
 )
-from windrow.io.storage.file_versions import Version, look_at_arrow, look_at_fsspec, look_at_local
+from windrow.io.storage.file_versions import (
+    Version,
+    read_arrow_version,
+    read_fsspec_version,
+    read_local_version,
+)
 from windrow.io.storage.range_reads import RemoteFile, read_ranges
 from windrow.io.storage.relative_paths import join_path
 from windrow.io.storage.retries import GaveUpError, Retries
-from windrow.io.storage.s3_options import find_user, is_s3, name_s3fs_options, open_arrow_s3, wants_arrow
+from windrow.io.storage.s3_options import (
+    extract_url_keys,
+    is_s3,
+    open_arrow_s3,
+    to_s3fs_options,
+    uses_arrow_client,
+)
 
 __all__ = ["Connection", "Files", "Paths", "connect"]
 
@@ -104,9 +115,9 @@ class Files:
         """Return the file's current version, its size and stamp."""
         path = self.path(relative)
         if self.local:
-            return look_at_local(path)
-        look = look_at_arrow if isinstance(self.filesystem, pa_fs.FileSystem) else look_at_fsspec
-        return self.retries.read(lambda: look(self.filesystem, path), 0)
+            return read_local_version(path)
+        read = read_arrow_version if isinstance(self.filesystem, pa_fs.FileSystem) else read_fsspec_version
+        return self.retries.read(lambda: read(self.filesystem, path), 0)
 
     def stamp(self, relative: str) -> bytes:
         """Return bytes that change when the file is rewritten, as far as its filesystem reports that.
@@ -208,10 +219,10 @@ def _connect_urls(names: Sequence[str], options: dict[str, Any]) -> Connection:
     secrets = (*find_secrets(options), *(secret for name in names for secret in url_secrets(name)))
     try:
         if all(map(is_s3, names)):
-            names, options = find_user(names, options)
-            if wants_arrow(options):
+            names, options = extract_url_keys(names, options)
+            if uses_arrow_client(options):
                 return _wrap_arrow(names, open_arrow_s3(options), secrets)
-            options = name_s3fs_options(options)
+            options = to_s3fs_options(options)
         connected = [url_to_fs(name, **options) for name in names]
     except PlanError:
         raise
@@ -236,8 +247,8 @@ def _connect_given(names: Sequence[str], filesystem: Any) -> Connection:
     if isinstance(filesystem, (pa_fs.LocalFileSystem, LocalFileSystem)):
         return _connect_urls([name if "://" in name else os.path.abspath(name) for name in names], {})
     if isinstance(filesystem, pa_fs.FileSystem):
-        carried = tuple(secret for name in names for secret in url_secrets(name))
-        return _wrap_arrow(names, filesystem, (*filesystem_secrets(filesystem), *carried))
+        url_credentials = tuple(secret for name in names for secret in url_secrets(name))
+        return _wrap_arrow(names, filesystem, (*filesystem_secrets(filesystem), *url_credentials))
     if isinstance(filesystem, AbstractFileSystem):
         plain = tuple(str(filesystem._strip_protocol(name)) for name in names)
         return Connection(filesystem, filesystem, plain, filesystem_secrets(filesystem))

@@ -13,18 +13,18 @@ import pyarrow as pa
 
 from windrow.io.storage.io_threads import call_ahead
 
-__all__ = ["ReadRange", "Span", "ask_for", "join_ranges"]
+__all__ = ["ReadRange", "Span", "join_ranges", "start_requests"]
 
 ReadRange = Callable[[int, int], Any]
 
 # Larger requests are not faster, and delay those behind them.
 _REQUEST_BYTES = 16 * 2**20
 # In flight per file: saturates the network with large requests, and hides latency with small ones.
-_UNDER_WAY_BYTES = 128 * 2**20
+_IN_FLIGHT_BYTES = 128 * 2**20
 _MIN_LANES, _MAX_LANES = 8, 32
 # Gaps between ranges are read too where separate requests would cost more: up to
 # the larger of these bytes in total and this share of the requested bytes.
-_HOLES_BYTES, _HOLES_SHARE = 64 * 1024, 1 / 32
+_GAP_BYTES, _GAP_SHARE = 64 * 1024, 1 / 32
 
 
 class Span:
@@ -35,24 +35,24 @@ class Span:
         requests = -(-(stop - start) // _REQUEST_BYTES)
         step = -(-(stop - start) // requests)
         self._cuts = [*range(start, stop, step), stop]
-        self._whole = np.empty(stop - start, np.uint8) if requests > 1 else None
+        self._buffer = np.empty(stop - start, np.uint8) if requests > 1 else None
         self.futures: list[Future[Any]] = []
 
     def calls(self, read: ReadRange) -> list[Callable[[], Any]]:
         """The requests."""
-        if self._whole is None:
+        if self._buffer is None:
             return [partial(read, self.start, self.stop)]
         return [partial(self._fill, read, start, stop) for start, stop in pairwise(self._cuts)]
 
     def _fill(self, read: ReadRange, start: int, stop: int) -> None:
-        assert self._whole is not None, "only ranges of several requests have a buffer"
-        self._whole[start - self.start : stop - self.start] = np.frombuffer(read(start, stop), np.uint8)
+        assert self._buffer is not None, "only ranges of several requests have a buffer"
+        self._buffer[start - self.start : stop - self.start] = np.frombuffer(read(start, stop), np.uint8)
 
     @cached_property
     def buffer(self) -> pa.Buffer:
         """The range's bytes; blocks until they have arrived."""
-        brought = [future.result() for future in self.futures]
-        return pa.py_buffer(brought[0] if self._whole is None else self._whole)
+        results = [future.result() for future in self.futures]
+        return pa.py_buffer(results[0] if self._buffer is None else self._buffer)
 
     def cancel(self) -> None:
         """Cancel the requests that have not started."""
@@ -60,7 +60,7 @@ class Span:
             future.cancel()
 
 
-def ask_for(
+def start_requests(
     ranges: Sequence[tuple[int, int]], read: ReadRange, then: Callable[[], Any] | None
 ) -> tuple[list[Span], Future[Any] | None]:
     """Start concurrent requests for ranges, in order, and call ``then`` when all have completed.
@@ -75,16 +75,16 @@ def ask_for(
     futures = call_ahead(
         [call for some in calls for call in some], _count_lanes(ranges), "windrow-ranges", then=then
     )
-    left = iter(futures)
+    remaining = iter(futures)
     for span, some in zip(spans, calls, strict=True):
-        span.futures = list(islice(left, len(some)))
-    return spans, next(left, None)
+        span.futures = list(islice(remaining, len(some)))
+    return spans, next(remaining, None)
 
 
 def _count_lanes(ranges: Sequence[tuple[int, int]]) -> int:
     """Number of concurrent requests: few large ones, or many small ones."""
     mean = sum(min(stop - start, _REQUEST_BYTES) for start, stop in ranges) // max(1, len(ranges))
-    return max(_MIN_LANES, min(_MAX_LANES, _UNDER_WAY_BYTES // max(1, mean)))
+    return max(_MIN_LANES, min(_MAX_LANES, _IN_FLIGHT_BYTES // max(1, mean)))
 
 
 def join_ranges(ranges: Sequence[tuple[int, int]], size_bytes: int) -> list[tuple[int, int]]:
@@ -95,17 +95,17 @@ def join_ranges(ranges: Sequence[tuple[int, int]], size_bytes: int) -> list[tupl
     >>> join_ranges([(0, 10), (10, 20), (25, 30), (2**20, 2**20 + 5)], 2**21)
     [(0, 30), (1048576, 1048581)]
     """
-    wanted = _merge([span for span in ranges if 0 <= span[0] < span[1] <= size_bytes])
-    holes = sorted((after[0] - before[1], before[1]) for before, after in pairwise(wanted))
-    allowed = max(_HOLES_BYTES, sum(stop - start for start, stop in wanted) * _HOLES_SHARE)
+    merged = _merge([span for span in ranges if 0 <= span[0] < span[1] <= size_bytes])
+    gaps = sorted((after[0] - before[1], before[1]) for before, after in pairwise(merged))
+    allowed = max(_GAP_BYTES, sum(stop - start for start, stop in merged) * _GAP_SHARE)
     filled = {}
-    for size, start in holes:
+    for size, start in gaps:
         allowed -= size
         if allowed < 0:
             break
         filled[start] = start + size
     joined: list[tuple[int, int]] = []
-    for start, stop in wanted:
+    for start, stop in merged:
         if joined and filled.get(joined[-1][1]) == start and stop - joined[-1][0] <= _REQUEST_BYTES:
             joined[-1] = (joined[-1][0], stop)
         else:

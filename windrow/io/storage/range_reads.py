@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from windrow.io.storage.range_prefetch import ReadRange, Span, ask_for, join_ranges
+from windrow.io.storage.range_prefetch import ReadRange, Span, join_ranges, start_requests
 from windrow.io.storage.retries import Retries, ShortReadError
 
 __all__ = ["RemoteFile", "join_ranges", "read_ranges"]
@@ -34,7 +34,7 @@ class _FsspecRanges:
     def __call__(self, start: int, stop: int) -> Any:
         data = self._filesystem.cat_file(self._path, start=start, end=stop)
         if len(data) != stop - start:
-            raise _short(start, stop)
+            raise _make_short_read_error(start, stop)
         return data
 
 
@@ -63,10 +63,10 @@ class _ArrowRanges:
             if count == len(data) and data[-1] != mark:
                 self._idle.append(file)
                 return data
-        raise _short(start, stop)
+        raise _make_short_read_error(start, stop)
 
 
-def _short(start: int, stop: int) -> ShortReadError:
+def _make_short_read_error(start: int, stop: int) -> ShortReadError:
     return ShortReadError(f"received fewer than the {stop - start:,} bytes requested at offset {start:,}")
 
 
@@ -90,7 +90,7 @@ class RemoteFile(io.RawIOBase):
 
     def __init__(self, read: ReadRange, size_bytes: int, retries: Retries) -> None:
         self._read_range, self._size, self._retries = read, size_bytes, retries
-        self._at = 0
+        self._offset = 0
         self.failed = False
         self._starts: list[int] = []
         self._spans: list[Span] = []
@@ -100,16 +100,16 @@ class RemoteFile(io.RawIOBase):
         """Start prefetching ranges, in order and concurrently; reads of these ranges then wait for them.
 
         The ranges must not overlap; those already requested are not requested again. ``then`` is
-        called when all have arrived; `after_all` waits for its result.
+        called when all have arrived; `fetch_result` waits for its result.
         """
-        asked = [span for span in ranges if self._find(*span) is None]
-        spans, self._after = ask_for(asked, self._bring, then)
+        new = [span for span in ranges if self._find(*span) is None]
+        spans, self._after = start_requests(new, self._read_with_retries, then)
         for span in spans:
             place = bisect_right(self._starts, span.start)
             self._starts.insert(place, span.start)
             self._spans.insert(place, span)
 
-    def after_all(self) -> Any:
+    def fetch_result(self) -> Any:
         """Wait for the result of ``then``; None without one, or if other ranges were read since."""
         return None if self._after is None else self._after.result()
 
@@ -123,9 +123,9 @@ class RemoteFile(io.RawIOBase):
     def read_range(self, start: int, stop: int) -> Any:
         """Read a range now, bypassing the prefetched ones."""
         self._after = None
-        return self._bring(start, stop)
+        return self._read_with_retries(start, stop)
 
-    def _bring(self, start: int, stop: int) -> Any:
+    def _read_with_retries(self, start: int, stop: int) -> Any:
         try:
             return self._retries.read(lambda: self._read_range(start, stop), stop - start)
         except Exception:
@@ -139,23 +139,23 @@ class RemoteFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        return self._at
+        return self._offset
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        at = offset + (0, self._at, self._size)[whence]
-        if at < 0:
+        target = offset + (0, self._offset, self._size)[whence]
+        if target < 0:
             # object storage would count these bytes from the end
-            raise OSError(f"cannot seek to byte {at:,}, before the start of the file")
-        self._at = at
-        return at
+            raise OSError(f"cannot seek to byte {target:,}, before the start of the file")
+        self._offset = target
+        return target
 
     def read(self, size: int | None = -1) -> Any:
         """Read from the current offset; from memory if the range was prefetched."""
-        start = self._at
+        start = self._offset
         stop = self._size if size is None or size < 0 else min(start + size, self._size)
         if stop <= start:
             return b""
-        self._at = stop
+        self._offset = stop
         span = self._find(start, stop)
         if span is None:
             return self.read_range(start, stop)

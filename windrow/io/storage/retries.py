@@ -57,18 +57,18 @@ _LIBRARIES = {
     "requests",
     "urllib3",
 }
-_NAMES = re.compile(
+_TRANSIENT_NAMES = re.compile(
     r"(Connect|Checksum|Timeout|Disconnect|IncompleteRead|Payload|ProtocolError|TransferEncoding|ContentLength"
     r"|HTTPClientError|ResponseStreaming|ResponseParser|ChunkedEncoding|ClientOSError|ServiceRe(quest|sponse)"
     r"|ServerError|TooManyRequests|Transport)"
 )
 _CERTIFICATE = re.compile(r"Certificate|SSL")
 # aiohttp reports status 400 when a response is truncated
-_CUT_OFF = re.compile(r"Payload|ContentLength")
-_STATUSES = {408, 425, 429, 500, 502, 503, 504, 509}
+_TRUNCATED = re.compile(r"Payload|ContentLength")
+_TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504, 509}
 _THROTTLED = re.compile(r"Throttl|SlowDown|RequestTimeout|RequestLimitExceeded|TooManyRequests")
 # Arrow's filesystems raise OSError, and only its text identifies the cause
-_ARROW = re.compile(
+_ARROW_TRANSIENT = re.compile(
     r"AWS Error (NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|THROTTLING|REQUEST_TIMEOUT)"
     r"|HTTP status (-1|408|425|429|5\d\d)\b|curlCode: |Response checksums mismatch"
     r"|google::cloud::Status\((UNAVAILABLE|INTERNAL|DEADLINE)"
@@ -91,7 +91,7 @@ class Retries:
     ----------
     seconds
         No attempt starts later than this after the first one; 0 disables retries.
-        first_wait_seconds, longest_wait_seconds
+        first_wait_seconds, max_wait_seconds
         Upper bound of the first wait, which doubles with each attempt, and the maximum of that
         bound. The waits are drawn uniformly from 0 to the bound.
         read_seconds, read_bytes_per_second
@@ -101,7 +101,7 @@ class Retries:
 
     seconds: float = 120.0
     first_wait_seconds: float = 0.25
-    longest_wait_seconds: float = 20.0
+    max_wait_seconds: float = 20.0
     read_seconds: float = 60.0
     read_bytes_per_second: float = 256 * 1024
 
@@ -132,8 +132,8 @@ class Retries:
             if time.monotonic() - begin + wait > self.seconds:
                 break
             time.sleep(wait)
-        took = time.monotonic() - begin
-        raise GaveUpError(_history(failures, took, self.seconds)) from failures[-1][1]
+        elapsed = time.monotonic() - begin
+        raise GaveUpError(_format_history(failures, elapsed, self.seconds)) from failures[-1][1]
 
     def read(self, attempt: Callable[[], T], size_bytes: int) -> T:
         """`call` a read of this many bytes, with a timeout for each attempt."""
@@ -144,7 +144,7 @@ class Retries:
         bound = self.first_wait_seconds
         while True:
             yield bound * int.from_bytes(os.urandom(4), "little") / 2**32
-            bound = min(2 * bound, self.longest_wait_seconds)
+            bound = min(2 * bound, self.max_wait_seconds)
 
 
 DEFAULT_RETRIES = Retries()
@@ -183,11 +183,11 @@ def is_transient(error: BaseException) -> bool:
     """Whether a retry of the same request is likely to succeed."""
     if isinstance(error, _PERMANENT):
         return False
-    known = (_judge(link) for link in _chain(error))
-    return next((verdict for verdict in known if verdict is not None), False)
+    verdicts = (_classify(link) for link in _cause_chain(error))
+    return next((verdict for verdict in verdicts if verdict is not None), False)
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _cause_chain(error: BaseException) -> Iterator[BaseException]:
     """The error and its causes, the root cause first: that one is the most specific."""
     chain = [error]
     while (cause := chain[-1].__cause__) is not None and cause not in chain:
@@ -195,19 +195,19 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     return reversed(chain)
 
 
-def _judge(error: BaseException) -> bool | None:
+def _classify(error: BaseException) -> bool | None:
     """Whether one error of a cause chain is transient; None if it is unknown."""
     status, code = _status(error)
     if status is not None:
-        return status in _STATUSES or _THROTTLED.search(code) is not None
+        return status in _TRANSIENT_STATUSES or _THROTTLED.search(code) is not None
     if isinstance(error, (TimeoutError, ConnectionError, ShortReadError)):
         return True
     if type(error).__module__.partition(".")[0] in _LIBRARIES:
         names = " ".join(kind.__name__ for kind in type(error).__mro__)
         if _CERTIFICATE.search(names):
             return False
-        return True if _NAMES.search(names) else None
-    if isinstance(error, OSError) and (error.errno in _ERRNOS or _ARROW.search(str(error))):
+        return True if _TRANSIENT_NAMES.search(names) else None
+    if isinstance(error, OSError) and (error.errno in _ERRNOS or _ARROW_TRANSIENT.search(str(error))):
         return True
     return None
 
@@ -218,21 +218,23 @@ def _status(error: BaseException) -> tuple[int | None, str]:
     if isinstance(response, dict):
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         return status, str(response.get("Error", {}).get("Code", ""))
-    if _CUT_OFF.search(type(error).__name__):
+    if _TRUNCATED.search(type(error).__name__):
         return None, ""
-    asked = ((error, "status"), (error, "status_code"), (error, "code"), (response, "status_code"))
-    found = (getattr(holder, name, None) for holder, name in asked)
+    attributes = ((error, "status"), (error, "status_code"), (error, "code"), (response, "status_code"))
+    found = (getattr(holder, name, None) for holder, name in attributes)
     return next((status for status in found if isinstance(status, int) and 400 <= status < 600), None), ""
 
 
-def _history(failures: list[tuple[float, BaseException]], took: float, budget: float) -> str:
+def _format_history(failures: list[tuple[float, BaseException]], elapsed: float, budget: float) -> str:
     shown = failures if len(failures) <= _ATTEMPTS_SHOWN else [*failures[:2], *failures[-2:]]
-    lines = [f"\n  after {at:.1f} s: {_words(error)}" for at, error in shown]
+    lines = [f"\n  after {at:.1f} s: {_format_error(error)}" for at, error in shown]
     if len(shown) < len(failures):
         lines.insert(2, f"\n  ... {len(failures) - len(shown)} more")
     attempts = "1 attempt" if len(failures) == 1 else f"{len(failures)} attempts"
-    return f"{attempts} failed in {took:.1f} s, with a retry budget of {budget:g} s:" + "".join(lines) + "\n "
+    return (
+        f"{attempts} failed in {elapsed:.1f} s, with a retry budget of {budget:g} s:" + "".join(lines) + "\n "
+    )
 
 
-def _words(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".rstrip(": ")

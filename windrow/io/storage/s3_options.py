@@ -12,7 +12,7 @@ import pyarrow.fs as pa_fs
 
 from windrow.core.errors import PlanError
 
-__all__ = ["find_user", "is_s3", "name_s3fs_options", "open_arrow_s3", "wants_arrow"]
+__all__ = ["extract_url_keys", "is_s3", "open_arrow_s3", "to_s3fs_options", "uses_arrow_client"]
 
 _URL = re.compile(r"(?P<scheme>s3a?://)(?:(?P<key>[^/@:]*):(?P<secret>[^/@]*)@)?(?P<path>.*)", re.DOTALL)
 # names that only pyarrow uses
@@ -34,7 +34,7 @@ def is_s3(url: str) -> bool:
     return url.startswith(("s3://", "s3a://"))
 
 
-def find_user(urls: Sequence[str], options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+def extract_url_keys(urls: Sequence[str], options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """Move the key and secret in URLs to the options.
 
     Examples
@@ -54,12 +54,12 @@ def find_user(urls: Sequence[str], options: Mapping[str, Any]) -> tuple[list[str
     plain = [
         match["scheme"] + match["path"] if match else url for match, url in zip(matches, urls, strict=True)
     ]
-    names = ("access_key", "secret_key") if wants_arrow(options) else ("key", "secret")
+    names = ("access_key", "secret_key") if uses_arrow_client(options) else ("key", "secret")
     given = {name: unquote(text) for pair in found for name, text in zip(names, pair, strict=True)}
     return plain, {**given, **options}
 
 
-def wants_arrow(options: Mapping[str, Any]) -> bool:
+def uses_arrow_client(options: Mapping[str, Any]) -> bool:
     """Whether to use pyarrow's client: the options have its names, or s3fs is not installed.
 
     Raises
@@ -77,7 +77,7 @@ def wants_arrow(options: Mapping[str, Any]) -> bool:
     return bool(arrow) or find_spec("s3fs") is None
 
 
-def name_s3fs_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def to_s3fs_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Translate options for s3fs: pass the region to its client, and raise the connection limit.
 
     Examples

@@ -34,7 +34,7 @@ __all__ = ["BlockFile", "RowGroups", "changed", "open_block"]
 
 # Several tasks read the blocks of a window concurrently in stored order, each from its own file.
 # A footer with very many row groups takes megabytes, and three times as much when parsed.
-_KNOWN = FooterCache(max_footers=64, max_bytes=16 * 2**20)
+_FOOTER_CACHE = FooterCache(max_footers=64, max_bytes=16 * 2**20)
 
 _ONCE = Retries(seconds=0)
 
@@ -96,13 +96,13 @@ class BlockFile:
     def fetch(self, groups: Iterable[int], names: Sequence[str]) -> None:
         """Prefetch columns of row groups of a remote file, and check its version when they have arrived."""
         if self.remote is not None:
-            joined = join_ranges(self.footer.ranges(groups, names), self.groups.size_bytes)
-            self.remote.fetch(joined, then=partial(self.files.look, self.groups.path))
+            ranges = join_ranges(self.footer.ranges(groups, names), self.groups.size_bytes)
+            self.remote.fetch(ranges, then=partial(self.files.look, self.groups.path))
 
     def check(self) -> None:
         """Verify that all bytes read so far belong to the version that was listed."""
-        looked = self.remote.after_all() if self.remote is not None else None
-        self._compare(self.files.look(self.groups.path) if looked is None else looked)
+        version = self.remote.fetch_result() if self.remote is not None else None
+        self._compare(self.files.look(self.groups.path) if version is None else version)
 
     def _compare(self, now: Version) -> None:
         if now.stamp != self.known.stamp:
@@ -120,7 +120,7 @@ class BlockFile:
                 # if decoding failed, the file may have been replaced
                 self._compare(replace(self.files, retries=_ONCE).look(self.groups.path))
                 if self._is_corruption(error, filters):
-                    raise self._corrupt(error) from self.files.cause(error)
+                    raise self._make_corrupt_error(error) from self.files.cause(error)
                 raise
 
     def _is_corruption(self, error: Exception, filters: bool) -> bool:
@@ -136,7 +136,7 @@ class BlockFile:
             return not filters
         return type(error) is OSError and error.errno is None
 
-    def _corrupt(self, error: Exception) -> SourceError:
+    def _make_corrupt_error(self, error: Exception) -> SourceError:
         fix = "it is corrupt: restore the file, rewrite it, or skip this block with options(on_error='skip')"
         mapped = self.files.error(f"{self.origin}: cannot be read", error, fix)
         return CorruptBlockError(str(mapped))
@@ -152,7 +152,7 @@ def open_block(files: Files, groups: RowGroups, origin: str) -> Iterator[BlockFi
         If the file is missing, cannot be read, or is not the version that was listed.
     """
     with files.mapped_errors(origin):
-        known = _know(files, groups, origin)
+        known = _get_known_file(files, groups, origin)
         local = files.open(groups.path) if files.local else None
         remote = None if files.local else RemoteFile(known.read_range, groups.size_bytes, files.retries)
     with local if local is not None else pa.PythonFile(remote, mode="r") as file:
@@ -163,12 +163,12 @@ def open_block(files: Files, groups: RowGroups, origin: str) -> Iterator[BlockFi
         yield block
 
 
-def _know(files: Files, groups: RowGroups, origin: str) -> _KnownFile:
+def _get_known_file(files: Files, groups: RowGroups, origin: str) -> _KnownFile:
     read = partial(_read_footer, files, groups, origin)
     # without a stamp, versions are compared only within one opening of the dataset
     version = groups.stamp or files.opening
     key = f"{files.path(groups.path)}\n{version}\n".encode() + groups.footer_hash
-    known: _KnownFile = _KNOWN.get(key, read)
+    known: _KnownFile = _FOOTER_CACHE.get(key, read)
     # two filesystems can have a file of the same path
     return known if known.filesystem == files.filesystem else read()
 
