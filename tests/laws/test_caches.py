@@ -307,7 +307,7 @@ def test_a_full_disk_is_said_once_and_the_run_goes_on(
 
     monkeypatch.setattr(job_store, "write_block", write_a_few)
     pipe = make(data, cache="disk", cache_dir=tmp_path, executor=ThreadsExecutor(1))
-    with pytest.warns(RuntimeWarning, match=r"no longer kept in .*No space left on device") as told:
+    with pytest.warns(RuntimeWarning, match=r"no longer cached in .*No space left on device") as told:
         got, run = read(pipe)
     assert got == expected
     assert len(told) == 1

@@ -45,7 +45,7 @@ def test_other_errors_are_no_corruption() -> None:
 
 def test_corruption_that_is_found_late_says_so() -> None:
     with (
-        pytest.raises(SourceError, match=r"row group 1: torn\. It cannot be left out any more") as raised,
+        pytest.raises(SourceError, match=r"row group 1: torn\. It can no longer be skipped") as raised,
         late_corruption(),
     ):
         raise TORN

@@ -316,7 +316,7 @@ def test_an_exception_names_function_block_and_original() -> None:
         ({"x": np.array([1j, 2, 3])}, "returned an array of complex128, shape .* as column 'x', which Arrow"),
         ({"x": [object()] * 3}, "returned a list as column 'x', which Arrow cannot hold"),
         (pa.Table.from_arrays([[1], [2]], names=["x", "x"]), "returned two columns named 'x'"),
-        ({"x": [1, 2]}, "returned 2 rows for 3; return one row for each, or give preserves_rows=False"),
+        ({"x": [1, 2]}, "returned 2 rows for 3; return one row for each, or pass preserves_rows=False"),
     ],
 )
 def test_wrong_results(result: Any, match: str) -> None:

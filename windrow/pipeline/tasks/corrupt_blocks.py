@@ -1,4 +1,4 @@
-"""Blocks that cannot be decoded: how they are found, and what is said where that is too late."""
+"""Detects corrupt blocks, and makes the error for one that is detected too late to be skipped."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Corruption:
     Attributes
     ----------
     block
-        Its number in stored order.
+        The block's number in stored order.
     error
-        Why, in words that name it.
+        The message of the error, which names the block.
     """
 
     block: int
@@ -32,7 +32,7 @@ class Corruption:
 
 
 def find_corruption(read: Callable[[], T], block: int) -> T | Corruption:
-    """Read a block, once more where it is corrupt: what a transfer corrupt comes whole then."""
+    """Read a block, and retry once if it is corrupt: the first transfer may have corrupted it."""
     try:
         return read()
     except CorruptBlockError:
@@ -44,16 +44,16 @@ def find_corruption(read: Callable[[], T], block: int) -> T | Corruption:
 
 
 def refuse_late(error: object) -> SourceError:
-    """The error for a block that is found corrupt once its rows have places."""
+    """Make the error for a block found corrupt after its rows were assigned places."""
     return SourceError(
-        f"{error}. It cannot be left out any more, since it was read before and its rows, or others of its "
-        "window, have their places: restore the file, and go on from a saved state"
+        f"{error}. It can no longer be skipped: it was read before, and rows of its window already "
+        "have places. Restore the file, and resume from a saved state"
     )
 
 
 @contextmanager
 def late_corruption() -> Iterator[None]:
-    """Say why a block is not left out though corrupt ones are."""
+    """Turn the error of a corrupt block into one that explains why ``on_error="skip"`` does not skip it."""
     try:
         yield
     except CorruptBlockError as error:

@@ -1,7 +1,7 @@
-"""What a task does: read blocks, transform them, and group their rows by run.
+"""The map task: reads blocks, applies the transforms before the shuffle, and groups the rows by run.
 
-The same functions run on every executor. A task is a small picklable value; what all
-tasks of a job share travels once, as a `TaskContext`.
+Every executor runs the same functions. A `Task` is a small picklable value. What all
+tasks of a job share is a `TaskContext`, which is sent once.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from windrow.shuffle.order.window_order import WindowOrder
 
 __all__ = ["Ordering", "Task", "TaskContext", "TaskOutput", "TaskReport", "run_task"]
 
-# [destination][slice] -> pieces, one for each table that was read
+# [destination][slice] -> map outputs, one for each table read
 TaskOutput = list[list[list[MapOutput]]]
 
-# of a block that counts as having no rows
+# stands for a skipped block
 _EMPTY_BLOCK = pa.table({})
 
 
@@ -53,9 +53,9 @@ class TaskContext:
     before
         Transforms before the shuffle.
     disk
-        Where decoded blocks are kept on disk, or None.
+        The disk cache of decoded blocks, or None.
     skips_corrupt
-        Whether a block that is corrupt counts as having no rows, where its rows have no places yet.
+        Whether a corrupt block counts as having no rows, unless its rows already have places.
     """
 
     reader: BlockReader
@@ -66,14 +66,14 @@ class TaskContext:
 
 @dataclass(frozen=True)
 class Ordering:
-    """Where rows go, for tasks that compute positions.
+    """Where the rows of a task go.
 
     Attributes
     ----------
     order
         The window's order.
     offsets
-        The window's stored number of the first row of each block.
+        For each block, the number of its first row among the stored rows of the window.
     layouts
         The window's runs, one layout for each destination.
     """
@@ -90,27 +90,27 @@ class Task:
     Attributes
     ----------
     work
-        What it is to the scheduler.
+        The scheduler's identifier of the task.
     blocks
-        Their numbers in stored order.
+        The numbers of its blocks in stored order.
     addresses
-        The blocks to read, or whose tables the stage before has read.
+        The addresses of its blocks.
     rows
-        Rows that each block must have; None where that is not known.
+        The rows that each block must have; None where unknown.
     reads
-        Whether it reads the blocks; otherwise their tables are its input.
+        Whether the task reads the blocks; otherwise an earlier task did, and their tables are its input.
     ordering
         Where rows go; None for a task that only reads.
     found
-        The blocks whose tables are kept and come with the task, by their place in ``blocks``.
+        Indices into ``blocks`` of those whose cached tables are passed to the task.
     keeps
-        The blocks whose tables are to be kept, in the same way.
+        Indices into ``blocks`` of those whose tables the task returns for the memory cache.
     skips
-        The blocks that are known to be corrupt and count as having no rows, in the same way.
-    most_bytes
-        What it may put out. A task that would put out more ends with nothing. None: no bound.
+        Indices into ``blocks`` of those known to be corrupt, which count as having no rows.
+    max_bytes
+        The limit of its output; a task that exceeds it returns no output. None: no limit.
     samples
-        Whether transforms are given a few rows of a block first, to tell what all would take.
+        Whether to transform a few rows of each block first, to estimate the output of the block.
     """
 
     work: Work
@@ -128,7 +128,7 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What a finished task tells.
+    """The report of a finished task.
 
     Attributes
     ----------
@@ -137,17 +137,17 @@ class TaskReport:
     slice_bytes
         Bytes of its output by slice, over all destinations.
     schema
-        The schema of its rows, or None where it has none.
+        The schema of its rows, or None if it has no rows.
     start_time, stop_time
-        Seconds since the epoch of Unix.
+        Seconds since the Unix epoch.
     cache
-        What it found and kept of decoded blocks.
+        Cache hits, misses and errors.
     corrupt
-        The blocks that it found corrupt, and counted as having no rows.
+        The blocks found corrupt and counted as having no rows.
     unpacked_bytes
-        Its output if words were not packed; None: no less.
+        Bytes of its output without frame-of-reference encoding; None if its output is not encoded.
     shortfall
-        Why it has put out nothing; None: it has put out all.
+        Why the task returned no output; None if it returned all of it.
     """
 
     rows: tuple[int, ...]
@@ -174,17 +174,16 @@ def run_task(
     Parameters
     ----------
     tables
-        What the stage before has read; None for a task that reads.
+        The table of each block, read by an earlier task; None if this task reads.
     cached
-        The tables of the blocks that ``task.found`` names.
+        The cached tables of the blocks in ``task.found``.
     pause
-        Called every few milliseconds, between the columns of what is moved.
+        Called every few milliseconds, between columns.
 
     Returns
     -------
-    report, output, kept
-        What it tells; its tables or map output; the tables of the blocks that
-        ``task.keeps`` names.
+    report, output, tables_to_cache
+        The report; the tables or the map outputs; the tables of the blocks in ``task.keeps``.
     """
     found = dict(zip(task.found, cached, strict=True))
     reader = CachingReader(
@@ -213,14 +212,14 @@ def run_task(
                         epoch_rows = ordering.order.epoch_rows(first, first + part.num_rows)
                         slice_bytes += _group_part(part, epoch_rows, destinations, output, pool, pause)
                     block_rows += part.num_rows
-                    # free a block before the next one is made
+                    # free this part before the next one is decoded
                     del part
                 _check_rows(task, at, block_rows)
                 observed.rows.append(block_rows)
                 output_limit.add(at, block_rows, int(slice_bytes.sum()))
     except OutputLimitError as error:
         report = TaskReport((), (), None, start_time, time.time(), shortfall=error.shortfall)
-        # as many outputs as were announced
+        # Ray expects the declared number of return values
         return report, ([] if ordering is None else _empty_output(layouts)), [[] for _ in task.keeps]
     map_outputs = chain.from_iterable(chain.from_iterable(output))
     unpacked = None if ordering is None else sum(map_output.unpacked_bytes for map_output in map_outputs)
@@ -234,7 +233,7 @@ def _empty_output(layouts: Sequence[WindowRuns]) -> TaskOutput:
 
 
 class _Observed:
-    """What a task has learnt of its rows."""
+    """Row counts, corrupt blocks and the schema, as observed so far."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []
@@ -242,7 +241,7 @@ class _Observed:
         self.schema: pa.Schema | None = None
 
     def add(self, part: BlockPart, origin: str) -> None:
-        """Note the schema of rows, which must be that of the rows before."""
+        """Check that the schema is that of the rows before, and record it."""
         if part.num_rows:
             if self.schema is not None:
                 check_schema(self.schema, part.schema, origin)
@@ -258,7 +257,7 @@ def _block_parts(
     output_limit: OutputLimit,
     at: int,
 ) -> Iterable[BlockPart]:
-    """The parts of a block; transforms need a whole block at once."""
+    """The parts of a block: a single one if there are transforms, since these need whole blocks."""
     origin = task.addresses[at].origin
     if at in task.skips:
         return [_EMPTY_BLOCK]
@@ -276,7 +275,7 @@ def _block_parts(
 def _read_block(
     context: TaskContext, task: Task, reader: CachingReader, at: int, observed: _Observed
 ) -> pa.Table:
-    """Read a block; nothing where it is corrupt and may count as having no rows."""
+    """Read a block; returns `_EMPTY_BLOCK` if it is corrupt and can still be skipped."""
     if not context.skips_corrupt or task.rows[at] is not None:
         return reader.read(at)
     found = find_corruption(partial(reader.read, at), task.blocks[at])
@@ -290,9 +289,9 @@ def _check_rows(task: Task, at: int, rows: int) -> None:
     expected = task.rows[at]
     if expected is not None and rows != expected:
         raise SourceError(
-            f"{task.addresses[at].origin}: {rows} rows were read where {expected} were expected. "
+            f"{task.addresses[at].origin}: read {rows} rows, expected {expected}. "
             "The file changed, or a transform is not a pure function of its rows: "
-            "read the dataset anew, or give preserves_rows=False"
+            "list the dataset again, or pass preserves_rows=False"
         )
 
 
@@ -304,7 +303,7 @@ def _group_part(
     pool: BufferPool,
     pause: Callable[[], None],
 ) -> NDArray[np.int64]:
-    """Group rows into pieces; returns the bytes of each slice, over all destinations."""
+    """Group rows into map outputs; returns the bytes of each slice, over all destinations."""
     sources, runs, places = destinations.assign(epoch_rows)
     map_outputs = group_rows(part, sources, runs, places, destinations.slice_starts, pool, pause)
     sizes = []

@@ -1,4 +1,4 @@
-"""How much a task may put out: what it has put out so far, and what a few rows of a block tell of all."""
+"""Limits the output bytes of a task: checks its output after each block, and a transformed sample before."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
 
 __all__ = ["OutputLimit", "OutputLimitError", "Shortfall"]
 
-# Rows of a block, evenly spaced, that tell what all of them take; the second time they have to be sure.
+# Evenly spaced rows of a block. Only the larger sample can stop a task.
 _SMALL_SAMPLE_ROWS, _LARGE_SAMPLE_ROWS = 16, 256
-# A sample must be a small part of the block, or the block might as well be read.
+# A block has at least this many times the rows of its sample; otherwise transforming all of it costs little more.
 _MIN_BLOCK_PER_SAMPLE = 4
 
 
 @dataclass(frozen=True)
 class Shortfall:
-    """Why a task has put out nothing: it would have been more than it may.
+    """How far a task got before its output exceeded the limit.
+
+    The scheduler's event `Overflowed` has the same fields.
 
     Attributes
     ----------
     share
-        The share of the task's rows that it had read.
+        The share of its rows that the task had transformed, 0 to 1.
     rows, size_bytes
-        What it had put out for these by then.
-    least_bytes
-        What all of it takes at least: the blocks that were begun.
+        The output rows and bytes of that share.
+    min_bytes
+        A lower bound of the task's whole output: the finished blocks, and the estimate for the current one.
     """
 
     share: float
@@ -39,7 +41,7 @@ class Shortfall:
 
 
 class OutputLimitError(Exception):
-    """A task would put out more than it may."""
+    """The output of a task exceeds its limit."""
 
     def __init__(self, shortfall: Shortfall) -> None:
         super().__init__(shortfall)
@@ -47,40 +49,39 @@ class OutputLimitError(Exception):
 
 
 class OutputLimit:
-    """What a task may put out.
+    """Checks the output of one task against its limit.
 
-    A task holds all its output until it ends, and nothing that it has put out can be taken back. So it
-    looks at what it has after each block, and before the first one at a few rows, if nobody has
-    measured what transforms make of a row.
+    A task holds all its output until it ends. So it checks the size after each block. Until the
+    growth of rows by the transforms was measured, it also transforms a sample of each block first.
 
     Parameters
     ----------
-    most_bytes
-        What it may put out; None: no bound.
+    max_bytes
+        The limit; None: no limit.
     rows
-        Rows of each block; None where that is not known.
+        Rows of each block; None where unknown.
     samples
-        Whether to look at a few rows of each block.
+        Whether to check a sample of each block.
     """
 
     def __init__(self, max_bytes: int | None, rows: Sequence[int | None], *, samples: bool) -> None:
         self._max_bytes = max_bytes
-        # blocks of which nobody knows the rows count alike
+        # if the rows of any block are unknown, all blocks have equal weight
         self._weights = [1 if None in rows else max(1, count or 0) for count in rows]
         self._samples = samples and max_bytes is not None
         self._rows = self._bytes = 0
 
     def add(self, at: int, rows: int, total_bytes: int) -> None:
-        """A block has been put out; ``total_bytes`` is the size of all that has been so far.
+        """Count the output of a block; ``total_bytes`` is the size of the whole output so far.
 
-        The last block is no exception: several tasks that exceed what they may put out by a block each
-        would exceed the memory of the run, for as long as their window is held. What a task has measured is
-        what it is given the next time, so that it is repeated once.
+        The limit holds for the last block too: several tasks that each exceed it by a block would exceed
+        the memory budget for as long as their window is buffered. The retry gets the measured size
+        as its limit, so a task is repeated only once.
 
         Raises
         ------
         OutputLimitError
-            If that is more than it may be.
+            If the output exceeds the limit.
         """
         self._rows += rows
         self._bytes = total_bytes
@@ -89,12 +90,12 @@ class OutputLimit:
             raise OutputLimitError(Shortfall(share, self._rows, total_bytes, total_bytes))
 
     def check_sample(self, at: int, table: pa.Table, maps: Sequence[MapBatches], origin: str) -> None:
-        """Before a block is transformed, see whether what comes of it can be put out.
+        """Transform a sample of a block, and check the estimated output of the whole block.
 
         Raises
         ------
         OutputLimitError
-            If it cannot.
+            If the estimate exceeds the limit.
         """
         if not self._samples or not maps:
             return
@@ -114,6 +115,6 @@ class OutputLimit:
 
 
 def _sample_rows(table: pa.Table, count: int) -> pa.Table:
-    """Rows from all over a table."""
-    # Arrow cannot take rows of every type
+    """Evenly spaced rows of a table."""
+    # slices, since Arrow's `take` does not support every type
     return pa.concat_tables([table.slice(at * table.num_rows // count, 1) for at in range(count)])

@@ -1,4 +1,4 @@
-"""The blocks of a task that lie in a store: the next ones are asked for while one is decoded."""
+"""Read-ahead within a task: requests the next blocks from object storage while one is decoded."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from windrow.io.storage.io_threads import call_ahead
 
 __all__ = ["ReadAhead"]
 
-# of a task, which together are hardly larger than a single block may be
+# The blocks of a task are small where it has several: together hardly larger than one block can be.
 _READ_AHEAD_BLOCKS = 4
 
 
 class ReadAhead:
-    """Reads the blocks of a task in their order, and begins with the next ones meanwhile.
+    """Reads the blocks of a task in order, and starts reading the next ones meanwhile.
 
     Parameters
     ----------
     reader
-        The source's; where it waits for no store, nothing is begun ahead.
+        The source's reader. There is no read-ahead unless it is a distant one (`DistantReader`).
     addresses
-        The task's blocks.
+        The addresses of the task's blocks.
     will_be_read
-        Whether a block, by its place in ``addresses``, will be read.
+        Whether the task will read a block, given its index in ``addresses``.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ReadAhead:
         self._started: dict[int, Future[Any]] = {}
 
     def read(self, at: int) -> pa.Table:
-        """A block as one table; when it is asked for again it is read again."""
+        """Read a block as one table; a second call reads it again."""
         if at not in self._started:
             self._start_next(at)
             return self._reader.read(self._addresses[at])
@@ -49,7 +49,7 @@ class ReadAhead:
         return pa.concat_tables(tables) if tables else self._reader.read(self._addresses[at])
 
     def parts(self, at: int) -> Iterator[BlockPart]:
-        """A block part by part, as `BlockReader.parts` has it."""
+        """Read a block part by part, as `BlockReader.parts` does."""
         started = self._started.pop(at, None)
         self._start_next(at)
         if started is None:
@@ -62,7 +62,7 @@ class ReadAhead:
             yield from rest
 
     def _start_next(self, at: int) -> None:
-        """Begin with the blocks after one."""
+        """Start reading the blocks after block ``at``."""
         if not self._distant:
             return
         for later in range(at + 1, min(at + 1 + _READ_AHEAD_BLOCKS, len(self._addresses))):
@@ -72,6 +72,6 @@ class ReadAhead:
 
 
 def _first_part(reader: BlockReader, address: BlockAddress) -> tuple[BlockPart | None, Iterator[BlockPart]]:
-    """The first part of a block, whose bytes are then on their way."""
+    """Get the first part of a block, which requests all bytes of the block."""
     parts = reader.parts(address)
     return next(parts, None), parts

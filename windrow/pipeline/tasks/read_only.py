@@ -1,8 +1,8 @@
-"""Arrow columns whose memory nobody may write to.
+"""Marks the memory of Arrow columns immutable, so that batches never expose it as writable.
 
-Batches are handed out writable where Arrow calls their memory mutable. What a user's
-function returned may be the user's own constant, so it is marked immutable: a copy is
-made where someone wants to write.
+Batches are writable where their Arrow buffers are mutable. An array that a user's function
+returned can be an object that the function returns again, such as a constant. Marked
+immutable, it is copied before anything writes to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["as_immutable"]
 
 
 def as_immutable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Mark the fixed-width memory of a column immutable; nothing is copied."""
+    """Mark the fixed-width buffers of a column immutable, without a copy."""
     return pa.chunked_array([_immutable_array(chunk) for chunk in column.chunks], type=column.type)
 
 
@@ -27,7 +27,7 @@ def _immutable_array(array: pa.Array) -> pa.Array:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         children = [_immutable_array(array.values)]
     elif fixed_dtype(kind) is None:
-        return array  # always copied when it is converted
+        return array  # converting it to NumPy always copies
     own = 1 if pa.types.is_fixed_size_list(kind) else 2
     buffers = [_immutable_buffer(buffer) for buffer in array.buffers()[:own]]
     return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, array.offset, children)

@@ -1,4 +1,4 @@
-"""One column of user values as Arrow; the other way round than :mod:`windrow.pipeline.delivery.to_numpy`."""
+"""Converts one column of a user's values to Arrow; the inverse of :mod:`windrow.pipeline.delivery.to_numpy`."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def to_arrow(values: Any, preferred: pa.DataType | None, *, nan_is_null: bool = 
     values
         An array, a list or tuple, a pandas Series, or what NumPy can view (a tensor).
     preferred
-        The type to keep where the values are of its kind; None to infer.
+        The type to use if the values are of its kind; None to infer the type.
     nan_is_null
-        Whether NaN means null, as it does where pandas wrote it.
+        Whether NaN means null, as in pandas.
     """
     if isinstance(preferred, pa.BaseExtensionType) and not isinstance(preferred, pa.FixedShapeTensorType):
         column = to_arrow(values, preferred.storage_type, nan_is_null=nan_is_null)
@@ -61,7 +61,7 @@ def to_arrow(values: Any, preferred: pa.DataType | None, *, nan_is_null: bool = 
 
 
 def _numpy_view(values: Any) -> NDArray[Any] | None:
-    """View as NumPy what is an array; None for lists and for Series of objects or nulls."""
+    """View an array as NumPy; None for lists, and for Series of objects or with nulls."""
     if isinstance(values, (list, tuple)):
         return _stacked(values)
     if not isinstance(values, np.ndarray):
@@ -76,7 +76,7 @@ def _numpy_view(values: Any) -> NDArray[Any] | None:
 
 
 def _stacked(values: Any) -> NDArray[Any] | None:
-    """Join equal matrices, one a row; Arrow itself takes vectors only."""
+    """Stack matrices of equal shape, one per row; None for other values. Arrow accepts vectors only."""
     shapes = {value.shape if isinstance(value, np.ndarray) else None for value in values}
     shape = shapes.pop() if len(shapes) == 1 else None
     return np.stack(list(values)) if shape is not None and len(shape) >= 2 else None
@@ -107,7 +107,7 @@ def _from_objects(values: Any, preferred: pa.DataType | None, nan_is_null: bool)
     if isinstance(preferred, pa.FixedShapeTensorType):
         return _from_some_tensors(values, preferred, nan_is_null)
     if isinstance(values, np.ndarray):
-        # Arrow does not know NumPy's own strings
+        # Arrow does not support NumPy's StringDType
         values = values.astype(object) if values.dtype.kind == "T" else preserve_embedded_nuls(values)
     try:
         plain = pa.array(values, from_pandas=nan_is_null)
@@ -120,7 +120,7 @@ def _from_objects(values: Any, preferred: pa.DataType | None, nan_is_null: bool)
     if _kind(preferred) == "floating" and _kind(plain.type) == "floating":
         return plain  # a narrower float would round
     if _kind(preferred) in _TIMES:
-        return _cast(plain, preferred)  # building from objects truncates in silence
+        return _cast(plain, preferred)  # building from objects truncates silently
     try:
         return pa.array(values, type=preferred, from_pandas=nan_is_null)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -160,7 +160,7 @@ def _from_tensors(array: NDArray[Any], preferred: pa.DataType | None) -> pa.Arra
 
 def _leaf(array: NDArray[Any], preferred: pa.DataType | None) -> pa.Array:
     column = to_arrow(np.ascontiguousarray(array).reshape(-1), preferred)
-    # Arrow would copy a single chunk too: images would be held twice while their block is made
+    # combine_chunks copies a single chunk too, which would hold images twice
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
@@ -172,7 +172,7 @@ def _tensor_column(stored: NDArray[Any], preferred: pa.FixedShapeTensorType) -> 
 
 
 def _from_some_tensors(values: Any, preferred: pa.FixedShapeTensorType, nan_is_null: bool) -> pa.Array:
-    """Convert tensors of which some are None."""
+    """Convert tensors, some of them None."""
     shape = tuple(preferred.shape[dimension] for dimension in permutation_of(preferred))
     arrays = [value for value in values if value is not None]
     if not all(isinstance(value, np.ndarray) and value.shape == shape for value in arrays):
@@ -183,7 +183,7 @@ def _from_some_tensors(values: Any, preferred: pa.FixedShapeTensorType, nan_is_n
 
 
 def _nested(leaf: pa.Array, shape: tuple[int, ...], preferred: pa.DataType | None) -> pa.Array:
-    """Wrap values in fixed-size lists, the innermost first; widths may be 0."""
+    """Wrap values in fixed-size lists, innermost first; sizes can be 0."""
     types = [preferred]
     for _ in shape[2:]:
         types.append(None if types[-1] is None else types[-1].value_type)

@@ -1,14 +1,14 @@
-"""What a map function returned, as an Arrow table.
+"""Converts the result of a map function to an Arrow table.
 
-A column returned as the very object that was given is that column again, type and
-all. Any other value gets a type by its kind, never by its values, so that one block
-does not turn out otherwise than the next:
+An array returned as the same object that the function got is the same column, with its
+type. The type of any other value depends on its kind, never on single values, so
+that all blocks get the same schema:
 
-- an array of the NumPy type that the column of this name was given in keeps the
+- an array with the NumPy type in which the function got the column of this name keeps the
   column's Arrow type (so datetime64 keeps a time zone, text keeps large_string);
-- lists and objects keep the column's type where they are of its kind (text, decimals,
+- lists and objects keep the column's type if they are of its kind (text, decimals,
   integers, ...) and convert without loss;
-- everything else has the type that Arrow infers, and arrays of two or more dimensions
+- everything else gets the type that Arrow infers; arrays of two or more dimensions
   become ``fixed_shape_tensor`` columns.
 """
 
@@ -36,12 +36,12 @@ def result_to_table(
 ) -> pa.Table:
     """Convert what a function returned for ``batch``.
 
-    ``batch_arrays`` holds the arrays that the function got, where it got arrays.
+    ``batch_arrays`` holds the arrays that the function got, if it got NumPy arrays.
 
     Raises
     ------
     TransformError
-        For another type, columns of unequal length, or a value no column can hold.
+        For a result of another type, columns of unequal length, or a value that Arrow cannot hold.
     """
     if isinstance(result, (pa.Table, pa.RecordBatch)):
         items: Iterable[tuple[Any, Any]] = zip(result.schema.names, result.columns, strict=True)
@@ -60,7 +60,7 @@ def result_to_table(
 
 
 def _is_frame(result: object) -> bool:
-    # Where nobody imported pandas there is no frame to be returned, nor while another thread imports it.
+    # Without pandas imported, or while another thread imports it, the result cannot be a frame.
     frame = getattr(sys.modules.get("pandas"), "DataFrame", None)
     return frame is not None and isinstance(result, frame)
 
@@ -83,7 +83,7 @@ def _column(name: str, values: Any, batch: pa.RecordBatch) -> pa.ChunkedArray:
         isinstance(values, (list, tuple)) or getattr(values, "ndim", 0) > 0
     ):
         raise TransformError(
-            f"returned {_describe(values)} as column {name!r}; return an array or a list, one value a row"
+            f"returned {_describe(values)} as column {name!r}; return an array or a list, one value per row"
         )
     original = batch.column(name) if name in batch.schema.names else None
     try:
@@ -99,7 +99,7 @@ def _column(name: str, values: Any, batch: pa.RecordBatch) -> pa.ChunkedArray:
 
 
 def _nan_is_null(values: Any, original: pa.Array | None) -> bool:
-    """Tell whether NaN in a pandas Series means null: not in floats that had no nulls."""
+    """Whether NaN in a pandas Series means null: not in floats if the original column had no nulls."""
     if not hasattr(values, "iloc"):
         return False
     is_float = isinstance(values.dtype, np.dtype) and values.dtype.kind == "f"
@@ -118,7 +118,9 @@ def _check_lengths(columns: Mapping[str, pa.ChunkedArray]) -> None:
         raise TransformError(f"returned no columns; return {_ALLOWED} with at least one column")
     if len({len(column) for column in columns.values()}) > 1:
         lengths = ", ".join(f"{name!r} has {len(column)}" for name, column in columns.items())
-        raise TransformError(f"returned columns of unequal length: {lengths}; return one value a row in each")
+        raise TransformError(
+            f"returned columns of unequal length: {lengths}; return one value per row in each"
+        )
 
 
 def _assemble(columns: Mapping[str, pa.ChunkedArray], batch: pa.RecordBatch) -> pa.Table:
@@ -140,7 +142,7 @@ def _shares_buffers(column: pa.ChunkedArray, batch_buffers: set[int]) -> bool:
 
 
 def _field(name: str, column: pa.ChunkedArray, schema: pa.Schema) -> pa.Field:
-    """Keep what else the schema says of a column of this name and type."""
+    """The original field, with its metadata, for a column of its name and type."""
     if name in schema.names and schema.field(name).type == column.type:
         field = schema.field(name)
         return field if field.nullable or not column.null_count else field.with_nullable(True)

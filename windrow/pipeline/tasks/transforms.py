@@ -1,4 +1,4 @@
-"""Map functions of users: what was asked for, and how it is applied to a block."""
+"""`MapBatches`, a user's map function with its options, and applying such functions to a block."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class MapBatches:
         Called as ``fn(batch, *fn_args, **fn_kwargs)``; pure, and safe to call from
         several threads.
     batch_format
-        What it gets: ``"numpy"`` (a dict of read-only arrays), ``"pandas"``, ``"pyarrow"``.
+        The type of the batches: ``"numpy"`` (a dict of read-only arrays), ``"pandas"``, ``"pyarrow"``.
     batch_size
-        Rows of a batch; the last of a block is short. None: the block in one batch.
+        Rows of a batch; the last one of a block can have fewer. None: a block is one batch.
     fn_args, fn_kwargs
         Further arguments.
     preserves_rows
-        Whether row i out comes from row i in.
+        Whether output row i comes from input row i.
 
     Raises
     ------
     PlanError
-        For anything else than the above.
+        If an attribute has another type or value.
     """
 
     fn: Callable[..., Any]
@@ -66,19 +66,19 @@ class MapBatches:
             raise PlanError(f"fn_args={self.fn_args!r} must be a tuple of arguments")
         if not isinstance(self.fn_kwargs, Mapping) or not all(isinstance(k, str) for k in self.fn_kwargs):
             raise PlanError(f"fn_kwargs={self.fn_kwargs!r} must be a dict of arguments by name")
-        # Copies, so that a caller who changes the originals changes nothing here.
+        # copies, so that later changes of the caller's objects have no effect
         object.__setattr__(self, "batch_size", size)
         object.__setattr__(self, "fn_args", tuple(self.fn_args))
         object.__setattr__(self, "fn_kwargs", dict(self.fn_kwargs))
 
     @property
     def name(self) -> str:
-        """The function as errors call it."""
+        """The function's name in errors."""
         return f"map_batches({function_name(self.fn)})"
 
 
 def function_name(fn: Callable[..., Any]) -> str:
-    """Return the name that a user knows a function by."""
+    """The name of a function, without `functools.partial` around it."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return str(getattr(fn, "__qualname__", type(fn).__qualname__))
@@ -103,14 +103,14 @@ def _check_function(fn: object) -> None:
 def apply_maps(table: pa.Table, maps: Sequence[MapBatches], origin: str) -> pa.Table:
     """Apply map functions in turn to a block.
 
-    A table without rows passes through: no function is called for it, so its schema
-    says nothing about what the functions return, and callers ignore it.
+    No function is called for a table without rows. It is returned as it is, and its schema
+    is not that of the functions' results, so callers ignore it.
 
     Raises
     ------
     TransformError
-        Naming the function and ``origin`` (the block in words): the function raised,
-        or returned what it must not. What it raised is the ``__cause__``.
+        If a function raised, or returned an invalid result. The message names the function and
+        ``origin`` (a description of the block); the function's exception is the ``__cause__``.
     """
     for stage in maps:
         if table.num_rows:
@@ -124,7 +124,7 @@ def _apply(table: pa.Table, stage: MapBatches, where: str) -> pa.Table:
     for start in range(0, table.num_rows, size):
         result = _call(stage, _as_batch(table.slice(start, size)), where)
         if not result.num_rows:
-            continue  # an empty list has no type worth comparing
+            continue  # the type of an empty list means nothing
         if results:
             check_schema(results[0].schema, result.schema, where)
         results.append(result)
@@ -140,7 +140,7 @@ def _as_batch(table: pa.Table) -> pa.RecordBatch:
 
 def _call(stage: MapBatches, batch: pa.RecordBatch, where: str) -> pa.Table:
     user_batch = convert(batch, stage.batch_format, writable=False)
-    # The function may put other arrays into its dict: remember which ones it got.
+    # a copy, since the function can put other arrays into its dict
     arrays = dict(user_batch) if stage.batch_format == "numpy" else None
     try:
         result = stage.fn(user_batch, *stage.fn_args, **stage.fn_kwargs)
@@ -153,16 +153,16 @@ def _call(stage: MapBatches, batch: pa.RecordBatch, where: str) -> pa.Table:
     if stage.preserves_rows and table.num_rows != batch.num_rows:
         raise TransformError(
             f"{where}: returned {table.num_rows} rows for {batch.num_rows}; return one row for each, "
-            "or give preserves_rows=False before the shuffle"
+            "or pass preserves_rows=False before the shuffle"
         )
     return table
 
 
 def raise_function_error(exc: BaseException, where: str) -> NoReturn:
-    """Raise what a user's function raised as TransformError.
+    """Raise the exception of a user's function as a TransformError.
 
-    What the handlers of signals raise meanwhile stays what it is: a Ctrl-C, or the exit of a job that is
-    told to end.
+    What a signal handler raised is raised unchanged: KeyboardInterrupt on Ctrl-C, or SystemExit when the
+    job is terminated.
     """
     if not isinstance(exc, Exception) and _can_be_interrupted():
         raise exc
@@ -171,7 +171,7 @@ def raise_function_error(exc: BaseException, where: str) -> NoReturn:
 
 
 def _can_be_interrupted() -> bool:
-    """Whether signals are handled here: not in other threads, nor in Ray's tasks, which ignore SIGINT."""
+    """Whether signal handlers can run here: not in other threads, nor in Ray tasks, which ignore SIGINT."""
     is_main = threading.current_thread() is threading.main_thread()
     return is_main and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
@@ -188,7 +188,7 @@ def _advice(exc: BaseException) -> str:
 
 
 def check_schema(expected: pa.Schema, got: pa.Schema, origin: str) -> None:
-    """Raise TransformError where ``got`` has other columns, types, or another order of columns."""
+    """Raise TransformError if ``got`` has other columns or types, or another column order."""
     if got.names == expected.names and got.types == expected.types:
         return
     changes = [

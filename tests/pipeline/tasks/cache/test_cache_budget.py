@@ -103,7 +103,7 @@ def test_files_take_no_share_of_the_memory() -> None:
         "disk of each machine (/here), up to half of what is free"
     ]
     (line,) = told(cache="disk", cache_dir="/here", cache_limit="3MiB", keep_cache=True)
-    assert line == "disk of each machine (/here), up to 3.0 MiB: about 3 of 10 blocks, kept for later runs"
+    assert line == "disk of each machine (/here), up to 3.0 MiB: about 3 of 10 blocks, kept for later jobs"
 
 
 def test_one_pass_keeps_nothing() -> None:

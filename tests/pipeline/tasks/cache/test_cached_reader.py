@@ -126,7 +126,7 @@ def test_kept_blocks_tell_what_their_words_are_and_keep_their_schema(tmp_path: P
     noted = attach_ranges(blocks)
     assert detach_ranges(noted[1].schema) == (schema, {0: (3, 95)})
     disk = DiskCache(str(tmp_path), "run", "", None, persistent=False)
-    disk.keep(0, noted)
+    disk.put(0, noted)
     for reader in (make([0], found={0: noted}), make([0], disk)):
         parts = list(reader.parts(0))
         assert [column_bounds(part, 0) for part in parts] == [(3, 95)] * 2

@@ -60,7 +60,7 @@ def test_what_could_not_be_written_takes_no_room_and_leaves_no_file(tmp_path: Pa
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(system_calls, "pwrite", write_half)
         assert first.put(0, [TABLE]) == 0
-    assert first.failure.startswith("decoded blocks are no longer kept in")
+    assert first.failure.startswith("decoded blocks are no longer cached in")
     assert "No space left on device" in first.failure
     assert {path.suffix for path in first.path.iterdir()} <= {"", ".arena"}
     assert second.put(0, [TABLE]) > 0
@@ -70,7 +70,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     disk = make(tmp_path / "file")
     assert disk.put(0, [TABLE]) == 0
-    assert "cannot be made" in disk.failure
+    assert "cannot be created" in disk.failure
 
 
 def test_nothing_is_kept_once_a_block_did_not_fit(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Decoded blocks kept from epoch to epoch, in memory or on disk."""
+"""Caches of decoded blocks, in memory or on disk, so that later epochs skip reading and decoding."""

@@ -1,4 +1,4 @@
-"""One decoded block as bytes of a file: an Arrow IPC stream, then a seal that names it and verifies it."""
+"""File format of a cached block: an Arrow IPC stream, then a footer with the block's key and a checksum."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from windrow.pipeline.tasks.cache.checksum import DIGEST_BYTES, Checksum
 __all__ = ["KEY_BYTES", "CorruptCachedBlockError", "block_bytes", "decode_block", "read_block", "write_block"]
 
 KEY_BYTES = 32
-# magic, the key, bytes before the seal, their checksum
+# magic, key, bytes before the footer, their checksum
 _FOOTER = struct.Struct(f"<8s{KEY_BYTES}sQ{DIGEST_BYTES}s")
 _MAGIC = b"windrow2"
-# Read at once, so that the checksum finds the bytes in the processor's cache.
+# The bytes of one call are checksummed while they are in the CPU cache.
 _READ_BYTES = 2**19
 
 
 class CorruptCachedBlockError(Exception):
-    """Cached bytes are not those of the block that was written there."""
+    """The bytes of a cached block are not those that were written."""
 
 
 def block_bytes(tables: Sequence[pa.Table]) -> int:
-    """Bytes that `write_block` writes for these tables."""
+    """The number of bytes that `write_block` writes for these tables."""
     sink = pa.MockOutputStream()
     _write_stream(sink, tables)
     return int(sink.size()) + _FOOTER.size
 
 
 def write_block(descriptor: int, offset: int, tables: Sequence[pa.Table], key: bytes) -> int:
-    """Write the tables of a block into an open file; returns the bytes written.
+    """Write the tables of a block into an open file; returns the number of bytes written.
 
     Parameters
     ----------
     offset
-        Where in the file the block begins.
+        The block's offset in the file.
     key
-        32 bytes that name the data and the block.
+        32 bytes that identify the data and the block.
     """
     sink = _Sink(descriptor, offset)
     _write_stream(sink, tables)
@@ -55,12 +55,13 @@ def write_block(descriptor: int, offset: int, tables: Sequence[pa.Table], key: b
 def read_block(descriptor: int, key: bytes, *, verify: bool = True) -> list[pa.Table]:
     """Read a file that holds one block into memory.
 
-    Unlike a mapping, what was read cannot change or be cut by other users of the file.
+    Unlike a mapping, the copy stays valid when other users of the file write to it or truncate it.
 
     Parameters
     ----------
     verify
-        Compare the checksum and check the layout; False where that has been done for this file as it is.
+        Whether to compare the checksum and check the layout; False if the file has not changed since it
+        was verified.
 
     Raises
     ------
@@ -71,7 +72,7 @@ def read_block(descriptor: int, key: bytes, *, verify: bool = True) -> list[pa.T
     if not stat.S_ISREG(status.st_mode):
         raise CorruptCachedBlockError("it is not a plain file")
     size = status.st_size
-    # before memory is taken for what somebody else may have made as long as they like
+    # before allocating: another user may have replaced the file with one of any size
     _check_footer(system_calls.pread(descriptor, _FOOTER.size, max(0, size - _FOOTER.size)), size, key)
     content = pa.allocate_buffer(size)
     checksum, body = Checksum(), size - _FOOTER.size
@@ -92,9 +93,9 @@ def decode_block(content: pa.Buffer, key: bytes, *, verify: bool) -> list[pa.Tab
     Parameters
     ----------
     content
-        Memory that nobody else can write to or cut.
+        Memory that no other process can write to or truncate.
     verify
-        Compare the checksum and check the layout; False where that has been done for this memory.
+        Whether to compare the checksum and check the layout; False if this memory was verified before.
 
     Raises
     ------
@@ -109,7 +110,7 @@ def decode_block(content: pa.Buffer, key: bytes, *, verify: bool) -> list[pa.Tab
 
 
 def _decode(content: pa.Buffer, key: bytes, digest: bytes | None) -> list[pa.Table]:
-    """Decode a block; ``digest`` is that of the bytes before the seal, None where they are verified."""
+    """Decode a block; ``digest`` is that of the bytes before the footer, None if they were verified before."""
     size = max(0, content.size - _FOOTER.size)
     expected = _check_footer(content.slice(size), content.size, key)
     if digest not in (None, expected):
@@ -126,25 +127,25 @@ def _decode(content: pa.Buffer, key: bytes, digest: bytes | None) -> list[pa.Tab
 
 
 def _check_footer(footer: Any, size: int, key: bytes) -> bytes:
-    """The checksum in the seal of a file of ``size`` bytes.
+    """Check the footer of a file of ``size`` bytes; returns the checksum in it.
 
     Raises
     ------
     CorruptCachedBlockError
-        If it is not the seal of this block, or the block has another size.
+        If it is not the footer of this block, or the block has another size.
     """
     if size < _FOOTER.size:
         raise CorruptCachedBlockError(f"{size} bytes are too few for a block")
     if len(footer) < _FOOTER.size:
-        raise CorruptCachedBlockError("the file has been cut")
+        raise CorruptCachedBlockError("the file has been truncated")
     magic, block, body_bytes, expected = _FOOTER.unpack(footer)
     if (magic, block, body_bytes) != (_MAGIC, key, size - _FOOTER.size):
-        raise CorruptCachedBlockError("the file does not end as this block does")
+        raise CorruptCachedBlockError("the footer of the file is not that of this block")
     return bytes(expected)
 
 
 def _write_stream(sink: Any, tables: Sequence[pa.Table]) -> None:
-    # a stream, since files cannot hold dictionaries that differ from batch to batch
+    # a stream, since the IPC file format does not support dictionary replacement
     with pa.ipc.new_stream(sink, tables[0].schema) as writer:
         for batch in _batches(tables):
             writer.write_batch(batch)
@@ -156,7 +157,7 @@ def _batches(tables: Sequence[pa.Table]) -> Iterable[pa.RecordBatch]:
 
 
 class _Sink(io.RawIOBase):
-    """Writes from an offset of an open file on, and computes the checksum of what it writes."""
+    """Writes to an open file from an offset on, and computes the checksum of the bytes."""
 
     def __init__(self, descriptor: int, offset: int) -> None:
         self._descriptor = descriptor
@@ -165,19 +166,19 @@ class _Sink(io.RawIOBase):
         self.checksum = Checksum()
 
     def writable(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     def tell(self) -> int:
-        """Bytes written."""
+        """The number of bytes written."""
         return self._written
 
     def write(self, data: Any) -> int:
-        """Write all of some bytes."""
+        """Write all bytes of ``data``."""
         view = memoryview(data).cast("B") if len(data) else memoryview(b"")
         for start in range(0, len(view), _READ_BYTES):
             chunk = view[start : start + _READ_BYTES]
-            # what was added to the checksum is in the processor's cache when it is written
+            # the checksum brings the bytes into the CPU cache, from where they are written
             self.checksum.update(chunk)
             while chunk:
                 count = system_calls.pwrite(self._descriptor, chunk, self._offset + self._written)

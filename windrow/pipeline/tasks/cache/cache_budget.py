@@ -1,4 +1,4 @@
-"""What decoded blocks may take of a run's memory, and that in words."""
+"""Decides how much of the memory budget the block cache gets, and describes the cache for ``explain()``."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from windrow.pipeline.plan.window_budget import Budget
 
 __all__ = ["RunBudget", "describe_cache", "share_memory"]
 
-# The rest is for what estimates miss, and for windows of later epochs that are a little larger.
+# Of the memory that windows leave. The rest covers estimation errors, and slightly larger windows of later epochs.
 _USABLE_SHARE = 0.8
-# Null flags are not told by footers, and buffers are rounded up.
+# Block sizes from footers lack validity bitmaps and the padding of buffers.
 _SIZE_MARGIN = 9 / 8
 
 
 @dataclass(frozen=True)
 class RunBudget(Budget):
-    """A budget with a fixed share for the decoded blocks that are kept in memory.
+    """A memory budget with a fixed share for the block cache.
 
     Attributes
     ----------
     cache_bytes
-        What they may take.
+        The limit of the block cache.
     """
 
     cache_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
-        """The promise: everything together."""
+        """The memory estimate, with the cache."""
         total = super().total_bytes + self.cache_bytes
         return min(total, self.limit_bytes) if self.shared and self.overhead is not None else total
 
     @property
     def shared_bytes(self) -> int:
-        """What windows, runs and the blocks in tasks may take together."""
+        """The memory that windows, runs and the blocks in tasks share."""
         cached = self.cache_bytes if self.shared and self.overhead is not None else 0
         return max(0, super().shared_bytes - cached)
 
 
 def share_memory(job: Job, budget: Budget, *, limit_covers_all: bool) -> int:
-    """Bytes for decoded blocks, given the budget without them; 0 where none are kept.
+    """The bytes that the block cache gets, given the budget without it; 0 if nothing is cached in memory.
 
-    They never make windows smaller: where these do not fit whole, nothing is left.
+    The cache never makes windows smaller: if windows are cut into slices to fit, it gets nothing.
     """
     if job.cache != "memory":
         return 0
     blocks = job.source.blocks
     reserved = budget.runs_bytes + budget.tasks_bytes + budget.processes_bytes if limit_covers_all else 0
-    # of estimates windows are allowed all the rest, and will hardly need it
+    # with estimated sizes the limit of the windows is all remaining memory, far more than they will need
     windows = budget.windows_limit_bytes if budget.exact else budget.windows_bytes * 5 // 4
     left = budget.limit_bytes - reserved - windows if budget.slices == 1 else 0
     requested = (
@@ -63,7 +63,7 @@ def share_memory(job: Job, budget: Budget, *, limit_covers_all: bool) -> int:
 
 
 def describe_cache(job: Job, memory_bytes: int) -> str:
-    """Where decoded blocks are kept, and how many; empty where nobody asked for it."""
+    """Where decoded blocks are cached, and how many; empty if no cache is set."""
     options = job.options
     if options.cache is None:
         return ""
@@ -75,7 +75,7 @@ def describe_cache(job: Job, memory_bytes: int) -> str:
             if memory_bytes
             else "none: windows leave no memory for it"
         )
-    cached = ", kept for later runs" if options.keep_cache else ""
+    cached = ", kept for later jobs" if options.keep_cache else ""
     limit = options.cache_bytes
     amount = "up to half of what is free" if limit is None else _format_amount(job, limit)
     return f"disk of each machine ({options.cache_dir or tempfile.gettempdir()}), {amount}{cached}"

@@ -1,4 +1,4 @@
-"""What a task reports of the decoded blocks that it found and kept."""
+"""`CacheReport`: a task's cache hits, misses and errors."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ __all__ = ["CacheReport"]
 
 @dataclass(frozen=True)
 class CacheReport:
-    """What a task, or several together, did with the cache.
+    """Cache statistics of one task, or of several together.
 
     Attributes
     ----------
     hits, misses
-        Blocks that were kept, and that the source was asked for.
+        Blocks read from the cache, and from the source.
     cached_bytes
-        Bytes of each block that the task was to keep in memory.
+        Bytes of each block that the task returned for the memory cache.
     disk_bytes
-        What it wrote to disk.
+        Bytes written to the disk cache.
     errors
-        Calls to the operating system that failed and made the cache do without something.
+        Failed calls to the operating system; the cache goes on without the block or the folder.
     corrupt_blocks
         Cached blocks that failed verification.
     first_error
-        The first error in words; empty where there was none.
+        The message of the first error; empty if there was none.
     first_corruption
-        The first corrupt block in words; empty where there was none.
+        The message about the first corrupt block; empty if there was none.
     """
 
     hits: int = 0
@@ -39,7 +39,7 @@ class CacheReport:
     first_corruption: str = ""
 
     def add(self, other: CacheReport) -> CacheReport:
-        """What several tasks report together; sizes of single blocks are left out."""
+        """The sum of two reports, without ``cached_bytes``."""
         return CacheReport(
             hits=self.hits + other.hits,
             misses=self.misses + other.misses,

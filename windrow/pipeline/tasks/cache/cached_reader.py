@@ -1,4 +1,4 @@
-"""Reads the blocks of a task: from what is kept, else from the source."""
+"""Reads the blocks of a task through the cache: cached blocks first, others from the source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _immutable_table(table: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, eq=False)
 class _CachedPart:
-    """A table whose schema is shared with others, and what is known of its words."""
+    """A cached table with its column statistics, and a schema object shared by all parts."""
 
     table: pa.Table
     schema: pa.Schema
@@ -49,25 +49,25 @@ class _CachedPart:
 def _will_be_read(
     disk: DiskCache | None, blocks: Sequence[int], found: Mapping[int, Tables], at: int
 ) -> bool:
-    """Whether a block will be read here: not from what is kept, nor where others may be about to keep it."""
+    """Whether to read a block ahead: it is not cached, and no other process can be about to cache it."""
     return at not in found and (disk is None or not (disk.accepts_blocks or disk.contains(blocks[at])))
 
 
 class CachingReader:
-    """The blocks of one task.
+    """Reads the blocks of one task.
 
     Parameters
     ----------
     reader
-        The source's.
+        The source's reader.
     disk
-        Where blocks are kept on disk, or None.
+        The disk cache, or None.
     blocks, addresses
-        The task's blocks: their numbers, and where they are stored.
+        The numbers and addresses of the task's blocks.
     found
-        Blocks that are kept in memory, by their place in ``blocks``.
+        Blocks cached in memory, by their index in ``blocks``.
     keeps
-        The places of those to be kept in memory.
+        Indices into ``blocks`` of those to cache in memory.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class CachingReader:
         found: Mapping[int, Tables],
         keeps: Sequence[int],
     ) -> None:
-        # no method of this object: the two would keep each other, and all blocks, until a collection
+        # not a bound method: the reference cycle would keep all blocks alive until a garbage collection
         will_be_read = partial(_will_be_read, disk, blocks, found)
         self._ahead = ReadAhead(reader, addresses, will_be_read)
         self._maps_files = bool(keeps) and maps_files(reader)
@@ -93,11 +93,11 @@ class CachingReader:
 
     @property
     def cached_tables(self) -> list[Tables]:
-        """The tables of each block that is to be kept."""
+        """The tables of each block to cache in memory."""
         return list(self._keeps.values())
 
     def report(self) -> CacheReport:
-        """What has been found and kept, and what went wrong in this process since the last report."""
+        """The hits and misses of this task, and the cache errors of this process since the last report."""
         faults = CacheReport() if self._disk is None else self._disk.take_report()
         return replace(
             faults,
@@ -108,23 +108,23 @@ class CachingReader:
         )
 
     def read(self, at: int) -> pa.Table:
-        """A block as one table."""
+        """Read a block as one table."""
         with self._look_up(at) as tables:
-            # what is kept of a block without rows has lost its schema
+            # an empty list: a cached block without rows, whose schema is unknown
             if tables:
                 metadata = detach_ranges(tables[0].schema)[0].metadata
                 return pa.concat_tables([table.replace_schema_metadata(metadata) for table in tables])
             table = self._ahead.read(at)
             if self._should_cache(at):
-                # transforms see what later epochs will see
+                # transforms get the same read-only columns as in later epochs
                 table = _immutable_table(table.combine_chunks())
                 self._add_to_cache(at, [table])
             return table
 
     def parts(self, at: int) -> Iterator[BlockPart]:
-        """A block part by part, as `BlockReader.parts` has it."""
+        """Read a block part by part, as `BlockReader.parts` does."""
         if self._maps_files and at in self._keeps:
-            # what is kept must not be a view of a file that may be written to in place
+            # copied: a cached block must not be a view of a file that can be written to in place
             yield self.read(at)
             return
         with self._look_up(at) as tables:
@@ -143,9 +143,9 @@ class CachingReader:
             self._add_to_cache(at, tables)
 
     def _share_schema(self, schema: pa.Schema) -> pa.Schema:
-        """The same object for equal schemas, as a reader has it: outputs then are as large as its own.
+        """Return the same object for equal schemas, so that outputs pickle to the same size as uncached ones.
 
-        In Ray's store they take the place of earlier ones, and a byte more would not fit.
+        Ray's object store then reuses the space of freed outputs, where a larger one would not fit.
         """
         if self._schema is None or not self._schema.equals(schema, check_metadata=True):
             self._schema = schema
@@ -153,7 +153,7 @@ class CachingReader:
 
     @contextmanager
     def _look_up(self, at: int) -> Iterator[Tables | None]:
-        """What is kept of a block; None where it is to be read, meanwhile by nobody else."""
+        """Get the cached tables of a block; None to read it, while a lock keeps other processes from doing so."""
         tables = self._find_cached(at)
         with ExitStack() as exclusive:
             if tables is None and self._disk is not None and self._disk.accepts_blocks:

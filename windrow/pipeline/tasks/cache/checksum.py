@@ -1,4 +1,4 @@
-"""A checksum at the speed of memory, in NumPy alone."""
+"""A fast checksum of cached blocks, in NumPy: Fletcher's in 4,096 lanes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 __all__ = ["DIGEST_BYTES", "Checksum"]
 
 DIGEST_BYTES = 16
-# The accumulators of a lane stay in the first two cache levels, and a group in the second.
+# The accumulators of all lanes fit into the L1 and L2 caches, and a group into L2.
 _LANES, _ROWS = 4096, 16
 _GROUP_BYTES = 8 * _LANES * _ROWS
 
 
 class Checksum:
-    """A digest of bytes that may arrive in pieces.
+    """An incremental checksum.
 
-    The 64-bit words of the bytes are added up in 4,096 lanes, and the running sums are added up
-    again after each group of 16 rows, as in Fletcher's checksum. Any change of a single word is
-    detected, and any but contrived changes of several. It costs a fifth of zlib's CRC-32, and
-    detects faults, not forgery.
+    It sums 64-bit words in 4,096 lanes, and adds the running sums to a second sum after each group
+    of 16 rows, as in Fletcher's checksum. It detects every change of a single word, and all but
+    contrived changes of several. It costs a fifth of zlib's CRC-32. It protects against faults, not
+    against forgery.
 
     Examples
     --------
@@ -38,13 +38,13 @@ class Checksum:
         self._sums = np.zeros(_LANES, np.uint64)
         self._running = np.zeros(_LANES, np.uint64)
         self._group = np.empty(_LANES, np.uint64)
-        # the beginning of a group whose end has not arrived
+        # an incomplete group
         self._partial = np.empty(_GROUP_BYTES, np.uint8)
         self._partial_bytes = 0
         self._size = 0
 
     def update(self, data: Any) -> None:
-        """Add bytes: any object with the buffer protocol."""
+        """Add the bytes of any object with the buffer protocol."""
         view = np.frombuffer(data, np.uint8)
         self._size += len(view)
         while len(view):
@@ -62,7 +62,7 @@ class Checksum:
                 self._partial_bytes = 0
 
     def digest(self) -> bytes:
-        """The digest of all bytes; nothing may be added afterwards."""
+        """The digest of all bytes; do not call `update` afterwards."""
         if self._partial_bytes:
             self._partial[self._partial_bytes :] = 0
             self._add(self._partial)

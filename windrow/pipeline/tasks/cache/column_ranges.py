@@ -1,4 +1,4 @@
-"""What is known of kept words: noted with the tables, so that each epoch need not look for it again."""
+"""Column statistics (min, max) of cached blocks: stored in the schema metadata, so that they are computed once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ranges = Mapping[int, tuple[int, int]]
 
 
 def attach_ranges(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """The same tables, whose schema tells the least and the largest word that any has in a column.
+    """Add the min and max of each integer or time column, over all tables, to the schema metadata.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def attach_ranges(tables: Sequence[pa.Table]) -> list[pa.Table]:
 
 
 def detach_ranges(schema: pa.Schema) -> tuple[pa.Schema, Ranges]:
-    """A schema without what was noted, and that."""
+    """Split a schema into the one without column statistics, and the statistics by column number."""
     metadata = dict(schema.metadata or {})
     ranges = {number: (low, high) for number, (low, high) in json.loads(metadata.pop(_KEY, b"[]"))}
     return schema.with_metadata(metadata) if metadata else schema.remove_metadata(), ranges

@@ -1,4 +1,4 @@
-"""Decoded blocks on the disk of a machine, for all of its processes."""
+"""The disk cache of decoded blocks, shared by all processes of a machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from windrow.pipeline.tasks.cache.shared_folder import end_folder, sweep_folders
 
 __all__ = ["DiskCache", "open_disk"]
 
-# What files hold: a change of what this version writes into them is a new number.
+# The version of the file format; increase it with every change of what is written.
 _VERSION = 3
 _JOB_PREFIX = "windrow-run-"
 _PERSISTENT_PREFIX = f"windrow-kept-{_VERSION}-"
@@ -35,26 +35,26 @@ _ERRORS = (OSError, MemoryError, pa.ArrowException)
 
 @dataclass
 class DiskCache:
-    """Blocks on disk, in a folder of one run or, where they are kept, of the data's contents.
+    """A cache folder: one per job or, if persistent, one per contents of the data.
 
-    Small and picklable: each process that uses it finds the folder of its own machine. No fault of the
-    disk ends a run: after an error this process writes nothing more, and without a folder it reads
-    nothing either. What cannot be read, or is corrupt, is read from the source.
+    It is small and picklable; each process that unpickles it uses the folder on its own machine. Disk
+    errors never end a job: after an error this process writes no more blocks, and if the folder is
+    unusable it reads none either. Unreadable and corrupt blocks are read from the source.
 
     Attributes
     ----------
     parent, name
-        The folder's parent, and its name.
+        The folder's parent directory, and its name.
     contents
-        A digest of what the blocks hold.
+        A digest of the contents of all blocks.
     limit_bytes
-        What the folder may take; None: half of what is free.
+        The limit of the folder; None: half of the free disk space.
     persistent
-        Whether it stays after the run.
+        Whether the folder outlives the job.
     borrowed
-        Whether another process removes the folder when the run ends.
+        Whether another process removes the folder when the job ends.
     failure
-        Why nothing more is written; empty where nothing is wrong.
+        Why no more blocks are written; empty if there was no error.
     """
 
     parent: str
@@ -81,16 +81,16 @@ class DiskCache:
 
     @property
     def accepts_blocks(self) -> bool:
-        """Whether a block may be kept; once one did not fit, none is taken any more."""
+        """Whether blocks are still written; after the first one that does not fit, none are."""
         return not (self._full or self._ended or self.failure)
 
     def contains(self, block: int) -> bool:
-        """Whether a block is kept, as far as is known without looking at it."""
+        """Whether a block is cached, without reading or verifying it."""
         store = self._open()
         return store is not None and store.contains(block)
 
     def find(self, block: int) -> list[pa.Table] | None:
-        """The tables of a block; None where it is not kept, or cannot be read."""
+        """The tables of a block; None if it is not cached, or cannot be read."""
         store = self._open()
         if store is None:
             return None
@@ -104,11 +104,14 @@ class DiskCache:
 
     @contextmanager
     def reading(self, block: int) -> Iterator[None]:
-        """Be the only one on this machine that reads a block; whoever waited finds it kept, as a rule."""
+        """Hold the machine-wide lock for reading a block from its source.
+
+        A process that waited for the lock usually finds the block cached.
+        """
         with ExitStack() as locks:
             store = self._open()
             if store is not None:
-                # where it cannot be had, the worst is that a block is read twice
+                # without the lock, a block is read twice at worst
                 try:
                     locks.enter_context(store.folder.lock_block(block))
                 except OSError as error:
@@ -117,7 +120,7 @@ class DiskCache:
             yield
 
     def put(self, block: int, tables: list[pa.Table]) -> int:
-        """Keep the tables of a block, if they fit; returns the bytes written."""
+        """Write the tables of a block, if they fit; returns the bytes written."""
         store = self._open() if tables and self.accepts_blocks else None
         if store is None:
             return 0
@@ -133,34 +136,34 @@ class DiskCache:
         return written or 0
 
     def take_report(self) -> CacheReport:
-        """The errors and corrupt blocks of this process that no task has reported yet."""
+        """Take the errors and corrupt blocks of this process that were not reported yet."""
         with self._report_lock:
             report, self._report = self._report, CacheReport()
         return report
 
     def remove(self) -> None:
-        """End the run on this machine: remove the folder, unless it is to stay."""
+        """End the job on this machine: remove the folder, unless it is persistent."""
         with self._lock:
             self._store, self._ended = None, True
         if not self.persistent:
             end_folder(self.path)
 
     def is_in_use(self) -> bool:
-        """Whether the folder is still there; otherwise what this process holds of it is released."""
+        """Whether the folder still exists; if not, this process closes its files."""
         store = self._store
         if store is None:
             return False
         with suppress(OSError):
             if not store.folder.is_there:
                 if not store.folder.has_ended:
-                    self._record_failure(f"decoded blocks are no longer kept: {self.path} has been removed")
+                    self._record_failure(f"decoded blocks are no longer cached: {self.path} was removed")
                 with self._lock:
                     self._store, self._ended = None, True
                 return False
         return True
 
     def _open(self) -> JobStore | PersistentStore | None:
-        """The folder, opened once; None where there is none, or none any more."""
+        """Open the folder on the first call; None if that failed, or the folder was removed."""
         if self._store is not None or self._ended:
             return self._store
         with self._lock:
@@ -174,7 +177,7 @@ class DiskCache:
                 except (OSError, RuntimeError) as error:
                     self._store, self._ended = None, True
                     self._record_failure(
-                        f"decoded blocks are not kept, as {self.path} cannot be made: {error}"
+                        f"decoded blocks are not cached: {self.path} cannot be created: {error}"
                     )
             return self._store
 
@@ -183,21 +186,21 @@ class DiskCache:
 
     def _record_error(self, store: JobStore | PersistentStore, error: BaseException) -> None:
         if isinstance(error, FileNotFoundError) and store.folder.has_ended:
-            # this is a late task of a run that has ended elsewhere
+            # a late task of a job that has ended: its folder was removed
             self._ended = True
             return
-        self._record_failure(f"decoded blocks are no longer kept in {self.path}: {error}")
+        self._record_failure(f"decoded blocks are no longer cached in {self.path}: {error}")
 
     def _record_failure(self, failure: str) -> None:
-        self.failure = self.failure or f"{failure}. The run goes on, and reads them from the source"
+        self.failure = self.failure or f"{failure}. The job continues and reads them from the source"
         self._add_report(CacheReport(errors=1, first_error=self.failure))
 
     def _record_corrupt_block(
         self, store: JobStore | PersistentStore, block: int, error: CorruptCachedBlockError
     ) -> None:
         text = (
-            f"a decoded block in {self.path} is corrupt ({error}) and is read from the source again; "
-            "stats() counts all of them"
+            f"a cached block in {self.path} is corrupt ({error}); it is read from the source again. "
+            "stats() counts all corrupt ones"
         )
         self._add_report(CacheReport(corrupt_blocks=1, first_corruption=text))
         try:
@@ -211,7 +214,7 @@ class DiskCache:
 
 
 def _start_watching(disk: DiskCache) -> None:
-    """Have a process release a run's folder once the folder is gone, also while the process has no tasks."""
+    """Start a thread that closes the files of a job's folder once it is removed, also in an idle process."""
     collected = threading.Event()
     weakref.finalize(disk, collected.set)
     arguments = weakref.ref(disk), collected
@@ -227,13 +230,13 @@ def _watch(reference: weakref.ReferenceType[DiskCache], collected: threading.Eve
 
 
 def open_disk(job: Job) -> DiskCache | None:
-    """The cache on disk that a job asks for, or None; nothing is made before a block is kept."""
+    """The disk cache of a job, or None; the folder is created when it is first used."""
     if job.cache != "disk":
         return None
     options = job.options
     parent = os.path.abspath(options.cache_dir or tempfile.gettempdir())
     if not options.keep_cache:
-        # its own name tells the data: nobody else knows it
+        # the random name identifies the data: no other job uses the folder
         return DiskCache(parent, _JOB_PREFIX + uuid.uuid4().hex, "", options.cache_bytes, persistent=False)
     contents = job.source.contents
     return DiskCache(

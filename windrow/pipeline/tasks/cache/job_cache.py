@@ -1,4 +1,4 @@
-"""What a driver knows of the decoded blocks that its run keeps."""
+"""The driver's view of a job's cache: which blocks are in memory, cache totals, and warnings."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = ["RunCache"]
 
 
 class RunCache:
-    """Gives tasks the blocks that are kept in memory, takes those to keep, and counts.
+    """Passes cached blocks to tasks, takes the blocks that they return, and sums their cache reports.
 
     Parameters
     ----------
     limit_bytes
-        What may be kept in memory.
+        The limit of the memory cache.
     sizes
-        (blocks,) what each block is expected to take.
+        (blocks,) expected bytes of each block.
 
     Attributes
     ----------
     told
-        What tasks have told so far, together.
+        The sum of the reports of all tasks so far.
     """
 
     def __init__(self, limit_bytes: int, sizes: NDArray[np.int64]) -> None:
@@ -40,44 +40,44 @@ class RunCache:
 
     @property
     def held_bytes(self) -> int:
-        """What is kept in memory now, and what has been written to disk."""
+        """Bytes cached in memory now, plus all bytes written to disk."""
         return self._blocks.held_bytes + self.told.disk_bytes
 
     def prepare(self, task: Task) -> tuple[Task, Collection[Any]]:
-        """The task with the blocks that are kept and those to be kept, and the handles of the former."""
+        """Set which blocks of a task are cached, and which it returns; also returns the former's handles."""
         if not task.reads:
             return task, ()
         found, keeps = self._blocks.find(task.blocks), self._blocks.reserve(task.blocks)
         return (replace(task, found=tuple(found), keeps=keeps) if found or keeps else task), found.values()
 
     def take(self, task: Task, report: CacheReport, kept: Sequence[Any]) -> None:
-        """Take what a task tells, and the handles of the blocks that it was to keep."""
+        """Add the report of a task, and cache the blocks whose handles it returned."""
         self.told = self.told.add(report)
         for at, size_bytes, handle in zip(task.keeps, report.cached_bytes, kept, strict=True):
             self._blocks.put(task.blocks[at], size_bytes, handle)
 
     def forgo(self, task: Task) -> None:
-        """A task has kept nothing of the blocks that it was to keep."""
+        """Release the memory reserved for the blocks of a task that did not return them."""
         self._blocks.release(task.blocks[at] for at in task.keeps)
 
     def lose(self, task: Task) -> Task:
-        """Kept blocks that came with a task are lost: returns the task that reads them again."""
+        """Evict the cached blocks of a task, which were lost; returns the task that reads them again."""
         self._blocks.evict(task.blocks[at] for at in task.found)
         return replace(task, found=())
 
     def take_trouble(self) -> tuple[str, ...]:
-        """What is wrong with cached files: one line about errors and one about corrupt blocks, each once."""
+        """Messages about the disk cache that were not returned yet: at most one on errors, one on corrupt blocks."""
         lines = {"errors": self.told.first_error, "corruption": self.told.first_corruption}
-        news = {kind: line for kind, line in lines.items() if line and kind not in self._warned}
-        self._warned.update(news)
-        return tuple(news.values())
+        unreported = {kind: line for kind, line in lines.items() if line and kind not in self._warned}
+        self._warned.update(unreported)
+        return tuple(unreported.values())
 
     def abandon(self) -> int:
-        """Keep nothing in memory from now on; returns how many bytes may be used otherwise."""
+        """Evict all blocks and cache no more; returns the bytes of the freed budget."""
         self._blocks.clear()
         freed, self._limit_bytes = self._limit_bytes, 0
         return freed
 
     def clear(self) -> None:
-        """Keep nothing in memory any more."""
+        """Evict all blocks and cache no more."""
         self._blocks.clear()

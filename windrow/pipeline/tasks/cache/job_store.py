@@ -1,4 +1,4 @@
-"""The blocks of a run cache: in files without names, found by links in the run's folder."""
+"""The disk cache of one job: blocks in unnamed files of each process, found through symlinks in the job's folder."""
 
 from __future__ import annotations
 
@@ -27,18 +27,17 @@ _ARENA, _BLOCK = ".arena", ".block"
 
 
 class JobStore:
-    """Blocks that end with the run.
+    """Cached blocks that are deleted when the job ends.
 
-    Each process writes into an arena of its own. A link in the folder says where each block lies, and
-    one where each arena is; what they say is checked. This process finds the blocks that it knows
-    without the folder too.
+    Each process writes to its own arena. A symlink per block and one per arena hold their locations,
+    with a checksum. Blocks that this process has found before need no symlink.
 
     Parameters
     ----------
-    folder
-        The run's.
+    path
+        The job's folder.
     make_key
-        The key of a block, given its number and the token of its arena.
+        Makes the key of a block from its number and the token of its arena.
     """
 
     def __init__(self, path: Path, make_key: Callable[[int, str], bytes]) -> None:
@@ -50,22 +49,22 @@ class JobStore:
         self._verified: set[tuple[int, Extent]] = set()
 
     def contains(self, block: int) -> bool:
-        """Whether a block is kept, as far as is known without looking at it."""
+        """Whether a block is cached, without reading or verifying it."""
         return block in self._extents or os.path.lexists(self._link(block))
 
     def find(self, block: int) -> list[pa.Table] | None:
-        """The tables of a block, mapped into memory; None where it is not kept.
+        """Map the tables of a block into memory; None if it is not cached.
 
         Raises
         ------
         CorruptCachedBlockError
-            If what is kept is not what was written.
+            If the bytes are not those that were written.
         """
         extent = self._extents.get(block)
         tables = None if extent is None else self._load(block, extent)
         if tables is not None:
             return tables
-        # not known here yet, or of a process that has ended
+        # not found before, or its process has ended and another one has cached the block again
         extent = self._read_link(block)
         tables = None if extent is None else self._load(block, extent)
         if extent is not None and tables is not None:
@@ -73,7 +72,7 @@ class JobStore:
         return tables
 
     def put(self, block: int, tables: list[pa.Table], limit_bytes: int | None) -> int | None:
-        """Keep the tables of a block; returns the bytes written, or None where they do not fit."""
+        """Write the tables of a block; returns the bytes written, or None if they do not fit."""
         if self.find(block) is not None:
             return 0
         size = block_bytes(tables)
@@ -93,13 +92,13 @@ class JobStore:
         return size
 
     def evict(self, block: int) -> None:
-        """Keep a block no longer, since it is corrupt."""
+        """Remove a corrupt block from the cache."""
         self._extents.pop(block, None)
         with suppress(FileNotFoundError):
             system_calls.unlink(self._link(block))
 
     def _load(self, block: int, extent: Extent) -> list[pa.Table] | None:
-        """Map and decode a block; None where its arena is gone."""
+        """Map and decode a block; None if the process of its arena has ended."""
         arena = self._arena
         if arena is not None and extent.token == arena.extent.token:
             content = extent.map(arena.descriptor)
@@ -109,12 +108,12 @@ class JobStore:
                     return None
                 content = extent.map(descriptor)
         if content is None:
-            raise CorruptCachedBlockError("the file has been cut")
+            raise CorruptCachedBlockError("the file has been truncated")
         mapping = block, extent
         tables = decode_block(
             content, self._make_key(block, extent.token), verify=mapping not in self._verified
         )
-        # nobody else can write to an arena, so what was verified once stays as it is
+        # no other process can write to an arena, so one verification is enough
         self._verified.add(mapping)
         return tables
 
@@ -127,7 +126,7 @@ class JobStore:
             return self._arena
 
     def _used_bytes(self, own: Arena) -> int:
-        """What the arenas of all processes take; links to those of ended processes are removed."""
+        """The size of the arenas of all processes; removes the links of ended processes."""
         used = 0
         for name in system_calls.listdir(self.folder.path):
             if not name.endswith(_ARENA):

@@ -1,4 +1,4 @@
-"""The decoded blocks that a run keeps in memory, and which are yet to come."""
+"""The memory cache: handles of decoded blocks, and reservations for blocks being read."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ __all__ = ["BlockCache"]
 class BlockCache:
     """Handles of decoded blocks, by block number, up to a limit.
 
-    Blocks are taken in until no more fit, and then stay. An epoch reads every block once,
-    so a cache that made room by letting go of the longest unused would let go of each just
-    before it is read again.
+    Once the cache is full it takes no more blocks, and evicts none. An epoch reads every block
+    once, so LRU would evict each block just before it is read again.
 
     Parameters
     ----------
     limit_bytes
-        What may be kept.
+        The limit of the cache.
     sizes
-        (blocks,) what each block is expected to take.
+        (blocks,) expected bytes of each block.
 
     Examples
     --------
@@ -42,27 +41,27 @@ class BlockCache:
         self._sizes = sizes
         self._handles: dict[int, Any] = {}
         self._bytes: dict[int, int] = {}
-        # what is kept, and what is being read to be kept
+        # cached and reserved
         self._used_bytes = 0
         self._reserved: dict[int, int] = {}
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the blocks that are kept."""
+        """Bytes of the cached blocks."""
         return self._used_bytes - sum(self._reserved.values())
 
     def find(self, blocks: Sequence[int]) -> dict[int, Any]:
-        """The handles of those blocks that are kept, by their place in ``blocks``."""
+        """The handles of the cached ones among some blocks, by their index in ``blocks``."""
         return {at: self._handles[block] for at, block in enumerate(blocks) if block in self._handles}
 
     def reserve(self, blocks: Sequence[int]) -> tuple[int, ...]:
-        """The places in ``blocks`` of those to be kept once they are read; room is held for them."""
+        """Reserve memory for blocks about to be read; returns the indices in ``blocks`` of those that fit."""
         return tuple(at for at, block in enumerate(blocks) if self._reserve(block))
 
     def _reserve(self, block: int) -> bool:
         size = int(self._sizes[block])
         known = block in self._handles or block in self._reserved
-        # an empty block takes nothing, yet is not kept where nothing is to be kept
+        # with a limit of 0 not even empty blocks are cached
         if known or not self._limit_bytes or self._used_bytes + size > self._limit_bytes:
             return False
         self._reserved[block] = size
@@ -70,7 +69,7 @@ class BlockCache:
         return True
 
     def put(self, block: int, size_bytes: int, handle: Any) -> None:
-        """Keep a block that was reserved, if it turned out to fit."""
+        """Cache a reserved block, if its actual size fits."""
         if block not in self._reserved:
             return
         self._used_bytes -= self._reserved.pop(block)
@@ -79,18 +78,18 @@ class BlockCache:
             self._handles[block], self._bytes[block] = handle, size_bytes
 
     def release(self, blocks: Iterable[int]) -> None:
-        """These blocks are not coming: hold no room for them."""
+        """Release the reservations of blocks that will not be put."""
         for block in blocks:
             self._used_bytes -= self._reserved.pop(block, 0)
 
     def evict(self, blocks: Iterable[int]) -> None:
-        """Keep these blocks no longer: what their handles stood for is lost."""
+        """Remove blocks from the cache."""
         for block in blocks:
             if self._handles.pop(block, None) is not None:
                 self._used_bytes -= self._bytes.pop(block)
 
     def clear(self) -> None:
-        """Keep nothing any more, nor what is being read."""
+        """Evict all blocks, drop all reservations, and cache no more."""
         self.evict(list(self._handles))
         self._reserved.clear()
         self._used_bytes = self._limit_bytes = 0

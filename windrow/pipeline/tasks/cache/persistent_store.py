@@ -1,4 +1,4 @@
-"""The blocks of a cache that outlives its run: a file for each, read into memory."""
+"""The persistent disk cache (``keep_cache=True``): one named file per block, read into memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SETTLED_NS = 2 * 10**9
 
 
 class _Version(NamedTuple):
-    """What tells a file that was written to from the same file before."""
+    """The status of a file, which changes when the file is written to."""
 
     inode: int
     size_bytes: int
@@ -37,22 +37,23 @@ class _Version(NamedTuple):
 
     @property
     def is_settled(self) -> bool:
-        """Whether a change from now on would show: times of files advance in steps, at most of a second."""
+        """Whether any later change would change the timestamps, whose granularity is at most a second."""
         return time.time_ns() - max(self.modified_ns, self.changed_ns) > _SETTLED_NS
 
 
 class PersistentStore:
-    """Blocks that stay after the run.
+    """Cached blocks that outlive the job.
 
-    Their files have names, so that others can write to them and cut them at any time. They are
-    therefore read, not mapped, and verified unless the file is as it was when it was verified before.
+    The files have names, so other processes can write to them or truncate them at any time: in a
+    mapping, truncation raises SIGBUS. So they are read, not mapped, and verified unless their status
+    is the same as at an earlier verification.
 
     Parameters
     ----------
-    folder
-        Named after the data.
+    path
+        The folder, named after the contents of the data.
     make_key
-        The key of a block, given its number.
+        Makes the key of a block from its number.
     """
 
     def __init__(self, path: Path, make_key: Callable[[int, str], bytes]) -> None:
@@ -61,16 +62,16 @@ class PersistentStore:
         self._verified: dict[int, _Version] = {}
 
     def contains(self, block: int) -> bool:
-        """Whether there is a file of a block, whole or not."""
+        """Whether the file of a block exists, valid or not."""
         return os.path.lexists(self._path(block))
 
     def find(self, block: int) -> list[pa.Table] | None:
-        """The tables of a block, read into memory; None where it is not kept.
+        """Read the tables of a block into memory; None if it is not cached.
 
         Raises
         ------
         CorruptCachedBlockError
-            If what is kept is not what was written.
+            If the bytes are not those that were written.
         """
         try:
             with open_file(self._path(block), os.O_RDONLY) as descriptor:
@@ -90,7 +91,7 @@ class PersistentStore:
         return tables
 
     def put(self, block: int, tables: list[pa.Table], limit_bytes: int | None) -> int | None:
-        """Keep the tables of a block; returns the bytes written, or None where they do not fit."""
+        """Write the tables of a block; returns the bytes written, or None if they do not fit."""
         size, path = block_bytes(tables), self._path(block)
         if not self._reserve_space(size, limit_bytes):
             return None
@@ -98,7 +99,7 @@ class PersistentStore:
         try:
             with open_file(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL) as descriptor:
                 write_block(descriptor, 0, tables, self._make_key(block, ""))
-                # it shall outlive a crash of the machine
+                # durable, so that it survives a crash of the machine
                 system_calls.fsync(descriptor)
             old = system_calls.lstat(path).st_size if os.path.lexists(path) else 0
             system_calls.rename(unfinished, path)
@@ -113,7 +114,7 @@ class PersistentStore:
         return size
 
     def evict(self, block: int) -> None:
-        """Keep a block no longer, since it is corrupt."""
+        """Remove a corrupt block from the cache."""
         with suppress(FileNotFoundError):
             size = system_calls.lstat(self._path(block)).st_size
             system_calls.unlink(self._path(block))
@@ -135,7 +136,7 @@ class PersistentStore:
             _write_used(usage_file, max(0, self._read_used(usage_file) - size_bytes))
 
     def _read_used(self, usage_file: int) -> int:
-        """What files take, and what is reserved for them; counted anew where no note says so."""
+        """Read the bytes of all files and reservations; counted again if there is no record of them."""
         text = system_calls.pread(usage_file, 32, 0)
         if text.strip().isdigit():
             return int(text)
@@ -147,12 +148,12 @@ class PersistentStore:
 
 
 def _write_used(usage_file: int, used_bytes: int) -> None:
-    # of a fixed width, so that it is replaced whole
+    # fixed width, so that a write replaces the whole record
     system_calls.pwrite(usage_file, b"%32d" % used_bytes, 0)
 
 
 def _tidy(path: Path) -> None:
-    """Remove what a killed process left unfinished, and the note of what files take."""
+    """Remove unfinished files of killed processes, and the record of used bytes, which counts them."""
     for name in system_calls.listdir(path):
         if name.endswith((UNFINISHED, SPACE_FILE)):
             with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Parts of a block whose decoded columns are held on to while they are used."""
+"""Records the decoded columns of a block's parts while they are used, so that the block can be cached."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["record_parts"]
 
 
 class _RecordedPart:
-    """A part that remembers its columns, each in one piece, so that it is never joined again."""
+    """A part that keeps its decoded columns, each as one contiguous array."""
 
     def __init__(self, part: BlockPart) -> None:
         self._part = part
@@ -44,9 +44,9 @@ class _RecordedPart:
 
 
 def record_parts(parts: Iterable[BlockPart], tables: list[pa.Table]) -> Iterator[BlockPart]:
-    """Pass on the parts of a block, and append to ``tables`` what was decoded of each.
+    """Yield the parts of a block, and append each one's decoded table to ``tables``.
 
-    A part is a table by the time the next one is asked for, and the last at the end.
+    The table of a part is appended when the next part is requested; the last one at the end.
     """
     for part in parts:
         if isinstance(part, pa.Table):

@@ -1,8 +1,8 @@
-"""A file without a name, where one process keeps blocks and lets others of the machine map them.
+"""`Arena`: an unnamed file (O_TMPFILE) to which one process writes blocks, and which others map via ``/proc``.
 
-No user of the cache folder can reach the file, so that no mapping of it can be altered or cut. Other
-processes of the run open it through the descriptor of the process that made it, below ``/proc``. The
-system frees its room when the last process that uses it ends, however that is.
+No other user of the cache folder can open the file, so mappings of it cannot be changed or truncated. Other
+processes of the job open it through the file descriptor of its process, below ``/proc``. The system frees
+its disk space when the last process that uses it ends, even by a crash.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from windrow.pipeline.tasks.cache.shared_folder import UNFINISHED, close
 
 __all__ = ["Arena", "Extent"]
 
-# a flag of Linux; without it a folder is opened, which is an error below
+# Linux only; without it opening a folder for writing fails with EISDIR
 _TMPFILE: int = getattr(os, "O_TMPFILE", 0)
-# of systems and file systems that make no files without a name
+# the system or file system does not support O_TMPFILE
 _UNSUPPORTED_ERRNOS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
-# the process has ended, or has closed it
+# the process has ended, or has closed the file
 _ENDED_ERRNOS = (errno.ENOENT, errno.ESRCH, errno.ENXIO)
 
 
 @dataclass(frozen=True)
 class Extent:
-    """Bytes in the arena of some process of this machine.
+    """A range of bytes in the arena of a process on this machine.
 
     Attributes
     ----------
     process, descriptor
-        Who holds the arena open, and as what.
+        The process that holds the arena open, and its file descriptor.
     device, inode
-        The file, since numbers of processes and descriptors are used again.
+        The file's identity, since process ids and descriptors are reused.
     token
-        A random name of the arena, since those of files are used again too.
+        A random identifier of the arena, since inodes are reused too.
     offset, size
-        The bytes.
+        The range in bytes.
 
     Examples
     --------
@@ -69,13 +69,13 @@ class Extent:
     size: int = 0
 
     def format(self) -> str:
-        """As the target of a link."""
+        """Format as the target of a symlink."""
         text = ":".join(map(str, vars(self).values()))
         return f"{text}:{zlib.crc32(text.encode()):08x}"
 
     @classmethod
     def parse(cls, text: str) -> Extent | None:
-        """The place that `format` has written; None for any other text."""
+        """Parse the output of `format`; None for any other text."""
         text, _, check = text.rpartition(":")
         if check != f"{zlib.crc32(text.encode()):08x}":
             return None
@@ -85,11 +85,11 @@ class Extent:
 
     @contextmanager
     def open(self) -> Iterator[int | None]:
-        """The arena's descriptor; None where its process has ended."""
+        """Open the arena; yields its descriptor, or None if its process has ended."""
         path = f"/proc/{self.process}/fd/{self.descriptor}"
         descriptor = None
         try:
-            # looked at first, since opening what is no plain file may do something
+            # stat before open, since opening a device or a pipe can have side effects
             if self._is_arena(system_calls.stat(path)):
                 descriptor = system_calls.open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
@@ -107,7 +107,7 @@ class Extent:
         return is_same and stat.S_ISREG(status.st_mode)
 
     def map(self, descriptor: int) -> pa.Buffer | None:
-        """Map the bytes, given the arena's descriptor; None where it has fewer."""
+        """Map the range, given the arena's descriptor; None if the file is too short."""
         if system_calls.fstat(descriptor).st_size < self.offset + self.size:
             return None
         return pa.py_buffer(
@@ -118,15 +118,15 @@ class Extent:
 
 
 class Arena:
-    """The file of this process.
+    """The arena of this process.
 
-    It lives as long as this object and what was mapped of it, so whoever uses the descriptor holds
-    the object meanwhile.
+    The descriptor is closed when this object is collected, so callers that use it hold a reference
+    to the object. Mappings keep the file's data alive beyond that.
 
     Parameters
     ----------
     folder
-        A folder of the file system that is to hold it.
+        A folder on the file system that stores the arena.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -139,17 +139,17 @@ class Arena:
         self._end = 0
 
     def reserve(self, size_bytes: int) -> Extent:
-        """Make the file longer, for a block that will be written there."""
+        """Extend the file for a block; returns where to write it."""
         with self._lock:
             offset = self._end
-            # mappings begin at multiples of this
+            # mmap offsets must be multiples of this
             end = -(-(offset + size_bytes) // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
             system_calls.ftruncate(self.descriptor, end)
             self._end = end
             return replace(self.extent, offset=offset, size=size_bytes)
 
     def release(self, extent: Extent) -> None:
-        """Free what was reserved and could not be written, where nothing was reserved since."""
+        """Free a range that could not be written, if it is the last one of the file."""
         with self._lock, suppress(OSError):
             if extent.offset + extent.size > self._end - mmap.ALLOCATIONGRANULARITY:
                 system_calls.ftruncate(self.descriptor, extent.offset)

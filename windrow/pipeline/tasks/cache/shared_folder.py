@@ -1,22 +1,21 @@
-"""A folder that the processes of one machine share, and its locks.
+"""A cache folder shared by the processes of one machine: its lease, locks, clean-up and size limit.
 
-Each process that uses the folder holds a shared lock on its lease. The system releases the lock when
-the process ends, however it ends, and the next run removes folders whose lease nobody holds.
+Each process that uses the folder holds a shared lock on the lease file. The system releases the lock when
+the process ends, even by a crash. The next job removes the folders whose lease is not locked.
 
 Lock order
 ----------
-A thread takes these in this order, and releases the later before the earlier:
+A thread acquires these in this order, and releases them in reverse:
 
 1. ``DiskCache._lock`` (threads of this process): while the folder is opened.
-2. The lease (all processes). Exclusive while a folder is swept or tidied, which takes no other lock;
-   shared from then on until the process no longer uses the folder. It is never taken while 3 or 4 is held.
-3. A block's byte of the file ``reading`` (all processes): while one thread reads the block from its
-   source. A thread holds one at a time.
-4. The file ``room`` (all processes): while room for a block is reserved. No lock is taken while it is held.
+2. The lease (all processes). Exclusive while a folder is swept or tidied, which acquires no other lock;
+   then shared until the process no longer uses the folder. Never acquired while 3 or 4 is held.
+3. A block's byte of the file ``reading`` (all processes): while a thread reads the block from its
+   source. A thread holds at most one.
+4. The file ``room`` (all processes): while space for a block is reserved. No lock is acquired while it is held.
 
-Every wait for 2, 3 and 4 polls and has a bound. Each lock belongs to an open file that is closed on any
-exception, so that no process can wait for a lock that it lost track of. 3 and 4 are never waited for
-by a thread that holds them.
+Every wait for 2, 3 and 4 polls and has a timeout. Each lock belongs to an open file that is closed on any
+exception, so no lock leaks. A thread that holds 3 or 4 never waits for the same lock again.
 """
 
 from __future__ import annotations
@@ -48,33 +47,33 @@ UNFINISHED = ".tmp"
 _LEASE_FILE = "lease"
 SPACE_FILE = "room"
 _READING_FILE = "reading"
-# what the lease holds once the run has removed the folder itself
+# content of the lease once the job has removed the folder itself
 _ENDED = b"ended"
-# Locks of a byte that belong to an open file, not to the process. Without them, as on macOS, two processes
-# that need a block at the same moment read it twice.
+# Open file description locks (on one byte) belong to the open file, not to the process. Without them, as on
+# macOS, two processes that need a block at the same time both read it.
 _SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
-# the system's `struct flock`: kind, whence, start, length, process
+# `struct flock` of the system: type, whence, start, length, pid
 _FLOCK = "hhqqi"
 _LOCK_SECONDS = 10.0
-# After a store has not answered for so long, another process asks it too.
+# After waiting this long for another process to read a block, a process reads the block itself.
 _READING_SECONDS = 60.0
 _LONGEST_SLEEP_SECONDS = 0.02
 
 
 class SharedFolder:
-    """A folder in use by this process.
+    """A folder in use by this process, which holds its lease.
 
     Parameters
     ----------
     path
-        Where it is; made if it is not there.
+        The folder; created if missing.
     tidy
-        Called with the path while no other process uses the folder.
+        Called with the path if no other process uses the folder.
 
     Raises
     ------
     OSError
-        If the folder cannot be used; a `TimeoutError` if another process keeps it locked.
+        If the folder cannot be used; a `TimeoutError` if another process holds its lock too long.
     """
 
     def __init__(self, path: Path, tidy: Callable[[Path], None] = lambda path: None) -> None:
@@ -84,12 +83,12 @@ class SharedFolder:
 
     @property
     def is_there(self) -> bool:
-        """Whether the folder has not been removed, by the run or by others."""
+        """Whether the folder still exists, removed neither by the job nor by others."""
         return _is_there(self._lease, self.path)
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was the run that removed the folder."""
+        """Whether the job itself removed the folder."""
         try:
             return system_calls.pread(self._lease, len(_ENDED), 0) == _ENDED
         except OSError:
@@ -97,14 +96,14 @@ class SharedFolder:
 
     @contextmanager
     def lock_space(self) -> Iterator[int]:
-        """Be the only one that reserves room; yields the descriptor of a file for notes about it."""
+        """Hold the lock for reserving space; yields the descriptor of its file, which can hold the used bytes."""
         with open_file(self.path / SPACE_FILE) as descriptor:
             _wait(lambda: _try_flock(descriptor, fcntl.LOCK_EX), _LOCK_SECONDS, self.path / SPACE_FILE)
             yield descriptor
 
     @contextmanager
     def lock_block(self, number: int) -> Iterator[None]:
-        """Be the only thread of all processes that has this number; after a minute nevertheless."""
+        """Hold the lock of a block across all processes; after waiting a minute, go on without it."""
         with open_file(self.path / _READING_FILE) as descriptor:
             with suppress(TimeoutError):
                 _wait(lambda: _try_byte(descriptor, number), _READING_SECONDS, self.path / _READING_FILE)
@@ -112,12 +111,12 @@ class SharedFolder:
 
 
 def fits(size_bytes: int, used_bytes: int, limit_bytes: int | None, path: Path) -> bool:
-    """Whether a file fits below the limit; without one, files may take half of what is free without them.
+    """Whether a file fits below the limit; the default limit is half of the space free without cached files.
 
     Raises
     ------
     OSError
-        ENOSPC where the file system has less than that left.
+        ENOSPC if the file system has less space left than the file needs.
     """
     status = system_calls.statvfs(path)
     free = status.f_bavail * status.f_frsize
@@ -127,8 +126,8 @@ def fits(size_bytes: int, used_bytes: int, limit_bytes: int | None, path: Path) 
 
 
 def sweep_folders(parent: Path, prefix: str) -> None:
-    """Remove the folders of that name whose processes are all gone."""
-    # others' folders, and those that another sweep is removing, are not ours to touch
+    """Remove the folders with this prefix whose processes have all ended."""
+    # errors mean another user's folder, or one that another sweep is removing
     with suppress(OSError):
         for name in system_calls.listdir(parent):
             if name.startswith(prefix):
@@ -138,7 +137,7 @@ def sweep_folders(parent: Path, prefix: str) -> None:
 
 
 def end_folder(path: Path) -> None:
-    """Remove a run's folder, and let those that still use it know that this was no accident."""
+    """Remove a job's folder, and mark its lease so that processes still using it do not report an error."""
     with suppress(OSError), open_file(path / _LEASE_FILE, os.O_RDWR) as lease:
         system_calls.pwrite(lease, _ENDED, 0)
     with suppress(OSError):
@@ -146,7 +145,7 @@ def end_folder(path: Path) -> None:
 
 
 def _take_lease(path: Path, tidy: Callable[[Path], None]) -> int:
-    """Share the lease of a folder, which a sweep may be removing at the same moment."""
+    """Lock the lease of a folder (shared), while a sweep may be removing the folder concurrently."""
     taken: list[int] = []
 
     def attempt() -> bool:
@@ -155,11 +154,11 @@ def _take_lease(path: Path, tidy: Callable[[Path], None]) -> int:
                 system_calls.makedirs(path, mode=0o700, exist_ok=True)
                 lease = system_calls.open_file(path / _LEASE_FILE, os.O_RDWR | os.O_CREAT, 0o600)
             except FileNotFoundError:
-                return False  # removed meanwhile
+                return False  # removed concurrently
             stack.callback(close, lease)
             if _try_flock(lease, fcntl.LOCK_EX) and _is_there(lease, path):
                 tidy(path)
-            # this gives up an exclusive lock before it takes the shared one: others may come between
+            # flock releases the exclusive lock before it acquires the shared one, so a sweep can intervene
             if not _try_flock(lease, fcntl.LOCK_SH) or not _is_there(lease, path):
                 return False
             stack.pop_all()
@@ -171,7 +170,7 @@ def _take_lease(path: Path, tidy: Callable[[Path], None]) -> int:
 
 
 def _is_there(lease: int, path: Path) -> bool:
-    """Whether a lease is still that of the folder."""
+    """Whether an open lease is still the lease file of the folder."""
     try:
         return os.path.samestat(system_calls.fstat(lease), system_calls.stat(path / _LEASE_FILE))
     except FileNotFoundError:
@@ -179,12 +178,12 @@ def _is_there(lease: int, path: Path) -> bool:
 
 
 def _wait(attempt: Callable[[], bool], seconds: float, path: Path) -> None:
-    """Attempt something until it succeeds.
+    """Call ``attempt`` until it succeeds.
 
     Raises
     ------
     TimeoutError
-        If it does not for that long.
+        If it has not after this many seconds.
     """
     until, sleep = time.monotonic() + seconds, 0.001
     while not attempt():
@@ -203,7 +202,7 @@ def _try_flock(descriptor: int, kind: int) -> bool:
 
 
 def _try_byte(descriptor: int, number: int) -> bool:
-    """Lock one byte of an open file; the system releases it when the file is closed, however that is."""
+    """Lock one byte of an open file; the system releases it when the file is closed."""
     if _SET_LOCK is None:
         return True
     lock = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
@@ -216,7 +215,7 @@ def _try_byte(descriptor: int, number: int) -> bool:
 
 @contextmanager
 def open_file(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[int]:
-    """Open a file, and close it on the way out; a pipe that somebody has put there is not waited for."""
+    """Open a file, and close it on exit. O_NONBLOCK avoids waiting if the path is a pipe."""
     descriptor = system_calls.open_file(path, flags | os.O_NONBLOCK, 0o600)
     try:
         yield descriptor
@@ -225,6 +224,6 @@ def open_file(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[int]:
 
 
 def close(descriptor: int) -> None:
-    """Close a file; the system has released it and its locks even where it reports an error."""
+    """Close a file; the system releases it and its locks even if it reports an error."""
     with suppress(OSError):
         system_calls.close(descriptor)

@@ -1,7 +1,7 @@
-"""Every call that the disk cache makes to the operating system.
+"""All operating system calls of the disk cache, so that tests can make each of them fail.
 
-The cache calls nothing of `os`, `fcntl`, `mmap` or `shutil` but through this module, so that a test
-or a simulation can let each call fail: replace an attribute of this module.
+The cache uses `os`, `fcntl`, `mmap` and `shutil` only through this module. A test or a simulation
+replaces attributes of this module.
 """
 
 from __future__ import annotations
