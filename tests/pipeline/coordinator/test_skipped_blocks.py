@@ -32,13 +32,13 @@ def corruption(block: int) -> Corruption:
 
 
 def test_what_is_found_is_told_named_and_counted(left_out: SkippedBlocks) -> None:
-    assert left_out.places(0, [3, 4]) == ()
+    assert left_out.find_skipped(0, [3, 4]) == ()
     assert left_out.add(0, 3, corruption(7)) == "a corrupt block is skipped, 10 stored rows: block 7 is torn"
     left_out.add(0, 1, corruption(2))
     assert left_out.blocks == (2, 7)
     assert left_out.names == ("block 2", "block 7")
     assert left_out.rows == 20
-    assert left_out.places(0, [6, 7, 2, 3]) == (1, 2)
+    assert left_out.find_skipped(0, [6, 7, 2, 3]) == (1, 2)
 
 
 def test_one_too_many(left_out: SkippedBlocks) -> None:
@@ -73,10 +73,10 @@ def test_a_shard_of_an_earlier_epoch_need_not_know_what_was_found_since(left_out
     """It may have begun behind that block; only if its epoch needs it, that epoch had its rows."""
     left_out.add(1, 3, corruption(7))
     left_out.admit(0, 4, [], counted=[])
-    assert left_out.places(1, [6, 7]) == (1,)
-    assert left_out.places(0, [8, 9]) == ()
+    assert left_out.find_skipped(1, [6, 7]) == (1,)
+    assert left_out.find_skipped(0, [8, 9]) == ()
     with pytest.raises(SourceError, match=r"block 7 is torn\. It can no longer be skipped"):
-        left_out.places(0, [6, 7])
+        left_out.find_skipped(0, [6, 7])
     with pytest.raises(SourceError, match="any more"):
         left_out.admit(1, 3, [], counted=[])
 

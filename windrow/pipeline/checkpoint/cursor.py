@@ -1,4 +1,4 @@
-"""The cursor: a resumable position in a stream."""
+"""The cursor: a resumable point in a stream."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Cursor:
         return self.window if self.row - shards * batch_rows >= self.window_row else -1
 
     def skipping(self, blocks: Iterable[int]) -> Cursor:
-        """The same position with these blocks skipped too."""
+        """The same point with these blocks skipped too."""
         return replace(self, corrupt=tuple(sorted({*self.corrupt, *blocks})))
 
     def next_epoch(self) -> Cursor:

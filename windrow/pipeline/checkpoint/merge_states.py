@@ -104,7 +104,7 @@ def _report_mismatch(parsed: Sequence[State], first: int, last: int, on_mismatch
 
 
 def _rows_between(a: State, b: State) -> int | None:
-    """Rows of the stream between two positions; None where an epoch's rows are not known."""
+    """Rows of the stream between two states; None where an epoch's rows are not known."""
     if a.epoch == b.epoch:
         return b.row - a.row
     if a.filter or a.row_changes:

@@ -1,7 +1,7 @@
 """The state of a stream: what was consumed, of which data and in which order, as JSON values.
 
 A state names the data and order that it belongs to, so that loading it elsewhere, where the same
-position would hold other rows, is an error. It is pure data: loading one runs no code.
+point would hold other rows, is an error. It is pure data: loading one runs no code.
 """
 
 from __future__ import annotations
@@ -263,60 +263,62 @@ def _admit_appended(state: State, here: State, job: Job) -> State:
 def _data_differences(state: State, here: State) -> list[str]:
     if state.fingerprint == here.fingerprint:
         return []
-    found = []
+    differences = []
     if state.schema != here.schema:
-        found.append("the files have other columns or types than then")
+        differences.append("the files have other columns or types than then")
     if state.files != here.files:
-        found.append(f"{state.files:,} files then, {here.files:,} now")
+        differences.append(f"{state.files:,} files then, {here.files:,} now")
     if state.rows != here.rows:
-        found.append(f"{state.rows:,} rows then, {here.rows:,} now")
-    if not found:
-        found.append("the same number of files and rows with other names, sizes or content")
+        differences.append(f"{state.rows:,} rows then, {here.rows:,} now")
+    if not differences:
+        differences.append("the same number of files and rows with other names, sizes or content")
     more = here.files > state.files or here.rows > state.rows
     fix = "read the data as it was" + (
         ", or admit appended data with admit_appended=True at an epoch's start" if more else ""
     )
     return [
-        f"the data differs ({', '.join(found)}): {fix}; with a manifest saved then, "
+        f"the data differs ({', '.join(differences)}): {fix}; with a manifest saved then, "
         "read_parquet(..., manifest=...) continues, and names any file that has changed"
     ]
 
 
 def _order_differences(state: State, here: State) -> list[str]:
-    found = []
+    differences = []
     if state.order != here.order:
-        found.append(f"it has order version {state.order}, but this windrow uses {here.order}")
+        differences.append(f"it has order version {state.order}, but this windrow uses {here.order}")
     if state.block_bytes != here.block_bytes:
-        found.append(
+        differences.append(
             f"target_block_bytes was {format_bytes(state.block_bytes)}, now {format_bytes(here.block_bytes)}"
         )
     if _describe_window(state) != _describe_window(here):
-        found.append(f"the pipeline had {_describe_window(state)}, now {_describe_window(here)}")
+        differences.append(f"the pipeline had {_describe_window(state)}, now {_describe_window(here)}")
     elif state.sizes != here.sizes and state.fingerprint == here.fingerprint:
-        found.append(
+        differences.append(
             f"other columns are selected, and {_describe_window(here)} depends on their bytes: select the same columns"
         )
     if state.filter != here.filter:
-        found.append(
+        differences.append(
             "the filter differs" if state.filter and here.filter else _describe_change(state.filter, "filter")
         )
     if state.row_changes != here.row_changes:
-        found.append(
+        differences.append(
             f"{state.row_changes} transforms with preserves_rows=False stood before the shuffle, now "
             f"{here.row_changes}"
         )
     if state.seed != here.seed:
-        found.append(
+        differences.append(
             _describe_change(state.seed is not None, "shuffle")
             if None in (state.seed, here.seed)
             else f"the seed was {state.seed}, now {here.seed}"
         )
-    return found
+    return differences
 
 
-def _describe_change(then: object, what: str) -> str:
+def _describe_change(before: object, noun: str) -> str:
     return (
-        f"there was a {what}, and now there is none" if then else f"there was no {what}, and now there is one"
+        f"there was a {noun}, and now there is none"
+        if before
+        else f"there was no {noun}, and now there is one"
     )
 
 

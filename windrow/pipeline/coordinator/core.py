@@ -129,14 +129,14 @@ class CoordinatorCore:
         float
             Maximum seconds to wait for news; the caller sends whether there were any.
         """
-        began = self._environment.now()
+        started_at = self._environment.now()
         self._abandon(request, key, lost)
         while True:
             answer = self._capture(lambda: self._read_window(request, place, key, attempt, have))
             if answer is None or isinstance(answer, Failure):
                 return answer
             now, reply = answer
-            waited = self._environment.now() - began
+            waited = self._environment.now() - started_at
             whole = len(have) + len(reply.outputs) >= reply.parts
             if whole or (reply.outputs and waited >= _GATHER_SECONDS) or waited >= _POLL_SECONDS:
                 user_warnings = () if self._driver is None else self._driver.take_user_warnings()

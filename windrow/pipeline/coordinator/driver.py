@@ -172,10 +172,10 @@ class Driver:
         self._handle(Tick())
         self._raise_failure()
         parts = len(self._scheduler.counts(epoch).shape.windows[window])
-        held = self._buffered.get((epoch, window))
-        if held is None:
+        buffered = self._buffered.get((epoch, window))
+        if buffered is None:
             return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
-        reply = held.reply(shard, parts, have)
+        reply = buffered.reply(shard, parts, have)
         assignment = self._scheduler.opened_assignment(epoch)
         if self._program.job.rows_known or reply.layout is None or assignment is None:
             return reply
@@ -299,11 +299,11 @@ class Driver:
     def _record_output(self, task: Task, report: TaskReport, output: Any) -> None:
         work = task.work
         self._record_report(task, report)
-        held = self._buffered.get((work.epoch, work.window))
+        buffered = self._buffered.get((work.epoch, work.window))
         rows = self._rows.count(task.blocks)
-        if held is not None and held.attempt == work.attempt:
+        if buffered is not None and buffered.attempt == work.attempt:
             row_bytes = (report.unpacked_bytes or 0) / max(1, rows)
-            held.take(work.part, output, ordered=task.ordering is not None, row_bytes=row_bytes)
+            buffered.add(work.part, output, ordered=task.ordering is not None, row_bytes=row_bytes)
         self._handle(Finished(work, rows, report.slice_bytes, report.unpacked_bytes))
         self._note_left_out()
 
@@ -363,14 +363,14 @@ class Driver:
         elif isinstance(instruction, Abort):
             self._release_cache_or_abort(instruction)
 
-    def _release_cache_or_abort(self, found: Abort) -> None:
+    def _release_cache_or_abort(self, abort: Abort) -> None:
         """Give a window that does not fit the memory of the block cache, or end the run."""
         if self._widened:
             # decided before the cache was released
             return
         freed_bytes = 0 if self._budget.exact else self._cache.abandon()
         if not freed_bytes:
-            self.task_failed(Failure.capture(make_window_error(self._program, self._budget, found)))
+            self.task_failed(Failure.capture(make_window_error(self._program, self._budget, abort)))
             return
         self._widened = True
         self._scheduler.widen(int(freed_bytes / self._budget.copies))
@@ -403,26 +403,26 @@ class Driver:
             # a window that is prepared again drops slices that every shard has acknowledged
             released = set(range(window.first_kept)) if window is not None else set()
             self._buffered[key] = BufferedWindow(work.attempt, released=released)
-        held = self._buffered[key]
-        if stage.needs_order and held.layouts is None:
+        buffered = self._buffered[key]
+        if stage.needs_order and buffered.layouts is None:
             assignment = self._scheduler.assignment(work.epoch)
             assert assignment is not None, "a running epoch has a shard assignment"
-            held.layouts = self._program.layouts(
+            buffered.layouts = self._program.layouts(
                 counts,
                 work.window,
                 assignment=assignment,
                 destinations=self._runner.destinations,
                 slices=self._budget.slices,
             )
-        task = self._program.task(work, stage, self._rows.array, held.layouts)
+        task = self._program.task(work, stage, self._rows.array, buffered.layouts)
         task = replace(
             task,
-            skips=self._rows.corrupt.places(work.epoch, task.blocks),
+            skips=self._rows.corrupt.find_skipped(work.epoch, task.blocks),
             max_bytes=instruction.max_bytes,
             samples=instruction.samples,
         )
         task, cached = self._cache.prepare(task)
-        self._runner.run(task, held.tables.get(work.part), *cached)
+        self._runner.run(task, buffered.tables.get(work.part), *cached)
 
     def _drop(self, instruction: Drop) -> None:
         key = (instruction.epoch, instruction.window)

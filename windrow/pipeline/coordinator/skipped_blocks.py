@@ -59,7 +59,7 @@ class SkippedBlocks:
         """Their stored rows."""
         return int(self._program.job.source.blocks.rows[list(self.blocks)].sum())
 
-    def places(self, epoch: int, blocks: Sequence[int]) -> tuple[int, ...]:
+    def find_skipped(self, epoch: int, blocks: Sequence[int]) -> tuple[int, ...]:
         """Indices into ``blocks`` of those that an epoch skips.
 
         Raises

@@ -144,10 +144,8 @@ class Explanation:
     def _format_rows(self) -> str:
         if self.rows_known:
             return f"{self.rows:,} an epoch"
-        left_out = ", corrupt blocks skipped" if self.skips_corrupt else ""
-        return (
-            f"{'at most' if self.rows_bounded else 'about'} {self.rows:,} an epoch, to be counted{left_out}"
-        )
+        skipped = ", corrupt blocks skipped" if self.skips_corrupt else ""
+        return f"{'at most' if self.rows_bounded else 'about'} {self.rows:,} an epoch, to be counted{skipped}"
 
     def _format_windows(self) -> str:
         if self.windows <= 1:

@@ -219,14 +219,14 @@ def _check_lower_bound(
     program: Program, resources: Resources, overhead: RowOverhead, options: dict[str, Any]
 ) -> None:
     """Raise if a program cannot fit even at the smallest sizes that its estimates allow."""
-    job, kept = program.job, _task_bytes(program, resources) - overhead.block_bytes
+    job, fixed_bytes = program.job, _task_bytes(program, resources) - overhead.block_bytes
     min_bytes = 0
     if job.rows_known and not job.before:
         decoded = np.minimum(program.held_bytes, job.source.blocks.decoded_bytes)
         min_bytes = int(largest_window(program, decoded) * resources.copies)
     # with no memory left, not even one row fits
     min_bytes = max(min_bytes, int(overhead.block_rows > 0))
-    tasks_bytes = resources.workers * kept + overhead.blocks_bytes(0.0, 1)
+    tasks_bytes = resources.workers * fixed_bytes + overhead.blocks_bytes(0.0, 1)
     plan_budget(
         window_bytes=min_bytes, runs_bytes=overhead.runs_bytes(0.0), tasks_bytes=tasks_bytes, **options
     )
@@ -305,8 +305,8 @@ def _task_bytes(program: Program, resources: Resources) -> int:
     memory, and, where outputs go to an object store, the output before it is stored.
     """
     largest = int(program.job.source.blocks.memory_bytes.max(initial=0))
-    kept = _cached_task_bytes(program, resources) + min(_WORK_BYTES, largest)
-    return kept + _decoded_task_bytes(program, resources)
+    fixed_bytes = _cached_task_bytes(program, resources) + min(_WORK_BYTES, largest)
+    return fixed_bytes + _decoded_task_bytes(program, resources)
 
 
 def _decoded_task_bytes(program: Program, resources: Resources) -> int:

@@ -160,8 +160,8 @@ class Budget:
         """
         if self.overhead is None or not self.shared:
             return self.outputs_limit_bytes
-        kept = self.tasks_bytes - self.overhead.tasks * self.overhead.block_bytes
-        return max(0, self.limit_bytes - self.processes_bytes - kept)
+        fixed_bytes = self.tasks_bytes - self.overhead.tasks * self.overhead.block_bytes
+        return max(0, self.limit_bytes - self.processes_bytes - fixed_bytes)
 
     @property
     def total_bytes(self) -> int:

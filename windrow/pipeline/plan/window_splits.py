@@ -101,8 +101,8 @@ def cut_parts(plan: EpochPlan, sizes: Ints, part_bytes: int) -> EpochParts:
     before = np.append(np.cumsum(ordered) - ordered, 0)
     first_of_window, counts = plan.starts[:-1], np.diff(plan.starts)
     within = before[:-1] - np.repeat(before[first_of_window], counts)
-    begins = np.diff(within // part_bytes, prepend=-1) != 0
-    begins[first_of_window[counts > 0]] = True
-    firsts = np.flatnonzero(begins)
-    windows = np.searchsorted(firsts, plan.starts)
-    return EpochParts(plan, np.append(firsts, len(plan.blocks)), windows)
+    is_start = np.diff(within // part_bytes, prepend=-1) != 0
+    is_start[first_of_window[counts > 0]] = True
+    part_starts = np.flatnonzero(is_start)
+    windows = np.searchsorted(part_starts, plan.starts)
+    return EpochParts(plan, np.append(part_starts, len(plan.blocks)), windows)

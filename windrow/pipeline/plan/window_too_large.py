@@ -18,38 +18,38 @@ __all__ = ["make_window_error"]
 _SLACK = 1.1
 
 
-def make_window_error(program: Program, budget: Budget, found: Abort) -> PlanError:
+def make_window_error(program: Program, budget: Budget, abort: Abort) -> PlanError:
     """The error for a window that does not fit; suggests a window size and a memory limit that would."""
-    missing = found.window_bytes - found.limit_bytes
-    enough = ceil((budget.limit_bytes + missing * budget.copies) * _SLACK)
+    missing = abort.window_bytes - abort.limit_bytes
+    suggested_bytes = ceil((budget.limit_bytes + missing * budget.copies) * _SLACK)
     return PlanError(
-        f"window {found.window} of epoch {found.epoch} takes {format_bytes(found.window_bytes)} in memory, as "
-        f"measured on its first blocks; {format_bytes(max(0, found.limit_bytes))} are available to windows: "
-        f"{_suggest_window(program, budget, found)}, or raise options(memory_limit={enough})"
+        f"window {abort.window} of epoch {abort.epoch} takes {format_bytes(abort.window_bytes)} in memory, as "
+        f"measured on its first blocks; {format_bytes(max(0, abort.limit_bytes))} are available to windows: "
+        f"{_suggest_window(program, budget, abort)}, or raise options(memory_limit={suggested_bytes})"
     )
 
 
-def _suggest_window(program: Program, budget: Budget, found: Abort) -> str:
-    blocks, sizes = program.job.source.blocks, found.sizes
+def _suggest_window(program: Program, budget: Budget, abort: Abort) -> str:
+    blocks, sizes = program.job.source.blocks, abort.sizes
     filled = blocks.rows > 0
     if not filled.any():
         return "use smaller windows with window(bytes_per_window=...)"
     rows, decoded = blocks.rows[filled], np.maximum(1, blocks.decoded_bytes[filled])
     held = (program.held_bytes[filled] + rows * sizes.excess_bytes) * _SLACK
     # windows end at block boundaries, so one can exceed its size by almost a block
-    size = int(max(0, found.limit_bytes) * (decoded / held).min()) - int(decoded.max())
+    size = int(max(0, abort.limit_bytes) * (decoded / held).min()) - int(decoded.max())
     if size > 0:
         return f"use window(bytes_per_window={size}) or less"
-    return _suggest_blocks(program, budget, found)
+    return _suggest_blocks(program, budget, abort)
 
 
-def _suggest_blocks(program: Program, budget: Budget, found: Abort) -> str:
+def _suggest_blocks(program: Program, budget: Budget, abort: Abort) -> str:
     """Suggest smaller blocks too: a window needs memory for two, and a task for one more."""
-    blocks, sizes = program.job.source.blocks, found.sizes
+    blocks, sizes = program.job.source.blocks, abort.sizes
     stored = max(1, int(blocks.rows.sum()))
     row_bytes = float(blocks.decoded_bytes.sum()) / stored
     held_row_bytes = float(program.held_bytes.sum()) / stored + sizes.excess_bytes
-    free = found.limit_bytes
+    free = abort.limit_bytes
     overhead = budget.overhead if budget.shared else None
     block_row_bytes = 0.0
     if overhead is not None:

@@ -62,10 +62,10 @@ class EpochCounts:
         """The row of the epoch at which a window starts, or None while unknown."""
         if window < self._first:
             return None
-        begin = max(begin for begin in self._window_starts if begin <= window)
-        if self._unknown_parts and any(self._unknown[begin:window]):
+        start = max(start for start in self._window_starts if start <= window)
+        if self._unknown_parts and any(self._unknown[start:window]):
             return None
-        return self._window_starts[begin] + sum(self._sums[begin:window])
+        return self._window_starts[start] + sum(self._sums[start:window])
 
     @property
     def complete(self) -> bool:

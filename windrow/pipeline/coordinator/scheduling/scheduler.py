@@ -85,7 +85,7 @@ class Scheduler:
     @property
     def done(self) -> bool:
         """Whether all shards are closed."""
-        return not self._shards.places
+        return not self._shards.progress
 
     def counts(self, epoch: int) -> EpochCounts:
         """The known row counts of an epoch."""
@@ -105,7 +105,7 @@ class Scheduler:
 
     def place(self, shard: int) -> Place | None:
         """The place of a shard, or None once it is closed."""
-        return self._shards.places.get(shard)
+        return self._shards.progress.get(shard)
 
     def window(self, epoch: int, window: int) -> WindowState | None:
         """The state of a window that is held or being prepared, or None."""

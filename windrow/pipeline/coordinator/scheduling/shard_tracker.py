@@ -28,7 +28,7 @@ class ShardTracker:
 
     Attributes
     ----------
-    places
+    progress
         The place of each open shard.
     reading
         The shards that have an epoch open.
@@ -38,7 +38,7 @@ class ShardTracker:
         self, shards: tuple[int, ...], start: Place, patience_seconds: float, *, on_demand: bool = False
     ) -> None:
         self._on_demand = on_demand
-        self.places = dict.fromkeys(shards, start)
+        self.progress = dict.fromkeys(shards, start)
         self.reading: set[int] = set()
         # grouped by place: even thousands of shards are at a few places only
         self._groups: dict[tuple[Place, bool], dict[int, None]] = {(start, False): dict.fromkeys(shards)}
@@ -62,10 +62,10 @@ class ShardTracker:
 
     def acknowledge(self, shard: int, place: Place, now: float) -> bool:
         """A shard needs nothing before a place; returns whether it has advanced."""
-        if shard not in self.places:
+        if shard not in self.progress:
             return False
         self._heartbeats[shard] = now
-        before = self.places[shard]
+        before = self.progress[shard]
         if place <= before:
             return False
         self._leave(shard)
@@ -84,11 +84,11 @@ class ShardTracker:
         self.reading.discard(shard)
 
     def _enter(self, shard: int, place: Place) -> None:
-        self.places[shard] = place
+        self.progress[shard] = place
         self._groups.setdefault((place, shard in self.reading), {})[shard] = None
 
     def _leave(self, shard: int) -> None:
-        place = self.places.pop(shard, None)
+        place = self.progress.pop(shard, None)
         if place is not None:
             group = place, shard in self.reading
             del self._groups[group][shard]
@@ -141,5 +141,5 @@ class ShardTracker:
                 place,
                 f"{now - self._heartbeats[shard]:.0f} s ago" if shard in self._heartbeats else "never",
             )
-            for shard, place in sorted(self.places.items())
+            for shard, place in sorted(self.progress.items())
         ]
