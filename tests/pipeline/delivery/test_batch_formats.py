@@ -200,7 +200,7 @@ def test_batches_of_a_span_are_those_of_its_slices(
             assert repr(batch[name].tolist()) == repr(alone.tolist())
     for batch in batches:
         batch["c"][:] = -1
-        # nobody else's
+        # not shared with other arrays
         assert (batch["d"] >= 0).all()
         assert (batch["e"] >= 0).all()
     assert [batch.to_pylist() for batch in (span["a"], span["b"])] == before

@@ -1,4 +1,4 @@
-"""From one epoch to the next: what is placed ahead is used where it fits, and held by nobody where not."""
+"""From one epoch to the next: runs placed ahead are used where they fit, and released where not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from windrow.shuffle.order.epoch_plan import WindowCut
 pytestmark = pytest.mark.timeout(60)
 
 CASE = Case((40, 40), WindowCut(blocks_per_window=1), epochs=4, batch_rows=4)
-# all of it is fewer runs than are placed ahead
+# the whole epoch has fewer runs than are placed ahead
 TINY = Case((4,), epochs=4, batch_rows=4)
 
 
@@ -83,7 +83,7 @@ def test_one_thread_goes_through_all_epochs_and_ends_with_the_last(monkeypatch: 
         for _ in range(4):
             list(shard.iter_batches(4))
         assert begun.count("windrow-shard-0") == 1
-        assert eventually(lambda: not _walkers())
+        assert eventually(lambda: not _loop_threads())
 
 
 @pytest.mark.parametrize("batch_rows", [64, 20, 10])
@@ -94,17 +94,17 @@ def test_epochs_whose_last_windows_hold_nothing_of_any_step_follow_each_other(ba
         for epoch in range(4):
             batches = shard.iter_batches(batch_rows, drop_last=True)
             whole = case.assigned(epoch).batches[0][: 100 // batch_rows]
-            # and not the end behind them
+            # without reading the end behind them
             assert [next(batches)["x"].tolist() for _ in whole] == whole
             del batches
 
 
-def _walkers() -> list[str]:
+def _loop_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "windrow-shard-0"]
 
 
 def _take_all(shard: Shard) -> None:
-    """Every batch, but not the end behind them."""
+    """Take every batch, but not the end behind them."""
     batches = shard.iter_batches(4)
     for _ in range(20):
         next(batches)
@@ -174,17 +174,17 @@ def test_shards_begin_the_next_epoch_alike_or_are_refused(size: int, waits: bool
 
 
 def test_an_error_of_the_next_epoch_is_told_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    was_read, mended = threading.Event(), threading.Event()
+    was_read, repaired = threading.Event(), threading.Event()
     run_task = map_task.run_task
 
     def fail_in_the_next(context: Any, task: Task, *args: Any) -> Any:
-        if task.work.epoch == 1 and not mended.is_set():
+        if task.work.epoch == 1 and not repaired.is_set():
             assert was_read.wait(20)
             raise TransformError("once is enough")
         return run_task(context, task, *args)
 
     monkeypatch.setattr(threads, "run_task", fail_in_the_next)
-    # where a core is left to a consumer that computes, the task that waits for it may have the only other
+    # otherwise a core is left to the computing consumer, and the waiting task could hold the only other worker
     monkeypatch.setattr(Pace, "computes", False)
     one_window = replace(CASE, cut=WindowCut())
     (shard,) = _open(one_window)
@@ -193,7 +193,7 @@ def test_an_error_of_the_next_epoch_is_told_there(monkeypatch: pytest.MonkeyPatc
         was_read.set()
         with pytest.raises(TransformError, match="once is enough"):
             list(shard.iter_batches(4))
-        mended.set()
+        repaired.set()
         assert _read(shard.iter_batches(4)) == one_window.assigned(1).batches[0]
 
 
@@ -215,10 +215,10 @@ def _held_pieces() -> list[Any]:
 def test_a_shard_that_is_forgotten_between_epochs_ends_its_walk() -> None:
     (shard,) = _open()
     list(shard.iter_batches(4))
-    assert _walkers()
+    assert _loop_threads()
     del shard
     gc.collect()
-    assert eventually(lambda: not _walkers())
+    assert eventually(lambda: not _loop_threads())
 
 
 def test_epochs_that_are_over_are_forgotten() -> None:
@@ -278,7 +278,7 @@ def test_runs_that_cannot_be_batches_as_before_may_be_others() -> None:
 
 
 def test_the_end_of_an_epoch_is_known_however_many_repeated_rows_end_it() -> None:
-    # all rows pass the filter, but nobody knows beforehand: to say where it is, a shard waits for the end
+    # all rows pass the filter, but that is not known beforehand: to report its position, a shard waits for the end
     case = Case((41,), batch_rows=8, shards=4, equal="pad")
     shards = _open(case, source=BlocksSource((41,), keeps=lambda _: True))
     iterators = [shard.iter_batches(8) for shard in shards]
@@ -302,7 +302,7 @@ def test_a_shard_that_is_closed_while_it_opens_an_epoch_says_so(monkeypatch: pyt
     (shard,) = _open()
     with pytest.raises(StallError, match="was closed while epoch 0 was being read"):
         list(shard.iter_batches(4))
-    assert eventually(lambda: not _walkers())
+    assert eventually(lambda: not _loop_threads())
 
 
 def test_who_waits_for_a_run_is_told_that_reading_has_been_ended() -> None:

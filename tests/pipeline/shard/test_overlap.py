@@ -1,4 +1,4 @@
-"""Tasks that wait for a store share cores, where that costs windows nothing."""
+"""Tasks that wait for object storage share cores, where that does not reduce windows."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def test_windows_come_first(dataset: Any) -> None:
 def test_what_is_explained_is_what_runs(dataset: Any) -> None:
     pipe = dataset.window(blocks_per_window=5).repeat(2).random_shuffle_each_window(seed=1)
     pipe = pipe.options(executor="threads", memory_limit="200MB")
-    promised = pipe.explain(batch_size=100).budget.total_bytes
+    estimated = pipe.explain(batch_size=100).budget.total_bytes
     with pipe.iterator() as shard:
         assert sorted(x for batch in shard.iter_batches(100) for x in batch["x"].tolist()) == list(
             range(40_000)
         )
-        assert shard.stats().run.estimated_bytes == promised
+        assert shard.stats().run.estimated_bytes == estimated

@@ -1,4 +1,4 @@
-"""Runs whose rows are large are placed in portions, and nobody who reads them sees that."""
+"""Runs with large rows are placed in portions, which readers cannot observe."""
 
 from __future__ import annotations
 

@@ -42,11 +42,11 @@ def test_unknown_counts_and_endless_chains_leave_out_their_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ready", "told"),
+    ("ready", "shown"),
     [({}, None), ({(2, 179): 1.0}, None), ({(2, 40): 1.0}, None), ({(2, 179): 1.0, (3, 0): 1.0}, 100)],
 )
 def test_the_next_window_is_told_of_across_epochs(
-    ready: dict[tuple[int, int], float], told: int | None
+    ready: dict[tuple[int, int], float], shown: int | None
 ) -> None:
     line = progress.describe_progress(
         facts(None),
@@ -59,7 +59,7 @@ def test_the_next_window_is_told_of_across_epochs(
         run=RunStats(windows_ready=ready),
     )
     assert line.startswith(
-        f"epoch 3 · window 180/180{'' if told is None else f', next {told} % ready'} · step"
+        f"epoch 3 · window 180/180{'' if shown is None else f', next {shown} % ready'} · step"
     )
 
 

@@ -1,4 +1,4 @@
-"""The shard's reader: who is served first, and what was made of a run beforehand."""
+"""The shard's reader: which consumers have priority, and which converted runs are used."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_consumer_that_works_is_served_first_and_one_that_only_waits_is_not() 
     pace = Pace()
     for _ in range(10):
         note(pace, worked=0.1, waited=1.0)
-    assert pace.works, "in the first window all are"
+    assert pace.works, "assumed in the first window"
     pace.begin()
     assert not pace.works
     for _ in range(10):
@@ -52,7 +52,7 @@ def test_runs_of_the_first_window_go_before_what_is_prepared(
     submit = _ThreadsClient.submit
 
     def note_served(shard_client: _ThreadsClient, place: Callable[[], Any], pace: Pace) -> Any:
-        # who only waits is not served first for its own sake
+        # a consumer that only waits has no priority of its own
         for _ in range(10):
             note(pace, worked=0.1, waited=1.0)
         served.append(pace.works)
@@ -94,11 +94,11 @@ def test_the_core_time_is_that_of_the_thread_which_began_to_count() -> None:
     core = CoreTime()
     while core.seconds() < 0.01:
         pass
-    told: list[float] = []
-    thread = threading.Thread(target=lambda: told.append(core.seconds()))
+    seconds: list[float] = []
+    thread = threading.Thread(target=lambda: seconds.append(core.seconds()))
     thread.start()
     thread.join()
-    assert told == [0.0]
+    assert seconds == [0.0]
     before = core.seconds()
     core.begin()
     assert core.seconds() < before
@@ -114,7 +114,7 @@ def test_a_computing_consumer_is_left_a_core(tmp_path: Path, monkeypatch: pytest
         leave(pool, consumer, computes)
 
     monkeypatch.setattr(WorkerPool, "reserve_core", note_left)
-    # on a core for longer than it can have been: whatever the machine does meanwhile, it computes
+    # more CPU time than possible, so that the consumer counts as computing on any machine
     monkeypatch.setattr(CoreTime, "seconds", lambda core: 3600.0)
     ds = windrow.read_parquet(tmp_path, target_block_bytes=1).window(blocks_per_window=6)
     (shard,) = ds.repeat(2).random_shuffle_each_window(seed=3).options(executor="threads").split(1)
@@ -126,9 +126,9 @@ def test_a_computing_consumer_is_left_a_core(tmp_path: Path, monkeypatch: pytest
     assert left[-1] is False
 
 
-@pytest.mark.parametrize(("core_seconds", "makes_way"), [(3600.0, True), (0.0, False)])
-def test_placing_makes_way_for_a_consumer_that_computes_and_for_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, core_seconds: float, makes_way: bool
+@pytest.mark.parametrize(("core_seconds", "yields_gil"), [(3600.0, True), (0.0, False)])
+def test_placing_yields_gil_for_a_consumer_that_computes_and_for_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, core_seconds: float, yields_gil: bool
 ) -> None:
     pq.write_table(pa.table({"x": np.arange(60_000)}), tmp_path / "x.parquet", row_group_size=1000)
     slept: list[float] = []
@@ -146,7 +146,7 @@ def test_placing_makes_way_for_a_consumer_that_computes_and_for_no_other(
         for epoch in shard.iter_epochs():
             for _ in epoch.iter_batches(batch_size=1000):
                 pass
-    assert (prefetch_loop._YIELD_GIL_SECONDS in slept) == makes_way
+    assert (prefetch_loop._YIELD_GIL_SECONDS in slept) == yields_gil
 
 
 def test_a_run_of_whole_batches_is_handed_on_itself() -> None:
@@ -192,7 +192,7 @@ def test_what_cannot_become_a_tensor_is_refused_wherever_batches_are_made(tmp_pa
 
 
 def test_what_a_trainer_is_done_with_is_freed_by_another_thread(tmp_path: Path) -> None:
-    """torch gives up the interpreter's lock for each tensor that is freed; a trainer would wait for it."""
+    """torch releases the GIL for each freed tensor, so a trainer would wait to reacquire it."""
     wide = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(64 * 100_000)), 64)
     pq.write_table(pa.table({"x": wide}), tmp_path / "x.parquet")
     freed: list[str] = []
@@ -211,6 +211,6 @@ def test_a_reader_that_is_closed_holds_no_run(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": wide}), tmp_path / "x.parquet")
     pipe = windrow.read_parquet(tmp_path).window().options(executor="threads", progress=False)
     batches = pipe.iter_batches(batch_size=10_000)
-    gone = weakref.ref(next(batches)["x"])
+    released = weakref.ref(next(batches)["x"])
     batches.close()
-    assert gone() is None
+    assert released() is None

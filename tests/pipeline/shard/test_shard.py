@@ -47,7 +47,7 @@ def _x(batches: Any) -> list[int]:
 
 
 def _run_of(shard: Shard) -> Any:
-    """What runs behind an open shard."""
+    """The driver behind an open shard."""
     shard_client: Any = shard._connection.open(4, None)
     return shard_client._job
 
@@ -69,7 +69,7 @@ def _count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> lis
 def test_a_finalizer_tells_the_run_nothing_in_the_thread_that_it_strikes(
     monkeypatch: pytest.MonkeyPatch, with_shard: bool
 ) -> None:
-    told = _count_calls(monkeypatch, Driver, "_handle")
+    callers = _count_calls(monkeypatch, Driver, "_handle")
     (shard,) = _open()
     batches = shard.iter_batches(4)
     next(batches)
@@ -79,14 +79,14 @@ def test_a_finalizer_tells_the_run_nothing_in_the_thread_that_it_strikes(
     if with_shard:
         del shard
     del batches
-    told.clear()
+    callers.clear()
     with run.changed:
-        # as if the collector struck while this thread changes the run
+        # as if the garbage collector ran while this thread changes the driver's state
         del held
         gc.collect()
-        assert threading.get_ident() not in told
-    assert eventually(lambda: bool(told))
-    assert threading.get_ident() not in told
+        assert threading.get_ident() not in callers
+    assert eventually(lambda: bool(callers))
+    assert threading.get_ident() not in callers
     if with_shard:
         assert eventually(lambda: bool(run.ended))
     else:
@@ -153,12 +153,12 @@ def test_repr_ends_no_iterator(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_after_a_failure_the_shards_share_one_new_run() -> None:
-    both_opened, mended = threading.Event(), threading.Event()
+    both_opened, repaired = threading.Event(), threading.Event()
 
     def fail(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        # a shard that is opened after the failure would begin the new run already
+        # a shard that is opened after the failure would already start the new driver
         assert both_opened.wait(60)
-        if not mended.is_set():
+        if not repaired.is_set():
             raise ArithmeticError("not yet")
         return batch
 
@@ -168,9 +168,9 @@ def test_after_a_failure_the_shards_share_one_new_run() -> None:
         both_opened.set()
         with pytest.raises(TransformError):
             next(opened[0])
-        mended.set()
+        repaired.set()
         again = first.iter_batches(4)
-        # the second learns of the failure when the first has begun anew
+        # the second shard notices the failure when the first has already restarted
         with pytest.raises(TransformError):
             next(opened[1])
         others = second.iter_batches(4)

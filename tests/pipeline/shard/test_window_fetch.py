@@ -1,4 +1,4 @@
-"""How a shard gets its windows: which comes next, and what happens when objects do not come."""
+"""How a shard fetches its windows: which is next, and what happens when objects do not arrive."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_windows_of_the_next_epoch_follow_those_of_this_one() -> None:
 
 
 def consume(ahead: Ahead, number: int, windows: int = 5) -> bool:
-    """Fetch and take a window, pass it, and return whether that is told at once."""
+    """Fetch, take and acknowledge a window; return whether that is reported immediately."""
     epoch, window = divmod(number, windows)
     while (key := ahead.next()) is not None:
         assert ahead.ask(key) == ahead.place
@@ -72,7 +72,7 @@ def consume(ahead: Ahead, number: int, windows: int = 5) -> bool:
 def test_each_window_and_slice_is_told_of_where_the_run_holds_no_more_than_is_needed() -> None:
     ahead = Ahead(Cursor(), 5, leads_on=True)
     assert [consume(ahead, number) for number in range(5)] == [True] * 5
-    assert ahead.take_news() is None, "nothing is told twice"
+    assert ahead.take_news() is None, "nothing is reported twice"
     ahead.acknowledge(Place(1, 0, 2))
     assert ahead.take_news() == Place(1, 0, 2)
 
@@ -80,9 +80,9 @@ def test_each_window_and_slice_is_told_of_where_the_run_holds_no_more_than_is_ne
 def test_where_the_run_holds_more_windows_the_next_question_tells_of_one() -> None:
     ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
     assert not consume(ahead, 0)
-    assert ahead.next() == (0, 3), "as many are fetched as are held beside one"
+    assert ahead.next() == (0, 3), "as many are fetched as are buffered, and one more"
     assert ahead.ask((0, 3)) == Place(0, 1)
-    assert ahead.take_news() is None, "the question has told it"
+    assert ahead.take_news() is None, "the request has reported it"
 
 
 def test_windows_of_which_no_question_tells_are_told_of_after_two() -> None:
@@ -97,7 +97,7 @@ def test_windows_of_which_no_question_tells_are_told_of_after_two() -> None:
 
 def test_windows_behind_the_last_question_are_told_of_at_once() -> None:
     ahead = Ahead(Cursor(), 5, leads_on=False, spare=2)
-    # the last question is asked when the second window is passed
+    # the last request is sent when the second window is acknowledged
     assert [consume(ahead, number) for number in range(5)] == [False, False, True, True, True]
     ahead.open(Cursor(1), leads_on=False)
     assert not consume(ahead, 5)
@@ -138,7 +138,7 @@ def test_windows_that_have_been_passed_are_not_held() -> None:
     assert ahead.next() == (0, 2)
     ahead.acknowledge(Place(1, 0))
     assert ahead.fetched == {}
-    assert ahead.next() == (1, 0), "nor is what somebody wanted before"
+    assert ahead.next() == (1, 0), "nor is a window that was waited for before"
     ahead.keep((0, 2), DATA)
     assert ahead.fetched == {}
 
@@ -187,28 +187,28 @@ def test_what_is_lost_is_asked_for_anew_after_a_growing_while() -> None:
     pauses = []
     for number in range(1, 30):
         fetching.send(("a-0", reply(1)))
-        pause = fetching.send(Lost(OSError("gone")))
+        pause = fetching.send(Lost(OSError("lost")))
         assert isinstance(pause, Pause)
         pauses.append(pause.seconds)
-        # now and then the window is to be made anew
+        # from time to time, a new attempt is requested
         assert next(fetching) == Ask("", frozenset(), "a-0" if number % 10 == 0 else "")
     assert pauses[:7] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
     fetching.send(("a-0", reply(1)))
-    with pytest.raises(StallError, match=r"shard 0: map outputs .* were lost 30 times .*gone"):
-        fetching.send(Lost(OSError("gone")))
+    with pytest.raises(StallError, match=r"shard 0: map outputs .* were lost 30 times .*lost"):
+        fetching.send(Lost(OSError("lost")))
 
 
 def test_what_is_not_heard_of_is_asked_for_anew_with_more_patience() -> None:
     fetching = fetch_window(0, 0, 0)
-    patience, given_up = [], []
+    patience, abandoned = [], []
     step: Any = next(fetching)
     for _ in range(7):
-        given_up.append(step.lost)
+        abandoned.append(step.lost)
         assert step == Ask("", frozenset(), step.lost)
         load = fetching.send(("a-0", reply(0)))
         assert isinstance(load, Load)
         patience.append(load.patience_seconds)
         step = fetching.send(UNHEARD)
     assert patience == [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
-    # after half a minute the window is to be made anew
-    assert given_up == ["", "", "", "", "a-0", "a-0", "a-0"]
+    # after half a minute, a new attempt is requested
+    assert abandoned == ["", "", "", "", "a-0", "a-0", "a-0"]

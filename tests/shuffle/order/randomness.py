@@ -1,4 +1,4 @@
-"""Statistics that tell an order from one drawn by chance, each as a p-value.
+"""Statistics that distinguish an order from a random one, each as a p-value.
 
 If orders are random the p-values of each are uniform; :func:`plausible` asks two things of many of
 them: that the smallest is no smaller than so many would bring (Bonferroni), and that all together
@@ -67,7 +67,7 @@ def table_p(left: NDArray[Any], right: NDArray[Any], cells: int) -> float:
 
 
 def place_p_values(order: Positions) -> list[float]:
-    """Stored place against position: by regions, and by remainders, which the deal uses."""
+    """Stored place against position: by regions, and by remainders, which the shard assignment uses."""
     rows, size, cells = np.arange(order.size), order.size, 16
     region, remainder = rows * cells // size, rows % cells
     new_region, new_remainder = order * cells // size, order % cells

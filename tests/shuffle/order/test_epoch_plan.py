@@ -1,4 +1,4 @@
-"""Plans: an exact partition of the blocks, cut as the formula says, anew each epoch."""
+"""Epoch plans: an exact partition of the blocks, cut by the formula, different in each epoch."""
 
 from __future__ import annotations
 

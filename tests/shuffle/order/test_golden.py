@@ -1,7 +1,7 @@
-"""Golden orders: a promise, not a snapshot.
+"""Golden orders: a guarantee, not a snapshot.
 
-A run that was started with this order version ends with it: whoever resumes a run of weeks after
-an upgrade of windrow, NumPy or Python, or on another platform, gets the rest of the same order.
+A job that was started with this order version ends with it: resuming after an upgrade of windrow, NumPy or
+Python, or on another platform, continues the same order.
 So these numbers never change. If a test here fails, the change is wrong, whatever it improves;
 a better order is a new ``ORDER_VERSION`` beside this one, with golden numbers of its own.
 """

@@ -1,4 +1,4 @@
-"""Law 5 measured: the orders cannot be told from orders drawn by chance.
+"""Measures law 5: the orders cannot be distinguished from random orders.
 
 Keys are fixed, so a test passes always or never. The tests at the end show that the statistics
 reject weaker constructions and accept a true random order.
@@ -30,7 +30,7 @@ from windrow.shuffle.order.feistel_rounds import Rounds
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.permutation import Permutation
 
-# Two sizes of the exact branch; then just above powers of two, where most rows walk, and below.
+# Two sizes of the exact branch; then just above powers of two, where most rows need cycle walking, and below.
 SIZES = (5_000, 65_536, 65_537, 98_304, 131_071, 131_072, 131_073, 262_143)
 
 
@@ -89,7 +89,7 @@ def test_differences_at_every_power_of_two_lag(size: int) -> None:
     assert min(stats.kstest(column, "uniform").pvalue for column in p_values.T) > 1e-3 / p_values.shape[1]
 
 
-# Fewer keys where every row walks far.
+# Fewer keys where rows need many passes of cycle walking.
 @pytest.mark.parametrize(
     ("size", "keys"), [(2**24 - 3, 200), (2**32, 200), (2**33 - 5, 200), (2**33 + 1, 40), (2**40 - 7, 200)]
 )

@@ -1,4 +1,4 @@
-"""The runs of windows: rebuilt from (run, place), each shard's stream is the dealt one."""
+"""The runs of windows: rebuilt from (run, place), each shard's stream is the assigned one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.laws.reference import deal_list
 from tests.shuffle.kernels.test_native import needs_library, without_library
-from tests.shuffle.order.test_shard_assignment import DEALS
+from tests.shuffle.order.test_shard_assignment import ASSIGNMENTS
 from windrow.shuffle.kernels.destinations import Destinations
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
@@ -22,8 +22,8 @@ from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 @st.composite
 def epochs(draw: st.DrawFn) -> tuple[ShardAssignment, int, list[int], list[tuple[int, ...]]]:
-    """A deal, its total, the borders of its windows, and the destinations."""
-    assignment = draw(DEALS)
+    """An assignment, its total, the borders of its windows, and the destinations."""
+    assignment = draw(ASSIGNMENTS)
     total = draw(st.integers(0, 90))
     cuts = sorted(draw(st.lists(st.integers(0, total), max_size=4)))
     where = draw(st.lists(st.integers(0, 2), min_size=assignment.shards, max_size=assignment.shards))
@@ -184,7 +184,7 @@ def test_ids_of_several_destinations_may_need_wider_words(runs: int) -> None:
     _, ids, _ = destinations.assign(np.arange(cut))
     assert ids.dtype == (np.uint16 if cut < 2**16 else np.uint32)
     assert sorted(ids.tolist()) == list(range(cut))
-    # rows of a shard that is nobody's are left out
+    # rows of a shard that is not in the layout are left out
     _, ids, _ = Destinations(layouts[:1]).assign(np.arange(cut))
     assert np.unique(ids).tolist() == list(range(cut // 2 + 1))
 

@@ -1,4 +1,4 @@
-"""The deal against law 3 written out in lists."""
+"""The shard assignment against law 3 written out in lists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.laws.reference import deal_list
 from windrow.core.errors import PlanError
 from windrow.shuffle.order.shard_assignment import ShardAssignment, check_equal
 
-DEALS = st.builds(
+ASSIGNMENTS = st.builds(
     ShardAssignment,
     shards=st.integers(1, 7),
     batch_rows=st.integers(1, 6),
@@ -35,7 +35,7 @@ def reference(assignment: ShardAssignment, total: int) -> Any:
     )
 
 
-@given(DEALS, TOTALS)
+@given(ASSIGNMENTS, TOTALS)
 @example(ShardAssignment(4, 3, "pad"), 2)
 @example(ShardAssignment(7, 5, True), 6)
 @example(ShardAssignment(3, 2, False, start_row=9), 9)
@@ -48,7 +48,7 @@ def test_counts(assignment: ShardAssignment, total: int) -> None:
     assert assignment.left_out_rows(total) == expected.left_out
 
 
-@given(DEALS, TOTALS, st.sampled_from([np.uint32, np.int64]))
+@given(ASSIGNMENTS, TOTALS, st.sampled_from([np.uint32, np.int64]))
 @example(ShardAssignment(4, 3, "pad"), 2, np.uint32)
 @example(ShardAssignment(4, 3, "pad", start_row=9), 22, np.uint32)
 @example(ShardAssignment(1, 4, False, True, 3), 9, np.uint32)
@@ -74,7 +74,7 @@ def test_every_row_gets_its_place(assignment: ShardAssignment, total: int, word:
     assert len(assigned[-1]) == expected.left_out + min(assignment.start_row, total)
 
 
-@given(DEALS, TOTALS, st.integers(0, 100))
+@given(ASSIGNMENTS, TOTALS, st.integers(0, 100))
 def test_rows_before(assignment: ShardAssignment, total: int, row: int) -> None:
     row = min(row, total)
     expected = reference(assignment, total)
@@ -86,7 +86,7 @@ def test_rows_before(assignment: ShardAssignment, total: int, row: int) -> None:
         assert assignment.rows_before(row, shard, total) == before
 
 
-@given(DEALS, TOTALS, st.data())
+@given(ASSIGNMENTS, TOTALS, st.data())
 def test_an_unknown_total_changes_nothing_in_full_steps(
     assignment: ShardAssignment, total: int, data: Any
 ) -> None:
