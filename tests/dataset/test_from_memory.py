@@ -39,7 +39,7 @@ def test_items_of_arrays_are_tensors_where_shapes_are_equal() -> None:
 
 
 def test_items_are_refused_by_name() -> None:
-    with pytest.raises(PlanError, match="NoneType gives no items"):
+    with pytest.raises(PlanError, match="NoneType is not iterable"):
         windrow.from_items(None)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="1 of 2 items are dicts"):
         windrow.from_items([{"x": 1}, 2])
@@ -89,9 +89,9 @@ def test_numpy_of_every_kind() -> None:
         ({"x": np.zeros(2, np.complex128)}, "column 'x' cannot be held"),
         ({}, "no columns"),
         ([], "nothing to read"),
-        ((np.zeros(2), np.ones(2)), r"a tuple of arrays may be columns or rows; give a dict for columns"),
-        ((np.zeros(2),), "or a list of arrays whose rows follow one another"),
-        ([(np.zeros(2), np.ones(2))], "a tuple of arrays may be columns or rows"),
+        ((np.zeros(2), np.ones(2)), r"a tuple of arrays could mean columns or rows; give a dict for columns"),
+        ((np.zeros(2),), "or a list of arrays to concatenate"),
+        ([(np.zeros(2), np.ones(2))], "a tuple of arrays could mean columns or rows"),
     ],
 )
 def test_arrays_are_refused_by_name(arrays: Any, text: str) -> None:
@@ -135,7 +135,7 @@ def test_frames_are_refused_by_name() -> None:
         windrow.from_pandas(pd.DataFrame({"x": [1, "a"]}))
     with pytest.raises(PlanError, match="several columns are named 'x'"):
         windrow.from_pandas(pd.DataFrame([[1, 2]], columns=["x", "x"]))
-    with pytest.raises(PlanError, match="dict is no pandas DataFrame"):
+    with pytest.raises(PlanError, match="dict is not a pandas DataFrame"):
         windrow.from_pandas({"x": [1]})
 
 
@@ -144,7 +144,7 @@ def test_arrow_in_every_form() -> None:
     batch, reader = table.to_batches()[0], table.to_reader()
     for form in (table, batch, reader, [table.slice(0, 2), batch.slice(2)]):
         assert windrow.from_arrow(form).to_arrow().equals(table)
-    with pytest.raises(PlanError, match="int is no Table"):
+    with pytest.raises(PlanError, match="int is not a Table"):
         windrow.from_arrow([1])
 
 
@@ -238,7 +238,7 @@ def test_generator_schema_and_errors(tmp_path: Path) -> None:
     ds = windrow.from_generator(lambda: _count(3), schema=schema, cache_dir=tmp_path)
     assert ds.schema() == schema
     assert windrow.from_generator(lambda: iter(()), schema=schema, cache_dir=tmp_path).count() == 0
-    with pytest.raises(SourceError, match="give it a schema="):
+    with pytest.raises(SourceError, match="pass schema="):
         windrow.from_generator(lambda: iter(()), cache_dir=tmp_path)
     with pytest.raises(PlanError, match="cannot be called"):
         windrow.from_generator(_count(3))  # type: ignore[arg-type]
@@ -291,7 +291,7 @@ def test_polars_types_and_failing_query() -> None:
     assert windrow.from_polars([frame, frame]).take()[3] == {"x": None, "kind": "b", "vector": [2.0, 3.0]}
     with pytest.raises(SourceError, match="query failed"):
         windrow.from_polars(frame.lazy().select(pl.col("kind").cast(pl.String).str.to_integer()))
-    with pytest.raises(PlanError, match="int is no polars"):
+    with pytest.raises(PlanError, match="int is not a polars"):
         windrow.from_polars(3)
 
 
@@ -327,7 +327,7 @@ def test_dask_partitions_that_differ_are_named() -> None:
         list(ds.iter_rows())
     with pytest.raises(PlanError, match="each of 3 partitions"):
         windrow.from_dask(frame, rows=[1])
-    with pytest.raises(PlanError, match="DataFrame is no dask DataFrame"):
+    with pytest.raises(PlanError, match="DataFrame is not a dask DataFrame"):
         windrow.from_dask(pd.DataFrame({"x": [1]}))
 
 

@@ -546,7 +546,7 @@ class TestErrors:
     def test_what_is_no_data_frame(self, spark: Any) -> None:
         with pytest.raises(PlanError, match=r"df is a list: give a pyspark\.sql\.DataFrame"):
             windrow.from_spark([1])
-        with pytest.raises(PlanError, match="df streams"):
+        with pytest.raises(PlanError, match="df is a streaming DataFrame"):
             windrow.from_spark(spark.readStream.format("rate").load())
         with pytest.raises(PlanError, match="give a SparkSession"):
             windrow.range(3).to_spark("local")
@@ -558,7 +558,7 @@ class TestErrors:
             ({"vectors": "list"}, "vectors='list' must be"),
             ({"use": "files"}, "use='files' must be"),
             ({"use": "raydp"}, r"raydp\.init_spark"),
-            ({"keep": True}, "say where, with cache_dir="),
+            ({"keep": True}, "choose their directory with cache_dir="),
         ],
     )
     def test_options(self, spark: Any, options: dict[str, Any], message: str) -> None:
@@ -567,7 +567,7 @@ class TestErrors:
 
     def test_spark_fails(self, spark: Any, tmp_path: Path, functions: Any) -> None:
         fail = functions.udf(lambda value: dict[str, int]()["no such station"], "int")
-        with pytest.raises(SourceError, match=r"staging to file:.*KeyError: 'no such station'; see that"):
+        with pytest.raises(SourceError, match=r"staging to file:.*KeyError: 'no such station'; check that"):
             windrow.from_spark(spark.range(3).select(fail("id").alias("x")), cache_dir=tmp_path)
         assert stages(tmp_path) == set()
 

@@ -1,4 +1,4 @@
-"""What all readers of files do with their arguments, whatever the format."""
+"""The common end of all ``read_*`` functions for files: parse shared arguments and open the files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_files(
     retry_seconds: float,
     **options: Any,
 ) -> Dataset:
-    """Files of a format as a dataset; ``options`` are those of ``windrow.io.catalog.file_source.open_files``."""
+    """Return files as a dataset; ``options`` are those of ``windrow.io.catalog.file_source.open_files``."""
     source = open_files(
         paths,
         format,

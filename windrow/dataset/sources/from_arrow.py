@@ -1,4 +1,4 @@
-"""A dataset of Arrow tables."""
+"""from_arrow: Arrow tables in memory as a Dataset."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def from_arrow(
     *,
     target_block_bytes: int | str = "64MiB",
 ) -> Dataset:
-    """Return a dataset of Arrow tables, which are not copied.
+    """Return a dataset of Arrow tables, without copying them.
 
     Parameters
     ----------
     tables
-        A Table, a RecordBatch, a RecordBatchReader (read to its end now), anything else that
-        exports an Arrow stream, or a list of these, whose rows follow one another. How they
-        are chunked does not matter.
+        A Table, a RecordBatch, a RecordBatchReader (read to its end now), any other object that
+        exports an Arrow stream, or a list of these, which are concatenated. Their chunks do not
+        matter.
     target_block_bytes
-        Blocks have about so many bytes: an integer, or a string such as ``"64MiB"``.
+        Approximate size of a block: an integer, or a string such as ``"64MiB"``.
 
     Raises
     ------
     PlanError
-        For anything else, or a table without columns.
+        For any other object, or a table without columns.
     SourceError
-        If tables differ in columns or types.
+        If tables differ in columns or types, or a table's buffers are invalid.
 
     Examples
     --------
@@ -58,16 +58,16 @@ def _to_table(value: Any) -> pa.Table:
         value = pa.RecordBatchReader.from_stream(value).read_all()
     if not isinstance(value, pa.Table):
         raise PlanError(
-            f"from_arrow: {type(value).__qualname__} is no Table, RecordBatch or reader of these; "
+            f"from_arrow: {type(value).__qualname__} is not a Table, RecordBatch or RecordBatchReader; "
             "give one, or a list of them"
         )
     if not value.num_columns:
         raise PlanError("from_arrow: a table has no columns; give at least one")
     try:
-        # it may be mapped from a file that others wrote
+        # the table can be mapped from an untrusted file
         check_layout(value)
     except pa.ArrowInvalid as error:
         raise SourceError(
-            f"from_arrow: {error}. Where the table was read or mapped from a file, write the file again"
+            f"from_arrow: {error}. If the table was read or mapped from a file, write the file again"
         ) from error
     return value

@@ -1,4 +1,4 @@
-"""A dataset of a dask DataFrame."""
+"""from_dask: a dask DataFrame as a Dataset."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ __all__ = ["from_dask"]
 
 
 def from_dask(frame: Any, *, rows: Sequence[int] | None = None, schema: pa.Schema | None = None) -> Dataset:
-    """Return a dataset of a dask DataFrame, whose partitions are its blocks; needs the extra ``dask``.
+    """Return a dataset of a dask DataFrame, one block per partition; needs the extra ``dask``.
 
-    Partitions are computed when they are read, block by block and in every epoch anew, in the
-    processes that read; ``frame.persist()``, or ``options(cache=...)``, saves that. The first one
-    is computed now, to learn types.
+    Partitions are computed block by block in the processes that read them, in every epoch again;
+    ``frame.persist()`` or ``options(cache=...)`` avoids the repetition. The first partition with
+    rows is computed now, to find the types.
 
     Parameters
     ----------
     frame
-        A dask DataFrame. An index with a name becomes a column; one without is left out.
+        A dask DataFrame. A named index becomes a column; an unnamed one is dropped.
     rows
-        (partitions,) how many rows each has, where you know: then counts are known before
-        anything is read, as ``frame.map_partitions(len).compute()`` tells them.
+        (partitions,) number of rows of each partition, as ``frame.map_partitions(len).compute()``
+        returns them. With it, row counts are known before anything is read.
     schema
         The columns and their types; None: those of the first partition that has rows.
 
     Raises
     ------
     PlanError
-        For a wrong argument, or where dask is not installed.
+        If an argument is invalid, or dask is not installed.
     SourceError
         If a partition cannot be computed.
 
     Notes
     -----
-    A saved state knows the data by dask's own name for the frame, a digest of what makes it.
+    A checkpoint identifies the data by dask's name of the frame, a digest of its task graph.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def from_dask(frame: Any, *, rows: Sequence[int] | None = None, schema: pa.Schem
     """
     dask = require("dask.dataframe", "dask", "from_dask()")
     if not isinstance(frame, dask.DataFrame):
-        raise PlanError(f"from_dask: {type(frame).__qualname__} is no dask DataFrame; give one")
+        raise PlanError(f"from_dask: {type(frame).__qualname__} is not a dask DataFrame; give one")
     counts = None if rows is None else _check_rows(rows, frame.npartitions)
     return Dataset(LogicalPlan(list_partitions(frame, _table_of_partition, "from_dask", counts, schema)))
 

@@ -1,4 +1,4 @@
-"""A dataset of what a function yields."""
+"""from_generator: the rows that a function yields, staged on disk as a Dataset."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from windrow.pipeline.tasks.transforms import function_name
 
 __all__ = ["from_generator"]
 
-_ROWS_AT_ONCE = 1024
+_ROWS_PER_TABLE = 1024
 
 
 def from_generator(
@@ -33,40 +33,40 @@ def from_generator(
     cache_dir: str | os.PathLike[str] | None = None,
     target_block_bytes: int | str = "64MiB",
 ) -> Dataset:
-    """Return a dataset of what a function yields, staged on disk once.
+    """Return a dataset of the rows that a function yields, staged on disk.
 
-    A shuffle reads blocks in any order and in every epoch anew, which no generator can do. So
-    this call runs it once, to its end, and writes its rows into Arrow files of one block each;
-    epochs map these into memory. Memory holds one block at a time. The files are removed when
-    the last dataset of them has gone or, where they were sent to other processes, when this
-    process ends.
+    A shuffle reads blocks in random order and in every epoch again, which a generator does not
+    support. So this call runs the generator once, to its end, and writes its rows to Arrow files
+    of one block each, which epochs map into memory. One block is in memory at a time while
+    writing. The files are deleted when the last dataset that uses them is garbage-collected, or
+    at the end of this process if they were sent to other processes.
 
     Parameters
     ----------
     fn
-        Called once, without arguments; returns an iterator of rows (dicts with a value for each
-        column, or single values as column ``"item"``), or of Tables, RecordBatches or
+        Called once, without arguments; returns an iterator of rows (dicts with one value per
+        column, or single values, which become column ``"item"``), or of Tables, RecordBatches or
         DataFrames.
     rows
-        How many rows must come; None: as many as come.
+        The number of rows that ``fn`` must yield; None: any number.
     batched
-        Whether dicts are batches: an array for each column, (rows, ...) each.
+        Whether dicts are batches: one array per column, (rows, ...) each.
     schema
-        The columns and their types; None: as in the first 1,024 rows, or the first batch.
+        The columns and their types; None: those of the first 1,024 rows, or of the first batch.
     cache_dir
-        Where to stage; None: the system's folder for temporary files. For workers on other
-        machines, a folder that all of them see.
+        The folder for staged files; None: the system's temporary folder. Workers on other
+        machines need a folder that all machines share.
     target_block_bytes
-        Blocks have about so many bytes: an integer, or a string such as ``"64MiB"``.
+        Approximate size of a block: an integer, or a string such as ``"64MiB"``.
 
     Raises
     ------
     PlanError
-        For a wrong argument.
+        If an argument is invalid.
     TransformError
-        If the function raises, or yields something else.
+        If the function raises, or yields other objects.
     SourceError
-        If other rows come than were stated, they do not fit the columns, or there is no room.
+        If the number of rows is not ``rows``, rows do not fit the columns, or files cannot be written.
 
     Examples
     --------
@@ -95,12 +95,12 @@ def from_generator(
             ) from error
     size = parse_bytes(target_block_bytes, "target_block_bytes")
     name = f"from_generator({function_name(fn)})"
-    tables = _tables(_called(fn, name), name, batched=batched, schema=schema)
+    tables = _tables(_iterate(fn, name), name, batched=batched, schema=schema)
     return Dataset(LogicalPlan(stage_tables(tables, name, size, cache_dir, stated)))
 
 
-def _called(fn: Callable[[], Iterable[Any]], name: str) -> Iterator[Any]:
-    """What the function yields; what it raises is told as its own."""
+def _iterate(fn: Callable[[], Iterable[Any]], name: str) -> Iterator[Any]:
+    """Yield the function's items; wrap its exceptions in a TransformError that names it."""
     try:
         yield from fn()
     except Exception as error:
@@ -115,13 +115,13 @@ def _tables(
     for item in items:
         table = _table(item, name, batched=batched)
         if table is None:
-            # as within the first rows, a key that a row lacks is null there
-            table = _filled(_of_rows([item, *islice(items, _ROWS_AT_ONCE - 1)], name), schema)
+            # missing keys are null, as they are within the first rows
+            table = _add_missing_columns(_of_rows([item, *islice(items, _ROWS_PER_TABLE - 1)], name), schema)
         schema = table.schema if schema is None else schema
         yield table
 
 
-def _filled(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
+def _add_missing_columns(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
     for field in schema or ():
         if field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(table.num_rows, field.type))
@@ -129,7 +129,7 @@ def _filled(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
 
 
 def _table(item: Any, name: str, *, batched: bool) -> pa.Table | None:
-    """A batch as a table; None for a row."""
+    """Return a batch as a table; None if ``item`` is a row."""
     if isinstance(item, pa.Table):
         return item
     if isinstance(item, pa.RecordBatch):

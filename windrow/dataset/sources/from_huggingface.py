@@ -1,4 +1,4 @@
-"""A dataset of Hugging Face ``datasets``."""
+"""from_huggingface: a Hugging Face ``datasets.Dataset`` as a Dataset."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ __all__ = ["from_huggingface"]
 def from_huggingface(dataset: Any, *, target_block_bytes: int | str = "64MiB") -> Dataset:
     """Return the rows of a Hugging Face ``datasets.Dataset``; needs the extra ``huggingface``.
 
-    Nothing is copied: files that it maps into memory are mapped by every process that reads,
-    and must be there on other machines under the same path. What ``select``, ``shuffle``,
-    ``filter`` and ``train_test_split`` chose is read through its indices. Columns are as
-    stored: no format or transform of the dataset is applied, images stay bytes, arrays of fixed
-    shape (``Array2D`` ...) are tensors.
+    Nothing is copied: every process that reads maps the dataset's memory-mapped files itself, so
+    they must exist under the same path on other machines. Selections by ``select``, ``shuffle``,
+    ``filter`` and ``train_test_split`` are read through the dataset's indices. Columns are read
+    as stored: formats and transforms of the dataset are not applied, images stay bytes, and
+    arrays of fixed shape (``Array2D`` ...) are tensors.
 
     Parameters
     ----------
     dataset
-        A ``Dataset``, one split of a ``DatasetDict``.
+        A ``Dataset``, that is, one split of a ``DatasetDict``.
     target_block_bytes
-        Blocks have about so many bytes: an integer, or a string such as ``"64MiB"``.
+        Approximate size of a block: an integer, or a string such as ``"64MiB"``.
 
     Raises
     ------
     PlanError
-        For a ``DatasetDict``, an ``IterableDataset``, anything else, or where ``datasets`` is not
-        installed; says what to do instead.
+        For a ``DatasetDict``, an ``IterableDataset`` or any other object, or if ``datasets`` is not
+        installed; the message names the alternative.
 
     Notes
     -----
-    A saved state knows files by their size and 64 pages of each, evenly spread.
+    A checkpoint identifies each file by its size and the content of 64 evenly spaced pages.
 
     Examples
     --------
@@ -52,8 +52,8 @@ def from_huggingface(dataset: Any, *, target_block_bytes: int | str = "64MiB") -
     library = require("datasets", "huggingface", "from_huggingface()")
     if isinstance(dataset, library.IterableDataset):
         raise PlanError(
-            "from_huggingface: an IterableDataset gives its rows in one order only; use "
-            "from_generator(lambda: iter(dataset)), which stages them, or load it with streaming=False"
+            "from_huggingface: an IterableDataset can only be read in one order; use "
+            "from_generator(lambda: iter(dataset)), which stages its rows, or load it with streaming=False"
         )
     if isinstance(dataset, dict):
         splits = ", ".join(map(repr, dataset))
@@ -61,7 +61,7 @@ def from_huggingface(dataset: Any, *, target_block_bytes: int | str = "64MiB") -
             f"from_huggingface: a {type(dataset).__name__} has splits ({splits}): give one of them"
         )
     if not isinstance(dataset, library.Dataset):
-        raise PlanError(f"from_huggingface: {type(dataset).__qualname__} is no datasets.Dataset; give one")
+        raise PlanError(f"from_huggingface: {type(dataset).__qualname__} is not a datasets.Dataset; give one")
     if not dataset.column_names:
         raise PlanError("from_huggingface: the dataset has no columns; give at least one")
     size = parse_bytes(target_block_bytes, "target_block_bytes")

@@ -1,4 +1,4 @@
-"""A dataset of Python values."""
+"""from_items: Python values as a Dataset."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["from_items"]
 
 
 def from_items(items: Iterable[Any], *, target_block_bytes: int | str = "64MiB") -> Dataset:
-    """Return a dataset of Python values, one a row.
+    """Return a dataset of Python values, one per row.
 
     Parameters
     ----------
     items
-        Dicts with one value for each column (a key that a row lacks is null there), or single
-        values, which become column ``"item"``. Arrays of one shape become (rows, ...) columns.
+        Dicts with one value per column (missing keys are null), or single values, which become
+        column ``"item"``. Arrays of equal shape become (rows, ...) columns.
     target_block_bytes
-        Blocks have about so many bytes: an integer, or a string such as ``"64MiB"``.
+        Approximate size of a block: an integer, or a string such as ``"64MiB"``.
 
     Raises
     ------
     PlanError
-        If there are no items, or they make no columns.
+        If there are no items, or they cannot be converted to columns.
 
     Examples
     --------

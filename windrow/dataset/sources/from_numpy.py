@@ -1,4 +1,4 @@
-"""A dataset of NumPy arrays."""
+"""from_numpy: NumPy arrays as a Dataset."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ def from_numpy(
     """Return a dataset of NumPy arrays, (rows, ...) each.
 
     Numbers are not copied: do not change the arrays while the dataset is in use. Arrays of two
-    and more dimensions are tensors: they are delivered as (rows, ...) arrays again.
+    or more dimensions become tensor columns, which are delivered as (rows, ...) arrays.
 
     Parameters
     ----------
     arrays
-        An array, which becomes column ``"data"``; a dict of arrays, one for each column; or a
-        list of either, whose rows follow one another.
+        An array, which becomes column ``"data"``; a dict of arrays, one per column; or a list of
+        either, which are concatenated.
     target_block_bytes
-        Blocks have about so many bytes: an integer, or a string such as ``"64MiB"``.
+        Approximate size of a block: an integer, or a string such as ``"64MiB"``.
 
     Raises
     ------
     PlanError
-        If arrays have unequal lengths, no axis of rows, or a type that Arrow does not have; for a tuple,
-        which may mean columns as well as rows.
+        If arrays differ in length, have no axis of rows, or have a type that Arrow does not support;
+        for a tuple, which could mean columns or rows.
     SourceError
-        If arrays of a list differ in columns or types.
+        If the elements of a list differ in columns or types.
 
     Examples
     --------
@@ -54,8 +54,8 @@ def from_numpy(
     parts = arrays if isinstance(arrays, list) else [arrays]
     if any(isinstance(part, tuple) for part in parts):
         raise PlanError(
-            "from_numpy: a tuple of arrays may be columns or rows; give a dict for columns, as in "
-            "{'x': x, 'y': y}, or a list of arrays whose rows follow one another"
+            "from_numpy: a tuple of arrays could mean columns or rows; give a dict for columns, as in "
+            "{'x': x, 'y': y}, or a list of arrays to concatenate"
         )
     columns = [part if isinstance(part, Mapping) else {_COLUMN: part} for part in parts]
     tables = [table_of_arrays(part, "from_numpy") for part in columns]

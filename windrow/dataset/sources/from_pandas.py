@@ -1,4 +1,4 @@
-"""A dataset of pandas DataFrames."""
+"""from_pandas: pandas DataFrames as a Dataset."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def from_pandas(
     """Return a dataset of pandas DataFrames.
 
     Numbers without nulls are not copied: do not change the frames while the dataset is in use.
-    NaN in a column of NumPy floats stays NaN; in every other column it is null.
+    NaN stays NaN in columns of NumPy floats and becomes null in all others.
 
     Parameters
     ----------
     frames
-        A DataFrame, or several with the same columns, whose rows follow one another. An index
-        that does more than count rows becomes columns, before the others: by its name, else
-        ``"index"``.
+        A DataFrame, or a list of DataFrames with the same columns, which are concatenated. An
+        index, unless it is an unnamed RangeIndex, becomes the first column or columns, called by
+        its name, else ``"index"``.
     target_block_bytes
-        Blocks have about so many bytes: an integer, or a string such as ``"64MiB"``.
+        Approximate size of a block: an integer, or a string such as ``"64MiB"``.
 
     Raises
     ------
     PlanError
-        If a column cannot be held by Arrow; names it.
+        If Arrow cannot hold a column; the message names it.
     SourceError
         If frames differ in columns or types.
 

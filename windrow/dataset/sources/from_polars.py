@@ -1,4 +1,4 @@
-"""A dataset of polars frames."""
+"""from_polars: polars DataFrames and LazyFrames as a Dataset."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def from_polars(
 ) -> Dataset:
     """Return a dataset of polars frames; needs the extra ``polars``.
 
-    A DataFrame is held in memory; numbers are not copied. The query of a LazyFrame is run once,
-    now, by polars' streaming engine, and its rows are staged on disk, as `from_generator` does.
+    A DataFrame stays in memory; numbers are not copied. For a LazyFrame, polars' streaming engine
+    runs the query once, now, and its rows are staged on disk as in `from_generator`.
 
     Parameters
     ----------
     frames
         A DataFrame, a list of DataFrames with the same columns, or a LazyFrame.
     cache_dir
-        For a LazyFrame: where to stage; None: the system's folder for temporary files.
+        The folder for the staged rows of a LazyFrame; None: the system's temporary folder.
     target_block_bytes
-        Blocks have about so many bytes: an integer, or a string such as ``"64MiB"``.
+        Approximate size of a block: an integer, or a string such as ``"64MiB"``.
 
     Raises
     ------
     PlanError
-        For anything else, or where polars is not installed.
+        For any other object, or if polars is not installed.
     SourceError
         If frames differ in columns or types, or a query fails.
 
@@ -62,7 +62,7 @@ def from_polars(
     for part in parts:
         if not isinstance(part, polars.DataFrame):
             raise PlanError(
-                f"from_polars: {type(part).__qualname__} is no polars DataFrame or LazyFrame; give one"
+                f"from_polars: {type(part).__qualname__} is not a polars DataFrame or LazyFrame; give one"
             )
     return dataset_of_tables([_to_arrow(part) for part in parts], "from_polars", target_block_bytes)
 
@@ -81,7 +81,7 @@ def _to_arrow(frame: Any) -> pa.Table:
     polars = require("polars", "polars", "from_polars()")
     if not frame.width:
         raise PlanError("from_polars: a DataFrame has no columns; give at least one")
-    # text as Arrow has always had it, which every other library reads
+    # the oldest layout of text: other libraries do not support string views
     table = frame.to_arrow(compat_level=polars.CompatLevel.oldest())
     return pa.table(table.columns, schema=pa.schema([_plain(field) for field in table.schema]))
 

@@ -1,4 +1,4 @@
-"""A dataset of consecutive numbers."""
+"""range: consecutive integers as a Dataset."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from windrow.io.in_memory.number_range import count_up
 
 __all__ = ["range"]
 
-_MOST, _MAX_BLOCKS = 2**62, 10**7
+_MAX_N, _MAX_BLOCKS = 2**62, 10**7
 
 
 def range(n: int, *, block_rows: int = 2**20) -> Dataset:
-    """Return the numbers from 0 to ``n`` - 1 as column ``"id"``, int64; made when they are read.
+    """Return the integers from 0 to ``n`` - 1 as column ``"id"``, int64; they are generated when read.
 
     Parameters
     ----------
     n
-        How many.
+        Number of rows.
     block_rows
-        Rows of a block; the last is short.
+        Rows per block; the last block can have fewer.
 
     Raises
     ------
     PlanError
-        If an argument is no integer, or too small.
+        If an argument is not an integer, or out of range.
 
     Examples
     --------
@@ -37,12 +37,12 @@ def range(n: int, *, block_rows: int = 2**20) -> Dataset:
     (10, 3, [{'id': 0}, {'id': 1}])
     """
     number = as_integer(n)
-    if number is None or not 0 <= number <= _MOST:
+    if number is None or not 0 <= number <= _MAX_N:
         raise PlanError(f"range({n!r}): n must be an integer of 0 or more, and at most 2^62")
     size = check_count(block_rows, "block_rows")
     if number // size > _MAX_BLOCKS:
         raise PlanError(
-            f"range({n!r}) has {number // size:,} blocks of block_rows={size:,}, each of which is listed: "
+            f"range({n!r}) has {number // size:,} blocks of block_rows={size:,}, more than {_MAX_BLOCKS:,}: "
             "make blocks larger"
         )
     return Dataset(LogicalPlan(count_up(number, size)))

@@ -1,4 +1,4 @@
-"""A dataset of Ray Data."""
+"""from_ray: a Ray Data dataset as a Dataset."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ __all__ = ["from_ray"]
 def from_ray(dataset: Any, *, target_block_bytes: int | str = "64MiB") -> Dataset:
     """Return the rows of a ``ray.data.Dataset``, which is executed now; needs the extra ``ray``.
 
-    Its blocks stay where they are in Ray's object store, and are read from there on either
-    executor, for as long as the process lives that executed it. It must keep the order of its
-    rows for a saved state to fit the next run (``DataContext.execution_options.preserve_order``).
+    Its blocks stay in Ray's object store; both executors read them there while the process that
+    executed the dataset lives. A checkpoint fits the next job only if the dataset preserves the
+    order of its rows (``DataContext.execution_options.preserve_order``).
 
     Parameters
     ----------
     dataset
         The Ray dataset.
     target_block_bytes
-        Larger blocks are cut into several: an integer, or a string such as ``"64MiB"``.
+        Larger blocks are divided: an integer, or a string such as ``"64MiB"``.
 
     Raises
     ------
     PlanError
-        For anything else, or where Ray is not installed.
+        For any other object, or if Ray is not installed.
     SourceError
-        If it cannot be executed, has no rows, or blocks differ in their columns.
+        If the dataset cannot be executed, has no rows, or its blocks differ in columns.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def from_ray(dataset: Any, *, target_block_bytes: int | str = "64MiB") -> Datase
     """
     require("ray", "ray", "from_ray()")
     if not hasattr(dataset, "to_arrow_refs"):
-        raise PlanError(f"from_ray: {type(dataset).__qualname__} is no ray.data.Dataset; give one")
+        raise PlanError(f"from_ray: {type(dataset).__qualname__} is not a ray.data.Dataset; give one")
     from windrow.pipeline.executors.ray.data.ray_data_source import list_blocks
 
     size = parse_bytes(target_block_bytes, "target_block_bytes")

@@ -1,4 +1,4 @@
-"""``from_spark``: a Spark DataFrame as a dataset."""
+"""from_spark: a Spark DataFrame as a Dataset, staged as Parquet or passed through RayDP."""
 
 from __future__ import annotations
 
@@ -31,52 +31,53 @@ def from_spark(
     use: Literal["auto", "parquet", "raydp"] = "auto",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """Describe a Spark DataFrame as a dataset: Spark computes it once and stages it as Parquet.
+    """Return a dataset of a Spark DataFrame; Spark computes it once, now, and stages it as Parquet files.
 
-    What comes back reads these files. It can be pickled, and needs no Spark.
+    The dataset reads these files. It can be pickled and does not need Spark.
 
-    A DataFrame that is sure to have the same rows as one before, with the same options, is not
-    staged again: plan, columns and settings are equal, and the input files are what they were.
-    That can be told of files of Spark's own sources (Parquet, ORC, CSV, JSON, text), of ranges, and
-    of what the driver holds in memory. It cannot of ``rand()``, ``current_timestamp()`` and their
-    like, nor of tables of Hive, JDBC, Delta or Iceberg: these are staged at each call. Functions
-    count as pure unless they are declared nondeterministic. With ``keep=True`` later processes
-    find what was staged too, unless the plan holds functions in Python or Scala, of MLlib's models
-    among others, or rows of the driver; read these with ``read_parquet``.
+    A DataFrame is not staged again if it provably has the same rows as one staged before with the
+    same options: plan, columns and settings are equal, and the input files are unchanged. This can
+    be proven for files of Spark's own sources (Parquet, ORC, CSV, JSON, text), for ranges, and for
+    data in the driver's memory. It cannot be proven for ``rand()``, ``current_timestamp()`` and
+    similar functions, nor for tables of Hive, JDBC, Delta or Iceberg: these are staged at each
+    call. Functions count as pure unless they are declared nondeterministic. With ``keep=True``,
+    later processes reuse the staged files too, unless the plan holds functions in Python or Scala
+    (including those of MLlib's models) or rows of the driver; use ``read_parquet`` for these.
 
     Parameters
     ----------
     df
-        A ``pyspark.sql.DataFrame`` of a plain SparkSession (not of Spark Connect), PySpark 3.5 or newer.
+        A ``pyspark.sql.DataFrame`` of a classic SparkSession (not Spark Connect), PySpark 3.5 or newer.
     cache_dir
-        The directory to stage below: a path or URL (``s3a://``, ``hdfs://`` ...) that Spark, this
-        process and the trainers see at the same place. None: the system's folder for temporary
-        files, where Spark runs on this machine.
+        The directory for staged files: a path or URL (``s3a://``, ``hdfs://`` ...) that is valid for
+        Spark, this process and the trainers. None: the system's temporary folder, for a Spark that
+        runs on this machine.
     keep
-        False: the files are removed when this process ends. True, with a ``cache_dir``: they stay,
-        and you remove them, with `Dataset.delete_staged`.
+        False: the files are deleted when this process ends. True, which needs a ``cache_dir``: they
+        stay until you delete them, with `Dataset.delete_staged`.
     dtype
-        ``"float32"`` or ``"float64"``: what floats, doubles and vectors become, within arrays, structs
-        and maps too; None: they stay. Decimals, dates and timestamps always stay: decimals exact,
-        timestamps as microseconds in UTC. Nulls stay nulls.
+        ``"float32"`` or ``"float64"``: the type to which floats, doubles and vectors are converted,
+        also within arrays, structs and maps; None: no conversion. Decimals stay exact, timestamps
+        are microseconds in UTC, and dates and nulls are unchanged.
     vectors
-        ``"array"``: MLlib vectors, dense or sparse, become lists; where all of a column
-        have one length d, fixed-size ones, which are (rows, d) arrays and tensors. ``"struct"``: they
-        stay what Spark stores (type, size, indices, values), for sparse ones that are too wide. Columns
-        of arrays stay lists in any case.
+        ``"array"``: MLlib vectors, dense or sparse, become lists; if all vectors of a column have
+        the same length d, they become fixed-size lists, which are delivered as (rows, d) arrays and
+        tensors. ``"struct"``: vectors stay as Spark stores them (type, size, indices, values), for
+        sparse vectors that are too wide. Array columns always stay lists.
     use
-        ``"raydp"``: rows go into Ray's object store instead of files, from a Spark that runs on Ray by
-        RayDP; they last as long as this process. ``"parquet"``: they are staged. ``"auto"``:
-        RayDP where the session is one of it and no ``cache_dir`` is given.
+        ``"raydp"``: rows go into Ray's object store instead of files, from a Spark session that runs
+        on Ray through RayDP; they last as long as this process. ``"parquet"``: rows are staged.
+        ``"auto"``: RayDP if it runs the session and no ``cache_dir`` is given, else Parquet.
     storage_options
-        What fsspec needs to open ``cache_dir``; Spark has its own configuration.
+        fsspec options to open ``cache_dir``; Spark uses its own configuration.
 
     Raises
     ------
     PlanError
-        If an argument is wrong, ``df`` is none, or PySpark is missing.
+        If an argument is invalid, ``df`` is not a DataFrame, or PySpark is not installed.
     SourceError
-        If Spark fails, with its cause; or ``cache_dir`` is not shared.
+        If Spark fails; the message holds its root cause. If Spark and this process do not share
+        ``cache_dir``.
 
     Examples
     --------
@@ -90,21 +91,22 @@ def from_spark(
     if use not in ("auto", "parquet", "raydp"):
         raise PlanError(f"use={use!r} must be 'auto', 'parquet' or 'raydp'")
     if keep and cache_dir is None:
-        raise PlanError("keep=True keeps what is staged: say where, with cache_dir=")
+        raise PlanError("keep=True keeps the staged files: choose their directory with cache_dir=")
     conversion = Conversion(dtype, vectors)
     if use == "raydp" or (use == "auto" and cache_dir is None and runs_on_ray(df.sparkSession)):
-        return Dataset(LogicalPlan(_by_ray(df, conversion)))
+        return Dataset(LogicalPlan(_open_raydp(df, conversion)))
     root = open_root(cache_dir, storage_options)
     return Dataset(LogicalPlan(stage(StageRequest(df, conversion, root, keep, storage_options))))
 
 
-def _by_ray(df: Any, conversion: Conversion) -> Source:
+def _open_raydp(df: Any, conversion: Conversion) -> Source:
     if not runs_on_ray(df.sparkSession):
         raise PlanError(
-            "use='raydp' needs a session that raydp.init_spark() made: make df of it, or stage it"
+            "use='raydp' needs a session made by raydp.init_spark(): create df in such a session, or give "
+            "use='parquet'"
         )
     require("raydp", "raydp", "from_spark(use='raydp')")
     from windrow.pipeline.executors.ray.data.raydp import list_frame
 
-    with mapped_errors("from_spark", "see that df.count() succeeds", ()):
+    with mapped_errors("from_spark", "check that df.count() succeeds", ()):
         return list_frame(conversion.apply(df), conversion.vector_columns(df.schema), _BLOCK_BYTES)

@@ -1,4 +1,4 @@
-"""A dataset of torch tensors, or of a map-style torch Dataset; torch itself is not imported."""
+"""from_torch: torch tensors or a map-style torch Dataset as a Dataset; does not import torch."""
 
 from __future__ import annotations
 
@@ -20,31 +20,30 @@ __all__ = ["from_torch"]
 def from_torch(data: Any, *, target_block_bytes: int | str = "64MiB") -> Dataset:
     """Return a dataset of torch tensors, or of a map-style torch ``Dataset``.
 
-    Tensors, (rows, ...) each, are not copied where they lie in main memory: do not change them
-    while the dataset is in use. The items of a map-style Dataset are asked for when they are
-    read, block by block and in every epoch anew, in the processes that read; it must be
-    picklable for processes other than this one. A few items are asked for now, to learn columns
-    and types.
+    Tensors, (rows, ...) each, are not copied if they are in main memory: do not change them while
+    the dataset is in use. The items of a map-style Dataset are fetched block by block in the
+    processes that read them, in every epoch again; it must be picklable to be read in other
+    processes. A few items are fetched now, to find columns and types.
 
     Parameters
     ----------
     data
-        A Tensor, which becomes column ``"item"``; a dict of tensors, one for each column; a
+        A Tensor, which becomes column ``"item"``; a dict of tensors, one per column; a
         ``TensorDataset``, whose tensors become columns ``"item_0"``, ``"item_1"`` ...; or an
         object with ``__len__`` and ``__getitem__``, whose items are tensors or numbers
         (``"item"``), dicts of them, or tuples (``"item_0"`` ...).
     target_block_bytes
-        Blocks have about so many bytes: an integer, or a string such as ``"64MiB"``.
+        Approximate size of a block: an integer, or a string such as ``"64MiB"``.
 
     Raises
     ------
     PlanError
-        For anything else: a Dataset that can only be iterated has `from_generator`.
+        For any other object; use `from_generator` for an iterable-style Dataset.
 
     Notes
     -----
-    A saved state knows a map-style Dataset by its class, its length and its columns' types; other
-    values are not noticed.
+    A checkpoint identifies a map-style Dataset by its class, its length and its columns' types;
+    changed values are not detected.
 
     Examples
     --------
@@ -60,15 +59,15 @@ def from_torch(data: Any, *, target_block_bytes: int | str = "64MiB") -> Dataset
         return dataset_of_tables([table_of_arrays(columns, "from_torch")], "from_torch", target_block_bytes)
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise PlanError(
-            f"from_torch: {type(data).__qualname__} is no tensor and has no items by number; "
-            "use from_generator(lambda: iter(dataset)) for one that is iterated"
+            f"from_torch: {type(data).__qualname__} is neither a tensor nor a map-style dataset; "
+            "use from_generator(lambda: iter(dataset)) for an iterable-style one"
         )
     size = parse_bytes(target_block_bytes, "target_block_bytes")
     return Dataset(LogicalPlan(index_items(data, rows_of_samples, "from_torch", size)))
 
 
 def _columns(data: Any) -> Mapping[str, Any] | None:
-    """The columns of tensors; None for items that must be asked for."""
+    """Return the columns if ``data`` consists of tensors; None for a map-style Dataset."""
     if isinstance(data, Mapping):
         return data
     if hasattr(data, "detach"):

@@ -1,4 +1,4 @@
-"""From tables in memory to a Dataset."""
+"""Makes a Dataset of Arrow tables in memory, for the ``from_*`` functions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.sources.ray_transport import carry_held
+from windrow.dataset.sources.ray_transport import reduce_blocks
 from windrow.io.in_memory.table_source import hold_tables
 
 __all__ = ["dataset_of_tables"]
 
 
-def dataset_of_tables(tables: Sequence[pa.Table], who: str, target_block_bytes: int | str) -> Dataset:
-    """A dataset of tables, one after the other."""
+def dataset_of_tables(tables: Sequence[pa.Table], caller: str, target_block_bytes: int | str) -> Dataset:
+    """Return a dataset of the concatenated tables; ``caller`` is named in error messages."""
     if not tables:
-        raise PlanError(f"{who}: there is nothing to read; give at least one")
+        raise PlanError(f"{caller}: there is nothing to read; give at least one")
     size = parse_bytes(target_block_bytes, "target_block_bytes")
-    return Dataset(LogicalPlan(hold_tables(tables, who, size, carry_held)))
+    return Dataset(LogicalPlan(hold_tables(tables, caller, size, reduce_blocks)))

@@ -29,35 +29,35 @@ def read_arrow(
     target_block_bytes: int | str = "64MiB",
     retry_seconds: float = 120,
 ) -> Dataset:
-    """Describe Arrow IPC files (Feather V2 too) and streams as a dataset: reads their headers, nothing else.
+    """Return a dataset of Arrow IPC files (including Feather V2) and streams; reads only their headers.
 
-    Row groups are record batches. Local files are mapped: what is not compressed costs no copy
-    before rows go to their places, so files must not be written to while they are read (a new
-    file under the same name is noticed). Of files in stores the selected columns alone are
-    read. Dictionaries may have deltas and, in streams, be replaced.
+    Row groups are record batches. Local files are memory-mapped: uncompressed data is not copied
+    before the shuffle, so do not write to the files while they are read (a new file under the same
+    name is detected). From object storage, only the selected columns of files are read. Delta
+    dictionaries and, in streams, replacement dictionaries are supported.
 
     Parameters
     ----------
     paths
-        A file, a directory (all visible files below it), a glob, or a list of these, on
-        local disk or as a URL that fsspec knows; see `read_parquet`.
+        A file, a directory (all visible files below it), a glob, or a list of these: local
+        paths or URLs that fsspec supports; see `read_parquet`.
     columns
         The columns to read, in this order; None: all.
     filter
-        A pyarrow expression: only rows for which it is true are delivered.
+        A pyarrow expression; only rows for which it is true are delivered.
     filesystem, storage_options, partitioning, manifest, retry_seconds
-        As for `read_parquet`.
+        As in `read_parquet`.
     include_paths
-        Whether to add a column ``path``: the file that a row is stored in.
+        Whether to add a column ``path`` with the file that each row comes from.
     target_block_bytes
-        Record batches of a file are read together up to this many bytes.
+        Maximum bytes of a block, which is made of adjacent record batches of a file.
 
     Raises
     ------
     SourceError
-        If a path matches nothing, a file cannot be read or is no Arrow IPC, or schemas differ.
+        If a path matches nothing, a file cannot be read or is not Arrow IPC, or schemas differ.
     PlanError
-        If an argument is wrong, or ``columns`` or ``filter`` name a column that is not there.
+        If an argument is invalid, or ``columns`` or ``filter`` name a column that does not exist.
 
     Examples
     --------

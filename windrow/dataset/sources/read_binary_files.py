@@ -1,4 +1,4 @@
-"""read_binary_files: files of any kind, each as its bytes."""
+"""read_binary_files: files of any kind as a Dataset of their bytes, one row per file."""
 
 from __future__ import annotations
 
@@ -30,37 +30,37 @@ def read_binary_files(
     target_block_bytes: int | str = "64MiB",
     retry_seconds: float = 120,
 ) -> Dataset:
-    """Describe files as a dataset of their bytes, one row a file: lists them, and reads nothing.
+    """Return a dataset of the bytes of files, one row per file; lists the files and reads none.
 
-    The one column is ``bytes``. Many small files make a block. Where a store's listing tells
-    what a look at a file tells (as of S3, GCS and local disks), no file costs a request before
-    it is read; the fingerprint then is one of paths and sizes alone.
+    The only column is ``bytes``. A block holds many small files. If the listing includes file sizes
+    and versions (as for S3, GCS and local disks), no file needs a request before it is read; the
+    dataset's fingerprint then covers only paths and sizes.
 
     Parameters
     ----------
     paths
-        A file, a directory (all visible files below it), a glob, or a list of these, on
-        local disk or as a URL that fsspec knows; see `read_parquet`.
+        A file, a directory (all visible files below it), a glob, or a list of these: local
+        paths or URLs that fsspec supports; see `read_parquet`.
     columns
-        The columns to read, in this order; None: all. Without ``bytes`` no file is read.
+        The columns to read, in this order; None: all. Without ``bytes``, no file is read.
     filter
-        A pyarrow expression: only rows for which it is true are delivered. One of paths and
-        partitions alone is decided before anything is read.
+        A pyarrow expression; only rows for which it is true are delivered. A filter on paths and
+        partitions only is evaluated before anything is read.
     filesystem, storage_options, partitioning, manifest, retry_seconds
-        As for `read_parquet`.
+        As in `read_parquet`.
     include_paths
-        Whether to add a column ``path``: the file that a row is.
+        Whether to add a column ``path`` with the file of each row.
     directory_column
-        A column to add: the name of the directory that a file lies in. None: none.
+        Name of a column to add that holds the name of each file's directory. None: no column is added.
     target_block_bytes
-        Files are read together up to this many bytes.
+        Maximum bytes of a block, which holds several files.
 
     Raises
     ------
     SourceError
         If a path matches nothing.
     PlanError
-        If an argument is wrong, or ``columns`` or ``filter`` name a column that is not there.
+        If an argument is invalid, or ``columns`` or ``filter`` name a column that does not exist.
 
     Examples
     --------

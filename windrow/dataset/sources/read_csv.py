@@ -51,12 +51,13 @@ def read_csv(
     target_block_bytes: int | str = "64MiB",
     retry_seconds: float = 120,
 ) -> Dataset:
-    r"""Describe CSV files as a dataset: lists them and reads their beginnings, nothing else.
+    r"""Return a dataset of CSV files; lists the files and reads only their beginnings.
 
-    Each column has one type in all files: what ``dtypes`` says, else what holds the values
-    of the first 256 KiB of every file. A later value that does not fit is an error, never
-    another type. Plain files are cut at newlines into ranges of 16 MiB, each read alone;
-    others are read as a whole. The number of rows is unknown until they are read.
+    Each column has one type in all files: the one in ``dtypes``, else one inferred from the first
+    256 KiB of every file. A later value that does not fit raises an error; it never changes the
+    type. Uncompressed files are divided at newlines into ranges of 16 MiB that are read
+    independently; compressed files are read as a whole. The number of rows is unknown until they
+    are read.
 
     Parameters
     ----------
@@ -65,24 +66,24 @@ def read_csv(
     delimiter
         The character between values.
     header
-        Whether a file begins with the names of its columns; None: unless ``column_names``
-        are given. Without either, columns are ``f0``, ``f1`` ...
+        Whether the first row of a file holds the column names; None: True unless
+        ``column_names`` are given. Without either, columns are called ``f0``, ``f1`` ...
     column_names
-        The names; where there is a header too, in its place.
+        The column names; they replace the header if there is one.
     skip_rows
-        Lines to skip at the beginning of each file, before the header.
+        Number of lines to skip at the beginning of each file, before the header.
     dtypes
         The types of some or all columns.
     null_values
-        What is null, beside what is in quotes; None: the empty value, ``NA``, ``null``,
-        ``NaN`` and other usual spellings.
+        Unquoted values that are read as null; None: the empty value, ``NA``, ``null``, ``NaN`` and
+        other usual spellings.
     strings_can_be_null
-        Whether that holds for columns of strings too.
+        Whether ``null_values`` apply to string columns too.
     quote_char, double_quote, escape_char
-        What encloses values with delimiters, whether two of it stand for one, and what
-        makes the next character an ordinary one; None: nothing does.
+        The quote character, whether two of them in a quoted value mean one, and the escape
+        character; None: no quoting or no escaping.
     newlines_in_values
-        Whether values in quotes may have newlines; files are read as a whole then.
+        Whether quoted values can contain newlines; files are then read as a whole.
     encoding
         The text encoding, by its Python name.
     compression
@@ -98,8 +99,8 @@ def read_csv(
     Raises
     ------
     SourceError
-        If a path matches nothing, a file cannot be read or is no CSV, or its columns are
-        not those of the others.
+        If a path matches nothing, a file cannot be read or is not CSV, or its columns differ
+        from those of other files.
     PlanError
         If an argument is invalid.
 
@@ -152,5 +153,5 @@ def _check_character(name: str, character: str) -> str:
         or not character.isascii()
         or character in "\r\n"
     ):
-        raise PlanError(f"{name}={character!r}: give one character of ASCII that ends no line")
+        raise PlanError(f"{name}={character!r}: give one ASCII character other than a line break")
     return character

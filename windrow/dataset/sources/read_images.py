@@ -1,4 +1,4 @@
-"""read_images: images as a Dataset of tensors."""
+"""read_images: image files as a Dataset of tensors."""
 
 from __future__ import annotations
 
@@ -32,50 +32,50 @@ def read_images(
     target_block_bytes: int | str = "64MiB",
     retry_seconds: float = 120,
 ) -> Dataset:
-    """Describe images as a dataset, one row a file: lists them and looks at a few, nothing else.
+    """Return a dataset of image files, one row per file; lists the files and reads a few headers.
 
-    Images are decoded by Pillow, as its ``open`` gives them: the first of several frames, not
-    turned as EXIF says. With ``size`` the column ``image`` is of tensors, and batches are
-    (rows, height, width, channels) arrays, or (rows, height, width) in modes of one channel.
-    Without, images may differ in shape: ``image`` then is the bytes of the pixels, row by row,
-    and ``shape`` is (height, width, channels), so that ``np.frombuffer(row["image"],
+    Pillow decodes the images: only the first frame, and without applying the EXIF orientation. With
+    ``size``, the column ``image`` holds tensors, and batches are (rows, height, width, channels)
+    arrays, or (rows, height, width) in single-channel modes. Without ``size``, images can differ
+    in shape: ``image`` then holds the bytes of the pixels in row-major order and ``shape`` is
+    (height, width, channels), so that ``np.frombuffer(row["image"],
     np.uint8).reshape(row["shape"])`` is the image.
 
     Parameters
     ----------
     paths
-        A file, a directory (all visible files below it, so that one that is no image is an
-        error), a glob, or a list of these, on local disk or as a URL that fsspec knows.
+        A file, a directory (all visible files below it; a file that is not an image raises an
+        error), a glob, or a list of these: local paths or URLs that fsspec supports.
     size
-        (height, width) that all images are scaled to, bilinearly; those that have it already are
-        left as they are. None: none is scaled.
+        (height, width) to which images of another size are scaled, bilinearly. None: images are not
+        scaled.
     mode
-        What Pillow calls the kind of pixels that all are converted to: ``"RGB"``, ``"L"``,
-        ``"RGBA"``, ``"CMYK"``, ``"YCbCr"``, ``"HSV"``, ``"LAB"`` and ``"LA"`` have bytes,
-        ``"I;16"`` uint16, ``"I"`` int32, ``"F"`` float32. Images of more than eight bits are
-        not cut to bytes, but refused.
+        The Pillow mode to which all images are converted: ``"RGB"``, ``"L"``, ``"RGBA"``,
+        ``"CMYK"``, ``"YCbCr"``, ``"HSV"``, ``"LAB"`` and ``"LA"`` are uint8, ``"I;16"`` uint16,
+        ``"I"`` int32, ``"F"`` float32. Images of more than eight bits per channel raise an error in
+        the uint8 modes instead of being truncated.
     columns
         The columns to read, in this order; None: all.
     filter
-        A pyarrow expression: only rows for which it is true are delivered. One of paths,
-        directories and partitions alone is decided before anything is read.
+        A pyarrow expression; only rows for which it is true are delivered. A filter on paths,
+        directories and partitions only is evaluated before anything is read.
     filesystem, storage_options, partitioning, manifest, retry_seconds
-        As for `read_parquet`. A manifest is one of this size and mode.
+        As in `read_parquet`. A manifest is only valid for the same size and mode.
     include_paths
-        Whether to add a column ``path``: the file that a row is.
+        Whether to add a column ``path`` with the file of each row.
     directory_column
-        A column to add: the name of the directory that a file lies in, where that is its
-        class. None: none.
+        Name of a column to add that holds the name of each file's directory, which is often its
+        class. None: no column is added.
     target_block_bytes
-        Images are read together up to this many bytes, decoded; estimated without ``size``.
+        Maximum decoded bytes of a block, which holds several images; estimated without ``size``.
 
     Raises
     ------
     SourceError
-        If a path matches nothing, or a file that is looked at is no image.
+        If a path matches nothing, or one of the sampled files is not an image.
     PlanError
-        If an argument is wrong, Pillow is not installed, or ``columns`` or ``filter`` name a
-        column that is not there.
+        If an argument is invalid, Pillow is not installed, or ``columns`` or ``filter`` name a
+        column that does not exist.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""read_json: JSON lines as a Dataset."""
+"""read_json: JSON lines files as a Dataset."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def read_json(
     target_block_bytes: int | str = "64MiB",
     retry_seconds: float = 120,
 ) -> Dataset:
-    r"""Describe files of JSON lines, one object a line, as a dataset: reads their beginnings only.
+    r"""Return a dataset of JSON lines files (one object per line); reads only their beginnings.
 
-    Each key is a column, null where an object lacks it, and has one type in all files: what
-    ``dtypes`` says, else what holds the values of the first 256 KiB of every file. A later
-    value that does not fit, or a later key that none of these beginnings has, is an error;
-    with ``columns=`` other keys are passed over. Plain files are cut at newlines into ranges
-    of 16 MiB, each read alone; others are read as a whole. The number of rows is
-    unknown until they are read.
+    Each key is a column, null if an object lacks it. A column has one type in all files: the one in
+    ``dtypes``, else one inferred from the first 256 KiB of every file. A later value that does not
+    fit raises an error, and so does a key that first occurs after these 256 KiB; with ``columns=``,
+    other keys are ignored. Uncompressed files are divided at newlines into ranges of 16 MiB that
+    are read independently; compressed files are read as a whole. The number of rows is unknown
+    until they are read.
 
     Parameters
     ----------
@@ -67,8 +67,8 @@ def read_json(
     Raises
     ------
     SourceError
-        If a path matches nothing, a file cannot be read or holds no JSON lines, or the
-        types of a column do not fit together.
+        If a path matches nothing, a file cannot be read or is not JSON lines, or a column has
+        incompatible types.
     PlanError
         If an argument is invalid.
 

@@ -1,4 +1,4 @@
-"""read_numpy: arrays in .npy and .npz files as a Dataset."""
+"""read_numpy: .npy and .npz files as a Dataset."""
 
 from __future__ import annotations
 
@@ -30,42 +30,42 @@ def read_numpy(
     target_block_bytes: int | str = "64MiB",
     retry_seconds: float = 120,
 ) -> Dataset:
-    """Describe NumPy files as a dataset: lists them and reads their headers, nothing else.
+    """Return a dataset of NumPy files; lists the files and reads only their headers.
 
-    The first dimension of an array is its rows. Arrays of more dimensions are delivered as
-    (rows, ...) arrays and tensors. An ``.npz`` file has a column for each array, a structured
-    array one for each field. Types: booleans, integers, floats, ``datetime64`` and
-    ``timedelta64`` of s, ms, us and ns, ``datetime64[D]``, text (``U``) and bytes (``S``);
-    NaT is null. Objects are refused, since they are pickles.
+    The first dimension of an array counts rows. Arrays of more dimensions are delivered as
+    (rows, ...) arrays and tensors. An ``.npz`` file has one column per array, a structured array
+    one per field. Supported types: booleans, integers, floats, ``datetime64`` and ``timedelta64``
+    in s, ms, us and ns, ``datetime64[D]``, text (``U``) and bytes (``S``); NaT is null. Object
+    arrays raise an error, because they are pickles.
 
     Parameters
     ----------
     paths
-        A file, a directory (all visible files below it), a glob, or a list of these, on
-        local disk or as a URL that fsspec knows; see `read_parquet`.
+        A file, a directory (all visible files below it), a glob, or a list of these: local
+        paths or URLs that fsspec supports; see `read_parquet`.
     column
-        What the array of a ``.npy`` file is called.
+        Name of the column of ``.npy`` files.
     columns
-        The columns to read, in this order; None: all. Of an ``.npz`` file that is not
-        compressed, nothing else is read.
+        The columns to read, in this order; None: all. In uncompressed ``.npz`` files, the other
+        arrays are not read.
     filter
-        A pyarrow expression: only rows for which it is true are delivered.
+        A pyarrow expression; only rows for which it is true are delivered.
     filesystem, storage_options, partitioning, manifest, retry_seconds
-        As for `read_parquet`.
+        As in `read_parquet`.
     include_paths
-        Whether to add a column ``path``: the file that a row is stored in.
+        Whether to add a column ``path`` with the file that each row comes from.
     target_block_bytes
-        Row groups, of about 8 MiB each, are read together up to this many bytes, from
-        several files where these are small. A compressed ``.npz`` file is one row group.
+        Maximum bytes of a block, which is made of row groups of about 8 MiB, from several files if
+        they are small. A compressed ``.npz`` file is one row group.
 
     Raises
     ------
     SourceError
-        If a path matches nothing, a file cannot be read, is not of NumPy, or holds a type
-        that Arrow does not have; if types or shapes of rows differ between files, or lengths
-        within an ``.npz``.
+        If a path matches nothing, a file cannot be read, is not a NumPy file or holds an
+        unsupported type; if types or shapes of rows differ between files, or if the arrays of an
+        ``.npz`` differ in length.
     PlanError
-        If an argument is wrong, or ``columns`` or ``filter`` name a column that is not there.
+        If an argument is invalid, or ``columns`` or ``filter`` name a column that does not exist.
 
     Examples
     --------

@@ -31,49 +31,49 @@ def read_parquet(
     target_block_bytes: int | str = "64MiB",
     retry_seconds: float = 120,
 ) -> Dataset:
-    """Describe Parquet files as a dataset: lists them and reads their footers, nothing else.
+    """Return a dataset of Parquet files; lists the files and reads only their footers.
 
     Parameters
     ----------
     paths
-        A file, a directory (all visible files below it, whatever their names, so that
-        one that is no Parquet is an error), a glob, or a list of these, on
-        local disk or as a URL that fsspec knows (``s3://``, ``memory://`` ...).
-        Directories and globs are listed sorted by name; a list keeps its order.
+        A file, a directory (all visible files below it, whatever their names; a file that is not
+        Parquet raises an error), a glob, or a list of these: local paths or URLs that fsspec
+        supports (``s3://``, ``memory://`` ...). Directories and globs are sorted by name; a list
+        keeps its order.
     columns
         The columns to read, in this order; None: all.
     filter
-        A pyarrow expression: only rows for which it is true are delivered. Files and row
-        groups that cannot hold any are not read.
+        A pyarrow expression; only rows for which it is true are delivered. Files and row groups
+        without matching rows, according to partitions and statistics, are not read.
     filesystem
-        An fsspec or ``pyarrow.fs`` filesystem that ``paths`` are meant for.
+        An fsspec or ``pyarrow.fs`` filesystem for ``paths``.
     storage_options
-        What fsspec needs to open the URLs. For S3 in the words of s3fs (``key``, ``secret``, ...)
-        or of ``pyarrow.fs.S3FileSystem`` (``access_key``, ...), which chooses the client;
-        ``endpoint_url`` and ``region`` for both.
+        fsspec options to open the URLs. For S3, either those of s3fs (``key``, ``secret``, ...) or
+        of ``pyarrow.fs.S3FileSystem`` (``access_key``, ...); they select the client. Both accept
+        ``endpoint_url`` and ``region``.
     partitioning
         ``"hive"``: directories named ``key=value`` become columns; None: they do not.
     include_paths
-        Whether to add a column ``path``, the last, of the file that each row is from.
+        Whether to add a last column ``path`` with the file that each row comes from.
     manifest
-        What ``Dataset.save_manifest`` wrote: nothing is listed and no footer is read.
-        ``paths`` then says where the files are, and None that they have not moved.
+        A file written by ``Dataset.save_manifest``: with it, nothing is listed and no footer is
+        read. ``paths`` then gives the location of the files; None: they have not moved.
     target_block_bytes
-        Adjacent row groups of a file are read together up to this many encoded bytes:
+        Maximum encoded bytes of a block, which is made of adjacent row groups of a file:
         an integer, or a string with a unit.
     retry_seconds
-        How long a store is asked again for what it refuses for a moment (time-outs, 5xx,
-        throttling, broken connections, too few bytes), beside what its client tries by
-        itself; listing, for 30 seconds at most. 0: not at all. A local disk never is.
+        Time limit for retrying transient storage errors (time-outs, 5xx, throttling, broken
+        connections, short reads), including the storage client's own retries; at most 30 seconds
+        for listing. 0: no retries. Reads from local disks are never retried.
 
     Raises
     ------
     SourceError
-        If a path matches nothing, a file cannot be read or is no Parquet, or schemas
+        If a path matches nothing, a file cannot be read or is not Parquet, or schemas
         differ.
     PlanError
-        If an argument is wrong, or ``columns`` or ``filter`` name a column that is not
-        there; names the nearest ones.
+        If an argument is invalid, or ``columns`` or ``filter`` name a column that does not
+        exist; the message suggests similar names.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""read_delta, read_iceberg and read_lance: snapshots of tables as a Dataset."""
+"""read_delta, read_iceberg and read_lance: snapshots of table formats as a Dataset."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ def read_delta(
     storage_options: Mapping[str, str] | None = None,
     target_block_bytes: int | str = "64MiB",
 ) -> Dataset:
-    """Describe a version of a Delta Lake table as a dataset: reads its log and the footers of its files.
+    """Return a dataset of one version of a Delta Lake table; reads its log and the footers of its files.
 
-    The version is fixed by this call: what is committed later changes nothing. Files come in
-    the order of their names. Partition columns have the types and places that the table gives
-    them, columns that a file lacks are null, and rows that deletion vectors delete are left out.
-    A saved state fits this version of this table, and no other.
+    This call fixes the version: later commits do not affect the dataset. Files are ordered by name.
+    Partition columns have the types and positions of the table's schema, columns that a file lacks
+    are null, and rows deleted by deletion vectors are omitted. A checkpoint only fits the same
+    version of the same table.
 
     Parameters
     ----------
     table
-        The table's path or URL, or a ``deltalake.DeltaTable``, at the version it is at.
+        The table's path or URL, or a ``deltalake.DeltaTable``, which is read at its current version.
     columns
         The columns to read, in this order; None: all.
     filter
-        A pyarrow expression: only rows for which it is true are delivered. Files that cannot
-        hold any, by partition values and statistics in the log, are not even looked at.
+        A pyarrow expression; only rows for which it is true are delivered. Files without matching
+        rows, according to partition values and statistics in the log, are not opened.
     version
-        A version's number, or the last one at a time: a ``datetime`` with a time zone, or text such
-        as ``"2026-01-31T12:00:00Z"``. None: the last one now.
+        A version number, or a point in time whose latest version is read: a ``datetime`` with a time
+        zone, or text such as ``"2026-01-31T12:00:00Z"``. None: the latest version now.
     storage_options
-        What ``deltalake`` needs to open the URL; files are read by the same.
+        Options of ``deltalake`` to open the URL, used for the log and the files.
     target_block_bytes
-        Adjacent row groups of a file are read together up to this many encoded bytes:
+        Maximum encoded bytes of a block, which is made of adjacent row groups of a file:
         an integer, or a string with a unit.
 
     Raises
     ------
     SourceError
-        If there is no such table or version, a file is gone (vacuumed) or does not fit the table, or the
-        table needs of its readers what windrow does not know.
+        If the table or version does not exist, a file was deleted (vacuumed) or does not fit the table,
+        or the table needs reader features that windrow does not support.
     PlanError
-        If deltalake is not installed, an argument is wrong, or ``columns`` or ``filter`` name a column
-        that is not there.
+        If deltalake is not installed, an argument is invalid, or ``columns`` or ``filter`` name a column
+        that does not exist.
 
     Examples
     --------
@@ -91,44 +91,44 @@ def read_iceberg(
     storage_options: Mapping[str, str] | None = None,
     target_block_bytes: int | str = "64MiB",
 ) -> Dataset:
-    """Describe a snapshot of an Iceberg table as a dataset: reads its metadata and the footers of its files.
+    """Return a dataset of one snapshot of an Iceberg table; reads its metadata and the footers of its files.
 
-    The snapshot is fixed by this call: what is committed later changes nothing. Files come in
-    the order of their names. Columns are found by their field ids, so that renamed ones are
-    found; those that a file lacks have the table's default, else null. Rows that position deletes
-    or deletion vectors delete are left out; equality deletes are refused. A saved state fits
-    this snapshot of this table, and no other.
+    This call fixes the snapshot: later commits do not affect the dataset. Files are ordered by name.
+    Columns are matched by field id, so renames are resolved; a column that a file lacks has the
+    table's default value, else null. Rows deleted by position deletes or deletion vectors are
+    omitted; equality deletes raise an error. A checkpoint only fits the same snapshot of the same
+    table.
 
     Parameters
     ----------
     table
-        The table's name in a catalog (``"db.trips"``), the path of a metadata file or of a table's directory
-        that has a version hint, or a ``pyiceberg.table.Table``.
+        The table's name in a catalog (``"db.trips"``), the path of a metadata file or of a table
+        directory with a version hint, or a ``pyiceberg.table.Table``.
     catalog
-        A catalog's name in pyiceberg's configuration, its properties, or a
+        The name of a catalog in pyiceberg's configuration, a catalog's properties, or a
         ``pyiceberg.catalog.Catalog``.
     columns
         The columns to read, in this order; None: all.
     filter
-        A pyarrow expression: only rows for which it is true are delivered. Files that cannot
-        hold any, by the bounds in the manifests, are not even looked at.
+        A pyarrow expression; only rows for which it is true are delivered. Files without matching
+        rows, according to the column bounds in the manifests, are not opened.
     snapshot_id
-        A snapshot's id, the name of a tag or branch, or a ``datetime`` with a time zone: the last
-        one then. None: the last one now.
+        A snapshot id, the name of a tag or branch, or a ``datetime`` with a time zone whose latest
+        snapshot is read. None: the latest snapshot now.
     storage_options
-        Properties that pyiceberg needs to open the files, such as ``s3.endpoint``.
+        Properties of pyiceberg to open the files, such as ``s3.endpoint``.
     target_block_bytes
-        Adjacent row groups of a file are read together up to this many encoded bytes:
+        Maximum encoded bytes of a block, which is made of adjacent row groups of a file:
         an integer, or a string with a unit.
 
     Raises
     ------
     SourceError
-        If there is no such table or snapshot, a file is gone (expired) or does not fit the table, or there
-        are equality deletes, or files that are no Parquet.
+        If the table or snapshot does not exist, a file was deleted (expired) or does not fit the table, or
+        there are equality deletes or files that are not Parquet.
     PlanError
-        If pyiceberg is not installed, an argument is wrong, or ``columns`` or ``filter`` name a column
-        that is not there.
+        If pyiceberg is not installed, an argument is invalid, or ``columns`` or ``filter`` name a column
+        that does not exist.
 
     Examples
     --------
@@ -164,12 +164,12 @@ def read_lance(
     storage_options: Mapping[str, str] | None = None,
     target_block_bytes: int | str = "64MiB",
 ) -> Dataset:
-    """Describe a version of a Lance table as a dataset: reads its manifest and a few rows, nothing else.
+    """Return a dataset of one version of a Lance table; reads its manifest and a few rows.
 
-    The version is fixed by this call: what is committed later changes nothing. Deleted rows are
-    left out, columns that a fragment lacks are null, and blobs are read as bytes. Blocks are ranges of
-    rows of a fragment, as long as the rows' mean width in a small sample makes them. A saved
-    state fits this version of this table, and no other.
+    This call fixes the version: later commits do not affect the dataset. Deleted rows are omitted,
+    columns that a fragment lacks are null, and blobs are read as bytes. Blocks are ranges of rows of
+    a fragment; their length follows from the mean row width in a small sample. A checkpoint only
+    fits the same version of the same table.
 
     Parameters
     ----------
@@ -178,24 +178,24 @@ def read_lance(
     columns
         The columns to read, in this order; None: all.
     filter
-        A pyarrow expression: only rows for which it is true are delivered. Where a block has none,
-        only the columns that the filter needs are read.
+        A pyarrow expression; only rows for which it is true are delivered. In blocks without matching
+        rows, only the columns of the filter are read.
     version
-        A version's number, the name of a tag, or a ``datetime`` with a time zone: the last one
-        then. None: the last one now.
+        A version number, the name of a tag, or a ``datetime`` with a time zone whose latest version is
+        read. None: the latest version now.
     storage_options
-        What Lance needs to open the URL.
+        Options of Lance to open the URL.
     target_block_bytes
-        Rows of a fragment are read together up to about this many bytes in memory:
+        Approximate in-memory bytes of a block, which is a range of rows of a fragment:
         an integer, or a string with a unit.
 
     Raises
     ------
     SourceError
-        If there is no such table or version.
+        If the table or version does not exist.
     PlanError
-        If pylance is not installed, an argument is wrong, or ``columns`` or ``filter`` name a column
-        that is not there.
+        If pylance is not installed, an argument is invalid, or ``columns`` or ``filter`` name a column
+        that does not exist.
 
     Examples
     --------

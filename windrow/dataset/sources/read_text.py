@@ -1,4 +1,4 @@
-"""read_text: lines of text as a Dataset."""
+"""read_text: text files as a Dataset, one row per line."""
 
 from __future__ import annotations
 
@@ -35,36 +35,36 @@ def read_text(
     target_block_bytes: int | str = "64MiB",
     retry_seconds: float = 120,
 ) -> Dataset:
-    r"""Describe files of text as a dataset of one column, ``text``: a row for each line.
+    r"""Return a dataset of text files with one column, ``text``, and one row per line.
 
-    Lines end at ``\n`` or ``\r\n``, which are no part of them. Plain files are cut at newlines
-    into ranges of 16 MiB, each read alone; others are read as a whole. How many rows there
-    are is not known before they were read.
+    Lines end at ``\n`` or ``\r\n``, which are removed. Uncompressed files are divided at newlines
+    into ranges of 16 MiB that are read independently; compressed files are read as a whole. The
+    number of rows is unknown until they are read.
 
     Parameters
     ----------
     paths
         Files, directories, globs or URLs, as in `read_parquet`.
     drop_empty_lines
-        Whether lines without a character are left out.
+        Whether to drop lines without characters.
     encoding
-        Of the text, as Python names it.
+        The text encoding, by its Python name.
     compression
-        ``"gzip"``, ``"bz2"``, ``"zstd"``, ``"lz4"``, ``"xz"``, ``"zlib"``, ``"infer"`` (by
-        suffix), or None.
+        ``"gzip"``, ``"bz2"``, ``"zstd"``, ``"lz4"``, ``"xz"``, ``"zlib"``, ``"infer"`` (from
+        the suffix), or None.
     columns, filter, filesystem, storage_options, partitioning, manifest, retry_seconds
         As in `read_parquet`.
     include_paths
-        Whether to add a column ``path`` of the file that each row is from.
+        Whether to add a column ``path`` with the file that each row comes from.
     target_block_bytes
-        Ranges of a file are read together up to this many bytes.
+        Maximum bytes of a block, which is made of adjacent ranges of a file.
 
     Raises
     ------
     SourceError
         If a path matches nothing, or a file cannot be read.
     PlanError
-        If an argument is wrong.
+        If an argument is invalid.
 
     Examples
     --------

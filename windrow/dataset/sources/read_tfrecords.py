@@ -38,13 +38,12 @@ def read_tfrecords(
     target_block_bytes: int | str = "64MiB",
     retry_seconds: float = 120,
 ) -> Dataset:
-    """Describe TFRecord files of ``tf.train.Example`` as a dataset: reads their beginnings only.
+    """Return a dataset of TFRecord files of ``tf.train.Example``; reads only their beginnings.
 
-    Needs the extra ``tfrecords``, and no TensorFlow. Each feature is a column, null where an
-    example lacks it. Floats are ``float``, integers ``int64``, byte strings ``binary``; where
-    each of the first 1,000 examples of a file has one value, a column has one, else a list.
-    Each file is a block, whose number of rows is not known before it was read; checksums
-    are checked.
+    Needs the extra ``tfrecords`` but not TensorFlow. Each feature is a column, null if an example
+    lacks it. Floats are ``float``, integers ``int64``, byte strings ``binary``. A column holds single
+    values if each of the first 1,000 examples of a file has exactly one, else lists. Each file is a
+    block, whose number of rows is unknown until it is read. Checksums are verified.
 
     Parameters
     ----------
@@ -53,24 +52,24 @@ def read_tfrecords(
     features
         The features to read and their types, such as ``pa.string()``, ``pa.int8()``,
         ``pa.list_(pa.float32())``, ``pa.list_(pa.float32(), 16)``, or
-        ``pa.fixed_shape_tensor(pa.float32(), (4, 4))``; others are
-        passed over. None: all, as the first examples have them; a later one that has others
-        is an error unless ``columns`` are given.
+        ``pa.fixed_shape_tensor(pa.float32(), (4, 4))``; other features are ignored. None: all
+        features of the first examples; a later example with other features raises an error unless
+        ``columns`` are given.
     compression
-        ``"gzip"``, ``"zlib"``, ``"infer"`` (from the suffix), or None; others are read too.
+        ``"gzip"``, ``"zlib"``, ``"infer"`` (from the suffix), or None; other codecs are read too.
     columns, filter, filesystem, storage_options, partitioning, manifest, retry_seconds
         As in `read_parquet`. All bytes are read; only these columns are decoded.
     include_paths
         Whether to add a column ``path`` with the file that each row comes from.
     target_block_bytes
-        Has no effect, since files are not cut.
+        Has no effect, because files are not divided.
 
     Raises
     ------
     SourceError
-        If a path matches nothing, a file cannot be read, or is no TFRecord of examples.
+        If a path matches nothing, or a file cannot be read or does not hold records of examples.
     PlanError
-        If an argument is wrong, or the extra is not installed.
+        If an argument is invalid, or the extra is not installed.
 
     Examples
     --------

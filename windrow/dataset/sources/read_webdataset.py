@@ -1,4 +1,4 @@
-"""read_webdataset: tar archives of samples as a Dataset."""
+"""read_webdataset: WebDataset tar archives as a Dataset, one row per sample."""
 
 from __future__ import annotations
 
@@ -36,41 +36,41 @@ def read_webdataset(
     target_block_bytes: int | str = "64MiB",
     retry_seconds: float = 120,
 ) -> Dataset:
-    """Describe WebDataset tar archives as a dataset: reads their beginnings only.
+    """Return a dataset of WebDataset tar archives; reads only their beginnings.
 
-    Neighbouring members whose names are equal up to the first dot are a sample, a row. Its
-    columns are ``__key__``, which is that name, and one for each extension, null where a
-    sample lacks it: ``txt`` is text, ``cls``, ``id`` and ``index`` are integers, ``json`` is what it
-    holds, ``npy`` an array of one shape in all samples, or of one dimension; anything else is
-    bytes. What the first 100 samples of the archives tell decides on types; a later member that
-    does not fit is an error. Each archive is a block, whose number of rows is not known before
-    it was read. Nothing is unpickled.
+    Adjacent members whose names are equal up to the first dot form a sample, which is a row. Its
+    columns are ``__key__``, which is that common name, and one per extension, null if a sample lacks
+    it: ``txt`` is text, ``cls``, ``id`` and ``index`` are integers, ``json`` is parsed, ``npy`` is an
+    array that has one dimension or the same shape in all samples, and any other extension is bytes.
+    Types are inferred from the first 100 samples of the archives; a later member that does not fit
+    raises an error. Each archive is a block, whose number of rows is unknown until it is read.
+    Nothing is unpickled.
 
     Parameters
     ----------
     paths
         Files, directories, globs or URLs, as in `read_parquet`.
     decode
-        A mode of Pillow such as ``"RGB"`` or ``"L"``: images (``jpg``, ``png``, ``webp`` ...), all of
-        one size, become arrays of uint8, (height, width, channels) or (height, width). None:
-        they stay bytes. Needs the extra ``images``.
+        A Pillow mode such as ``"RGB"`` or ``"L"``: images (``jpg``, ``png``, ``webp`` ...), which must
+        have one size, become uint8 arrays, (height, width, channels) or (height, width). None:
+        images stay bytes. Needs the extra ``images``.
     dtypes
         The types of some extensions; ``pa.binary()`` keeps bytes, ``pa.string()`` text.
     compression
-        ``"gzip"``, ``"zstd"``, ``"bz2"``, ``"xz"``, ``"lz4"``, ``"infer"`` (by suffix), or None.
+        ``"gzip"``, ``"zstd"``, ``"bz2"``, ``"xz"``, ``"lz4"``, ``"infer"`` (from the suffix), or None.
     columns, filter, filesystem, storage_options, partitioning, manifest, retry_seconds
         As in `read_parquet`. All bytes are read; only these columns are decoded.
     include_paths
-        Whether to add a column ``path`` of the file that each row is from.
+        Whether to add a column ``path`` with the file that each row comes from.
     target_block_bytes
-        Has no effect, since archives are not cut.
+        Has no effect, because archives are not divided.
 
     Raises
     ------
     SourceError
-        If a path matches nothing, a file cannot be read, or is no archive of samples.
+        If a path matches nothing, or a file cannot be read or is not an archive of samples.
     PlanError
-        If an argument is wrong, or Pillow is needed and not installed.
+        If an argument is invalid, or Pillow is needed and not installed.
 
     Examples
     --------

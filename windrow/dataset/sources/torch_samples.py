@@ -1,4 +1,4 @@
-"""Samples as torch datasets give them, as rows."""
+"""Converts samples of map-style torch datasets to tables."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from windrow.dataset.sources.user_columns import table_of_items
 __all__ = ["rows_of_samples"]
 
 
-def rows_of_samples(samples: Sequence[Any], who: str) -> pa.Table:
-    """A table of samples: dicts by column, tuples as ``item_0``, ``item_1`` ..., all else as ``item``.
+def rows_of_samples(samples: Sequence[Any], caller: str) -> pa.Table:
+    """Return a table of samples: dicts by column, tuples as ``item_0``, ``item_1`` ..., others as ``item``.
 
     Raises
     ------
     SourceError
-        If samples differ in kind, or make no columns.
+        If samples differ in kind, or cannot be converted to columns.
     """
     try:
-        return table_of_items([_row(sample) for sample in samples], who)
+        return table_of_items([_row(sample) for sample in samples], caller)
     except ValueError as error:
         raise SourceError(str(error)) from error
 

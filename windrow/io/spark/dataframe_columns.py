@@ -1,4 +1,4 @@
-"""What becomes of a DataFrame's columns: precision of floats, and MLlib vectors as arrays."""
+"""Converts a Spark DataFrame's columns: precision of floats, and MLlib vectors to arrays."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Conversion:
     Attributes
     ----------
     dtype
-        What floats become, in arrays, structs and maps too; None: they stay.
+        Type to which floats are converted, also in arrays, structs and maps; None: no conversion.
     vectors
         ``"array"``: MLlib vectors become arrays; ``"struct"``: they stay as Spark stores them.
 
     Raises
     ------
     PlanError
-        For any other value.
+        If a value is invalid.
     """
 
     dtype: FloatType | None
@@ -42,23 +42,23 @@ class Conversion:
             raise PlanError(f"vectors={self.vectors!r} must be 'array' or 'struct'")
 
     def vector_columns(self, schema: Any) -> list[str]:
-        """The columns that become arrays."""
+        """Return the names of the vector columns that are converted to arrays."""
         if self.vectors == "struct":
             return []
         return [field.name for field in schema.fields if _is_vector(field.dataType)]
 
     def apply(self, df: Any) -> Any:
-        """Convert a DataFrame; nothing is computed yet.
+        """Return the converted DataFrame; it is lazy.
 
         Raises
         ------
         PlanError
-            If columns share a name, or a vector lies within another type.
+            If columns share a name, or a vector is nested in another type.
         """
         names = [field.name for field in df.schema.fields]
-        doubled = sorted({name for name in names if names.count(name) > 1})
-        if doubled:
-            raise PlanError(f"df has more than one column {doubled[0]!r}: rename them with df.toDF(...)")
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        if duplicates:
+            raise PlanError(f"df has more than one column {duplicates[0]!r}: rename them with df.toDF(...)")
         return df.select([self._convert(field) for field in df.schema.fields])
 
     def _convert(self, field: Any) -> Any:
@@ -67,7 +67,7 @@ class Conversion:
 
         column = functions.col("`" + field.name.replace("`", "``") + "`")
         if self.vectors == "array" and _is_vector(field.dataType):
-            # Spark's function refuses null
+            # vector_to_array fails on null
             array = functions.when(column.isNotNull(), vector_to_array(column, self.dtype or "float64"))
             return array.alias(field.name)
         if self.vectors == "array" and _holds_vector(field.dataType):
@@ -75,11 +75,11 @@ class Conversion:
                 f"column {field.name!r} holds MLlib vectors within {field.dataType.simpleString()}: "
                 "select them as columns of their own, or give vectors='struct'"
             )
-        wanted = self._type(field.dataType)
-        return column if wanted == field.dataType else column.cast(wanted).alias(field.name)
+        target = self._type(field.dataType)
+        return column if target == field.dataType else column.cast(target).alias(field.name)
 
     def _type(self, kind: Any) -> Any:
-        """A type with floats of the precision that was asked for; keys of maps stay."""
+        """Return a type with its floats changed to ``dtype``, except in keys of maps."""
         from pyspark.sql import types
 
         if self.dtype is None:

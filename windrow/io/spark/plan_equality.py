@@ -1,10 +1,10 @@
-"""When two DataFrames are sure to hold the same rows, so that what was staged of one serves the other.
+"""Decides whether two DataFrames provably have the same rows, so that staged files can be reused.
 
-Spark's own comparison of plans (``sameSemantics``) is exact within an application, but knows neither
-names of columns, nor whether files have changed, nor that ``rand()`` or ``current_timestamp()`` give
-other values each time. Its ``semanticHash`` has 32 bits. So identity here is the plan, the schema,
-the settings of the session, and the input files as listed and as they are now; and where a part of a
-plan cannot be looked into, nothing is the same.
+Spark's own comparison of plans (``sameSemantics``) is exact within an application, but ignores column
+names, changes of files, and that ``rand()`` or ``current_timestamp()`` return other values each time.
+Its ``semanticHash`` has only 32 bits. So the identity computed here covers the plan, the schema, the
+session's settings, and the input files as listed and as they are now. If any part of a plan is
+opaque, the DataFrame equals no other.
 """
 
 from __future__ import annotations
@@ -16,70 +16,71 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.io.spark.plan_inputs import stored_inputs
+from windrow.io.spark.plan_inputs import describe_inputs
 
 __all__ = ["PlanIdentity", "identify"]
 
-# Told from one application by another: everything else is the plan's own or of no matter for rows.
+# Settings that can change the rows; all others are part of the plan or do not affect rows.
 _SETTINGS = re.compile(r"spark\.sql\.(?!warehouse|debug|execution|adaptive|ui|streaming|artifact)")
 _IDS = re.compile(r'"id":(\d+),"jvmId":"[^"]*"|#(\d+)')
 _SPARK_OWN = ("org.apache.spark.sql.catalyst.", "org.apache.spark.sql.execution.datasources.LogicalRelation")
-# What they hold (functions, rows) does not show in the text of a plan.
+# Classes that hold functions or rows, which the text of a plan does not show.
 _OPAQUE = re.compile(
     r"UDF|UDAF|UDTF|Python|Pandas|Invoke|Reflection|\.objects\.|LocalRelation|ApplyFunction|V2Agg"
     r"|Map(Partitions|Elements|Groups)|CoGroup|Typed|Script|AppendColumns|Encoder"
 )
-_MADE_NAME = re.compile(r"_VectorAssembler_[0-9a-f]{12}$")
+_GENERATED_NAME = re.compile(r"_VectorAssembler_[0-9a-f]{12}$")
 
 
 @dataclass(frozen=True)
 class PlanIdentity:
-    """What a DataFrame's rows depend on.
+    """Everything that a DataFrame's rows depend on.
 
     Attributes
     ----------
     application
-        The Spark application.
+        Id of the Spark application.
     plan
-        Its analyzed plan, in the Java process.
+        The analyzed plan: a handle of the Java object.
     terms
-        Everything beside the plan: schema, settings, input files.
+        Everything besides the plan: schema, settings, input files.
     digest
-        A digest of all, the same in every application; None where the plan does not show all that it is.
-    sketch
-        The plan but for its leaves, with MLlib's functions by what they hold, within the application; None
-        where there are none, or the plan holds more that does not show.
+        A digest of plan and terms that is the same in every application; None if parts of the plan are
+        opaque.
+    structure
+        Text of the plan without its leaves, with digests of MLlib's functions, comparable within the
+        application; None if there are no such functions, or other parts are opaque.
     """
 
     application: str
     plan: Any = field(repr=False)
     terms: str
     digest: str | None
-    sketch: str | None = None
+    structure: str | None = None
 
     def same_rows(self, other: PlanIdentity) -> bool:
-        """Whether the rows are sure to be the same, within an application."""
+        """Return whether the rows are provably the same, within an application."""
         if self.application != other.application or self.terms != other.terms:
             return False
-        return bool(self.plan.sameResult(other.plan)) or self._same_sketch(other)
+        return bool(self.plan.sameResult(other.plan)) or self._same_structure(other)
 
-    def _same_sketch(self, other: PlanIdentity) -> bool:
-        """Whether two plans are equal, function by function: to Spark no function that was made again is."""
-        if self.sketch is None or self.sketch != other.sketch:
+    def _same_structure(self, other: PlanIdentity) -> bool:
+        """Compare plans with MLlib functions, which Spark considers unequal once they are created again."""
+        if self.structure is None or self.structure != other.structure:
             return False
         pairs = zip(_leaves(self.plan), _leaves(other.plan), strict=True)
         return all(bool(leaf.sameResult(twin)) for leaf, twin in pairs)
 
 
 def identify(df: Any) -> PlanIdentity | None:
-    """Tell what a DataFrame's rows depend on; None where that cannot be told, or they differ each time."""
+    """Return the identity of a DataFrame's rows; None if it is unknown, or the rows differ each time."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         return _identify(df)
     except (Py4JError, PySparkException):
-        # a plan of a shape, or a filesystem with a refusal, that nobody has thought of
+        # an unexpected kind of plan, or an error of a filesystem: only reuse is lost
         return None
 
 
@@ -88,22 +89,22 @@ def _identify(df: Any) -> PlanIdentity | None:
     patterns = spark._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     if plan.containsPattern(patterns.CURRENT_LIKE()) or not _is_deterministic(plan):
         return None
-    inputs = stored_inputs(spark, list(_leaves(plan)))
+    inputs = describe_inputs(spark, list(_leaves(plan)))
     if inputs is None:
         return None
     terms = json.dumps([df.schema.json(), _settings(spark), inputs])
     text = _portable_text(plan)
     digest = None if text is None else hashlib.sha256(f"{text}\n{terms}".encode()).hexdigest()[:32]
-    sketch = _sketch(spark, plan) if plan.containsPattern(patterns.SCALA_UDF()) else None
-    return PlanIdentity(spark.sparkContext.applicationId, plan, terms, digest, sketch)
+    structure = _structure(spark, plan) if plan.containsPattern(patterns.SCALA_UDF()) else None
+    return PlanIdentity(spark.sparkContext.applicationId, plan, terms, digest, structure)
 
 
 def _settings(spark: Any) -> list[str]:
-    """The settings that were made, of those that may change what rows are computed."""
+    """Return the settings of the session that can change the computed rows."""
     text = spark._jsparkSession.sessionState().conf().getAllConfs().mkString("\n")
-    made = sorted(line for line in text.splitlines() if _SETTINGS.match(line))
-    # these have defaults that differ
-    return [*made, spark.version, spark.conf.get("spark.sql.session.timeZone")]
+    explicit = sorted(line for line in text.splitlines() if _SETTINGS.match(line))
+    # getAllConfs() omits defaults, and these two differ between installations
+    return [*explicit, spark.version, spark.conf.get("spark.sql.session.timeZone")]
 
 
 def _leaves(plan: Any) -> Iterator[Any]:
@@ -112,28 +113,29 @@ def _leaves(plan: Any) -> Iterator[Any]:
 
 
 def _is_deterministic(plan: Any) -> bool:
-    """Whether a plan gives the same rows each time; MLlib's own functions do, though some deny it.
+    """Return whether a plan returns the same rows each time.
 
-    They only keep the optimizer from calling them more often than once a row.
+    MLlib's functions count as deterministic. Some are declared nondeterministic only to keep the
+    optimizer from calling them more than once per row.
     """
     if plan.deterministic():
         return True
     plans = (plan, *_sequence(plan.subqueriesAll()))
-    return all(_own_deterministic(node) for part in plans for node in _nodes(part))
+    return all(_node_is_deterministic(node) for part in plans for node in _nodes(part))
 
 
-def _own_deterministic(node: Any) -> bool:
-    """Whether the expressions of one node of a plan are."""
-    return all(_sure(expression) for expression in _sequence(node.expressions()))
+def _node_is_deterministic(node: Any) -> bool:
+    """Return whether the expressions of one plan node, without its children, are deterministic."""
+    return all(_expression_is_deterministic(expression) for expression in _sequence(node.expressions()))
 
 
-def _sure(expression: Any) -> bool:
+def _expression_is_deterministic(expression: Any) -> bool:
     if expression.deterministic():
         return True
     children = _sequence(expression.children())
     if all(child.deterministic() for child in children) and not _is_mllib(expression):
         return False
-    return all(_sure(child) for child in children)
+    return all(_expression_is_deterministic(child) for child in children)
 
 
 def _is_mllib(expression: Any) -> bool:
@@ -157,17 +159,17 @@ def _sequence(scala: Any) -> list[Any]:
 
 
 def _portable_text(plan: Any) -> str | None:
-    """A plan in words that are the same in every application; None where they leave something out."""
+    """Return a text of a plan that is the same in every application; None if parts are opaque."""
     text = str(plan.toJSON())
     classes = set(re.findall(r'"class":"([^"]+)"', text)) - {"org.apache.spark.ml.linalg.VectorUDT"}
     if not all(name.startswith(_SPARK_OWN) and not _OPAQUE.search(name) for name in classes):
         return None
-    # the JSON is exact about literals, the other about what JSON shows as null
+    # the JSON is exact about literals; toString() shows what the JSON has as null
     return _renumbered(text) + "\n" + _renumbered(plan.toString())
 
 
 def _renumbered(text: str) -> str:
-    """Count the numbers of expressions, which differ from one run to the next, from 0."""
+    """Renumber expression ids from 0, since they differ between executions."""
     known: dict[str, int] = {}
 
     def number(found: re.Match[str]) -> str:
@@ -176,8 +178,8 @@ def _renumbered(text: str) -> str:
     return _IDS.sub(number, text)
 
 
-def _sketch(spark: Any, plan: Any) -> str | None:
-    """A plan in words within an application, its leaves aside; None where they leave something out."""
+def _structure(spark: Any, plan: Any) -> str | None:
+    """Return a text of a plan without its leaves, within an application; None if parts are opaque."""
     from py4j.protocol import Py4JJavaError
 
     if plan.subqueriesAll().size():
@@ -186,24 +188,24 @@ def _sketch(spark: Any, plan: Any) -> str | None:
     expressions = [e for node in _nodes(plan) for top in _sequence(node.expressions()) for e in _nodes(top)]
     functions = [expression for expression in expressions if _is_mllib(expression)]
     shown = [*inner, *(expression for expression in expressions if not _is_mllib(expression))]
-    if not all(_shows_itself(str(part.getClass().getName())) for part in shown):
+    if not all(_is_transparent(str(part.getClass().getName())) for part in shown):
         return None
     try:
         contents = [_serialized(spark, expression.function()) for expression in functions]
-    except Py4JJavaError:  # it holds what cannot be serialized
+    except Py4JJavaError:  # a function holds an object that cannot be serialized
         return None
     text = f"{_renumbered(str(plan.toJSON()))}\n{_renumbered(plan.toString())}"
-    for place, name in enumerate(_made_names(functions)):
-        text = text.replace(name, f"{_MADE_NAME.sub('', name)}#{place}")
+    for place, name in enumerate(_generated_names(functions)):
+        text = text.replace(name, f"{_GENERATED_NAME.sub('', name)}#{place}")
     return "\n".join([text, *contents])
 
 
-def _shows_itself(name: str) -> bool:
+def _is_transparent(name: str) -> bool:
     return name.startswith(_SPARK_OWN) and not _OPAQUE.search(name)
 
 
 def _serialized(spark: Any, function: Any) -> str:
-    """A digest of a function's class and all that it holds."""
+    """Return a digest of a function's serialized class and content."""
     java = spark._jvm.java.io
     content = java.ByteArrayOutputStream()
     stream = java.ObjectOutputStream(content)
@@ -212,9 +214,9 @@ def _serialized(spark: Any, function: Any) -> str:
     return hashlib.sha256(bytes(content.toByteArray())).hexdigest()
 
 
-def _made_names(functions: list[Any]) -> list[str]:
-    """The names that VectorAssembler gives what it reads: they end in its own, which differs each time."""
+def _generated_names(functions: list[Any]) -> list[str]:
+    """Return the names that VectorAssembler gives its inputs; they end in a uid that differs each time."""
     structs = [child for function in functions for child in _sequence(function.children())]
     named = [child for child in structs if child.getClass().getSimpleName() == "CreateNamedStruct"]
     names = [str(name) for struct in named for name in _sequence(struct.names())]
-    return list(dict.fromkeys(name for name in names if _MADE_NAME.search(name)))
+    return list(dict.fromkeys(name for name in names if _GENERATED_NAME.search(name)))

@@ -1,4 +1,4 @@
-"""Where a plan's rows come from: the driver's memory, or files; and which files, as they are now."""
+"""Describes the inputs of a Spark plan: the driver's memory, or files with their current sizes and times."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["stored_inputs"]
+__all__ = ["describe_inputs"]
 
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
-# Rows of the plan itself, or of another part of it.
+# Leaves whose rows are part of the plan itself.
 _OWN_ROWS = {_LOGICAL + name for name in ("Range", "LocalRelation", "OneRowRelation", "CTERelationRef")}
-# An RDD of these alone was made of what the driver held, or of a checkpoint.
-_HELD_RDDS = {"MapPartitionsRDD", "PythonRDD", "ParallelCollectionRDD", "LocalCheckpointRDD"}
+# An RDD made only of these holds rows of the driver's memory, or of a checkpoint.
+_DRIVER_RDDS = {"MapPartitionsRDD", "PythonRDD", "ParallelCollectionRDD", "LocalCheckpointRDD"}
 _STATUS = re.compile(r"path=(.*?); isDirectory=\w+; length=(\d+);.*?modification_time=(\d+);")
 
 
-def stored_inputs(spark: Any, leaves: Sequence[Any]) -> list[str] | None:
-    """Describe each leaf of a plan, with a digest of its files; None where one cannot be looked into."""
+def describe_inputs(spark: Any, leaves: Sequence[Any]) -> list[str] | None:
+    """Describe each leaf of a plan that reads files, with a digest of them; None if any leaf is opaque."""
     described = []
     for leaf in leaves:
         name = leaf.getClass().getName()
@@ -28,27 +28,27 @@ def stored_inputs(spark: Any, leaves: Sequence[Any]) -> list[str] | None:
             if files is None:
                 return None
             described.append(files)
-        elif name not in _OWN_ROWS and not (name.endswith(".LogicalRDD") and _is_held(leaf.rdd())):
+        elif name not in _OWN_ROWS and not (name.endswith(".LogicalRDD") and _is_in_driver(leaf.rdd())):
             return None
     return described
 
 
-def _is_held(rdd: Any) -> bool:
-    """Whether an RDD comes from the memory of the driver; its Python functions count as pure, as for Spark."""
-    if rdd.getClass().getSimpleName() not in _HELD_RDDS:
+def _is_in_driver(rdd: Any) -> bool:
+    """Return whether an RDD's rows come from the driver's memory; as in Spark, Python functions count as pure."""
+    if rdd.getClass().getSimpleName() not in _DRIVER_RDDS:
         return False
     dependencies = rdd.dependencies()
-    return all(_is_held(dependencies.apply(place).rdd()) for place in range(dependencies.size()))
+    return all(_is_in_driver(dependencies.apply(place).rdd()) for place in range(dependencies.size()))
 
 
 def _describe_files(spark: Any, relation: Any) -> str | None:
-    """The format, its options, and the files: those that were listed, and what they are now."""
+    """Return the format, its options, and a digest of the listed files and their current status."""
     if relation.getClass().getSimpleName() != "HadoopFsRelation":
         return None
     location = relation.location()
     if location.getClass().getSimpleName() != "InMemoryFileIndex":
         return None
-    # a DataFrame reads the files that were there when it was made
+    # a DataFrame reads the files that existed when it was created
     listed = sorted(_statuses(location.allFiles().mkString("\n")))
     now = dict(_statuses(_list_now(spark, [path for path, _ in listed])))
     digest = hashlib.sha256()
@@ -59,7 +59,7 @@ def _describe_files(spark: Any, relation: Any) -> str | None:
 
 
 def _list_now(spark: Any, paths: Sequence[str]) -> str:
-    """The status of all that lies beside some files, asked of the filesystem now."""
+    """Return the current status of all files in the folders of ``paths``, as the filesystem lists them."""
     jvm, configuration = spark._jvm, spark._jsc.hadoopConfiguration()
     found = []
     for folder in sorted({posixpath.dirname(path) for path in paths}):
@@ -71,6 +71,6 @@ def _list_now(spark: Any, paths: Sequence[str]) -> str:
 
 
 def _statuses(text: str) -> Iterator[tuple[str, str]]:
-    """(path, size and time) of each file in what Hadoop prints."""
+    """Parse (path, size and time) of each file from Hadoop's printed file statuses."""
     for path, length, modified in _STATUS.findall(text):
         yield path, f"{length} {modified}"

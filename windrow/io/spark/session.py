@@ -1,4 +1,4 @@
-"""A Spark session as windrow uses it: what is one, its settings for a while, and its errors in words."""
+"""Checks Spark sessions and DataFrames, sets session options temporarily, and maps Spark's errors."""
 
 from __future__ import annotations
 
@@ -12,39 +12,40 @@ from windrow.io.storage.credentials import redact, safe_cause
 
 __all__ = ["check_frame", "check_session", "mapped_errors", "runs_on_ray", "settings"]
 
-_STOPPED = "start a SparkSession, and make the DataFrame of it"
+_RESTART = "start a new SparkSession, and create the DataFrame in it"
 
 
 def check_frame(df: Any) -> None:
-    """Make sure that something is a DataFrame of a plain Spark session.
+    """Check that ``df`` is a batch DataFrame of a classic, running Spark session.
 
     Raises
     ------
     PlanError
-        If it is none, streams, or PySpark is missing.
+        If it is not, or PySpark is not installed.
     """
     sql = require("pyspark.sql", "spark", "from_spark()")
     if _is_connect(df):
         raise PlanError(
-            "df is a DataFrame of Spark Connect, which does not show its plan: write it with df.write.parquet, "
-            "and read that with read_parquet"
+            "df is a DataFrame of Spark Connect, which does not expose its plan: write it with "
+            "df.write.parquet, and read the files with read_parquet"
         )
     if not isinstance(df, sql.DataFrame):
         raise PlanError(f"df is a {type(df).__name__}: give a pyspark.sql.DataFrame")
     _check_alive(df.sparkSession)
     if df.isStreaming:
         raise PlanError(
-            "df streams, so it has no end: write it out, and read what is there with read_parquet"
+            "df is a streaming DataFrame, which never ends: write it to Parquet files, and read them with "
+            "read_parquet"
         )
 
 
 def check_session(spark: Any) -> None:
-    """Make sure that something is a plain Spark session that runs.
+    """Check that ``spark`` is a classic, running Spark session.
 
     Raises
     ------
     PlanError
-        If it is none, or PySpark is missing.
+        If it is not, or PySpark is not installed.
     """
     sql = require("pyspark.sql", "spark", "to_spark()")
     if _is_connect(spark) or not isinstance(spark, sql.SparkSession):
@@ -53,7 +54,7 @@ def check_session(spark: Any) -> None:
 
 
 def runs_on_ray(spark: Any) -> bool:
-    """Whether a session is one of RayDP."""
+    """Return whether RayDP runs the session."""
     return str(spark.sparkContext.master).startswith("ray://")
 
 
@@ -63,12 +64,12 @@ def _is_connect(value: Any) -> bool:
 
 def _check_alive(spark: Any) -> None:
     if spark.sparkContext._jsc is None or spark.sparkContext._jsc.sc().isStopped():
-        raise PlanError(f"the Spark session has been stopped: {_STOPPED}")
+        raise PlanError(f"the Spark session has been stopped: {_RESTART}")
 
 
 @contextmanager
 def settings(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
-    """Set options of a session, and set them back; one caller at a time."""
+    """Set options of a session temporarily; not thread-safe, so callers must hold a lock."""
     before = {name: spark.conf.get(name, None) for name in values}
     try:
         for name, value in values.items():
@@ -84,12 +85,12 @@ def settings(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def mapped_errors(what: str, fix: str, secrets: Collection[str]) -> Iterator[None]:
-    """Turn what Spark raises into a SourceError that tells Spark's own cause.
+    """Map Spark's exceptions to a SourceError with Spark's root cause.
 
     Raises
     ------
     SourceError
-        From what Spark raised, where no credentials are in it.
+        Chained to Spark's exception, unless that contains credentials.
     """
     from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
     from pyspark.errors import PySparkException
@@ -97,17 +98,17 @@ def mapped_errors(what: str, fix: str, secrets: Collection[str]) -> Iterator[Non
     try:
         yield
     except (Py4JNetworkError, ConnectionError) as error:
-        raise SourceError(f"{what}: Spark's Java process is gone ({error}); {_STOPPED}") from error
+        raise SourceError(f"{what}: Spark's Java process has ended ({error}); {_RESTART}") from error
     except (PySparkException, Py4JJavaError, Py4JError) as error:
         why = redact(_cause_text(error), secrets)
         raise SourceError(f"{what}: {why}; {fix}") from safe_cause(error, secrets)
 
 
 def _cause_text(error: BaseException) -> str:
-    """What went wrong first, in one line: Spark wraps it several times."""
+    """Return the root cause in one line; Spark wraps it several times."""
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if java is None:
-        # the door that a Java method is not found behind tells nothing in its first line
+        # for a missing Java method, Py4J's first line holds nothing but the call
         return _last_line(str(error).replace(". Trace:\n", ": "))
     while java.getCause() is not None:
         java = java.getCause()
@@ -117,7 +118,7 @@ def _cause_text(error: BaseException) -> str:
 
 
 def _last_line(text: str) -> str:
-    """The line that says what happened: the end of a Python traceback, else the first."""
+    """Return the informative line: the last one of a Python traceback, else the first."""
     before_java = text.split("\n\tat ", 1)[0].split("\nDriver stacktrace", 1)[0]
     lines = [line.strip() for line in before_java.splitlines()]
     lines = [line for line in lines if line and not line.startswith("SQLSTATE")]
