@@ -81,7 +81,7 @@ class Double:
 
         async def take(done: Submitted) -> None:
             try:
-                self.taken.append((len(self.taken), await done.first))
+                self.taken.append((len(self.taken), await done.report))
             except Exception as error:
                 self.taken.append((len(self.taken), error))
 

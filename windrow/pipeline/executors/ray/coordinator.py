@@ -1,4 +1,4 @@
-"""The coordinator: one actor that hosts a run's coordination on Ray."""
+"""The coordinator actor: hosts a job's coordinator core on Ray, submits its tasks and collects their results."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ __all__ = ["Coordinator", "start_coordinator"]
 
 _REFRESH_NODES_SECONDS = 10.0
 _START_SECONDS = 2.0
-# A copy of a task that another has overtaken may wait for a worker that never starts.
+# A superseded copy of a task may wait for a worker that never starts.
 _LAST_TASKS_SECONDS = 5.0
-# by then the first workers have begun on a machine that is very busy, or never will
+# Even on an overloaded machine the first workers have started by then, or never will.
 _MAX_START_SECONDS = 20.0
 
 
 class Coordinator:
-    """Drives a run; every method returns its result or a `Failure`."""
+    """Drives a job; every method that can fail returns its result or a `Failure`."""
 
     def __init__(
         self,
@@ -89,15 +89,15 @@ class Coordinator:
             self._workers_started.set()
 
     async def await_workers(self, started: Sequence[ray.ObjectRef[Any]]) -> None:
-        """Hear when workers have begun: what is ready then."""
+        """Wait until the first workers have started, which is when ``started`` is ready."""
         await asyncio.gather(*started, return_exceptions=True)
         self._starting_until = 0.0
         self._workers_started.set()
 
     async def open_epoch(self, request: OpenRequest) -> EpochFacts | Failure:
-        """Begin an epoch for a shard; after a failure, with a new driver."""
+        """Open an epoch for a shard; after a failure, with a new driver."""
         if not self._workers_started.is_set():
-            # a task that finds workers still beginning has Ray start more of them
+            # tasks submitted while workers are still starting make Ray start more workers
             await asyncio.wait([asyncio.ensure_future(self._workers_started.wait())], timeout=_START_SECONDS)
             self._workers_started.set()
         self._start_ticking()
@@ -114,7 +114,7 @@ class Coordinator:
         have: frozenset[int],
         lost: str = "",
     ) -> Answer:
-        """Wait, for a bounded time, for parts of a window that a shard at ``place`` lacks."""
+        """Wait a bounded time for parts of a window that a shard at ``place`` lacks."""
         self._start_ticking()
         polling = self._core.poll(request, place, key, attempt, have, lost)
         try:
@@ -126,30 +126,30 @@ class Coordinator:
             return answer
 
     async def acknowledge(self, shard: int, token: str, place: Place) -> None:
-        """A shard needs nothing before ``place`` any more."""
+        """Record that a shard needs nothing before ``place`` any more."""
         with self._failing_run():
             if self._core.acknowledge(shard, token, place):
                 self._wake()
 
-    async def task_heartbeat(self, run: str, key: int, copy: int) -> None:
-        """Hear that a copy of a task runs; ``run`` is the coordinator process that submitted it."""
+    async def task_heartbeat(self, incarnation: str, key: int, copy: int) -> None:
+        """Record that a copy of a task runs; ``incarnation`` is the coordinator process that submitted it."""
         with self._failing_run():
-            if run == self._incarnation:
+            if incarnation == self._incarnation:
                 self._dispatcher.note_heartbeat(key, copy)
 
     async def heartbeat(self, shard: int) -> None:
-        """A shard's consumer is alive."""
+        """Record that a shard's consumer is alive."""
         with self._failing_run():
             self._core.heartbeat(shard)
 
     async def note_delivered(self, row_bytes: float) -> None:
-        """A shard has measured what a row takes as it is delivered."""
+        """Record the measured size of a delivered row."""
         with self._failing_run():
             self._core.note_delivered(row_bytes)
             self._wake()
 
     async def close_shard(self, shard: int, token: str) -> None:
-        """A reader of a shard reads no more."""
+        """Disconnect a reader of a shard; the last one removes the cache files."""
         last = False
         with self._failing_run():
             last = self._core.close_shard(shard, token)
@@ -158,22 +158,22 @@ class Coordinator:
             await self._remove_files(self._disk)
 
     async def diagnose(self, shard: int) -> tuple[str, float]:
-        """Say what a shard waits for, and for how many seconds nothing has moved."""
+        """Describe what a shard waits for, and return the seconds since the last progress."""
         return self._core.diagnose(shard)
 
     async def run_stats(self, *, spans: bool) -> RunStats:
-        """What the run has done so far."""
+        """Statistics of the job so far."""
         return self._core.run_stats(spans=spans)
 
     def destinations(self) -> tuple[tuple[int, ...], ...]:
-        """Shards by the node that they are consumed on."""
+        """Shards, grouped by the node that consumes them."""
         return self._core.destinations
 
     # --- inside
 
     @contextmanager
     def _failing_run(self) -> Iterator[None]:
-        """What goes wrong inside ends the run: nobody waits for an answer that could carry it."""
+        """Fail the job on an exception inside: no caller waits for an answer that could carry it."""
         try:
             yield
         except Exception as error:
@@ -184,18 +184,18 @@ class Coordinator:
         now = time.monotonic()
         if now >= self._nodes_due_at:
             self._nodes_due_at = now + _REFRESH_NODES_SECONDS
-            # only a hint for placing tasks: where Ray does not tell now, it is asked again at the next look
+            # only a hint for placing tasks: if Ray does not answer now, the next refresh retries
             with suppress(ray.exceptions.RayError, ConnectionError, TimeoutError):
                 self._spread = sum(node["Alive"] for node in ray.nodes()) > 1
 
     def _start_ticking(self) -> None:
         if not self._ticking:
             self._ticking = True
-            # not at once: what goes wrong in a tick ends the run, which the caller is about to begin
+            # deferred: an error in a tick fails the job, which the caller is only about to start
             asyncio.get_running_loop().call_soon(self._tick)
 
     def _tick(self) -> None:
-        # first, so that whatever goes wrong in this tick does not end ticking
+        # first, so that an error in this tick does not stop the ticks
         asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
         with self._failing_run():
             self._refresh_nodes()
@@ -218,7 +218,7 @@ class Coordinator:
         return time.monotonic() < self._starting_until
 
     def take_warnings(self) -> tuple[str, ...]:
-        """What users should know, each line once."""
+        """Pending warnings for the user; each is returned once."""
         warned, self._warnings = tuple(self._warnings), []
         return warned
 
@@ -230,7 +230,7 @@ class Coordinator:
         return True
 
     def spawn(self, work: Any) -> None:
-        """Run a coroutine beside the requests, and keep hold of it."""
+        """Run a coroutine as a background task, and keep a reference to it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_ended)
@@ -242,7 +242,7 @@ class Coordinator:
                 task.result()
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
-        """Submit a task, and take its outputs when it is done."""
+        """Submit a task, and record its outputs when it is done."""
 
         def submit_copy(key: int, copy: int, placement: Placement) -> Submitted:
             heartbeat = Heartbeat(self._name, self._incarnation, key, copy)
@@ -256,29 +256,29 @@ class Coordinator:
                 heartbeat=heartbeat,
             )
 
-        def take(done: Submitted) -> Coroutine[Any, Any, None]:
-            return self._record_result(driver, task, done.first, done.output, done.kept)
+        def on_done(done: Submitted) -> Coroutine[Any, Any, None]:
+            return self._record_result(driver, task, done.report, done.output, done.cached)
 
-        self._dispatcher.run(submit_copy, take)
+        self._dispatcher.run(submit_copy, on_done)
 
     async def _record_result(
-        self, driver: Driver, task: Task, first: Any, output: Any, kept: Sequence[Any]
+        self, driver: Driver, task: Task, report_ref: Any, output: Any, cached: Sequence[Any]
     ) -> None:
         try:
-            await self._await_report(driver, task, first, output, kept)
+            await self._await_report(driver, task, report_ref, output, cached)
         except Exception as error:
             driver.task_failed(Failure.capture(error))
         self._wake()
 
     async def _await_report(
-        self, driver: Driver, task: Task, first: Any, output: Any, kept: Sequence[Any]
+        self, driver: Driver, task: Task, report_ref: Any, output: Any, cached: Sequence[Any]
     ) -> None:
-        """Wait for a task's report, and pass it on."""
+        """Wait for a task's report, and pass it to the driver."""
         try:
-            report, lane = await first
+            report, lane = await report_ref
         except Exception as error:
             if task.found and isinstance(error, ray.exceptions.ObjectLostError):
-                # kept blocks went with their node, or with the coordinator that owned them
+                # cached blocks were lost with their node, or with the coordinator that owned them
                 self.submit(driver, driver.blocks_lost(task), None, ())
                 return
             died = make_death_error(task, error, transforms=self._transforms)
@@ -288,10 +288,10 @@ class Coordinator:
             if isinstance(report, Failure):
                 driver.task_failed(report)
             else:
-                driver.task_done(task, report, output, lane, kept)
+                driver.task_done(task, report, output, lane, cached)
 
     async def _remove_files(self, disk: DiskCache) -> None:
-        """Remove the run's files from all machines, and again what tasks still running may leave there."""
+        """Remove the cache files from all nodes, and again once tasks that still run have ended."""
         await self._await_tasks(_LAST_TASKS_SECONDS)
         await asyncio.gather(*remove_on_all_nodes(disk), return_exceptions=True)
         if self._tasks:
@@ -310,7 +310,7 @@ class Coordinator:
 def start_coordinator(program: Program, resources: Resources, nodes: tuple[str | None, ...]) -> Any:
     """Start a coordinator on this node, owned by this process; returns its handle.
 
-    It is to be told what workers to wait for (`Coordinator.await_workers`).
+    The caller must then call `Coordinator.await_workers`.
 
     Raises
     ------
@@ -319,7 +319,7 @@ def start_coordinator(program: Program, resources: Resources, nodes: tuple[str |
     """
     here = NodeAffinitySchedulingStrategy(this_node(), soft=True)
     actor: Any = ray.remote(Coordinator)
-    # tasks find it by its name: a handle that they were sent would keep it alive
+    # tasks look the actor up by name: a handle in their arguments would keep it alive
     name = f"windrow-coordinator-{uuid.uuid4().hex}"
     options = {
         "name": name,
@@ -328,7 +328,7 @@ def start_coordinator(program: Program, resources: Resources, nodes: tuple[str |
         "max_task_retries": -1,
         "scheduling_strategy": here,
     }
-    # named here, so that a coordinator that is restarted finds the same files
+    # opened here, so that a restarted coordinator finds the same files
     disk = open_disk(program.job)
     job = program.job
     return call_with_picklable(
@@ -342,13 +342,13 @@ def start_coordinator(program: Program, resources: Resources, nodes: tuple[str |
 
 
 class _ActorEnvironment:
-    """What coordination needs of the actor; not its methods, which anybody could call."""
+    """The coordinator core's environment; separate from the actor, whose methods any process can call."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
 
     def now(self) -> float:
-        """Seconds of this process."""
+        """Monotonic clock of this process, in seconds."""
         return time.monotonic()
 
     def name_driver(self) -> str:
@@ -358,12 +358,12 @@ class _ActorEnvironment:
     def is_restarted(self) -> bool:
         """Whether Ray has restarted the actor."""
         with warnings.catch_warnings():
-            # Ray's own use of what it calls deprecated
+            # Ray itself uses an API that it deprecates
             warnings.simplefilter("ignore", DeprecationWarning)
             return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
     def user_warnings(self) -> tuple[str, ...]:
-        """That data tasks run without CPUs, once."""
+        """The warning that data tasks run without CPUs, once."""
         return self._coordinator.take_warnings()
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:

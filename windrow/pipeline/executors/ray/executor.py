@@ -35,7 +35,8 @@ _EXTRA_START_SLOTS = 4
 # shard adds to a trainer's process.
 _WORKER_BYTES = 80 * 2**20
 _SHARD_BYTES = 24 * 2**20
-# Without extra windows each acknowledgement costs a call; avoiding it is worth two of the benchmark's windows.
+# Without extra windows each acknowledgement costs a call; avoiding that is worth two of the ten windows
+# of the benchmark.
 _SMALL_WINDOWS_BYTES = 192 * 2**20
 
 

@@ -1,12 +1,12 @@
-"""Decides where tasks run, and which are to be placed again because nothing is heard of them.
+"""Decides where tasks run, and which ones to place again because they send no heartbeats.
 
-Ray is not always able to run what it has accepted. Consumers may hold every CPU for the whole job. A
-worker that dies before it has registered keeps its start slot, and the lease that waits for it, for
-``worker_register_timeout_seconds`` (60). A node that dies is noticed after a quarter of a minute. So a
-task from which nothing is heard is submitted a second time, elsewhere, and without a CPU where none is
-free. Tasks are idempotent; whichever copy ends first counts.
+Ray cannot always run the tasks that it has accepted. Consumers can hold every CPU for the whole job. A
+worker that dies before it has registered blocks its start slot, and the lease that waits for it, for
+``worker_register_timeout_seconds`` (60). Ray detects a dead node only after about 15 s. A silent task is
+therefore submitted again, elsewhere, and with ``num_cpus=0`` if no CPU is free. Tasks are idempotent; the
+copy that ends first counts.
 
-Nothing here waits, submits or reads a clock.
+This is a pure state machine: it does not wait, submit, or read a clock.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from statistics import median
 
 __all__ = ["MIN_SILENCE_SECONDS", "Node", "Placement", "Planner"]
 
-# How long a task may be silent at least before it is placed again: a worker starts in less.
+# Shortest silence after which a task is placed again; a worker starts faster than that.
 MIN_SILENCE_SECONDS = 5.0
-# A task that has not begun may be queued behind others: so many times as long as tasks take as a rule.
+# A task that has not started may be queued behind others: its timeout is this multiple of the usual duration.
 _TIMEOUT_FACTOR = 4
 _MAX_DURATIONS = 32
 _MAX_COPIES = 3
@@ -29,7 +29,7 @@ _MAX_COPIES = 3
 
 @dataclass(frozen=True)
 class Placement:
-    """What a task asks for; ``node`` is an id, or None where Ray chooses."""
+    """The resources that a task requests; ``node`` is a node id, or None to let Ray choose."""
 
     cpus: float
     node: str | None = None
@@ -37,7 +37,7 @@ class Placement:
 
 @dataclass
 class Node:
-    """A node of the cluster: its id, its CPUs, and how many of them are free."""
+    """A node of the cluster: its id, its CPUs, and its free CPUs."""
 
     id: str
     cores: int
@@ -62,26 +62,26 @@ class _Task:
 
 
 class Planner:
-    """Places tasks, and places those again that stay silent.
+    """Places tasks, and places silent ones again.
 
     Parameters
     ----------
     cpus
-        What a task asks for.
+        The CPUs that a task requests.
 
     Attributes
     ----------
     starved
-        Whether tasks are given no CPU, since none has been free for a while.
+        Whether new tasks request no CPU, since none has been free for a while.
     lacks_cpus
-        Whether that is known to be because others hold all of them: a task without a CPU ran while the
-        same task still waited for one. On a slow machine workers of our own may take as long to start.
+        Whether others are known to hold all CPUs: a copy without a CPU ran while another copy of the same
+        task still waited for one. Silence alone proves nothing: on a slow machine workers start late.
     """
 
     def __init__(self, cpus: float) -> None:
         self._cpus = cpus
         self._tasks: dict[int, _Task] = {}
-        # copies without a CPU that run although their task has ended, by (task, copy)
+        # copies without a CPU that still run after their task has ended, by (task, copy)
         self._leftovers: dict[tuple[int, int], _Copy] = {}
         self._nodes: Sequence[Node] = ()
         self._durations: deque[float] = deque(maxlen=_MAX_DURATIONS)
@@ -89,23 +89,23 @@ class Planner:
         self.starved = self.lacks_cpus = False
 
     def begin(self, key: int, now: float) -> Placement | None:
-        """Place a new task; None: `review` will, once a core has no other task of ours."""
+        """Place a new task; None if `review` will place it, once a core runs no other task without a CPU."""
         self._tasks[key] = task = _Task(now)
         placement = self._find_core(task) if self.starved else Placement(self._cpus)
         return placement and self._add(task, placement, now)
 
     def note_heartbeat(self, key: int, copy: int, now: float) -> None:
-        """A copy of a task runs."""
+        """Record that a copy of a task runs."""
         task = self._tasks.get(key)
         if task is not None and copy < len(task.copies):
             task.copies[copy].heartbeat_at = now
             self._note_ran(task, task.copies[copy], now)
 
     def end(self, key: int, copy: int, now: float) -> list[int]:
-        """A copy of a task has ended, and the task with it.
+        """Record that a copy of a task has ended, and the task with it.
 
-        Returns the other copies that cannot have begun: they wait for a CPU while there is none. Others
-        are better left to themselves: Ray interrupts what runs, which breaks what it is importing.
+        Returns the other copies that cannot have started, since they wait for a CPU and none is free; these
+        are safe to cancel. Others must run on: Ray cancels with an interrupt, which breaks a running import.
         """
         task = self._tasks.pop(key)
         task.copies[copy].ended = True
@@ -123,31 +123,31 @@ class Planner:
         return [at for at in waiting if at != copy] if self.starved else []
 
     def remove(self, key: int) -> None:
-        """A task could not be submitted at all."""
+        """Remove a task that could not be submitted."""
         self._tasks.pop(key, None)
 
     def end_copy(self, key: int, copy: int) -> None:
-        """A copy of a task has ended, which the task did before or does not yet."""
+        """Record that a copy has ended, of a task that ended before or still runs."""
         self._leftovers.pop((key, copy), None)
         if key in self._tasks:
             self._tasks[key].copies[copy].ended = True
 
     def reset_timeouts(self, now: float) -> None:
-        """What was not heard until now says nothing: workers were being started, or nobody listened."""
+        """Restart all timeouts: workers were starting, or this process got no CPU time to receive heartbeats."""
         self._timeouts_reset_at = now
 
     def is_due(self, now: float) -> bool:
-        """Whether `review` may have something to decide."""
+        """Whether `review` can have something to place."""
         timeout = self._cpu_timeout(now)
         return self.starved or any(self._is_overdue(task, now, timeout) for task in self._tasks.values())
 
     def review(self, now: float, nodes: Sequence[Node] | None = None) -> list[tuple[int, int, Placement]]:
-        """Place again what is overdue, on the cluster as it is now or, by default, as it was at the last look.
+        """Place overdue tasks again, on the given nodes or, by default, on those of the last review.
 
         Returns
         -------
         list
-            The key of each task, the number of its copy, and where that is to run.
+            For each placed task: its key, the number of the new copy, and the placement.
         """
         self._nodes = self._nodes if nodes is None else nodes
         if any(node.free_cpus >= self._cpus for node in self._nodes):
@@ -183,21 +183,21 @@ class Planner:
             return not task.copies
         silent = now - max(self._timeouts_reset_at, *(copy.last_seen() for copy in task.copies))
         if any(copy.heartbeat_at is not None for copy in task.copies) or not task.copies[-1].placement.cpus:
-            # it ran, or waits for nothing but a worker
+            # it has run, or waits only for a worker
             return silent >= max(MIN_SILENCE_SECONDS, self._usual_seconds())
         return silent >= timeout
 
     def _lacks_cpus(self, task: _Task, now: float, timeout: float) -> bool:
-        """Whether a task waits for a CPU, and none of ours has had one for a while."""
-        begun = any(copy.heartbeat_at is not None for copy in task.copies)
-        return not begun and now - max(self._cpu_granted_at, self._timeouts_reset_at) >= timeout
+        """Whether a task waits for a CPU, and no task has been granted one for a while."""
+        started = any(copy.heartbeat_at is not None for copy in task.copies)
+        return not started and now - max(self._cpu_granted_at, self._timeouts_reset_at) >= timeout
 
     def _usual_seconds(self) -> float:
-        """How long tasks take as a rule, their wait for a CPU included."""
+        """Median duration of tasks, including their wait for a CPU."""
         return median(self._durations) if self._durations else 0.0
 
     def _cpu_timeout(self, now: float) -> float:
-        """How long a task may wait for a CPU: longer where tasks that run take long."""
+        """Seconds that a task can wait for a CPU; longer if running tasks take long."""
         running = (
             now - copy.since
             for task in self._tasks.values()
@@ -220,10 +220,10 @@ class Planner:
         return Placement(self._cpus, node.id)
 
     def _find_core(self, task: _Task) -> Placement | None:
-        """A core of a node on which none of our tasks runs without a CPU."""
+        """Find a core on which no other task runs without a CPU."""
         copies = chain(self._leftovers.values(), *(other.copies for other in self._tasks.values()))
         used = Counter(copy.placement.node for copy in copies if not (copy.placement.cpus or copy.ended))
         tried = {copy.placement.node for copy in task.copies}
         cores = [(node.cores - used[node.id], node.id) for node in self._nodes if node.id not in tried]
-        most, node = max(cores, default=(0, ""))
-        return Placement(0.0, node) if most > 0 else None
+        free_cores, node = max(cores, default=(0, ""))
+        return Placement(0.0, node) if free_cores > 0 else None

@@ -101,11 +101,11 @@ def submit_task(
     return Submitted(refs[0], outputs if layouts else refs[1], refs[stop:])
 
 
-def cancel_copy(first: ray.ObjectRef[Any]) -> None:
+def cancel_copy(report: ray.ObjectRef[Any]) -> None:
     """Cancel a copy of a task whose answer nobody waits for: if it has begun, it ends by itself."""
     # that it cannot be cancelled costs no more than a task run for nothing
     with suppress(ray.exceptions.RayError):
-        ray.cancel(first, force=False, recursive=False)
+        ray.cancel(report, force=False, recursive=False)
 
 
 def _format_task_name(task: Task) -> str:

@@ -1,4 +1,4 @@
-"""Submits tasks, some of them more than once, and takes the first answer to each."""
+"""Submits tasks to Ray, silent ones a second time (speculative execution), and uses each task's first answer."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from windrow.pipeline.executors.ray.placement import Node, Placement, Planner
 
 __all__ = ["Cluster", "Dispatcher", "Submitted"]
 
-# A tick so late means that this process had no core, and heard no heartbeats either.
+# A tick this late means that this process got no CPU time, so heartbeats were delayed too.
 _LATE_SECONDS = 3.0
 _WARN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """The references of one copy of a task: its report, the handles of its output, and of what it keeps."""
+    """References of one copy of a task: its report, the handles of its output and of the blocks to cache."""
 
-    first: Any
+    report: Any
     output: Any
-    kept: Sequence[Any]
+    cached: Sequence[Any]
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a dispatcher needs of Ray.
+    """The dispatcher's interface to Ray.
 
     Attributes
     ----------
     now
-        Seconds, from any beginning.
+        Monotonic clock, in seconds.
     nodes
-        The nodes that are alive, as they are now.
+        The nodes that are alive now.
     is_starting
-        Whether workers are being started, so that no task can be expected to run.
+        Whether workers are still starting, so that tasks cannot be expected to run yet.
     cancel
-        Withdraws a task by the reference of its report, if it has not begun.
+        Cancels a copy by the reference of its report, unless it has started.
     is_conclusive
-        Whether an error that ended a copy would end any other as well.
+        Whether an error that ended a copy would end any other copy too.
     spawn
-        Runs a coroutine.
+        Runs a coroutine in the background.
     """
 
     now: Callable[[], float]
@@ -57,20 +57,20 @@ class Cluster:
 @dataclass
 class _Task:
     submit: Callable[[int, int, Placement], Submitted]
-    take: Callable[[Submitted], Coroutine[Any, Any, None]]
+    on_done: Callable[[Submitted], Coroutine[Any, Any, None]]
     copies: dict[int, Any] = field(default_factory=dict)
 
 
 class Dispatcher:
-    """Has every task run to its end, wherever the cluster can.
+    """Runs every task to completion, wherever the cluster can.
 
     Parameters
     ----------
     planner
         Decides where each copy of a task runs.
     warn
-        Is called while data tasks seem to run without CPUs because others hold all of them, once a
-        second at most, until it returns that it has found this so and has warned.
+        Called at most once a second while data tasks seem to run without CPUs because others hold all of
+        them, until it returns True: it has confirmed this and warned.
     """
 
     def __init__(self, planner: Planner, cluster: Cluster, warn: Callable[[], bool]) -> None:
@@ -86,19 +86,19 @@ class Dispatcher:
     def run(
         self,
         submit: Callable[[int, int, Placement], Submitted],
-        take: Callable[[Submitted], Coroutine[Any, Any, None]],
+        on_done: Callable[[Submitted], Coroutine[Any, Any, None]],
     ) -> None:
         """Run a task.
 
         Parameters
         ----------
         submit
-            Submits one copy, given the task's number, the copy's, and where it is to run.
-        take
-            Is called with the copy that has ended first, once; what the others give is dropped.
+            Submits one copy, given the task's number, the copy's number and its placement.
+        on_done
+            Called once, with the copy that ended first; results of the others are dropped.
         """
         key, self._next_key = self._next_key, self._next_key + 1
-        self._tasks[key] = _Task(submit, take)
+        self._tasks[key] = _Task(submit, on_done)
         placement = self._planner.begin(key, self._cluster.now())
         if placement is None:
             return
@@ -110,12 +110,12 @@ class Dispatcher:
             raise
 
     def note_heartbeat(self, key: int, copy: int) -> None:
-        """A copy of a task runs."""
+        """Record that a copy of a task runs."""
         self._planner.note_heartbeat(key, copy, self._cluster.now())
         self._warn_once()
 
     def tick(self) -> None:
-        """Place again what nothing is heard of; to be called about once a second."""
+        """Place silent tasks again; call it about once a second."""
         now = self._cluster.now()
         late, self._ticked_at = now - self._ticked_at > _LATE_SECONDS, now
         if late or self._cluster.is_starting():
@@ -124,7 +124,7 @@ class Dispatcher:
             try:
                 nodes = self._cluster.nodes()
             except Exception:
-                # Ray's control plane is being restarted: the next tick asks again
+                # Ray's control plane is restarting: the next tick retries
                 return
             self._place(self._planner.review(now, nodes))
         self._warn_once()
@@ -134,20 +134,20 @@ class Dispatcher:
             try:
                 self._submit(key, copy, placement)
             except Exception as error:
-                # nobody who could be told called this: the copy fails as if it had run
+                # no caller could handle this error: the copy fails as if it had run
                 self._watch(key, copy, Submitted(_raise(error), None, ()))
 
     def _submit(self, key: int, copy: int, placement: Placement) -> None:
         self._watch(key, copy, self._tasks[key].submit(key, copy, placement))
 
     def _watch(self, key: int, copy: int, submitted: Submitted) -> None:
-        self._tasks[key].copies[copy] = submitted.first
+        self._tasks[key].copies[copy] = submitted.report
         self._cluster.spawn(self._await(key, copy, submitted))
 
     async def _await(self, key: int, copy: int, submitted: Submitted) -> None:
         failure, answer = None, asyncio.get_running_loop().create_future()
         try:
-            answer.set_result(await submitted.first)
+            answer.set_result(await submitted.report)
         except Exception as error:
             failure = error
         task = self._tasks.get(key)
@@ -155,7 +155,7 @@ class Dispatcher:
             del task.copies[copy]
         left = task is not None and task.copies
         if task is None or (failure is not None and left and not self._cluster.is_conclusive(failure)):
-            # another copy was first or may yet answer: the references go, and with them what they hold
+            # another copy was first, or can still answer: drop this copy's references and their objects
             self._planner.end_copy(key, copy)
             self._refill()
             return
@@ -169,20 +169,20 @@ class Dispatcher:
             self._warn_once()
             self._refill()
         finally:
-            # whatever goes wrong above, no answer is lost; Ray is not asked for it a second time
-            await task.take(replace(submitted, first=answer))
+            # an error above must not lose the answer; passing it as a future avoids getting it from Ray twice
+            await task.on_done(replace(submitted, report=answer))
 
     def _warn_once(self) -> None:
         now = self._cluster.now()
         if self._warned or not self._planner.lacks_cpus or now < self._warn_at:
             return
         self._warn_at = now + _WARN_SECONDS
-        # Ray's control plane may be restarting: the next tick asks again
+        # Ray's control plane may be restarting: the next tick retries
         with suppress(Exception):
             self._warned = self._warn()
 
     def _refill(self) -> None:
-        """Where tasks share cores, one that has ended makes way for the next."""
+        """Where tasks run without CPUs, place the next one on the core that has become free."""
         if self._planner.starved:
             self._place(self._planner.review(self._cluster.now()))
 
