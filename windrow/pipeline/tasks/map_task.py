@@ -193,7 +193,7 @@ def run_task(
     ordering = task.ordering
     observed = _Observed()
     output_limit = OutputLimit(task.max_bytes, task.rows, samples=task.samples)
-    kept: list[pa.Table] = []
+    read_tables: list[pa.Table] = []
     layouts = ordering.layouts if ordering else ()
     destinations = Destinations(layouts) if ordering else None
     output = _empty_output(layouts)
@@ -205,8 +205,8 @@ def run_task(
                 for part in _block_parts(context, task, tables, reader, observed, output_limit, at):
                     observed.add(part, task.addresses[at].origin)
                     if ordering is None or destinations is None:
-                        kept.append(part)
-                        slice_bytes += kept[-1].nbytes
+                        read_tables.append(part)
+                        slice_bytes += read_tables[-1].nbytes
                     elif part.num_rows:
                         first = ordering.offsets[at] + block_rows
                         epoch_rows = ordering.order.epoch_rows(first, first + part.num_rows)
@@ -225,7 +225,7 @@ def run_task(
     unpacked = None if ordering is None else sum(map_output.unpacked_bytes for map_output in map_outputs)
     other_fields = (start_time, time.time(), reader.report(), tuple(observed.corrupt), unpacked)
     report = TaskReport(tuple(observed.rows), tuple(slice_bytes.tolist()), observed.schema, *other_fields)
-    return report, (kept if ordering is None else output), reader.cached_tables
+    return report, (read_tables if ordering is None else output), reader.cached_tables
 
 
 def _empty_output(layouts: Sequence[WindowRuns]) -> TaskOutput:

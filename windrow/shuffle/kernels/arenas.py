@@ -1,4 +1,4 @@
-"""The memory of pieces that are being made: where each column of each of them lies."""
+"""Memory layout of map outputs under construction: one buffer per map output, with all fixed-width columns."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _PLACE_BYTES, _WORD_BYTES = 4, 8
 
 @dataclass(frozen=True, eq=False)
 class MapOutputColumn:
-    """Where a column of all pieces goes.
+    """The memory of one column in all map outputs.
 
     Attributes
     ----------
     buffers
-        The buffer of each piece.
+        The buffer of each map output.
     starts, sizes
-        (pieces,) where it lies there, and its bytes.
+        (map outputs,) the column's offset and bytes in each buffer.
     addresses
-        (pieces,) the same as addresses.
+        (map outputs,) the address of the column in each buffer.
     width, packing
-        Bytes a row, and how they travel.
+        Unpacked bytes per row, and the frame-of-reference encoding.
     """
 
     buffers: Sequence[NDArray[np.uint8]]
@@ -45,12 +45,12 @@ class MapOutputColumn:
     packing: Packing
 
     def view(self, at: int, kind: Any) -> NDArray[Any]:
-        """Those of a piece, as words of a type."""
+        """The column's memory in one map output, viewed as a dtype."""
         start = int(self.starts[at])
         return self.buffers[at][start : start + int(self.sizes[at])].view(kind)
 
     def write(self, at: int, rows: PlainRows) -> bool:
-        """Write those of a piece; returns whether they fit."""
+        """Write the column of one map output; returns False if a value does not fit the packing."""
         memory = self.view(at, np.uint8)
         if self.packing.bytes != self.width:
             return pack_values(rows, self.packing, memory)
@@ -58,7 +58,7 @@ class MapOutputColumn:
         return True
 
     def gather(self, at: int, values: PlainRows, part: NDArray[np.int64]) -> bool:
-        """Write those of a piece, picked one by one; returns whether they fit."""
+        """Write selected rows to one map output; returns False if a value does not fit the packing."""
         if self.packing.bytes != self.width:
             return self.write(at, values[part])
         if len(part):
@@ -67,16 +67,16 @@ class MapOutputColumn:
 
 
 class Arenas:
-    """The memory of pieces: one buffer each, so that a piece is freed as a whole.
+    """The memory of several map outputs: one buffer each, so that a map output is freed as a whole.
 
-    Whether a column holds nulls is known when it has been decoded, so its flags come later.
+    Validity is allocated later, since only decoding shows whether a column has nulls.
 
     Attributes
     ----------
     rows
-        (pieces,) of each piece.
+        (map outputs,) rows of each one.
     places, columns
-        Where the places go, and the columns of words by number.
+        The memory of the places, and of each fixed-width column by number.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Arenas:
     ) -> None:
         self.rows = np.array(map_output_rows, np.int64)
         self._pool = pool
-        # (columns, pieces)
+        # (columns, map outputs)
         sizes = np.outer([how.bytes for how in packing.values()], self.rows).astype(np.int64)
         self._start = _aligned(self.rows * _PLACE_BYTES, ALIGNMENT_BYTES)
         ends = self._start + np.cumsum(_aligned(sizes), axis=0)
@@ -119,7 +119,7 @@ class Arenas:
         self._flags: dict[int, MapOutputColumn] = {}
 
     def take_validity(self, number: int) -> MapOutputColumn:
-        """Memory for the flags of a column that holds nulls."""
+        """Allocate the validity bytes of a column with nulls."""
         buffers = [self._pool.take(rows) for rows in self.rows.tolist()]
         addresses = np.array([address_of(memory) for memory in buffers], np.int64)
         starts = np.zeros_like(self.rows)
@@ -127,17 +127,17 @@ class Arenas:
         return self._flags[number]
 
     def words(self, at: int) -> NDArray[np.uint8]:
-        """All columns of a piece."""
+        """The bytes of all fixed-width columns of one map output."""
         return self._buffers[at][int(self._start[at]) : int(self._stop[at])]
 
     def packing(self, at: int) -> NDArray[np.int64]:
-        """How they lie there, as `MapOutput.packing` has it."""
+        """Offset and packing of each fixed-width column, as in `MapOutput.packing`."""
         start = int(self._start[at])
         rows = [(int(each.starts[at]) - start, *each.packing) for each in self.columns.values()]
         return np.array(rows, np.int64).reshape(-1, 3)
 
     def validity(self, at: int) -> dict[int, NDArray[np.uint8]]:
-        """The flags of a piece's columns."""
+        """The validity bytes of one map output, by column number."""
         return {number: flags.view(at, np.uint8) for number, flags in self._flags.items()}
 
 

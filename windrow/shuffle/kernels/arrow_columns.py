@@ -1,4 +1,4 @@
-"""Columns that are not plain memory move with Arrow's kernels: text, lists, dictionaries, structs."""
+"""Moves columns without a fixed width (text, lists, dictionaries, structs) with Arrow's ``take``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["join", "move_column"]
 
 
 def move_column(array: pa.Array, rows: NDArray[np.int64], name: str, pool: BufferPool) -> pa.Array:
-    """Take rows of any column, by row number; fixed-size lists without nulls into pool memory.
+    """Take rows of any column by row number; fixed-size lists without nulls are copied to pool memory.
 
     Raises
     ------
     PlanError
-        If Arrow cannot move this type, naming the column and the remedy.
+        If Arrow cannot take rows of this type; names the column and a fix.
     """
     values = list_rows_of(array)
     if values is not None and len(rows):
@@ -33,15 +33,15 @@ def move_column(array: pa.Array, rows: NDArray[np.int64], name: str, pool: Buffe
 
 
 def join(column: pa.Table) -> pa.Array:
-    """Make one array of a table's only column; dictionaries that differ are unified.
+    """Concatenate the chunks of a table's only column; unifies dictionaries.
 
     Raises
     ------
     PlanError
-        If the joined column would exceed what its type can address.
+        If the result would exceed the offsets or indices of its type.
     """
     try:
-        # A table joins in one call, a chunked array makes a Python object for each chunk.
+        # on the table: `ChunkedArray.combine_chunks` would make a Python object per chunk
         chunks = column.combine_chunks().column(0)
         return chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
@@ -49,7 +49,7 @@ def join(column: pa.Table) -> pa.Array:
 
 
 def _make_unmovable_error(name: str, kind: pa.DataType, error: Exception) -> PlanError:
-    """Say that Arrow cannot carry a column through the shuffle."""
+    """Make the error for a column that Arrow cannot take or concatenate."""
     return PlanError(
         f"column {name!r} of type {kind} cannot be shuffled: {error}; "
         "leave the column out (columns=) or cast it before the shuffle (map_batches)"
@@ -57,21 +57,21 @@ def _make_unmovable_error(name: str, kind: pa.DataType, error: Exception) -> Pla
 
 
 def _index(rows: NDArray[np.int64]) -> pa.Array:
-    # pa.array() would import pandas where it is installed, at half a second a process.
+    # pa.array() would import pandas if installed: half a second per process
     return pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)], null_count=0)
 
 
 def _take(array: pa.Array, index: pa.Array) -> pa.Array:
     substitute = _without_views(array.type)
     if substitute is not None:
-        # Arrow has no take for string views, and a view would keep its whole parent alive.
+        # Arrow has no `take` for string views, and views would keep the whole source buffer alive
         return array.cast(substitute).take(index).cast(array.type)
     taken = array.take(index)
     return _prune(taken) if pa.types.is_dictionary(array.type) else taken
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType | None:
-    """The type that stands in for one with string views somewhere; None if it has none."""
+    """The type with string views replaced at every level; None if it has none."""
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary_view(kind):
@@ -97,7 +97,7 @@ def _rebuild(kind: pa.DataType, fields: list[pa.Field]) -> pa.DataType:
 
 
 def _prune(array: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Drop unused values of a dictionary that is longer than the column."""
+    """Drop unused dictionary values if the dictionary is longer than the column."""
     if array.type.ordered or len(array.dictionary) <= len(array):
         return array
     import pyarrow.compute as pc

@@ -1,4 +1,4 @@
-"""Where the rows of a window go, over all destinations at once."""
+"""Computes run and place of each row of a window, for all destinations in one pass."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ __all__ = ["Destinations"]
 RunIds = NDArray[np.uint16 | np.uint32]
 
 _MAX_UINT32 = 2**32 - 1
-# added to any run's number, it leads to no id
+# added to any run number, the result is an invalid index
 _NO_RUN = -(2**40)
 
 
 class Destinations:
-    """Finds the run of each row, whichever destination it is of.
+    """Finds the run of each row, over all destinations.
 
-    What it takes does not grow with the number of destinations, except for what is made once.
+    The time per call does not depend on the number of destinations; only the lookup tables, built once, do.
 
     Parameters
     ----------
     layouts
-        The runs of one window for each destination. Their ids follow each other.
+        The runs of one window for each destination. Run ids are numbered consecutively over all of them.
 
     Attributes
     ----------
     slice_starts
-        The first run id of every slice of every destination, with the end of the last.
+        The first run id of each slice of each destination, then the end of the last slice.
     """
 
     def __init__(self, layouts: Sequence[WindowRuns]) -> None:
@@ -45,19 +45,19 @@ class Destinations:
         self.slice_starts: NDArray[np.int64] = np.concatenate([[0], *starts])
 
     def assign(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, RunIds, NDArray[np.uint32]]:
-        """Find the run and the place within it of rows of the epoch's order.
+        """Find the run, and the place within it, of rows given by their position in the epoch.
 
         Parameters
         ----------
         rows
-            (rows,) numbers in the epoch's order, all of this window.
+            (rows,) positions in the epoch, all of this window.
 
         Returns
         -------
         sources, runs, places
             For each entry the source row (None: entry i is row i), the run id (past the
-            last one: left out), and the place in the run. Entries outnumber the rows
-            where rows are repeated.
+            last run: the row is dropped), and the place, its offset within the run. There are
+            more entries than rows if rows are repeated as padding.
         """
         find = self._find if native.LIBRARY is not None and self._fits_32_bits else self._find_numpy
         runs, places = find(rows)
@@ -72,21 +72,21 @@ class Destinations:
 
     @property
     def _fits_32_bits(self) -> bool:
-        """Whether 32 bits tell every row of the epoch up to here."""
+        """Whether all positions up to the end of the window fit into 32 bits."""
         return self._layouts[0].stop_row <= _MAX_UINT32
 
     def _find(self, rows: NDArray[np.int64]) -> tuple[RunIds, NDArray[np.uint32]]:
-        """Let the kernel find them, but for those of a last step, which is dealt in another way."""
+        """Use the kernel, except for the rows of an incomplete last step, which have another assignment."""
         layout = self._layouts[0]
         assignment, total, stop = layout.assignment, layout.total, _MAX_UINT32
-        # a single shard has the rest as it has all others
+        # with a single shard the incomplete step needs no special case
         if (
             total is not None
             and assignment.rest_rows(total)
             and (assignment.shards > 1 or assignment.drop_last)
         ):
             stop = assignment.start_row + assignment.full_steps(total) * assignment.step_rows
-        # a step larger than the words hold is larger than the epoch too: a larger divisor changes nothing
+        # clamping is safe: a divisor beyond 32 bits is larger than every row number here
         divisors = (
             min(assignment.step_rows, _MAX_UINT32),
             min(assignment.batch_rows, _MAX_UINT32),
@@ -103,7 +103,7 @@ class Destinations:
 
     @cached_property
     def _tables(self) -> tuple[RunIds, NDArray[np.int64]]:
-        """The ids of all runs, and of each shard what `kernels.assign` wants; and of no shard."""
+        """The ids of all runs, and the ``shards`` table of `native.assign`, with one more row for no shard."""
         streams = np.zeros((self._layouts[0].assignment.shards + 1, 3), np.int64)
         streams[:, 0] = _NO_RUN
         ids, before = [], 0
@@ -115,9 +115,9 @@ class Destinations:
         return np.concatenate(ids), streams
 
     def _find_numpy(self, rows: NDArray[np.int64]) -> tuple[RunIds, NDArray[np.uint32]]:
-        """What the kernel does, for all rows."""
+        """The NumPy twin of the kernel, which handles all rows."""
         layout = self._layouts[0]
-        # divisions are most of the work here, and on half words they cost half
+        # divisions dominate, and cost half as much on 32 bits
         words: NDArray[Any] = rows.astype(np.uint32) if self._fits_32_bits else rows
         shards, places = layout.assignment.assign_rows(words, layout.total)
         run_rows = words.dtype.type(min(layout.run_rows, int(np.iinfo(words.dtype).max)))
@@ -135,7 +135,7 @@ class Destinations:
         return runs, within.astype(np.uint32)
 
     def _find_padding(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where repeated rows stand in ``rows``, and their run ids."""
+        """The indices of padding rows in ``rows``, and the run ids of their copies."""
         repeated, ids = self._padding
         (held,) = np.nonzero(np.isin(rows, repeated)) if len(repeated) else (repeated,)
         if not len(held):
@@ -147,6 +147,6 @@ class Destinations:
 
     @cached_property
     def _padding(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The repeated rows of this window, and their run ids."""
+        """The positions of the rows that padding repeats, and the run ids of the copies."""
         ids = [layout.padding_ids + end for layout, end in zip(self._layouts, self._ends, strict=False)]
         return np.concatenate([layout.padding[0] for layout in self._layouts]), np.concatenate(ids)

@@ -1,8 +1,8 @@
-"""Arrow columns as plain memory: which can be seen so, and how to get there and back.
+"""Views fixed-width Arrow columns as NumPy arrays of plain values, and wraps such arrays as Arrow columns.
 
-The rows of a fixed-width column are words, whatever their type means; booleans become
-bytes on the way and nulls a mask of bytes, so NumPy moves all of them straight into
-memory of our choice. Fixed-size lists (and tensors) are plain while they hold no nulls.
+The shuffle moves fixed-width values as unsigned integers of the same size, whatever their
+type. Booleans become bytes, and validity a byte mask, so NumPy can move all of them into
+pool memory. Fixed-size lists (and tensors) have a fixed width if they contain no nulls.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
     "wrap_values",
 ]
 
-# Rows of plain memory: (rows,) words, or (rows, width) bytes.
+# (rows,) values of 1, 2, 4, 8 or 16 bytes, or (rows, width) bytes
 PlainRows = NDArray[Any]
 
 _BOOLEAN = pa.bool_().id
@@ -34,7 +34,7 @@ _BY_WIDTH = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.compl
 
 
 def fixed_width_bytes(kind: pa.DataType) -> int:
-    """Bytes per row of a column that is words once its nulls are set aside, else 0."""
+    """Bytes per row, without validity, of a fixed-width column; 0 for other types."""
     if isinstance(kind, pa.BaseExtensionType):
         return fixed_width_bytes(kind.storage_type)
     if pa.types.is_boolean(kind):
@@ -49,7 +49,7 @@ def fixed_width_bytes(kind: pa.DataType) -> int:
 
 
 def rows_view(memory: NDArray[np.uint8], width: int) -> PlainRows:
-    """See bytes as rows: (rows,) words where a word has that width, else (rows, width)."""
+    """View bytes as rows: (rows,) if a dtype has that width, else (rows, width)."""
     word = _BY_WIDTH.get(width)
     return memory.reshape(-1, width) if word is None else memory.view(word)
 
@@ -60,7 +60,7 @@ def row_bytes(values: PlainRows) -> int:
 
 
 def values_of(array: pa.Array) -> PlainRows:
-    """See a column of words as rows, without a copy unless it is boolean; nulls are any word."""
+    """View a fixed-width column as rows; copies only booleans. The values of nulls are arbitrary."""
     storage = array.storage if isinstance(array, pa.ExtensionArray) else array
     width, data = fixed_width_bytes(storage.type), storage.buffers()[1]
     if data is None:
@@ -72,13 +72,13 @@ def values_of(array: pa.Array) -> PlainRows:
 
 
 def validity_of(array: pa.Array) -> NDArray[np.uint8] | None:
-    """(rows,) 1 where a value is, 0 where it is null; None where there are no nulls."""
+    """(rows,) 1 for valid and 0 for null; None if there are no nulls."""
     storage = array.storage if isinstance(array, pa.ExtensionArray) else array
     return _unpack(storage.buffers()[0], storage.offset, len(storage)) if storage.null_count else None
 
 
 def wrap_values(values: PlainRows, kind: pa.DataType, valid: NDArray[np.uint8] | None) -> pa.Array:
-    """Make a column out of words, without a copy unless it is boolean."""
+    """Wrap rows as a fixed-width column; copies only booleans."""
     if isinstance(kind, pa.BaseExtensionType):
         return kind.wrap_array(wrap_values(values, kind.storage_type, valid))
     if valid is None and kind.id != _BOOLEAN:
@@ -90,9 +90,9 @@ def wrap_values(values: PlainRows, kind: pa.DataType, valid: NDArray[np.uint8] |
 
 
 def list_rows_of(array: pa.Array, *, copies: bool = True) -> PlainRows | None:
-    """See a column of fixed-size lists as rows; None where it is not that.
+    """View a column of fixed-size lists as rows; None if it has another type, no rows, or nulls.
 
-    Booleans are unpacked to bytes, or not seen where ``copies`` is False.
+    Lists of booleans are unpacked to bytes if ``copies`` is True, else None is returned.
     """
     rows = len(array)
     while not fixed_width_bytes(array.type):
@@ -110,7 +110,7 @@ def list_rows_of(array: pa.Array, *, copies: bool = True) -> PlainRows | None:
 
 
 def wrap_list_rows(memory: NDArray[np.uint8], kind: pa.DataType, rows: int) -> pa.Array:
-    """Make a column of fixed-size lists out of memory, without a copy."""
+    """Wrap memory as a column of fixed-size lists, without a copy."""
     if fixed_width_bytes(kind):
         return wrap_values(rows_view(memory, fixed_width_bytes(kind)), kind, None)
     if isinstance(kind, pa.BaseExtensionType):
@@ -125,5 +125,5 @@ def _unpack(bitmap: pa.Buffer, offset: int, length: int) -> NDArray[np.uint8]:
 
 
 def pack(values: PlainRows) -> NDArray[np.uint8]:
-    """Bits of bytes that are 0 or 1, as Arrow keeps them."""
+    """Pack bytes of 0 and 1 into an Arrow bitmap."""
     return np.packbits(values, bitorder="little")

@@ -1,4 +1,4 @@
-"""The map side's kernel: group a block's rows by the run that they belong to."""
+"""The map side of the shuffle: groups the rows of a block by run into map outputs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from windrow.shuffle.kernels.scatter import Grouping, RunIds, group_entries
 
 __all__ = ["DECODED_TOGETHER_BYTES", "group_rows"]
 
-# some milliseconds' work of C, or of Python
+# Columns are moved in batches of this size: a few milliseconds of work in C, or in Python.
 _BATCH_BYTES, _BATCH_COPIES = 8 << 20, 128
-# no part decodes wider words to where rows go; so much of them, packed, lies there at a time, or one column
+# Parts scatter values of at most this width themselves. A batch of them takes at most this many packed bytes,
+# unless it is a single column.
 _MAX_DECODED_WIDTH = 8
 DECODED_TOGETHER_BYTES = 4 << 20
 
@@ -38,33 +39,32 @@ def group_rows(
     pool: BufferPool,
     pause: Callable[[], None] = lambda: None,
 ) -> list[MapOutput]:
-    """Group entries by run, in their given order within a run, into one piece a slice.
+    """Group entries by run, keeping their order within a run, into one map output per slice.
 
     Parameters
     ----------
     table
-        Rows of a block; each column is asked for once, and used at once, unless what is told of one
-        is wrong (`windrow.core.source.BoundedPart`): then all are asked for again.
+        Rows of a block. Each column is selected once and used immediately. If the statistics of a
+        column are wrong (`windrow.core.source.BoundedPart`), all columns are selected again.
     rows
-        (entries,) the row of ``table`` that each entry stands for; None for every
-        row once, in order.
+        (entries,) the row of ``table`` for each entry; None: entry i is row i.
     runs
-        (entries,) the run of each entry; entries of runs outside the slices are left out.
+        (entries,) the run id of each entry; entries of runs outside the slices are dropped.
     places
-        (entries,) the place of each entry within its run.
+        (entries,) the place of each entry, its offset within the run.
     slice_starts
         (slices + 1,) run ids: slice k holds runs ``slice_starts[k]`` up to, not
         including, ``slice_starts[k + 1]``.
     pool
-        Where memory comes from: one buffer for a piece's columns of words and places,
-        and one for the null flags of each column that holds nulls.
+        Allocates one buffer for the places and fixed-width columns of each map output, and one for
+        the validity of each column with nulls.
     pause
         Called every few milliseconds, between columns.
 
     Raises
     ------
     PlanError
-        If Arrow cannot move a column of this type, naming the column.
+        If Arrow cannot take rows of a column's type; names the column.
     """
     entries = table.num_rows if rows is None else len(rows)
     if not entries == len(runs) == len(places):
@@ -74,9 +74,9 @@ def group_rows(
     try:
         arenas, others = _move_columns(table, moving, pool, pause)
     except _ColumnOverflowError:
-        arenas = None  # with what it holds the error is gone, too, before there is more
+        arenas = None  # retry outside of this handler: the error's traceback keeps the first arenas alive
     if arenas is None:
-        # what is told of one column is wrong, and of others may be: of a table it is seen
+        # statistics were wrong; those of a table are computed from its values
         whole = table.select(list(range(len(table.schema))))
         arenas, others = _move_columns(whole, moving, pool, pause)
     grouping.move([places], [arenas.places], pool)
@@ -97,7 +97,7 @@ def group_rows(
 def _move_columns(
     part: BlockPart, moving: Grouping, pool: BufferPool, pause: Callable[[], None]
 ) -> tuple[Arenas, list[dict[int, pa.Array]]]:
-    """Move all columns: those of words, and of each piece the others by number."""
+    """Move all columns: returns the fixed-width ones, and for each map output the others by number."""
     arenas = Arenas(part.schema, _choose_packing(part), moving.map_output_rows, pool)
     others: list[dict[int, pa.Array]] = [{} for _ in moving.map_output_rows]
     mover = _FixedWidthMover(part, moving, arenas, pool, pause)
@@ -116,7 +116,7 @@ def _move_columns(
 
 
 def _choose_packing(part: BlockPart) -> dict[int, Packing]:
-    """How each column of words may travel: as is told of it, or seen of a table that lies in memory."""
+    """Choose the packing of each fixed-width column, from its statistics or, in a table, from its values."""
     chosen = {}
     for number in fixed_width_columns(part.schema):
         kind = part.schema.field(number).type
@@ -130,14 +130,14 @@ def _choose_packing(part: BlockPart) -> dict[int, Packing]:
 
 
 class _ColumnOverflowError(Exception):
-    """A column's words need more bytes than was told."""
+    """The values of a column do not fit its packing, since its statistics were wrong."""
 
 
 class _FixedWidthMover:
-    """Moves the columns of words.
+    """Moves the fixed-width columns.
 
-    What a part decodes is moved while it is in the cache, and what lies in memory together, as many
-    columns at a time as make it worth while to give up the interpreter's lock.
+    Columns decoded from a part are moved while they are in the CPU cache. Columns already in memory
+    are moved in batches large enough to amortize releasing the GIL.
     """
 
     def __init__(
@@ -150,15 +150,15 @@ class _FixedWidthMover:
     ) -> None:
         self._part, self._moving, self._arenas, self._pool, self._pause = part, moving, arenas, pool, pause
         self._decodes = can_scatter(part)
-        # columns that the part is asked to decode
+        # columns that the part will scatter
         self._decodable: list[int] = []
-        # what they take as they are, and packed
+        # their bytes, unpacked and packed
         self._decodable_bytes = self._packed_bytes = 0
         self._pending: dict[int, list[int]] = {}
         self._widths = {number: column.width for number, column in arenas.columns.items()}
 
     def add(self, number: int) -> None:
-        """Move a column, now or with others."""
+        """Move a column now, or later in a batch."""
         width = self._widths[number]
         size_bytes = width * self._part.num_rows
         if self._decodes and self._moving.is_compiled and width <= _MAX_DECODED_WIDTH:
@@ -178,7 +178,7 @@ class _FixedWidthMover:
             self._move(self._pending.pop(width))
 
     def _decode(self) -> None:
-        """Move the columns that the part may decode; those that it cannot are asked for."""
+        """Let the part scatter its columns; select and move those that it cannot."""
         numbers, self._decodable = self._decodable, []
         self._decodable_bytes = self._packed_bytes = 0
         if not numbers:
@@ -188,20 +188,20 @@ class _FixedWidthMover:
             self._move([number])
 
     def _decode_some(self, numbers: Sequence[int]) -> list[int]:
-        """Move the columns that the part can decode; returns the others, of which some may not fit."""
+        """Move the columns that the part can scatter; returns the others, some of which can overflow."""
         outs = [self._arenas.columns[number] for number in numbers]
-        found = self._moving.decode(self._part, numbers, [out.packing for out in outs], self._pool)
-        told = [(words, out) for words, out in zip(found, outs, strict=True) if words is not None]
+        decoded = self._moving.decode(self._part, numbers, [out.packing for out in outs], self._pool)
+        moved = [(words, out) for words, out in zip(decoded, outs, strict=True) if words is not None]
         native.copy_out(
-            [words for words, _ in told],
-            [out.packing.bytes for _, out in told],
+            [words for words, _ in moved],
+            [out.packing.bytes for _, out in moved],
             self._arenas.rows,
-            [out.addresses for _, out in told],
+            [out.addresses for _, out in moved],
         )
-        return [number for number, words in zip(numbers, found, strict=True) if words is None]
+        return [number for number, words in zip(numbers, decoded, strict=True) if words is None]
 
     def finish(self) -> None:
-        """Move what has waited for others."""
+        """Move the pending columns."""
         self._decode()
         for numbers in self._pending.values():
             self._move(numbers)

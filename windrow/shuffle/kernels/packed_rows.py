@@ -1,7 +1,7 @@
-"""Columns joined to words of 8 bytes, so that one move of a row moves many of them.
+"""Packed row layout: combines columns into 64-bit words, so that one scatter moves many columns.
 
-What it costs to put a row's values somewhere else in memory is lines of the cache, not bytes: 21
-columns of the benchmark, whose words need 51 bytes, go as 7 words instead of 21.
+The cost of a scatter is cache lines, not bytes. The 21 columns of the benchmark, 51 packed bytes
+per row, are moved as 7 words instead of 21.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ from numpy.typing import NDArray
 __all__ = ["PackedRows", "join_columns", "join_packings"]
 
 _WORD_BYTES = 8
-# Of words that go side by side, and the memory that does not leave the cache.
+# Possible lane counts, and the scratch memory that stays in the CPU cache.
 _LANE_COUNTS, _CACHE_BYTES = (4, 2), 4 * 2**20
-# Packed words have fewer bytes than tell this many; two that are farther apart are not packed together.
+# Packed values have at most 4 bytes, so parts whose bases are this far apart have no common packing.
 _MAX_DISTANCE = 2**32
 
 
 class PackedRows(NamedTuple):
-    """Which columns lie in which words.
+    """The layout of a packed row: which columns are in which 64-bit word.
 
     Attributes
     ----------
     starts
-        (words + 1,) where the columns of each word begin among ``members``, and the end.
+        (words + 1,) the index in ``members`` of each word's first column, then the end.
     members
-        (columns, 4) of each: its number, the bits that it lies above the lowest, its bytes, and
-        what it is more than.
+        (columns, 4) for each column its number, bit offset in the word, bytes, and base.
     """
 
     starts: NDArray[np.int64]
@@ -38,11 +37,11 @@ class PackedRows(NamedTuple):
 
     @property
     def words(self) -> int:
-        """How many there are."""
+        """The number of 64-bit words per row."""
         return len(self.starts) - 1
 
     def lanes(self, rows: int) -> int:
-        """How many words of so many rows go side by side, and stay in the cache: 1, 2 or 4."""
+        """How many words of each row are scattered together, so that this many rows stay in the cache: 1, 2 or 4."""
         fits = (
             count
             for count in _LANE_COUNTS
@@ -51,31 +50,31 @@ class PackedRows(NamedTuple):
         return next(fits, 1)
 
     def row_bytes(self, rows: int) -> int:
-        """The bytes of the words that go side by side."""
+        """Bytes per row of the words that are scattered together."""
         return self.lanes(rows) * _WORD_BYTES
 
 
 def join_columns(packing: tuple[tuple[int, int], ...], width: int, rows: int) -> PackedRows | None:
-    """Lay columns out.
+    """Compute the packed row layout of some columns.
 
     Parameters
     ----------
     packing
-        Of each column, its bytes, which are 0, 1, 2, 4 or 8, and what it is more than.
+        (bytes, base) of each column; bytes are 0, 1, 2, 4 or 8.
     width
-        The bytes of their words unpacked.
+        Unpacked bytes of their values.
     rows
-        How many are moved at once.
+        Rows moved in one call.
 
     Returns
     -------
-    Joint or None
-        None where columns had better go by themselves: one alone, wide ones, or more rows than stay in
-        the cache.
+    PackedRows or None
+        None if moving columns one by one is faster: for a single column, for other widths, or if the
+        rows do not fit into the cache.
 
     Examples
     --------
-    Widest first, so that none lies across two words:
+    Widest first, so that no column straddles two words:
 
     >>> packed_rows = join_columns(((1, 0), (8, 0), (2, -3), (4, 7)), 8, 1_000)
     >>> packed_rows.starts.tolist()
@@ -98,7 +97,7 @@ def _lay_out(packing: tuple[tuple[int, int], ...]) -> PackedRows:
         if byte_width and used == _WORD_BYTES:
             starts.append(len(members))
             used = 0
-        # what takes no bytes lies anywhere
+        # the bit offset of a column without bytes does not matter
         members.append((number, 8 * used if byte_width else 0, byte_width, base))
         used += byte_width
     return PackedRows(np.array([*starts, len(members)], np.int64), np.array(members, np.int64))
@@ -107,19 +106,19 @@ def _lay_out(packing: tuple[tuple[int, int], ...]) -> PackedRows:
 def join_packings(
     byte_widths: NDArray[np.int64], bases: NDArray[np.int64], width: int
 ) -> list[tuple[int, int]]:
-    """How columns are packed whose parts are each packed in their own way.
+    """Find a common packing for columns whose parts each have their own.
 
     Parameters
     ----------
     byte_widths, bases
-        (columns, parts) of each the bytes of a word, and what it is more than.
+        (columns, parts) the packed bytes per value, and the base.
     width
-        The bytes of a word that is not packed.
+        Unpacked bytes per value.
 
     Returns
     -------
     list of (int, int)
-        Of each column the bytes of a word, and what it is more than.
+        For each column the packed bytes per value, and the base.
 
     Examples
     --------
@@ -127,7 +126,7 @@ def join_packings(
     [(2, 0), (8, 0)]
     """
     low = bases.min(axis=1)
-    # differences of 64 bits: right as unsigned numbers, whatever the signs
+    # unsigned 64-bit differences are correct whatever the signs
     apart = (bases - low[:, None]).view(np.uint64)
     whole = (byte_widths.max(axis=1) == width) | (apart.max(axis=1) >= _MAX_DISTANCE)
     narrow = np.where(whole[:, None], 0, byte_widths).astype(np.uint64)

@@ -75,10 +75,10 @@ def describe_cache(job: Job, memory_bytes: int) -> str:
             if memory_bytes
             else "none: windows leave no memory for it"
         )
-    cached = ", kept for later jobs" if options.keep_cache else ""
+    lifetime = ", kept for later jobs" if options.keep_cache else ""
     limit = options.cache_bytes
     amount = "up to half of what is free" if limit is None else _format_amount(job, limit)
-    return f"disk of each machine ({options.cache_dir or tempfile.gettempdir()}), {amount}{cached}"
+    return f"disk of each machine ({options.cache_dir or tempfile.gettempdir()}), {amount}{lifetime}"
 
 
 def _format_amount(job: Job, limit_bytes: int) -> str:

@@ -26,11 +26,11 @@ class Checksum:
 
     Examples
     --------
-    >>> whole, pieces = Checksum(), Checksum()
+    >>> whole, chunks = Checksum(), Checksum()
     >>> whole.update(b"windrow")
-    >>> for piece in (b"wind", b"row"):
-    ...     pieces.update(piece)
-    >>> whole.digest() == pieces.digest()
+    >>> for chunk in (b"wind", b"row"):
+    ...     chunks.update(chunk)
+    >>> whole.digest() == chunks.digest()
     True
     """
 

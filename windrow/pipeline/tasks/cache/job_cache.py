@@ -50,10 +50,10 @@ class RunCache:
         found, keeps = self._blocks.find(task.blocks), self._blocks.reserve(task.blocks)
         return (replace(task, found=tuple(found), keeps=keeps) if found or keeps else task), found.values()
 
-    def take(self, task: Task, report: CacheReport, kept: Sequence[Any]) -> None:
+    def take(self, task: Task, report: CacheReport, handles: Sequence[Any]) -> None:
         """Add the report of a task, and cache the blocks whose handles it returned."""
         self.told = self.told.add(report)
-        for at, size_bytes, handle in zip(task.keeps, report.cached_bytes, kept, strict=True):
+        for at, size_bytes, handle in zip(task.keeps, report.cached_bytes, handles, strict=True):
             self._blocks.put(task.blocks[at], size_bytes, handle)
 
     def forgo(self, task: Task) -> None:
