@@ -97,7 +97,7 @@ def test_smoke(spark: Any, tmp_path: Path) -> None:
     assert back.selectExpr("sum(id)", "sum(x)").first().asDict() == {"sum(id)": 4950, "sum(x)": 2475.0}
 
     dataset.delete_staged()
-    with pytest.raises(PlanError, match="still there to delete"):
+    with pytest.raises(PlanError, match="has been deleted already"):
         dataset.delete_staged()
     assert windrow.from_spark(df, cache_dir=tmp_path).count() == 100
 

@@ -41,7 +41,7 @@ def test_types_become_what_spark_has() -> None:
     [
         (pa.time32("s"), "no time of day"),
         (pa.duration("us"), "cast it to int64"),
-        (pa.null(), "cast it to the type that it stands for"),
+        (pa.null(), "cast it to the intended type"),
         (pa.decimal256(40, 2), "38 digits"),
         (pa.list_(pa.time64("us")), "no time of day"),
         (pa.struct([("a", pa.list_(pa.timestamp("ns")))]), r"Spark has no timestamp\[ns\]"),

@@ -110,10 +110,10 @@ def test_what_the_living_work_on_is_not_swept(tmp_path: Path) -> None:
 
 def test_only_stages_are_deleted(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
-    with pytest.raises(PlanError, match="precious holds nothing that from_spark"):
+    with pytest.raises(PlanError, match="precious is not a folder staged by from_spark"):
         delete_folder(Files(str(tmp_path / "precious")))
     folder = open_root(tmp_path, None).make(None)
-    with pytest.raises(PlanError, match="still there to delete"):
+    with pytest.raises(PlanError, match="has been deleted already"):
         delete_folder(Files(folder.path))
     folder.write_note({})
     delete_folder(Files(folder.path))

@@ -1,1 +1,1 @@
-"""Doors to other libraries' data, one library a file; each is imported only where it is asked for."""
+"""Adapters to other libraries' data, one file per library; each library is imported only when used."""

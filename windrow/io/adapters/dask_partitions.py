@@ -1,4 +1,4 @@
-"""Partitions of a dask DataFrame as a source: computed when they are read."""
+"""The partitions of a dask DataFrame as a source; they are computed when read."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Convert = Callable[[Any, str], pa.Table]
 
 @dataclass(frozen=True, eq=False)
 class PartitionsReader:
-    """Computes partitions in the thread that reads; the locator of a block is its number.
+    """Computes partitions in the reading thread; a block's locator is its partition number.
 
     Attributes
     ----------
     frame
         The dask DataFrame.
     convert
-        Makes a table of a pandas DataFrame; gets the block in words too.
+        Converts a pandas DataFrame to a table; its second argument is the block's origin, for errors.
     schema
-        What every block has; None before anything was read.
+        The schema of every block; None for sampling, before it is known.
     """
 
     frame: Any
@@ -49,10 +49,10 @@ class PartitionsReader:
         Raises
         ------
         SourceError
-            If it cannot be computed, or has other columns than the first that has rows.
+            If it cannot be computed, or its columns differ from those of the first one with rows.
         """
         try:
-            # blocks are read side by side already
+            # blocks are already read in parallel
             frame = self.frame.partitions[address.locator].compute(scheduler="synchronous")
         except Exception as error:
             raise SourceError(f"{address.origin}: {type(error).__name__}: {error}") from error
@@ -62,7 +62,7 @@ class PartitionsReader:
         return conform_table(table, self.schema, address.origin, _FIX)
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """The block as one part."""
+        """Yield the block as one part."""
         yield self.read(address)
 
 
@@ -70,10 +70,10 @@ class PartitionsReader:
 def list_partitions(
     frame: Any, convert: Convert, name: str, rows: Sequence[int] | None, schema: pa.Schema | None
 ) -> ListedSource:
-    """A source of the partitions of a dask DataFrame, one a block.
+    """Return a source of the partitions of a dask DataFrame, one block each.
 
-    The first that has rows is computed for types and for the size of a row; the others are
-    taken to be like it.
+    The first partition with rows is computed now. Its types, row size and, without ``rows``, number
+    of rows are assumed for the others.
 
     Raises
     ------
@@ -81,16 +81,16 @@ def list_partitions(
         If it cannot be computed.
     """
     addresses = tuple(BlockAddress(f"{name}, partition {part}", part) for part in range(frame.npartitions))
-    look = _first_with_rows(PartitionsReader(frame, convert, schema), addresses)
-    row_bytes = max(1, weigh_table(look) // max(1, look.num_rows))
-    counts = np.full(len(addresses), max(1, look.num_rows)) if rows is None else np.array(rows)
+    sample = _first_with_rows(PartitionsReader(frame, convert, schema), addresses)
+    row_bytes = max(1, weigh_table(sample) // max(1, sample.num_rows))
+    counts = np.full(len(addresses), max(1, sample.num_rows)) if rows is None else np.array(rows)
     counts = counts.astype(np.int64)
-    exact = rows is not None and all(fixed_bits(field.type) is not None for field in look.schema)
-    # dask's own name for the frame: a digest of what it is made of
-    digest = hashlib.sha256(f"{frame._name} {frame.npartitions}\n{look.schema.to_string()}".encode())
+    exact = rows is not None and all(fixed_bits(field.type) is not None for field in sample.schema)
+    # dask's name of a frame contains a digest of its task graph
+    digest = hashlib.sha256(f"{frame._name} {frame.npartitions}\n{sample.schema.to_string()}".encode())
     return ListedSource(
         name=name,
-        schema=look.schema,
+        schema=sample.schema,
         blocks=BlockTable(
             counts,
             counts * row_bytes,
@@ -100,9 +100,9 @@ def list_partitions(
             rows_bounded=rows is not None,
         ),
         block_addresses=addresses,
-        reader=PartitionsReader(frame, convert, look.schema),
+        reader=PartitionsReader(frame, convert, sample.schema),
         fingerprint=digest.hexdigest(),
-        null_counts=dict.fromkeys(look.schema.names),
+        null_counts=dict.fromkeys(sample.schema.names),
         block_bytes=1,
         fragments=len(addresses),
     )

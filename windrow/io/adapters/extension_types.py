@@ -1,4 +1,4 @@
-"""Extension types of other libraries as what windrow delivers: tensors where shapes are fixed."""
+"""Converts other libraries' Arrow extension types to fixed-shape tensors or to their storage types."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["plain_schema", "plain_table"]
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """A schema as blocks have it: arrays of fixed shape as tensors, all else as it is stored."""
+    """Return the schema of blocks: arrays of fixed shape as tensors, other extension types as storage."""
     return pa.schema([pa.field(field.name, _plain_type(field.type)) for field in schema])
 
 
 def plain_table(table: pa.Table) -> pa.Table:
-    """A table as `plain_schema` says."""
+    """Convert a table to `plain_schema`."""
     schema = plain_schema(table.schema)
     columns = [
         pa.chunked_array([_plain(chunk, kind) for chunk in column.chunks], kind)

@@ -1,4 +1,4 @@
-"""A Hugging Face dataset as a source: its memory-mapped files are mapped again wherever it is read."""
+"""A Hugging Face dataset on disk as a source; every reading process maps its files itself."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from windrow.io.in_memory.value_sizes import cut_rows
 
 __all__ = ["HuggingFaceReader", "list_rows"]
 
-# Of each file so many pages are looked at, evenly spread, and all of a small one.
+# The digest covers this many evenly spaced pages of each file, and all of a small file.
 _PAGES = 64
 _PAGE_BYTES = 2**16
 
 
 @dataclass(frozen=True, eq=False)
 class HuggingFaceReader:
-    """Reads rows of a dataset; the locator of a block is its (start, stop).
+    """Reads rows of a dataset; a block's locator is (start, stop).
 
     Attributes
     ----------
     dataset
-        A ``datasets.Dataset`` that gives Arrow tables; pickled, it names its files.
+        A ``datasets.Dataset`` in Arrow format; its pickle refers to its files by path.
     """
 
     dataset: Any
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block: without a copy, where no indices reorder the rows.
+        """Read one block; zero-copy unless the dataset has indices.
 
         Raises
         ------
         SourceError
-            If the rows cannot be had.
+            If the rows cannot be read.
         """
         start, stop = address.locator
         try:
@@ -54,12 +54,12 @@ class HuggingFaceReader:
             raise SourceError(f"{address.origin}: {type(error).__name__}: {error}") from error
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """The block as one part."""
+        """Yield the block as one part."""
         yield self.read(address)
 
 
 def list_rows(dataset: Any, name: str, target_block_bytes: int) -> ListedSource:
-    """A source of the rows of a dataset on disk, through its indices where it has some."""
+    """Return a source of the rows of a dataset on disk, through its indices if it has any."""
     dataset = dataset.with_format("arrow")
     stored = dataset.data
     schema = plain_schema(stored.schema.remove_metadata())
@@ -89,17 +89,17 @@ def list_rows(dataset: Any, name: str, target_block_bytes: int) -> ListedSource:
 
 
 def _digest(dataset: Any) -> str:
-    """A digest of files by size and pages of them, and of all indices."""
+    """Digest the sizes and sampled pages of the files, and all indices."""
     digest = hashlib.sha256(f"{len(dataset)} {dataset.column_names}".encode())
     for file in dataset.cache_files:
-        digest.update(_look(Path(file["filename"])))
+        digest.update(_digest_pages(Path(file["filename"])))
     if dataset._indices is not None:
         for chunk in dataset._indices.column(0).chunks:
             digest.update(np.ascontiguousarray(chunk.to_numpy()).tobytes())
     return digest.hexdigest()
 
 
-def _look(path: Path) -> bytes:
+def _digest_pages(path: Path) -> bytes:
     size = path.stat().st_size
     digest = hashlib.sha256(str(size).encode())
     last = max(0, size - _PAGE_BYTES)

@@ -1,4 +1,4 @@
-"""Objects that give an item for each number, as a source: asked when they are read."""
+"""A map-style dataset (``__len__`` and ``__getitem__``) as a source; items are fetched when read."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from windrow.io.in_memory.value_sizes import cut_rows, weigh_table
 
 __all__ = ["ItemsReader", "index_items"]
 
-_LOOKS = 8
+_SAMPLED_ITEMS = 8
 
 Convert = Callable[[Sequence[Any], str], pa.Table]
 
 
 @dataclass(frozen=True, eq=False)
 class ItemsReader:
-    """Asks for the items of a block; its locator is the range of their numbers.
+    """Fetches the items of a block; its locator is the range of their indices.
 
     Attributes
     ----------
     items
         Has ``__getitem__``.
     convert
-        Makes a table of items; gets the block in words too.
+        Converts items to a table; its second argument is the block's origin, for errors.
     schema
-        What every block has; None before anything was read.
+        The schema of every block; None for sampling, before it is known.
     """
 
     items: Any
@@ -45,12 +45,12 @@ class ItemsReader:
     schema: pa.Schema | None = None
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """The items of a block.
+        """Read the items of a block.
 
         Raises
         ------
         SourceError
-            If an item cannot be had, or does not fit the first item's columns.
+            If an item cannot be fetched, or does not fit the schema.
         """
         found = []
         for number in address.locator:
@@ -68,42 +68,42 @@ class ItemsReader:
         )
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """The block as one part."""
+        """Yield the block as one part."""
         yield self.read(address)
 
 
 @ends_traceback
 def index_items(items: Any, convert: Convert, name: str, target_block_bytes: int) -> ListedSource:
-    """A source of items by number; a few are looked at for columns, types and size.
+    """Return a source of items; a few are sampled now to find columns, types and row size.
 
     Raises
     ------
     SourceError
-        If there are none, or one of those cannot be had.
+        If there are no items, or a sampled item cannot be fetched.
     """
     rows = len(items)
     if not rows:
-        raise SourceError(f"{name}: {type(items).__qualname__} has no items, so nothing tells the columns")
-    # evenly spread, so that vectors of several lengths show
-    numbers = sorted({rows * place // _LOOKS for place in range(_LOOKS)})
-    look = ItemsReader(items, convert).read(BlockAddress(name, numbers))
-    row_bytes = max(1, weigh_table(look) // len(numbers))
+        raise SourceError(f"{name}: {type(items).__qualname__} has no items, so its columns are unknown")
+    # evenly spaced, so that vectors of different lengths are found
+    numbers = sorted({rows * place // _SAMPLED_ITEMS for place in range(_SAMPLED_ITEMS)})
+    sample = ItemsReader(items, convert).read(BlockAddress(name, numbers))
+    row_bytes = max(1, weigh_table(sample) // len(numbers))
     borders = cut_rows(rows, rows * row_bytes, target_block_bytes)
     counts = np.diff(borders)
     kind = type(items)
-    text = f"{kind.__module__}.{kind.__qualname__} {rows}\n{look.schema.to_string()}"
-    exact = all(fixed_bits(field.type) is not None for field in look.schema)
+    text = f"{kind.__module__}.{kind.__qualname__} {rows}\n{sample.schema.to_string()}"
+    exact = all(fixed_bits(field.type) is not None for field in sample.schema)
     return ListedSource(
         name=f"{name}({kind.__qualname__})",
-        schema=look.schema,
+        schema=sample.schema,
         blocks=BlockTable(counts, counts * row_bytes, counts * row_bytes, rows_known=True, bytes_exact=exact),
         block_addresses=tuple(
             BlockAddress(f"{name}, items {start}-{stop - 1}", range(start, stop))
             for start, stop in pairwise(borders.tolist())
         ),
-        reader=ItemsReader(items, convert, look.schema),
+        reader=ItemsReader(items, convert, sample.schema),
         fingerprint=hashlib.sha256(text.encode()).hexdigest(),
-        null_counts=dict.fromkeys(look.schema.names),
+        null_counts=dict.fromkeys(sample.schema.names),
         block_bytes=target_block_bytes,
         fragments=1,
     )

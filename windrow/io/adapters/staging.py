@@ -1,4 +1,4 @@
-"""Tables that come one after the other, written down once, to be read in any order as often as wanted."""
+"""Stages a stream of tables as Arrow files of one block each, so that blocks can be read in any order."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _FIX = "give schema= with all columns and the types that hold every value, or le
 
 @dataclass(frozen=True, eq=False)
 class StagedReader:
-    """Maps staged blocks into memory; the locator of a block is its file's name.
+    """Maps staged blocks into memory; a block's locator is its file name.
 
     Attributes
     ----------
     folder
-        Where they are: a `LeasedFolder`, or what it became on its way here.
+        The `LeasedFolder` with the files or, in another process, what it was pickled as.
     """
 
     folder: Any
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block, without a copy.
+        """Read one block without copying it.
 
         Raises
         ------
         SourceError
-            If its file is not there, or is not as it was written.
+            If its file is missing or corrupt.
         """
         path = Path(self.folder.path, address.locator)
         try:
@@ -63,7 +63,7 @@ class StagedReader:
             ) from error
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """The block as one part."""
+        """Yield the block as one part."""
         yield self.read(address)
 
 
@@ -75,39 +75,40 @@ def stage_tables(
     cache_dir: str | os.PathLike[str] | None,
     rows: int | None = None,
 ) -> ListedSource:
-    """Write tables into files of one block each, in a folder that goes with this process.
+    """Write tables to files of one block each, in a folder that lasts at most as long as this process.
 
     Parameters
     ----------
     tables
-        Taken once; the first tells the schema.
+        Iterated once; the first table defines the schema.
     rows
-        How many rows there must be; None: as many as come.
+        Required number of rows; None: any number.
 
     Raises
     ------
     SourceError
-        If there are no tables, other rows than stated, or a table that does not fit the first.
+        If there are no tables, the number of rows is not ``rows``, a table does not fit the first
+        one's schema, or files cannot be written.
     """
     try:
         folder = LeasedFolder(cache_dir)
     except OSError as error:
         raise SourceError(
             f"{name}: its rows cannot be staged in cache_dir={os.fspath(cache_dir or tempfile.gettempdir())!r} "
-            f"({error}); give a folder that can be written to"
+            f"({error}); give a writable folder"
         ) from error
     written: list[_Written] = []
-    for block in _cut(_conformed(_counted(tables, name, rows), name), target_block_bytes):
+    for block in _cut(_conform(_check_row_count(tables, name, rows), name), target_block_bytes):
         written.append(_write(block, folder.path, len(written), name))
     if not written:
-        raise SourceError(f"{name} gave no tables, so nothing tells the columns; give it a schema=")
-    kept = [block for block in written if block.rows]
-    return _source(written[0].schema, kept, folder, name, target_block_bytes)
+        raise SourceError(f"{name} yielded no rows, so its columns are unknown; pass schema=")
+    nonempty = [block for block in written if block.rows]
+    return _source(written[0].schema, nonempty, folder, name, target_block_bytes)
 
 
 @dataclass(frozen=True, eq=False)
 class _Written:
-    """A block that was written: what is known of it."""
+    """Metadata of a written block."""
 
     schema: pa.Schema
     rows: int
@@ -127,7 +128,7 @@ def _write(block: pa.Table, folder: str, number: int, name: str) -> _Written:
             writer.write_table(block)
     except OSError as error:
         raise SourceError(
-            f"{name}: its rows cannot be staged in {folder} ({error}); give a cache_dir= with room"
+            f"{name}: its rows cannot be staged in {folder} ({error}); give a cache_dir= with enough space"
         ) from error
     size = weigh_table(block)
     return _Written(block.schema, block.num_rows, size, count_nulls(block), digest_table(block), file)
@@ -158,19 +159,19 @@ def _source(
     )
 
 
-def _counted(tables: Iterable[pa.Table], name: str, rows: int | None) -> Iterator[pa.Table]:
-    """The tables, stopped where there are more rows than stated, or fewer."""
+def _check_row_count(tables: Iterable[pa.Table], name: str, rows: int | None) -> Iterator[pa.Table]:
+    """Yield the tables; raise if they have more or fewer rows than ``rows``."""
     seen = 0
     for table in tables:
         seen += table.num_rows
         if rows is not None and seen > rows:
-            raise SourceError(f"{name} gave {seen} rows or more, and rows={rows} was stated: state as many")
+            raise SourceError(f"{name} yielded at least {seen} rows, but rows={rows}: correct rows=")
         yield table
     if rows is not None and seen != rows:
-        raise SourceError(f"{name} gave {seen} rows, and rows={rows} was stated: state as many")
+        raise SourceError(f"{name} yielded {seen} rows, but rows={rows}: correct rows=")
 
 
-def _conformed(tables: Iterable[pa.Table], name: str) -> Iterator[pa.Table]:
+def _conform(tables: Iterable[pa.Table], name: str) -> Iterator[pa.Table]:
     schema, seen = None, 0
     for table in tables:
         if schema is None:
@@ -182,7 +183,7 @@ def _conformed(tables: Iterable[pa.Table], name: str) -> Iterator[pa.Table]:
 
 
 def _cut(tables: Iterable[pa.Table], target_bytes: int) -> Iterator[pa.Table]:
-    """The same rows in blocks of about so many bytes."""
+    """Yield the same rows in blocks of about ``target_bytes``."""
     held: list[pa.Table] = []
     rows = size = 0
     table = None
@@ -195,7 +196,7 @@ def _cut(tables: Iterable[pa.Table], target_bytes: int) -> Iterator[pa.Table]:
         joined = pa.concat_tables(held)
         stop = rows - rows % whole
         yield from (joined.slice(start, whole) for start in range(0, stop, whole))
-        # a slice would keep all of it
+        # take() copies; a slice would keep the whole joined table in memory
         rest = joined.slice(stop).take(pa.array(np.arange(rows - stop)))
         held, rows, size = [rest], rest.num_rows, weigh_table(rest)
     if rows or table is not None:
@@ -203,7 +204,7 @@ def _cut(tables: Iterable[pa.Table], target_bytes: int) -> Iterator[pa.Table]:
 
 
 def _block_rows(schema: pa.Schema, rows: int, size_bytes: int, target_bytes: int) -> int:
-    """Rows of a block: by their types where these tell, else by what the rows at hand weigh."""
+    """Return the rows of a block: from the column widths if all are fixed, else from the buffered rows' size."""
     widths = [fixed_bits(field.type) for field in schema]
     bits = None if None in widths else sum(width or 0 for width in widths)
     if bits is not None:

@@ -1,4 +1,4 @@
-"""A folder of this process: gone when it is no longer needed, at the latest with the process."""
+"""LeasedFolder: a temporary folder, deleted with its last user, at process exit, or after a crash by a sweep."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _LEASE = "lease"
 
 
 class LeasedFolder:
-    """A new folder, removed with this object, or with the process once other processes know of it.
+    """A new folder, deleted with this object or, once this object was pickled, at the end of the process.
 
-    The process holds a lock on a lease in it, which the system lets go however the process
-    ends: what a killed process of this machine has left is swept by the next.
+    The process locks a lease file in the folder. The operating system releases the lock however the
+    process ends, so the next process on this machine deletes folders of killed processes.
 
     Parameters
     ----------
     parent
-        Where to make it; None: the system's folder for temporary files.
+        The parent folder; None: the system's temporary folder.
     """
 
     def __init__(self, parent: str | os.PathLike[str] | None) -> None:
         where = Path(tempfile.gettempdir() if parent is None else parent)
         where.mkdir(parents=True, exist_ok=True)
-        # names tell machines apart: a lock says nothing on a file system that others share
+        # names contain the host, because locks are not reliable across machines on shared file systems
         prefix = f"{_PREFIX}{socket.gethostname()}-"
         _sweep(where, prefix)
         self.path = tempfile.mkdtemp(prefix=prefix, dir=where)
@@ -43,25 +43,25 @@ class LeasedFolder:
         self._finalizer = weakref.finalize(self, _remove, self.path, lease, os.getpid())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # another process may read there when nobody here does
+        # another process can still read the folder after this object is garbage-collected
         remaining = self._finalizer.detach()
         if remaining is not None:
             atexit.register(_remove, *remaining[2])
-        return _ElsewhereFolder, (self.path,)
+        return _ForeignFolder, (self.path,)
 
 
-class _ElsewhereFolder:
+class _ForeignFolder:
     """The folder of another process."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _ElsewhereFolder, (self.path,)
+        return _ForeignFolder, (self.path,)
 
 
 def _remove(path: str, lease: int, owner: int) -> None:
-    # a forked child has the same objects, and no right to the folder
+    # a forked child has a copy of this object but does not own the folder
     if os.getpid() == owner:
         shutil.rmtree(path, ignore_errors=True)
         os.close(lease)
@@ -69,7 +69,7 @@ def _remove(path: str, lease: int, owner: int) -> None:
 
 def _sweep(parent: Path, prefix: str) -> None:
     for path in parent.glob(f"{prefix}*"):
-        # others' folders, and those that another sweep is removing, are not ours to touch
+        # skip folders of other users, and folders that another sweep is deleting
         with suppress(OSError):
             lease = os.open(path / _LEASE, os.O_RDWR)
             try:

@@ -1,4 +1,4 @@
-"""Parquet files that Spark can read, and that mean the same to it."""
+"""SparkSink: Parquet files whose columns Spark reads with the same types and values."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class SparkSink:
         return self.parquet.suffix
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse columns that Spark has no type for."""
+        """Raise a PlanError for columns that Spark has no type for."""
         refuse_types(self.name, schema, _fix)
         self.parquet.check(_spark_schema(schema))
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
-        """Write one file: half floats as floats, nanoseconds as microseconds where nothing is lost."""
+        """Write one file: half floats as floats, nanoseconds as microseconds; raise if that loses precision."""
         self.parquet.write(map(_for_spark, tables), stream, label)
 
 
@@ -59,19 +59,19 @@ def _spark_type(kind: pa.DataType) -> pa.DataType:
 
 def _for_spark(table: pa.Table) -> pa.Table:
     schema = _spark_schema(table.schema)
-    columns = [_cast(column, wanted) for column, wanted in zip(table.columns, schema, strict=True)]
+    columns = [_cast(column, field) for column, field in zip(table.columns, schema, strict=True)]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _cast(column: pa.ChunkedArray[Any], wanted: pa.Field[Any]) -> pa.ChunkedArray[Any]:
+def _cast(column: pa.ChunkedArray[Any], target: pa.Field[Any]) -> pa.ChunkedArray[Any]:
     if isinstance(column.type, pa.BaseExtensionType):
         stored = [chunk.storage for chunk in column.chunks]
-        return _cast(pa.chunked_array(stored, column.type.storage_type), wanted)
+        return _cast(pa.chunked_array(stored, column.type.storage_type), target)
     try:
-        return column if column.type == wanted.type else column.cast(wanted.type)
+        return column if column.type == target.type else column.cast(target.type)
     except pa.ArrowInvalid as error:
         raise PlanError(
-            f"column {wanted.name!r}: {error}; Spark has microseconds: round the column in map_batches"
+            f"column {target.name!r}: {error}; Spark has microseconds: round the column in map_batches"
         ) from error
 
 
@@ -84,7 +84,7 @@ def _fix(kind: pa.DataType) -> str | None:
     if pa.types.is_duration(kind):
         return "Spark would read a plain integer; cast it to int64 yourself"
     if pa.types.is_null(kind):
-        return "Spark would read integers; cast it to the type that it stands for"
+        return "Spark would read integers; cast it to the intended type"
     if pa.types.is_decimal(kind) and kind.precision > _MAX_DIGITS:
         return f"Spark's decimals have {_MAX_DIGITS} digits; cast it to fewer"
     return None
@@ -92,12 +92,12 @@ def _fix(kind: pa.DataType) -> str | None:
 
 def _nested_fix(kind: pa.DataType) -> str | None:
     if _spark_type(kind) != kind:
-        return f"Spark has no {kind}; cast what is nested, or select it as a column of its own"
+        return f"Spark has no {kind}; cast the nested values, or select them as a column of their own"
     return _fix(kind)
 
 
 def _inner_types(kind: Any) -> list[pa.DataType]:
-    """The types that a type is made of; none for a plain one."""
+    """Return the types that a type contains; empty for a primitive type."""
     if isinstance(kind, pa.BaseExtensionType):
         return [kind.storage_type]
     if pa.types.is_dictionary(kind):

@@ -1,4 +1,4 @@
-"""A DataFrame as Parquet files: written once, checked, and used again while it is sure to be the same."""
+"""Stages a Spark DataFrame as Parquet files: writes and checks them, or reuses those with the same rows."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from windrow.io.spark.staging_folder import StageFolder, StageRoot
 
 __all__ = ["StageRequest", "stage"]
 
-# Row groups are what windows are made of, so they are smaller than Spark's 128 MiB.
-_WRITING = {"compression": "snappy", "parquet.block.size": str(64 * 2**20)}
-# Spark's default for timestamps, INT96, is read as nanoseconds, which end in 2262; its calendar before
-# 1582 is not Arrow's.
-_SETTINGS = {
+# Windows are made of row groups, so they are smaller than Spark's default of 128 MiB.
+_WRITE_OPTIONS = {"compression": "snappy", "parquet.block.size": str(64 * 2**20)}
+# Arrow reads Spark's default timestamp type, INT96, as nanoseconds, which end in 2262. LEGACY rebasing would
+# write dates before 1582 in the Julian calendar, which Arrow does not use.
+_SESSION_SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
 }
 _VERSION = 1
 _METRICS_SECONDS = 60
 
-# Settings are the session's, so one is staged at a time; whoever waits for the same finds it staged.
-_TURN = threading.Lock()
+# Session settings are shared, so only one thread stages at a time. A thread that waited for another to stage
+# the same DataFrame finds its files.
+_STAGING_LOCK = threading.Lock()
 _STAGED: list[_Staged] = []
 
 
@@ -45,13 +46,13 @@ class StageRequest:
     df
         The DataFrame.
     conversion
-        What becomes of its columns.
+        How its columns are converted.
     root
-        The directory to stage below.
+        The parent directory.
     keep
-        Whether it stays when the process ends.
+        Whether the files stay when the process ends.
     storage_options
-        What opens the directory for reading.
+        fsspec options to read the directory.
     """
 
     df: Any
@@ -63,7 +64,7 @@ class StageRequest:
 
 @dataclass(frozen=True)
 class _Staged:
-    """What this process has staged or found staged."""
+    """A folder that this process staged, or found staged by another process."""
 
     identity: PlanIdentity
     conversion: Conversion
@@ -74,25 +75,25 @@ class _Staged:
 
 @ends_traceback
 def stage(request: StageRequest) -> FileSource:
-    """Stage a DataFrame, or find it staged, and describe the files as a source.
+    """Stage a DataFrame, or find its staged files, and return them as a source.
 
     Raises
     ------
     SourceError
-        If Spark fails, or the directory is not one that Spark and this process share.
+        If Spark fails, or Spark and this process do not share the directory.
     PlanError
         If a column cannot be converted.
     """
-    with _TURN:
+    with _STAGING_LOCK:
         request.root.sweep()
-        with mapped_errors("from_spark", "see that df.count() succeeds", request.root.secrets):
-            # a plan is analysed when it is first asked for
+        with mapped_errors("from_spark", "check that df.count() succeeds", request.root.secrets):
+            # Spark analyses a plan on first access, which can raise
             identity = identify(request.df)
         return _find(request, identity) or _write(request, identity)
 
 
 def _find(request: StageRequest, identity: PlanIdentity | None) -> FileSource | None:
-    """What is staged of the same rows, whole and to stay as long as it must."""
+    """Return complete staged files with the same rows that stay at least as long as requested, or None."""
     if identity is None:
         return None
     for staged in tuple(_STAGED):
@@ -101,12 +102,12 @@ def _find(request: StageRequest, identity: PlanIdentity | None) -> FileSource | 
             source = _open(request, staged.folder)
             if source is not None:
                 return source
-            _STAGED.remove(staged)  # it was deleted
-    return _find_kept(request, identity)
+            _STAGED.remove(staged)  # its files were deleted
+    return _find_of_other_processes(request, identity)
 
 
-def _find_kept(request: StageRequest, identity: PlanIdentity) -> FileSource | None:
-    """What another process has staged to be kept."""
+def _find_of_other_processes(request: StageRequest, identity: PlanIdentity) -> FileSource | None:
+    """Return files that another process staged with ``keep=True``, or None."""
     if not request.keep or identity.digest is None:
         return None
     for folder in request.root.find(identity.digest):
@@ -120,7 +121,7 @@ def _find_kept(request: StageRequest, identity: PlanIdentity) -> FileSource | No
 
 
 def _open(request: StageRequest, folder: StageFolder) -> FileSource | None:
-    """A folder as a source; None where it is not whole, or not any more."""
+    """Return a folder as a source; None if its files are incomplete."""
     note = folder.read_note()
     if note is None or note.get("version") != _VERSION:
         return None
@@ -137,7 +138,7 @@ def _write(request: StageRequest, identity: PlanIdentity | None) -> FileSource:
         rows, widths = _run_spark(request, folder)
         source = _read(request, folder)
         _check_rows(request, folder, rows, int(source.manifest.rows.sum()))
-        unchanged = identity is not None and _still(request, identity)
+        unchanged = identity is not None and _inputs_unchanged(request, identity)
         terms = _terms(request, identity) if identity is not None and unchanged else None
         note = {"version": _VERSION, "rows": rows, "widths": widths, "keep": request.keep, "terms": terms}
         with mapped_errors(folder.url, "give a cache_dir that can be written to", request.root.secrets):
@@ -152,8 +153,8 @@ def _write(request: StageRequest, identity: PlanIdentity | None) -> FileSource:
     return _with_widths(source, widths)
 
 
-def _still(request: StageRequest, identity: PlanIdentity) -> bool:
-    """Whether the input files have stayed what they were while they were read."""
+def _inputs_unchanged(request: StageRequest, identity: PlanIdentity) -> bool:
+    """Return whether the input files did not change while Spark read them."""
     now = identify(request.df)
     return now is not None and now.same_rows(identity)
 
@@ -163,7 +164,7 @@ def _terms(request: StageRequest, identity: PlanIdentity) -> str:
 
 
 def _run_spark(request: StageRequest, folder: StageFolder) -> tuple[int, dict[str, int]]:
-    """Have Spark write; returns the rows, and the length of each vector column whose vectors have one."""
+    """Let Spark write the files; return the number of rows, and the width of each fixed-width vector column."""
     from pyspark.sql import Observation, functions
 
     vectors = request.conversion.vector_columns(request.df.schema)
@@ -173,26 +174,28 @@ def _run_spark(request: StageRequest, folder: StageFolder) -> tuple[int, dict[st
         length = functions.when(column.isNotNull(), functions.size(column))
         metrics += [functions.min(length).alias(f"low {place}"), functions.max(length).alias(f"high {place}")]
     observation = Observation()
-    fix = f"see that df.write.parquet({request.root.url!r}) succeeds, on every machine of the cluster"
+    fix = f"check that df.write.parquet({request.root.url!r}) succeeds, on every machine of the cluster"
     with mapped_errors(f"from_spark: staging to {folder.url}", fix, request.root.secrets):
         frame = request.conversion.apply(request.df).observe(observation, *metrics)
-        with settings(request.df.sparkSession, _SETTINGS):
-            frame.write.options(**_WRITING).mode("append").parquet(folder.url)
-        told = _wait_for(observation)
-    lengths = {name: (told[f"low {place}"], told[f"high {place}"]) for place, name in enumerate(vectors)}
+        with settings(request.df.sparkSession, _SESSION_SETTINGS):
+            frame.write.options(**_WRITE_OPTIONS).mode("append").parquet(folder.url)
+        observed = _wait_for_metrics(observation)
+    lengths = {
+        name: (observed[f"low {place}"], observed[f"high {place}"]) for place, name in enumerate(vectors)
+    }
     widths = {name: low for name, (low, high) in lengths.items() if low is not None and low == high}
-    return int(told["rows"]), widths
+    return int(observed["rows"]), widths
 
 
-def _wait_for(observation: Any) -> dict[str, Any]:
-    """What Spark has counted; it comes a moment after the job's end, and Spark knows no limit to that."""
+def _wait_for_metrics(observation: Any) -> dict[str, Any]:
+    """Return Spark's metrics, with a timeout: they arrive after the job's end, and ``get`` has none itself."""
     found: list[dict[str, Any]] = []
     waiting = threading.Thread(target=lambda: found.append(observation.get), daemon=True)
     waiting.start()
     waiting.join(_METRICS_SECONDS)
     if not found:
         raise SourceError(
-            f"from_spark: Spark did not tell in {_METRICS_SECONDS} s how many rows it has written: try again"
+            f"from_spark: Spark did not report within {_METRICS_SECONDS} s how many rows it wrote: try again"
         )
     return found[0]
 
@@ -201,7 +204,7 @@ def _check_rows(request: StageRequest, folder: StageFolder, written: int, found:
     if written != found:
         raise SourceError(
             f"{folder.url}: Spark has written {written:,} rows, and this process finds {found:,}: "
-            "give a cache_dir= that every machine of the Spark cluster and every trainer sees at the same place, "
+            "give a cache_dir= that every machine of the Spark cluster and every trainer sees under the same path, "
             "such as one on a network filesystem or an object store"
         )
 
@@ -213,7 +216,7 @@ def _read(request: StageRequest, folder: StageFolder) -> FileSource:
 
 
 def _with_widths(source: FileSource, widths: Mapping[str, int]) -> FileSource:
-    """Give vectors of one length the type that arrays of two dimensions are made of."""
+    """Give vector columns of one length a fixed-size list type, which is delivered as a 2-D array."""
 
     def widened(schema: pa.Schema) -> pa.Schema:
         return pa.schema([_fixed(field, widths.get(field.name)) for field in schema])

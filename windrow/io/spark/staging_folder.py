@@ -1,8 +1,8 @@
-"""A folder that holds what was staged: whole once its note is there, and gone when its process ends.
+"""Folders of staged Spark files: a note marks them as complete, a lock (lease) as in use.
 
-Spark writes into a folder that nobody else knows, and the note is written last, so what a killed
-process leaves is never taken for whole. On a local disk the process holds a lock on its folders;
-what no living process holds, and nobody asked to keep, is swept by the next to stage there.
+Spark writes into a folder with a unique name, and the note is written last, so that files of a
+killed process are never considered complete. On a local disk, the process holds a lock on its
+folders. The next process that stages there deletes folders that are neither locked nor kept.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _LEASE = "_windrow_lease"
 
 @dataclass(frozen=True)
 class StageFolder:
-    """One folder.
+    """One folder of staged files.
 
     Attributes
     ----------
     url
-        Where it is, for Spark and for ``read_parquet``.
+        Its location for Spark and ``read_parquet``.
     path
-        The same for ``filesystem``.
+        The same location for ``filesystem``.
     filesystem
         An fsspec filesystem.
     """
@@ -49,11 +49,11 @@ class StageFolder:
     filesystem: Any = field(repr=False)
 
     def write_note(self, note: Mapping[str, Any]) -> None:
-        """Say that everything is there."""
+        """Mark the folder as complete."""
         self.filesystem.pipe_file(f"{self.path}/{_NOTE}", json.dumps(note).encode())
 
     def read_note(self) -> dict[str, Any] | None:
-        """What was said; None where the folder is not whole."""
+        """Return the note; None if the folder is incomplete."""
         try:
             self.filesystem.invalidate_cache()
             note = json.loads(self.filesystem.cat_file(f"{self.path}/{_NOTE}"))
@@ -62,18 +62,18 @@ class StageFolder:
         return note if isinstance(note, dict) else None
 
     def delete(self) -> None:
-        """Remove it, the note first, so that nobody takes for whole what is being removed."""
+        """Delete the folder, the note first, so that no process reads a half-deleted folder."""
         with suppress(FileNotFoundError):
             self.filesystem.rm_file(f"{self.path}/{_NOTE}")
         with suppress(FileNotFoundError):
             self.filesystem.rm(self.path, recursive=True)
 
     def delete_at_exit(self) -> None:
-        """Remove it when this process ends, which is the one that made it."""
+        """Delete the folder when this process, its owner, ends."""
         process = os.getpid()
 
         def delete() -> None:
-            # a forked child is not the one that staged it; at the exit there is nobody to tell of errors
+            # a forked child does not own the folder; at exit, errors cannot be reported
             if os.getpid() == process:
                 with suppress(Exception):
                     self.delete()
@@ -83,22 +83,22 @@ class StageFolder:
 
 @dataclass(frozen=True)
 class StageRoot:
-    """The directory below which folders are made; see `open_root`.
+    """The parent directory of staging folders; see `open_root`.
 
     Attributes
     ----------
     url
-        Where it is, for Spark and for ``read_parquet``.
+        Its location for Spark and ``read_parquet``.
     path
-        The same for ``filesystem``.
+        The same location for ``filesystem``.
     local
-        Whether it is on this machine's disk.
+        Whether it is on a disk of this machine.
     private
-        Whether others may not look into the folders.
+        Whether other users must not be able to read the folders.
     filesystem
         An fsspec filesystem.
     secrets
-        The credentials that must appear in no text.
+        Credentials, which must not appear in any message.
     """
 
     url: str
@@ -109,25 +109,25 @@ class StageRoot:
     secrets: tuple[str, ...] = field(repr=False)
 
     def make(self, digest: str | None) -> StageFolder:
-        """Make a folder that nobody else has, named by a digest where there is one.
+        """Create a folder with a unique name, which starts with the digest if there is one.
 
         Raises
         ------
         SourceError
-            If nothing can be made there.
+            If the folder cannot be created.
         """
         while True:
             folder = self._folder(f"{_PREFIX}{digest or 'once'}-{os.urandom(8).hex()}")
             try:
-                # elsewhere Spark makes it; a sweep may have come before the lock was held
-                if not self.local or _hold(Path(folder.path), self.private):
+                # Spark creates remote folders; a local one can be swept before its lock is taken
+                if not self.local or _create_and_lock(Path(folder.path), self.private):
                     return folder
             except OSError as error:
                 fix = "give a cache_dir that can be written to"
                 raise source_error(self.url, error, fix, self.secrets) from safe_cause(error, self.secrets)
 
     def find(self, digest: str) -> list[StageFolder]:
-        """The folders of a digest, whole or not, by name."""
+        """Return the folders of a digest, complete or not, sorted by name."""
         try:
             self.filesystem.invalidate_cache()
             found = self.filesystem.ls(self.path, detail=False)
@@ -137,11 +137,11 @@ class StageRoot:
         return [self._folder(name) for name in names if name.startswith(f"{_PREFIX}{digest}-")]
 
     def sweep(self) -> None:
-        """Remove what ended processes have left on a local disk and nobody asked to keep."""
+        """Delete folders of ended processes on a local disk, except kept ones."""
         if not self.local:
             return
         for path in Path(self.path).glob(f"{_PREFIX}*"):
-            # others' folders, and those that another sweep is removing, are not ours to touch
+            # skip folders of other users, and folders that another sweep is deleting
             with suppress(OSError):
                 lease = os.open(path / _LEASE, os.O_RDWR)
                 try:
@@ -158,14 +158,14 @@ class StageRoot:
 def open_root(
     directory: str | os.PathLike[str] | None, storage_options: Mapping[str, Any] | None
 ) -> StageRoot:
-    """Find the directory that a path or URL names; makes nothing.
+    """Resolve the parent directory; creates nothing.
 
-    None stands for the system's folder for temporary files, where nobody else may look into what is made.
+    None: the system's temporary folder, with staging folders that only this user can read.
 
     Raises
     ------
     PlanError
-        If it names none.
+        If the path or URL is invalid.
     SourceError
         If the filesystem cannot be set up.
     """
@@ -173,33 +173,31 @@ def open_root(
     connection = connect(name, None, storage_options)
     (path,) = connection.paths
     local = connection.opener is None
-    # Hadoop takes a path without a scheme for one of its default filesystem
+    # Hadoop resolves a path without a scheme on its default filesystem
     url = f"file://{path}" if local else name.rstrip("/")
     secrets = find_secrets(check_options(storage_options))
     return StageRoot(url, path.rstrip("/"), local, directory is None, connection.lister, secrets)
 
 
 def delete_folder(files: Files) -> None:
-    """Remove the folder that files are in, if it is one of these.
+    """Delete the folder of files if it is a complete staging folder.
 
     Raises
     ------
     PlanError
-        If it is none.
+        If it is not.
     """
     connection = connect(files.root, files.filesystem, None)
     (path,) = connection.paths
     folder = StageFolder(files.url, path, connection.lister)
     if not path.rpartition("/")[2].startswith(_PREFIX) or folder.read_note() is None:
         name = without_user(files.url)
-        raise PlanError(
-            f"{name} holds nothing that from_spark() has staged and that is still there to delete"
-        )
+        raise PlanError(f"{name} is not a folder staged by from_spark(), or it has been deleted already")
     folder.delete()
 
 
-def _hold(path: Path, private: bool) -> bool:
-    """Make a folder, and lock its lease until this process ends; False where it has been swept."""
+def _create_and_lock(path: Path, private: bool) -> bool:
+    """Create a folder and lock its lease file until this process ends; return False if it was swept meanwhile."""
     path.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
     lease = os.open(path / _LEASE, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lease, fcntl.LOCK_EX)
