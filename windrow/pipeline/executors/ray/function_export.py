@@ -1,4 +1,4 @@
-"""Functions and classes that other processes of Ray run: exported, whatever other libraries have set."""
+"""Makes Ray export functions and classes to its workers, after RayDP has switched that off."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["export_code"]
 
 
 def export_code() -> None:
-    """Have Ray export functions and classes from this process again, where RayDP has ended that.
+    """Make Ray export functions and classes from this process again, if RayDP has switched that off.
 
-    RayDP sets a switch for its calls into Java, and leaves it set, in this process and in workers that others
-    use after it. With it, Ray exports nothing that could be imported; but where the switch is not set, workers
-    look for what was exported alone. An actor that such a worker is to run never starts.
+    RayDP sets ``load_code_from_local`` for its calls into Java, and leaves it set in this process and in
+    workers that are reused later. With it, Ray does not export anything that can be imported. Workers without
+    the switch look only for exported code, so an actor of such a process never starts there.
     """
     worker = ray._private.worker.global_worker
     if getattr(worker, "load_code_from_local", False):

@@ -1,4 +1,4 @@
-"""Tasks that end by themselves, also where Ray cancels them."""
+"""Shields running tasks from the interrupt with which Ray cancels them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["ignoring_interrupts"]
 
 @contextmanager
 def ignoring_interrupts() -> Iterator[None]:
-    """Finish what was begun.
+    """Ignore SIGINT, so that a task that has started runs to its end.
 
-    Ray cancels a running task by an interrupt. In the middle of an import that leaves a module that
-    is broken for whatever runs in this worker later; pandas then has no ``core``.
+    Ray cancels a running task with an interrupt. During an import that leaves a broken module for all later
+    tasks of this worker, for example a pandas without ``core``.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""Where things are on a cluster."""
+"""Queries Ray about nodes, locality hints and free CPUs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def this_node() -> str:
 
 
 def resolve_hints(hints: Sequence[Any] | None, shards: int) -> tuple[str | None, ...]:
-    """Turn locality hints (actor handles, node ids, None) into node ids, as far as they are known.
+    """Resolve locality hints (actor handles, node ids, None) to node ids; None where unknown.
 
     Raises
     ------
     PlanError
-        If a hint is something else, or names no node of the cluster.
+        If a hint is of another type, or names no live node of the cluster.
     """
     if hints is None:
         return (None,) * shards
@@ -48,13 +48,13 @@ def _resolve(hint: Any, nodes: set[str]) -> str | None:
     if isinstance(hint, str) and hint in nodes:
         return hint
     raise PlanError(
-        f"locality hint {hint!r} must be an actor handle, None, or the id of a living node: "
+        f"locality hint {hint!r} must be an actor handle, None, or the id of a live node: "
         f"{', '.join(sorted(nodes))}"
     )
 
 
 def _find_actor_node(actor: ActorHandle[Any]) -> str | None:
-    """The node an actor lives on; None while it is being placed."""
+    """Node id of an actor; None while Ray has not placed it yet."""
     from ray._private.state import actors
 
     entry = actors(actor._actor_id.hex()) or {}
@@ -62,20 +62,20 @@ def _find_actor_node(actor: ActorHandle[Any]) -> str | None:
 
 
 def list_nodes() -> list[Node]:
-    """The nodes that are alive, with their CPUs and how many of them are free."""
+    """The live nodes, with their CPUs and free CPUs."""
     from ray._private.state import available_resources_per_node
 
     free = available_resources_per_node()
     cpus = {node["NodeID"]: node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]}
-    # where no node has a CPU for Ray, each of them still has a core
+    # in a cluster without CPU resources each node still has a core
     least = 0 if any(cpus.values()) else 1
     return [Node(name, max(least, int(cpu)), free.get(name, {}).get("CPU", 0)) for name, cpu in cpus.items()]
 
 
 def others_hold_cpus(cpus: float) -> bool:
-    """Whether actors and placement groups leave fewer than so many CPUs of the cluster to tasks.
+    """Whether actors and placement groups leave fewer than ``cpus`` CPUs of the cluster to tasks.
 
-    That no CPU is free does not tell: tasks of our own that wait for a worker to start hold theirs.
+    The free CPUs do not answer this: windrow's own tasks hold CPUs while they wait for a worker to start.
     """
     from ray._private.state import state
     from ray.core.generated.gcs_pb2 import ActorTableData
@@ -89,15 +89,15 @@ def others_hold_cpus(cpus: float) -> bool:
 
 
 def starvation_warnings() -> tuple[str, ...]:
-    """A line that says that no CPU is free, or none."""
+    """The warning that no CPU is free, if so."""
     return () if ray.available_resources().get("CPU", 0) >= 1 else format_starvation_warning()
 
 
 def format_starvation_warning() -> tuple[str, ...]:
-    """A line that says what follows where no CPU is free."""
+    """Format the warning for a cluster without free CPUs, as one line."""
     cpus = ray.cluster_resources().get("CPU", 0)
     return (
-        f"no CPU of the cluster is free ({cpus:g} in all): data tasks run without one, at most one at a time "
-        "for each core of a node, beside whatever holds the CPUs. Give trainers num_cpus=0, or the cluster "
-        "more CPUs",
+        f"no CPU of the cluster is free ({cpus:g} in all): data tasks run with num_cpus=0, at most one at a time "
+        "per core of a node, and compete with the processes that hold the CPUs. Give trainers num_cpus=0, or "
+        "the cluster more CPUs",
     )

@@ -1,10 +1,9 @@
-"""Pages of the object store, mapped before a worker writes to them.
+"""Pre-maps existing pages of Ray's object store into a worker, which saves page faults on its writes.
 
-Ray copies what a task returns into the store, which every process maps as a whole. The
-first write of a process to a page is a fault of its own, also where others have used the
-page before: with two workers, windows of some gigabytes are written for ten epochs until each
-has met every page. Mapping pages that exist already, some megabytes at a call, costs a
-quarter of that.
+Ray copies a task's results into the object store, a shared memory segment that every process maps as a whole.
+The first write of a process to a page causes a minor page fault, even if other processes have used the page.
+With two workers and windows of some gigabytes, it takes ten epochs until each worker has touched every page.
+Populating existing pages with madvise, some megabytes per call, takes a quarter of the time of those faults.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ __all__ = ["ObjectStorePages"]
 
 _CHUNK_BYTES = 2 * 2**20
 _MAX_CHUNKS = 4096
-# Tens of milliseconds, so that no task is held up for long.
+# Takes tens of milliseconds, so that no task is delayed for long.
 _MAX_BYTES_PER_CALL = 256 * 2**20
-# The store fills from its beginning: behind so many chunks that nobody uses there is nothing to be found.
+# The store fills from its start: after this many unused chunks the rest is unused too.
 _MAX_MISSES_PER_CALL = 64
 _MIN_PAUSE_SECONDS = 0.25
 _MAX_PAUSE_SECONDS = 8.0
@@ -35,18 +34,17 @@ _STORE_MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) rw-s .*/plasma\w+ \(dele
 
 
 class ObjectStorePages:
-    """What this process has mapped of its node's object store.
+    """Tracks which pages of the node's object store this process has mapped.
 
-    It maps pages that exist, and makes none: those which nobody has written stay with the
-    system. What is mapped takes 8 bytes of page table for each page, as it would when it is
-    written. Where the system cannot be asked (not Linux, or an older one) nothing happens.
+    It maps only resident pages and allocates none. Each mapped page takes 8 bytes of page table, as it would
+    once written. On systems without the calls (not Linux, or before 5.14) nothing happens.
 
     Parameters
     ----------
     find
-        Where the store lies in this process, as its address and bytes; None where it is not mapped.
+        Returns the address and size in bytes of the object store's mapping; None if it is not mapped.
     clock
-        Seconds, of any beginning.
+        Monotonic clock, in seconds.
     """
 
     def __init__(
@@ -63,10 +61,10 @@ class ObjectStorePages:
         self._unmapped: list[int] = []
 
     def map_ahead(self) -> int:
-        """Map pages that others have used since; returns their bytes.
+        """Map pages that other processes have written since; returns their bytes.
 
-        To be called often: it looks four times a second while there is something to be found, and
-        more and more rarely while there is not.
+        Call it often. It searches four times a second while it finds pages, and backs off to once in 8 s
+        while it does not.
         """
         now = self._clock()
         if now < self._due:
@@ -96,7 +94,7 @@ class ObjectStorePages:
                 left += self._unmapped[at:]
                 break
             nbytes = min(self._chunk_bytes, stop - start)
-            # one page first: a chunk that nobody uses costs as little as can be
+            # one page first, so that checking an unused chunk is cheap
             if not _is_resident(start, mmap.PAGESIZE):
                 left.append(start)
                 missed += 1
@@ -113,17 +111,17 @@ class ObjectStorePages:
 
 def _find_store() -> tuple[int, int] | None:
     try:
-        maps = Path("/proc/self/maps").read_bytes()  # names of files may be of any encoding
+        maps = Path("/proc/self/maps").read_bytes()  # file names can have any encoding
     except OSError:
         return None
     spans = [(int(start, 16), int(stop, 16)) for start, stop in _STORE_MAPPING.findall(maps)]
-    # others are single objects that found no room in the store
+    # the others are fallback allocations: single objects that did not fit into the store
     start, stop = max(spans, key=lambda span: span[1] - span[0], default=(0, 0))
     return (start, stop - start) if stop else None
 
 
 def _is_resident(address: int, nbytes: int) -> bool:
-    """If all these pages have memory already; any answer is safe, also for an address that is gone."""
+    """Whether all these pages are resident; any answer is safe, and so is an address that is not mapped any more."""
     pages = np.empty(math.ceil(nbytes / mmap.PAGESIZE), np.uint8)
     succeeded = _call_libc("mincore", address, nbytes, pages.ctypes.data_as(ctypes.c_void_p))
     return succeeded and bool((pages & 1).all())
@@ -140,5 +138,5 @@ def _call_libc(name: str, address: int, nbytes: int, last: ctypes.c_void_p | cty
 def _library() -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL(None)
-    except (OSError, TypeError):  # not on every system
+    except (OSError, TypeError):  # not supported on every system
         return None

@@ -1,4 +1,4 @@
-"""Says which function or source cannot be pickled, where Ray tells that something cannot."""
+"""Finds the function, argument or source that cannot be pickled, when sending it to Ray fails."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 ON_THREADS = ', or run in this process with options(executor="threads")'
 
-# functions that call functions, each of which is looked into
+# levels of nested functions and objects that are searched
 _MAX_DEPTH = 4
 
 
 class _Unpicklable(NamedTuple):
-    """What cannot be pickled: in words, the object, and why."""
+    """An object that cannot be pickled: its description, the object, and the error."""
 
     path: str
     value: Any
@@ -34,17 +34,17 @@ class _Unpicklable(NamedTuple):
 def call_with_picklable(
     call: Callable[[], T], maps: Sequence[MapBatches], source: Source | BlockReader, *, otherwise: str
 ) -> T:
-    """Call what sends transforms and a source to Ray.
+    """Run a call that sends transforms and a source to Ray.
 
     Parameters
     ----------
     otherwise
-        What users may do instead of making it picklable: the end of a sentence.
+        The alternative to making it picklable, which ends the error's last sentence.
 
     Raises
     ------
     PlanError
-        If the call fails and a transform or the source cannot be pickled; names it.
+        If the call fails and a transform or the source cannot be pickled; names the object.
     """
     try:
         return call()
@@ -52,7 +52,7 @@ def call_with_picklable(
         raise
     except Exception as error:
         failed = error
-    # outside of the handler: Ray's error, pages long, is not shown beside this one
+    # outside the handler, so that Ray's error, pages long, is not shown as the context of this one
     _check_picklable(maps, source, otherwise)
     raise failed
 
@@ -71,7 +71,7 @@ def _check_picklable(maps: Sequence[MapBatches], source: Source | BlockReader, o
         name = source.describe() if hasattr(source, "describe") else type(source).__name__
         raise PlanError(
             f"the source ({name}) cannot be sent to Ray's workers, because it cannot be pickled: "
-            f"{_describe_error(failed)}. Give read_* and from_* arguments that can be pickled (filesystem=, "
+            f"{_describe_error(failed)}. Pass read_* and from_* arguments that can be pickled (filesystem=, "
             f"storage_options=){otherwise}"
         ) from failed
 
@@ -89,7 +89,7 @@ def _find_in_stage(stage: MapBatches) -> _Unpicklable | None:
 
 
 def _find_cause(found: _Unpicklable, depth: int) -> _Unpicklable:
-    """The innermost object that is known to be why another one cannot be pickled."""
+    """Find the innermost object that keeps ``found`` from being pickled."""
     for path, value in _referenced_values(found.value) if depth else ():
         error = _pickle_error(value)
         if error is not None:
@@ -99,7 +99,7 @@ def _find_cause(found: _Unpicklable, depth: int) -> _Unpicklable:
 
 
 def _referenced_values(value: Any) -> Iterator[tuple[str, Any]]:
-    """What is pickled with a function, or with an object that can be called."""
+    """Values that are pickled together with a function or a callable object, with their descriptions."""
     if isinstance(value, functools.partial):
         yield from ((f"argument {at}", each) for at, each in enumerate(value.args))
         yield from ((f"argument {name!r}", each) for name, each in value.keywords.items())

@@ -1,4 +1,4 @@
-"""Work that gives way: what prepares later windows leaves the cores to trainers that want them now."""
+"""Lowers the CPU priority of tasks, which prepare later windows, below that of trainers."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from functools import cache
 
 __all__ = ["yielding_cpu"]
 
-# The last step there is, from the 15 that Ray gives its workers: trainers then get over two thirds
-# of a core that both want.
+# Ray starts its workers at niceness 15, and 19 is the maximum: a trainer then gets over two thirds of a
+# core that both contend for.
 _NICE_INCREMENT, _MAX_NICE = 4, 19
 
 
 @contextmanager
 def yielding_cpu() -> Iterator[None]:
-    """Let this thread have a core after those of trainers, where that can be undone.
+    """Raise this thread's niceness, where it can be restored afterwards.
 
-    Some may not take back what they have given up; there nothing is done, for the
-    process may run other people's tasks later. Threads that are begun meanwhile, by a
-    transform or a library, stay as nice as this one is then.
+    Without the privilege to lower niceness nothing is done, since the process may run tasks of other users
+    later. Threads that a transform or a library starts inside inherit the raised niceness, and keep it.
     """
     if sys.platform != "linux" or not _can_restore_priority():
         yield
         return
-    # a thread has a niceness of its own there, whatever POSIX says
+    # on Linux niceness is per thread, contrary to POSIX
     thread = threading.get_native_id()
     before = os.getpriority(os.PRIO_PROCESS, thread)
     try:
@@ -39,13 +38,13 @@ def yielding_cpu() -> Iterator[None]:
 
 @cache
 def _can_restore_priority() -> bool:
-    """Whether this process may make a thread less nice than it is, which is tried and undone."""
+    """Whether this process has the privilege to lower a thread's niceness; tries it and restores the value."""
     thread = threading.get_native_id()
     try:
         before = os.getpriority(os.PRIO_PROCESS, thread)
         os.setpriority(os.PRIO_PROCESS, thread, before - 1)
         os.setpriority(os.PRIO_PROCESS, thread, before)
     except OSError:
-        # not allowed, or not known in some sandbox
+        # not permitted, or not implemented in some sandbox
         return False
     return True

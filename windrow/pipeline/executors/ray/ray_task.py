@@ -1,4 +1,4 @@
-"""The Ray task: the same work as on threads, with its outputs in the object store."""
+"""The Ray task: runs the shared map task in a worker process, with its outputs in Ray's object store."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ from windrow.pipeline.tasks.map_task import Task, TaskContext, TaskReport, run_t
 
 __all__ = ["cancel_copy", "remove_on_all_nodes", "start_workers", "submit_task"]
 
-# A worker needs the memory of one task's output again for the next one, which may be larger.
+# A worker reuses the memory of one task's output for the next one, which may be larger.
 _POOLED_OUTPUTS = 2
 
 
 def start_workers(count: int, *, nodes: int) -> list[ray.ObjectRef[Any]]:
-    """Ask for so many worker processes, with their imports done, before there is work for them.
+    """Start about ``count`` worker processes, with their imports done, before there is work for them.
 
-    It takes them as long as the coordinator, and both go on at once. They ask for no CPU: no one
-    must find all of them taken, or wait for one, for what does nothing.
+    Workers take as long to start as the coordinator, and both start in parallel. The warm-up tasks request
+    no CPU, so they neither wait for one nor take one from others.
 
-    A raylet starts a process for each lease that finds no idle one, and with the first also as many
-    as tasks of its kind are waiting and CPUs idle; a lease that waits for its turn brings a process
-    about even when another one has come free for it. Here each task is therefore the only one of its
-    kind, and there is one less than wanted on each node.
+    A raylet starts a process for each lease that finds no idle one. With the first lease of a scheduling
+    class it also starts as many processes as tasks of that class are waiting and CPUs are idle. A queued
+    lease starts a process even if another one becomes free for it. Therefore each task here has a
+    scheduling class of its own, and there is one task fewer than wanted processes on each node.
 
     Returns
     -------
     list
-        What is ready once they have begun. Leases asked for before then bring more processes about.
+        References that are ready once the workers have started. Leases requested earlier start more processes.
     """
-    # named, or Ray would put them into the caller's placement group, where there may be no room
+    # an explicit strategy, or Ray would put the tasks into the caller's placement group, which may be full
     strategy = "SPREAD" if nodes > 1 else "DEFAULT"
     options = {"name": "windrow:start worker", "scheduling_strategy": strategy}
     return [
-        # so many bytes of memory are nothing, but make a kind of its own
+        # a few bytes of memory cost nothing, but make a separate scheduling class
         _warm_up_remote.options(memory=1 + number, **options).remote()
         for number in range(max(1, count - nodes))
     ]
 
 
 def _warm_up() -> None:
-    """Nothing: what is wanted is what this module imports."""
+    """Do nothing: unpickling this function imports the module, which is the purpose."""
 
 
 _warm_up_remote: Any = ray.remote(num_cpus=0, max_retries=0)(_warm_up)
@@ -78,7 +78,8 @@ def submit_task(
 ) -> Submitted:
     """Submit one copy of a task.
 
-    All its outputs are returned and none is put: what a task puts dies with its worker.
+    The task returns all its outputs and does not use ray.put: the worker would own those objects, and they
+    would be lost with it.
     """
     layouts = task.ordering.layouts if task.ordering else ()
     slices = layouts[0].slices if layouts else 1
@@ -94,7 +95,8 @@ def submit_task(
     elif spread and tables is None and not cached:
         options["scheduling_strategy"] = "SPREAD"
     else:
-        # Ray chooses the node that has most of what the task takes; named, or a placement group could capture it
+        # Ray prefers the node that holds most of the task's arguments; explicit, or the caller's placement
+        # group could capture the task
         options["scheduling_strategy"] = "DEFAULT"
     refs = _run_remote.options(**options).remote([context], task, heartbeat, tables, *cached)
     outputs = [refs[1 + i * slices : 1 + (i + 1) * slices] for i in range(len(layouts))]
@@ -102,8 +104,8 @@ def submit_task(
 
 
 def cancel_copy(report: ray.ObjectRef[Any]) -> None:
-    """Cancel a copy of a task whose answer nobody waits for: if it has begun, it ends by itself."""
-    # that it cannot be cancelled costs no more than a task run for nothing
+    """Cancel a superseded copy of a task; if it has started, it runs to its end."""
+    # a failed cancellation costs no more than one wasted task
     with suppress(ray.exceptions.RayError):
         ray.cancel(report, force=False, recursive=False)
 
@@ -122,9 +124,8 @@ def _run(
 ) -> Any:
     """Run one task.
 
-    Returns the report (or a `Failure`) and the worker's name first, then, as objects of
-    their own, the tables that were read or one output for each destination and slice,
-    and the tables of each block that is to be kept.
+    Returns the report (or a `Failure`) with the worker's name first. Then follow, as separate objects, the
+    tables read or one output per destination and slice, and the tables of each block to cache.
     """
     outputs = len(task.ordering.layouts) * task.ordering.layouts[0].slices if task.ordering else 1
     try:
@@ -148,7 +149,7 @@ _run_remote: Any = ray.remote(num_cpus=1, max_retries=8)(_run)
 
 
 def remove_on_all_nodes(disk: DiskCache) -> list[Any]:
-    """Remove a run's files from every machine; returns what to wait for."""
+    """Remove a job's cache files from every node; returns the references to wait for."""
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
     there = (NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes)
     return [_remove_remote.options(scheduling_strategy=strategy).remote(disk) for strategy in there]
@@ -162,7 +163,7 @@ _remove_remote: Any = ray.remote(num_cpus=0)(_remove)
 
 
 class _WorkerState:
-    """What a worker keeps between the tasks of a run: their context, and memory for their outputs."""
+    """What a worker retains between tasks of a job: their context, and memory for their outputs."""
 
     def __init__(self, context: TaskContext) -> None:
         self.context = context
@@ -170,7 +171,7 @@ class _WorkerState:
         self._output_bytes = 0
 
     def fit_pool(self, output_bytes: int) -> None:
-        """Let idle memory be as large as tasks have shown to need, and no larger."""
+        """Size the pool for the largest output so far, with a quarter to spare."""
         if output_bytes > self._output_bytes:
             self._output_bytes = output_bytes * 5 // 4
             self.pool = BufferPool(_POOLED_OUTPUTS * self._output_bytes)
@@ -178,7 +179,7 @@ class _WorkerState:
 
 @cache
 def _object_store_pages() -> ObjectStorePages:
-    """Those of this process, whatever runs its tasks are of."""
+    """The store pages of this process, shared by the tasks of all jobs."""
     return ObjectStorePages()
 
 
@@ -192,7 +193,7 @@ def _load_state(ref: ray.ObjectRef[Any]) -> _WorkerState:
     except Exception as error:
         raise TransformError(
             f"the source or the functions of the job cannot be loaded on {_worker_name()}: {error}. Install their "
-            "modules on every node, or give them with ray.init(runtime_env=...)"
+            "modules on every node, or pass them with ray.init(runtime_env=...)"
         ) from error
 
 

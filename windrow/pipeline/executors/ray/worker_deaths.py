@@ -1,4 +1,4 @@
-"""Says in windrow's words why Ray ended a task."""
+"""Turns Ray's errors about dead tasks into windrow errors that name the blocks and how to fix it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _MAX_ORIGINS = 3
 
 
 def make_death_error(task: Task, error: BaseException, *, transforms: bool) -> WindrowError:
-    """Turn what Ray says of a task that died for good into an error that names its blocks.
+    """Make an error for a task that failed permanently, which names its blocks.
 
     Parameters
     ----------
     transforms
-        Whether the task runs functions of the user.
+        Whether the task runs the user's functions.
     """
     where = _describe(task)
     error_type = TransformError if transforms and task.reads else SourceError
@@ -31,7 +31,7 @@ def make_death_error(task: Task, error: BaseException, *, transforms: bool) -> W
         )
     if isinstance(error, ray.exceptions.WorkerCrashedError):
         return error_type(
-            f"{where}: the worker process died, again and again, while {work} these blocks: a crash in native "
+            f"{where}: the worker process died repeatedly while {work} these blocks: a crash in native "
             f"code, or a kill from outside. The worker's log has more. Ray says: {error}"
         )
     if isinstance(error, ray.exceptions.TaskCancelledError):
@@ -41,13 +41,13 @@ def make_death_error(task: Task, error: BaseException, *, transforms: bool) -> W
         )
     return StallError(
         f"{where}: Ray could not run the task: {type(error).__name__}. If a module cannot be imported there, "
-        f"install it on every node or give it with ray.init(runtime_env=...); if nodes die, see Ray's logs. "
+        f"install it on every node or pass it with ray.init(runtime_env=...); if nodes die, see Ray's logs. "
         f"Ray says: {_last_line(error)}"
     )
 
 
 def is_conclusive(error: Exception) -> bool:
-    """Whether what ended a task would end it elsewhere too: its worker died again and again, or its input is lost."""
+    """Whether an error would end any other copy of the task too: its worker died repeatedly, or its input is lost."""
     return isinstance(
         error,
         (
@@ -60,7 +60,7 @@ def is_conclusive(error: Exception) -> bool:
 
 
 def _last_line(error: BaseException) -> str:
-    """What a task's error says, without the traceback of its worker that comes before."""
+    """The message of a task's error, without the worker's traceback before it."""
     text = str(error).strip()
     return text.splitlines()[-1] if isinstance(error, ray.exceptions.RayTaskError) and text else text
 
