@@ -1,4 +1,4 @@
-"""One copy of a call on Ray: what it yields, and when it has ended."""
+"""One copy of a remote call: reads its stream of results, cancels it, and tracks whether it has ended."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Copy:
     Attributes
     ----------
     key, number
-        The call's number, and the copy's.
+        The call's number, and the copy's number.
     stream
-        Yields once when the call begins, and then its answer.
+        Yields once when the call starts, and then its answer.
     since
-        When it was submitted.
-    begun
-        Whether the call has begun.
-    overtaken
-        Whether nobody needs its answer any more.
+        Time of submission.
+    started
+        Whether the call has started.
+    superseded
+        Whether its answer is not needed any more.
     cancelled
-        Whether Ray was asked to cancel it, or has ended it.
+        Whether it was cancelled, or Ray has ended it.
     """
 
     key: int
@@ -44,22 +44,22 @@ class Copy:
     cancelled: bool = False
 
     def is_draining(self) -> bool:
-        """Whether all that is left to know is when it has ended."""
+        """Whether only its end is still awaited."""
         return self.superseded and (self.started or self.cancelled)
 
     def wait_ref(self) -> Any:
-        """What to wait for; a cancelled stream is ready at once, but complete only when the task has ended."""
+        """What to wait for; a cancelled stream is ready immediately, but complete only once the task has ended."""
         return self.stream.completed() if self.is_draining() else self.stream
 
     def read(self, who: str) -> tuple[Any] | None:
-        """What it has yielded next, in a tuple; None where that is not there yet after all.
+        """Read the next yielded value, in a tuple; None if it is not there yet after all.
 
         Raises
         ------
         RayError
-            If that is why the task has ended.
+            If the task has failed with it.
         StallError
-            If what it has yielded cannot be fetched.
+            If the yielded value cannot be fetched.
         """
         try:
             ref = self.stream._next_sync(_READ_SECONDS)
@@ -68,8 +68,8 @@ class Copy:
         return None if ref.is_nil() else (get_all([ref], who)[0],)
 
     def cancel(self, *, force: bool = False) -> None:
-        """Cancel it; a call that runs ends by itself, unless ``force`` ends its process."""
+        """Cancel the copy; a running call runs to its end, unless ``force`` kills its process."""
         self.cancelled = True
-        # where that fails, the copy is waited for like one that runs
+        # if cancelling fails, the copy is awaited like a running one
         with suppress(Exception):
             ray.cancel(self.stream, force=force, recursive=False)

@@ -1,4 +1,4 @@
-"""Runs calls as Ray tasks to their end; calls that stay silent are placed again, and the first answer counts."""
+"""Runs calls as Ray tasks, silent ones a second time (speculative execution), and uses each call's first answer."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from windrow.pipeline.executors.ray.worker_deaths import is_conclusive
 __all__ = ["CallDispatcher"]
 
 _CALL_CPUS = 1.0
-# Calls that Ray knows of for each CPU: enough that no CPU waits for the next call.
+# Calls submitted to Ray per CPU: enough that no CPU waits for the next call.
 _CALLS_PER_CPU = 4
 _TICK_SECONDS = 1.0
-# A tick so late means that this process had no core, and has not heard which calls have begun.
+# A tick this late means that this process got no CPU time, so it has not seen which calls have started.
 _LATE_SECONDS = 3.0
 
 
 class CallDispatcher:
-    """Has every call run to its end, wherever the cluster can.
+    """Runs every call to completion, wherever the cluster can.
 
     Parameters
     ----------
     calls
-        How many calls there are.
+        Number of calls.
     submit
-        Submits one copy of a call, given the call's number and where it is to run; returns its stream.
+        Submits one copy of a call, given the call's number and its placement; returns its stream.
     describe
-        The call of a number in words, for errors.
-    explain
-        Turns the error that ended a call's task into the one to raise.
+        Returns a description of a call, given its number, for errors.
+    make_error
+        Converts the error that ended a call's task into the one to raise.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class CallDispatcher:
     def run(self) -> list[Any]:
         """Run all calls; returns their answers in order.
 
-        Nothing that it has submitted runs any more when it returns or raises.
+        No submitted call still runs when it returns or raises.
         """
         try:
             while self._next < self._calls or self._open:
@@ -76,12 +76,12 @@ class CallDispatcher:
                 self._receive_all(self._stall)
                 self._stall.check(self._describe_waiting)
         except BaseException:
-            # the error to raise is the one that has brought us here
+            # the error to raise is the original one
             with suppress(Exception):
-                self._end(at_once=True)
+                self._end(cancel_unstarted=True)
             raise
         with suppress(StallError):
-            self._end(at_once=False)
+            self._end(cancel_unstarted=False)
         return [self._results[key] for key in range(self._calls)]
 
     # --- placing
@@ -96,13 +96,13 @@ class CallDispatcher:
                 self._submit(key, 0, placement)
 
     def _tick(self) -> None:
-        """Place again what nothing is heard of, once a second."""
+        """Place silent calls again, at most once a second."""
         now = time.monotonic()
         if now - self._ticked_at < _TICK_SECONDS:
             return
         late, self._ticked_at = now - self._ticked_at > _LATE_SECONDS, now
         for copy in self._copies:
-            # Ray itself retries a task that has begun and whose worker or node dies
+            # once a task has started, Ray itself retries it if its worker or node dies
             if copy.started and not copy.superseded:
                 self._planner.note_heartbeat(copy.key, copy.number, now)
         self._cancel_superseded(now)
@@ -112,7 +112,7 @@ class CallDispatcher:
             try:
                 nodes = list_nodes()
             except Exception:
-                # Ray's control plane is being restarted: the next tick asks again
+                # Ray's control plane is restarting: the next tick retries
                 return
             self._cores = _count_cores(nodes)
             for placed in self._planner.review(now, nodes):
@@ -125,10 +125,10 @@ class CallDispatcher:
         self._open[key].append(copy)
         self._copies.append(copy)
 
-    # --- hearing
+    # --- receiving
 
     def _receive_all(self, stall: StallWatch) -> None:
-        """Take what there is of news within a tick."""
+        """Receive whatever becomes ready within a tick."""
         copies = {copy.wait_ref(): copy for copy in self._copies}
         if not copies:
             time.sleep(_TICK_SECONDS)
@@ -138,7 +138,7 @@ class CallDispatcher:
             ready += ray.wait(left, num_returns=len(left), timeout=0)[0]
         if ready:
             stall.note_progress()
-        # before anything is heard: the answer of one copy may overtake another that has only begun
+        # before any answer is received, since that can supersede another copy in this list
         ended = [copies[one] for one in ready if copies[one].is_draining()]
         for copy in ended:
             self._copies.remove(copy)
@@ -179,15 +179,15 @@ class CallDispatcher:
         self._refill()
 
     def _fail(self, copy: Copy, error: ray.exceptions.RayError | Failure) -> None:
-        """Raise what ended a copy, unless another one may yet give the answer."""
+        """Raise the error that ended a copy, unless another copy can still answer."""
         if copy.superseded:
-            # what is left to know is when its task has ended
+            # only the end of its task is still awaited
             copy.cancelled = True
             return
         self._copies.remove(copy)
         others = self._open[copy.key]
         others.remove(copy)
-        # two copies that write the same file may get in each other's way
+        # two copies that write the same file can disturb each other
         conclusive = isinstance(error, Failure) or is_conclusive(error)
         if any(other.started or not conclusive for other in others):
             self._planner.end_copy(copy.key, copy.number)
@@ -198,25 +198,25 @@ class CallDispatcher:
         raise self._make_error(self._describe(copy.key), error) from error
 
     def _refill(self) -> None:
-        """Where calls share cores, one that has ended makes way for the next."""
+        """Where calls run without CPUs, place the next one on the core that has become free."""
         if self._open and self._planner.starved:
             for placed in self._planner.review(time.monotonic()):
                 self._submit(*placed)
 
     # --- ending
 
-    def _end(self, *, at_once: bool) -> None:
-        """Cancel copies that have not begun, and wait for the others to end.
+    def _end(self, *, cancel_unstarted: bool) -> None:
+        """Wait for all copies to end.
 
         Parameters
         ----------
-        at_once
-            Whether calls are pending that must not begin any more.
+        cancel_unstarted
+            Whether to cancel copies that have not started, since calls are pending that must not start.
         """
         self._open.clear()
         for copy in self._copies:
             copy.superseded = True
-            if at_once and not copy.started:
+            if cancel_unstarted and not copy.started:
                 copy.cancel()
         try:
             self._await_ends()
@@ -234,7 +234,7 @@ class CallDispatcher:
             now = time.monotonic()
             self._cancel_superseded(now)
             if now - started_at > MIN_SILENCE_SECONDS:
-                # A running call ignores it. But Ray may be about to retry one that has begun.
+                # A running call ignores this, but Ray may be about to retry one that has started.
                 for copy in self._copies:
                     if not copy.cancelled:
                         copy.cancel()
@@ -242,9 +242,9 @@ class CallDispatcher:
             stall.check(lambda: f"{len(self._copies):,} calls that are not needed any more have not ended")
 
     def _cancel_superseded(self, now: float) -> None:
-        """Cancel copies that were overtaken while they waited for a CPU, or for a worker that has died.
+        """Cancel copies that were superseded while they waited for a CPU, or for a worker that has died.
 
-        Not at once: a worker may be importing what a copy needs, and an import must not be interrupted.
+        Only after a delay: a worker may be importing what a copy needs, and an import must not be interrupted.
         """
         for copy in self._copies:
             waits = copy.superseded and not (copy.started or copy.cancelled)
@@ -256,7 +256,7 @@ class CallDispatcher:
         first = self._describe(min(self._open)) if self._open else "no call"
         return (
             f"{first} and {max(0, len(self._open) - 1):,} more calls wait for Ray: {started:,} of them run, the "
-            "others wait for a CPU or for a worker process, and none has begun or ended"
+            "others wait for a CPU or for a worker process, and none has started or ended"
         )
 
 
@@ -265,8 +265,8 @@ def _count_cores(nodes: Sequence[Any]) -> int:
 
 
 def _warn_starving() -> bool:
-    """Warn that calls run without CPUs, where that is so; returns whether it is."""
-    # Ray's control plane may be restarting: the next tick asks again
+    """Warn if calls run without CPUs because others hold all of them; returns whether that is so."""
+    # Ray's control plane may be restarting: the next tick retries
     try:
         if not others_hold_cpus(_CALL_CPUS):
             return False

@@ -1,7 +1,7 @@
-"""Blocks in memory on their way over Ray: put into its store once, one object each, and named from then on.
+"""Ships in-memory blocks over Ray: puts each into the object store once, and pickles references instead.
 
-A task then gets the blocks that it reads, mapped without a copy, and nothing else of the data;
-a block comes to another node once, when something there reads it.
+A task then gets only the blocks that it reads, mapped without a copy. A block is transferred to another
+node once, when a task there reads it.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ __all__ = ["ObjectStoreBlocks", "reduce_to_references"]
 
 
 class ObjectStoreBlocks:
-    """Blocks in Ray's store, in the place of a `InMemoryBlocks`."""
+    """Blocks in Ray's object store; replaces an `InMemoryBlocks` in a pickle."""
 
     def __init__(self, refs: Sequence[ray.ObjectRef[Any]]) -> None:
         self._refs = refs
 
     def block(self, number: int) -> pa.Table:
-        """The table of a block, in the store's memory."""
+        """The table of a block, backed by the object store's memory."""
         try:
             (buffer,) = get_all([self._refs[number]], f"block {number} of data from memory")
             return unpack_table(buffer)
         except ray.exceptions.ObjectLostError as error:
             raise SourceError(
-                f"block {number} of data from memory is lost: it goes with the process that made the "
-                f"dataset, or with its node; start the run again there ({type(error).__name__})"
+                f"block {number} of data from memory is lost, since the process that made the dataset, or its "
+                f"node, has ended; create the dataset again and restart the job ({type(error).__name__})"
             ) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         if _is_for_ray():
             return ObjectStoreBlocks, (self._refs,)
-        # a file or a pipe keeps no object of Ray's alive
+        # a file or a pipe does not keep Ray objects alive
         return InMemoryBlocks, ([self.block(number) for number in range(len(self._refs))],)
 
 
 def reduce_to_references(held: InMemoryBlocks) -> tuple[Any, ...] | None:
-    """What blocks are pickled as: where Ray takes the pickle, names in its store; elsewhere themselves."""
+    """The ``__reduce__`` value of in-memory blocks: references if Ray is pickling; None to pickle the data itself."""
     if not _is_for_ray():
         return None
     session = ray.get_runtime_context().get_worker_id()
     if held.carried is None or held.carried[0] != session:
-        # in a thread of its own: this one is in the midst of a pickle, which has references of its own
+        # in another thread: Ray would record puts of this one as references inside the pickle in progress
         with ThreadPoolExecutor(1, "windrow-put") as thread:
             refs = thread.submit(lambda: [ray.put(buffer) for buffer in held.pack()]).result()
         held.carried = (session, refs)
@@ -58,7 +58,7 @@ def reduce_to_references(held: InMemoryBlocks) -> tuple[Any, ...] | None:
 
 
 def _is_for_ray() -> bool:
-    """Whether what is being pickled goes to a process of this Ray session."""
+    """Whether the pickle in progress goes to a process of this Ray session."""
     return bool(
         ray.is_initialized()
         and ray._private.worker.global_worker.get_serialization_context().is_in_band_serialization()

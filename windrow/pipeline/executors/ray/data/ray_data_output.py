@@ -1,4 +1,4 @@
-"""Rows for Ray Data: a datasource of blocks, and tables put into the store."""
+"""Makes Ray datasets from windrow's rows: lazily from blocks of a source, or from tables put into the object store."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
 
 __all__ = ["object_store_bytes", "put_tables", "read_lazily"]
 
-# What Ray's object store may hold before it begins to spill.
+# Ray's object store starts spilling above this share (object_spilling_threshold).
 _STORE_SHARE = 0.8
 _OBJECT_BYTES = 64 * 2**20
 
 
 def object_store_bytes() -> int:
-    """What the cluster's object stores hold without spilling; starts Ray where it is not."""
+    """Bytes that the cluster's object stores hold without spilling; starts Ray if it is not initialised."""
     if not ray.is_initialized():
         ray.init()
     return int(ray.cluster_resources().get("object_store_memory", 0) * _STORE_SHARE)
 
 
 def put_tables(tables: Iterable[pa.Table], schema: pa.Schema) -> Any:
-    """A Ray dataset of tables that are put into the store one after the other."""
+    """Make a Ray dataset from tables, which are put into the object store one after the other."""
     refs, pending, size = [], list[pa.Table](), 0
     for table in tables:
         pending.append(table)
@@ -45,13 +45,13 @@ def put_tables(tables: Iterable[pa.Table], schema: pa.Schema) -> Any:
 
 
 def _compact(tables: Sequence[pa.Table]) -> pa.Table:
-    # combined, since a slice would bring its whole parent
+    # combined, since pickling a slice ships its whole parent
     return pa.concat_tables(tables).combine_chunks()
 
 
 @dataclass(frozen=True, eq=False)
 class _ReadBlocks:
-    """Reads blocks in a task of Ray Data's."""
+    """Reads blocks in a Ray Data task."""
 
     reader: Any
     maps: Any
@@ -66,36 +66,36 @@ class _ReadBlocks:
 
 
 def read_lazily(source: Source, maps: Sequence[MapBatches]) -> Any:
-    """A Ray dataset whose tasks read blocks, about as many of them as Ray asks for."""
+    """Make a Ray dataset whose tasks read blocks; Ray chooses about how many tasks."""
     if not ray.is_initialized():
         ray.init()
     return ray.data.read_datasource(_Blocks(source, maps))
 
 
 class _Blocks(ray.data.Datasource):  # type: ignore[misc]
-    """The blocks of a source for Ray Data."""
+    """A Ray datasource of the blocks of a source."""
 
     def __init__(self, source: Source, maps: Sequence[MapBatches]) -> None:
         super().__init__()
         self._source = source
-        # what all tasks share is put once
+        # put once, since all tasks share it
         self._shared = call_with_picklable(
             lambda: (ray.put(source.reader), ray.put(tuple(maps))), maps, source.reader, otherwise=""
         )
         self._known = source.blocks.rows_known and all(stage.preserves_rows for stage in maps)
 
     def get_name(self) -> str:
-        """What Ray shows."""
+        """The name that Ray displays."""
         return "Windrow"
 
     def estimate_inmemory_data_size(self) -> int:
-        """Bytes of all rows."""
+        """Decoded bytes of all rows."""
         return int(self._source.blocks.memory_bytes.sum())
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[Any]:
-        """Tasks of adjacent blocks."""
+        """Read tasks, each of adjacent blocks."""
         blocks = len(self._source.blocks.rows)
         count = max(1, min(parallelism, blocks))
         borders = [blocks * task // count for task in range(count + 1)]

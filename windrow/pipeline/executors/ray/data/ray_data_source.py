@@ -1,4 +1,4 @@
-"""Blocks of a Ray Data dataset as a source: they stay in Ray's store, and tasks get those they read."""
+"""A Ray Data dataset as a source: its blocks stay in Ray's object store, and tasks get those that they read."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ __all__ = ["RefsReader", "list_blocks"]
 
 @dataclass(frozen=True, eq=False)
 class RefsReader:
-    """Reads tables in Ray's store; the locator of a block is (reference, start, stop).
+    """Reads tables from Ray's object store; the locator of a block is (reference, start row, stop row).
 
     Attributes
     ----------
     schema
-        What every block has.
+        The schema of every block.
     """
 
     schema: pa.Schema
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block, in the store's memory.
+        """Read one block, backed by the object store's memory.
 
         Raises
         ------
@@ -51,19 +51,19 @@ class RefsReader:
             (table,) = get_all([ref], address.origin)
         except ray.exceptions.RayError as error:
             raise SourceError(
-                f"{address.origin}: its object cannot be had ({type(error).__name__}): it lasts as long as "
-                "the process that made the Ray dataset; make both again"
+                f"{address.origin}: its object is lost ({type(error).__name__}): objects live only as long as "
+                "the process that made the Ray dataset; create the Ray dataset and this one again"
             ) from error
         return plain_table(table.slice(start, stop - start)).select(self.schema.names).cast(self.schema)
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """The block as one part."""
+        """Yield the block as one part."""
         yield self.read(address)
 
 
 @dataclass(frozen=True)
 class _BlockInfo:
-    """What is known of one of Ray's blocks."""
+    """Metadata of one of Ray's blocks, measured in a task."""
 
     schema: pa.Schema
     rows: int
@@ -79,17 +79,17 @@ def _inspect(table: pa.Table) -> _BlockInfo:
     )
 
 
-# without a CPU and with a strategy: consumers may hold all CPUs, and a placement group the caller
+# num_cpus=0, since consumers may hold all CPUs; an explicit strategy escapes the caller's placement group
 _inspect_remote: Any = ray.remote(num_cpus=0, scheduling_strategy="SPREAD")(_inspect)
 
 
 def list_blocks(dataset: Any, name: str, target_block_bytes: int) -> ListedSource:
-    """A source of a Ray dataset, which is executed now; large ones of its blocks are cut.
+    """Make a source from a Ray dataset; executes the dataset, and splits large blocks.
 
     Raises
     ------
     SourceError
-        If it cannot be executed, or has no rows.
+        If the dataset cannot be executed, or has no rows.
     """
     try:
         refs = dataset.to_arrow_refs()
@@ -99,9 +99,11 @@ def list_blocks(dataset: Any, name: str, target_block_bytes: int) -> ListedSourc
         raise SourceError(f"{name}: the Ray dataset cannot be executed ({error})") from error
     non_empty = [(ref, info) for ref, info in zip(refs, infos, strict=True) if info.rows]
     if not non_empty:
-        raise SourceError(f"{name}: the Ray dataset has no rows, so nothing tells the columns")
-    kept = [info for _, info in non_empty]
-    schema = unify_schemas([(f"{name}, block {place}", info.schema) for place, info in enumerate(kept)])
+        raise SourceError(f"{name}: the Ray dataset has no rows, so its columns are unknown")
+    non_empty_infos = [info for _, info in non_empty]
+    schema = unify_schemas(
+        [(f"{name}, block {place}", info.schema) for place, info in enumerate(non_empty_infos)]
+    )
     addresses: list[BlockAddress] = []
     sizes: list[float] = []
     for place, (ref, info) in enumerate(non_empty):
@@ -111,7 +113,7 @@ def list_blocks(dataset: Any, name: str, target_block_bytes: int) -> ListedSourc
                 BlockAddress(f"{name}, block {place}, rows {start}-{stop - 1}", (ref, start, stop))
             )
             sizes.append(info.size_bytes * (stop - start) / info.rows)
-    return _source(name, schema, addresses, sizes, kept, target_block_bytes)
+    return _source(name, schema, addresses, sizes, non_empty_infos, target_block_bytes)
 
 
 def _source(
@@ -125,12 +127,14 @@ def _source(
     rows = np.array([stop - start for _, start, stop in (address.locator for address in addresses)], np.int64)
     widths = [fixed_bits(field.type) for field in schema]
     exact = None not in widths
-    # columns that lie bit by bit may take a byte more for each block
-    held = (rows * sum(width or 0 for width in widths) + 7) // 8 if exact else np.ceil(sizes).astype(np.int64)
+    # bit-packed columns can take up to a byte more per block
+    block_bytes = (
+        (rows * sum(width or 0 for width in widths) + 7) // 8 if exact else np.ceil(sizes).astype(np.int64)
+    )
     return ListedSource(
         name=name,
         schema=schema,
-        blocks=BlockTable(rows, held, held, rows_known=True, bytes_exact=exact),
+        blocks=BlockTable(rows, block_bytes, block_bytes, rows_known=True, bytes_exact=exact),
         block_addresses=tuple(addresses),
         reader=RefsReader(schema),
         fingerprint=hashlib.sha256("\n".join(info.digest for info in infos).encode()).hexdigest(),

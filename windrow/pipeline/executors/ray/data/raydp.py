@@ -1,4 +1,4 @@
-"""DataFrames of a Spark that runs on Ray (RayDP): their rows go to Ray's store without a stage."""
+"""DataFrames of Spark on Ray (RayDP) as a source: rows move to Ray's object store without staging files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["list_frame"]
 
 
 def list_frame(df: Any, vectors: Sequence[str], target_block_bytes: int) -> ListedSource:
-    """A source of a DataFrame, which Spark computes now, partition by partition into objects.
+    """Make a source from a DataFrame; Spark computes it now, one object per partition.
 
     Parameters
     ----------
     vectors
-        Columns of lists that become fixed-size lists where all have one length.
+        List columns that become fixed-size lists if all their lists have one length.
 
     Raises
     ------
@@ -38,8 +38,8 @@ def list_frame(df: Any, vectors: Sequence[str], target_block_bytes: int) -> List
         found = get_all([_lengths_remote.remote(ref, list(vectors)) for ref in refs], "from_spark")
     except ray.exceptions.RayError as error:
         raise SourceError(
-            f"from_spark: RayDP could not move the rows ({error}): see that raydp's executors run, "
-            "or give use='parquet'"
+            f"from_spark: RayDP could not move the rows ({error}): check that RayDP's executors are running, "
+            "or pass use='parquet'"
         ) from error
     source = list_blocks(dataset, "from_spark", target_block_bytes)
     widths = {name: set().union(*(lengths[name] for lengths in found)) for name in vectors}
@@ -49,14 +49,14 @@ def list_frame(df: Any, vectors: Sequence[str], target_block_bytes: int) -> List
 
 
 def _lengths(table: pa.Table, names: list[str]) -> dict[str, set[int]]:
-    """The lengths that the lists of some columns have."""
+    """The distinct list lengths of each column."""
     import pyarrow.compute as pc
 
     counted = {name: pc.unique(pc.list_value_length(table.column(name))) for name in names}
     return {name: set(lengths.drop_null().to_pylist()) for name, lengths in counted.items()}
 
 
-# without a CPU and with a strategy: consumers may hold all CPUs, and a placement group the caller
+# num_cpus=0, since consumers may hold all CPUs; an explicit strategy escapes the caller's placement group
 _lengths_remote: Any = ray.remote(num_cpus=0, scheduling_strategy="SPREAD")(_lengths)
 
 

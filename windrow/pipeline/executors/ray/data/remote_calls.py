@@ -1,4 +1,4 @@
-"""Calls of one function, as Ray tasks: each is run again where its worker dies, anywhere."""
+"""Maps one function over arguments as Ray tasks; a call whose worker dies is retried on any node."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ R = TypeVar("R")
 
 
 def call_on_ray(call: Callable[[T], R], arguments: Sequence[T], describe: Callable[[T], str]) -> list[R]:
-    """Call a function once for each argument; starts Ray where it is not initialised.
+    """Call a function once for each argument; starts Ray if it is not initialised.
 
     Parameters
     ----------
     call
-        Pure, or idempotent: it runs again where a worker dies, and twice at once where nothing is heard of it.
+        Pure, or idempotent: it is retried if a worker dies, and runs twice concurrently if it stays silent.
     describe
-        An argument in words, for errors.
+        Returns a description of an argument, for errors.
 
     Raises
     ------
     WindrowError
-        What the first call that fails raises; no others are begun then, and those that run have ended.
+        The error of the first call that fails. No others are started then, and the running ones have ended.
     """
     if not ray.is_initialized():
         _start_ray()
@@ -55,7 +55,7 @@ def call_on_ray(call: Callable[[T], R], arguments: Sequence[T], describe: Callab
 
 
 def _submit(holder: list[Any], argument: Any, placement: Placement) -> Any:
-    # named, or Ray would put the call into the caller's placement group, which may have no CPU left
+    # an explicit strategy, or Ray would put the call into the caller's placement group, which may be full
     strategy: Any = "DEFAULT"
     if placement.node is not None:
         strategy = NodeAffinitySchedulingStrategy(placement.node, soft=True)
@@ -70,16 +70,16 @@ def _make_call_error(what: str, error: ray.exceptions.RayError) -> WindrowError:
         return SourceError(f"{what}: Ray ended the worker, since {fix}. Ray says: {error}")
     if isinstance(error, ray.exceptions.WorkerCrashedError):
         why = "a crash in native code, or a kill from outside; the worker's log has more"
-        return SourceError(f"{what}: the worker process died, again and again: {why}. Ray says: {error}")
+        return SourceError(f"{what}: the worker process died repeatedly: {why}. Ray says: {error}")
     fix = (
-        "if a module cannot be imported there, install it on every node or give it with "
+        "if a module cannot be imported there, install it on every node or pass it with "
         "ray.init(runtime_env=...); if nodes die, see Ray's logs"
     )
     return StallError(f"{what}: Ray could not run the task: {type(error).__name__}; {fix}. Ray says: {error}")
 
 
 def _call(holder: list[Any], argument: Any) -> Iterator[Any]:
-    """Yield once to say that the call has begun, and then what it returns, or a `Failure`."""
+    """Yield once to signal that the call has started, and then its result, or a `Failure`."""
     with ignoring_interrupts():
         yield None
         try:
