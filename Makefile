@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed
 LIBRARIES := windrow/io/parquet/_decode.c windrow/shuffle/kernels/_kernels.c
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint types imports doctests tests nightly peers format clean
+.PHONY: help venv demo test check lint types imports doctests docs tests nightly peers format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -42,7 +42,7 @@ demo: $(STAMP) ## the benchmark on about 300 MB with two trainers (DEMO_ARGS=--s
 
 test: check tests ## every check: the gate, then all tests
 
-check: lint types imports doctests ## the gate alone: style, types, import contract, doctests
+check: lint types imports doctests docs ## the gate alone: style, types, import contract, doctests, documentation
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -56,6 +56,9 @@ imports: $(STAMP)
 
 doctests: $(STAMP)
 	$(BIN)/python -m pytest --quiet --doctest-modules windrow
+
+docs: $(STAMP) ## build the documentation into build/docs
+	$(BIN)/python -m sphinx --quiet --fresh-env --jobs auto -W --keep-going -b html docs build/docs
 
 # Most of their time tests wait for processes, so two go at once; a file's tests share fixtures.
 # Several raylets and the shared local Ray do not live in one process.

@@ -1,0 +1,77 @@
+"""The documentation: its Python blocks run, page by page, and its torchrun script trains and resumes."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.snippets import find_snippets, run_snippets
+
+DOCS = REPOSITORY / "docs"
+PAGES = {page.relative_to(DOCS).as_posix(): page for page in sorted(DOCS.rglob("*.md"))}
+RUN = {name: page for name, page in PAGES.items() if find_snippets(page)}
+ON_RAY = {name for name, page in RUN.items() if "import ray" in "".join(find_snippets(page))}
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("name", sorted(set(RUN) - ON_RAY))
+def test_snippets_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_snippets(RUN[name])
+
+
+@pytest.mark.parametrize("name", sorted(ON_RAY))
+def test_snippets_run_on_ray(
+    ray_local: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_snippets(RUN[name])
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_is_only_shown_is_python(name: str) -> None:
+    for snippet in find_snippets(PAGES[name], language="py"):
+        ast.parse(snippet)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    targets = LINK.findall((REPOSITORY / page).read_text(encoding="utf-8"))
+    assert [target for target in targets if not (REPOSITORY / target).exists()] == []
+
+
+def test_torchrun_script_resumes(tmp_path: Path) -> None:
+    for part in range(4):
+        rows = np.arange(part * 1_250, (part + 1) * 1_250)
+        pq.write_table(pa.table({"row": rows, "x": rows / 5_000}), tmp_path / f"part-{part}.parquet")
+    script = (DOCS / "examples" / "train.py").read_text(encoding="utf-8")
+    (tmp_path / "train.py").write_text(script)
+    # ends after the first epoch, and so behind its last checkpoint
+    (tmp_path / "begin.py").write_text(script.replace(".repeat(3)", ".repeat(1)"))
+    assert _launch(tmp_path, "begin.py", 2) == ["rank 0, epoch 0: steps 0 to 10", "rank 1, epoch 0: steps 0 to 10"]
+    assert _launch(tmp_path, "train.py", 1) == [
+        "rank 0, epoch 0: steps 14 to 20",
+        "rank 0, epoch 1: steps 0 to 20",
+        "rank 0, epoch 2: steps 0 to 20",
+    ]
+
+
+def _launch(folder: Path, script: str, processes: int) -> list[str]:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*torchrun, script], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
