@@ -175,7 +175,7 @@ def deal_before_counting(patch: pytest.MonkeyPatch) -> None:
 
 def forget_corruption(patch: pytest.MonkeyPatch) -> None:
     """A block that was left out as corrupt is read again, when its rows have places."""
-    patch.setattr(SkippedBlocks, "places", lambda self, blocks: ())
+    patch.setattr(SkippedBlocks, "find_skipped", lambda self, blocks: ())
 
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

@@ -206,7 +206,7 @@ def test_what_goes_wrong_with_an_output_ends_the_run(monkeypatch: pytest.MonkeyP
     def fail(*_: object) -> None:
         raise MemoryError("no room for counts")
 
-    monkeypatch.setattr(driver, "_learn", fail)
+    monkeypatch.setattr(driver, "_record_report", fail)
     runner.finish()
     with pytest.raises(Exception, match="no room for counts"):
         driver.poll(0, 0, 0, ())
