@@ -1,4 +1,4 @@
-"""The same rows through every door that takes data from memory or another library."""
+"""The same rows through every source that takes data from memory or another library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources in memory, for tests of chains: one that can be read, and one that refuses."""
+"""In-memory sources for tests of pipelines: one that can be read, and one that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting rows: from the manifest where it tells, else by reading."""
+"""Counting rows: from the manifest if possible, else by reading."""
 
 from __future__ import annotations
 

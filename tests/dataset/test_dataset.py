@@ -1,4 +1,4 @@
-"""Dataset: quick looks, laziness, pickling, and what it hands on."""
+"""Dataset: first rows, laziness, pickling, and the arguments it passes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The laws on every door: the order is that of a Parquet file with row groups cut alike."""
+"""The guarantees on every ``from_*`` source: the order is that of a Parquet file with the same row groups."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_order_is_that_of_parquet(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         dataset = DOORS[door](rows, block_bytes, path)
-        # what dask has not counted is estimated, and windows in bytes are cut by that
+        # without rows=, dask partitions' sizes are estimated, and windows in bytes are cut by the estimates
         counted = blocks is not None or door == "dask"
         cut = {"blocks_per_window": blocks or 2} if counted else {"bytes_per_window": 500}
         if door == "pandas":
@@ -100,7 +100,7 @@ def test_a_pickle_reads_the_same_and_a_state_fits_only_these_rows(door: str, tmp
     rest = [x for batch in pipe(again).iterator(state_dict=state).iter_batches() for x in batch["x"].tolist()]
     assert sorted(taken + rest) == list(range(60))
     if door == "torch items":
-        return  # knows its items by their class and number alone
+        return  # a map-style dataset is identified by its class and length alone
     others = DOORS[door](rows.set_column(0, "x", pa.array(np.arange(60) + 1)), 300, tmp_path / "others")
     with pytest.raises(windrow.StateError, match="content"):
         pipe(others).iterator(state_dict=state)

@@ -115,6 +115,6 @@ def test_everything_is_released(how: str) -> None:
         if not isinstance(thread, threading._DummyThread)
     }
     for thread in left:
-        # what a finalizer ends, another thread ends a moment later
+        # a finalizer closes the shard in another thread, so shortly after
         thread.join(20 if how == "dropped" else 0)
     assert [thread for thread in left if thread.is_alive()] == []

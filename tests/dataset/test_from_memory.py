@@ -1,4 +1,4 @@
-"""What each door makes of its input, and what it refuses."""
+"""The ``from_*`` sources: how each converts its input, and which input raises an error."""
 
 from __future__ import annotations
 
@@ -357,7 +357,7 @@ def test_a_table_whose_offsets_lead_out_of_its_text_is_refused_where_it_enters()
     offsets = np.zeros(4, np.int32)
     text = pa.Array.from_buffers(pa.string(), 3, [None, pa.py_buffer(offsets), pa.py_buffer(b"abc")])
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), pa.array([1, 2, 3]))
-    # as a file that is mapped may change under Arrow
+    # like a mapped file that changes while Arrow uses it
     offsets[:] = [0, 2**30, 1, 3]
     with pytest.raises(SourceError, match=r"from_arrow: column 't': .*out of bounds.*write the file again"):
         windrow.from_arrow(pa.table({"list": lists, "t": text}))

@@ -1,4 +1,4 @@
-"""Quick looks read no more blocks than they need."""
+"""Reading the first rows reads no more blocks than needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a chain asks for: how its steps combine, and what it refuses."""
+"""LogicalPlan: how the calls of a pipeline combine, and invalid calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DatasetPipeline: what it hands on to shards, and what it refuses."""
+"""DatasetPipeline: the arguments it passes to shards, and invalid calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows as other libraries have them: what arrives, in which order, and what is refused."""
+"""The ``to_*`` methods: values, order of rows, and errors."""
 
 from __future__ import annotations
 

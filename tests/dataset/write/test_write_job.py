@@ -1,4 +1,4 @@
-"""Writing datasets and pipelines: all rows once, whole files, and a manifest that says so."""
+"""Writing datasets and pipelines: all rows once, complete files, and a manifest of them."""
 
 from __future__ import annotations
 

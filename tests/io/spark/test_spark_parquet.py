@@ -1,4 +1,4 @@
-"""What is written for Spark, without Spark: what it reads is tested with ``to_spark``."""
+"""Parquet for Spark, tested without Spark; ``to_spark`` tests read it with Spark."""
 
 from __future__ import annotations
 

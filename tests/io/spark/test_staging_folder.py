@@ -1,4 +1,4 @@
-"""Folders of stages: whole or not there, deleted by their own process, swept after it."""
+"""Staging folders: complete or ignored, deleted by their own process, swept after it was killed."""
 
 from __future__ import annotations
 

@@ -101,13 +101,13 @@ def cut_parts(blocks: BlockTable, target_bytes: int | None) -> list[range]:
     if target_bytes is None:
         return [range(block, block + 1) for block in np.flatnonzero(blocks.rows).tolist()]
     spans: list[range] = []
-    begin, held = 0, 0
+    start, part_bytes = 0, 0
     for block, size in enumerate(blocks.decoded_bytes.tolist()):
-        if block > begin and held + size > target_bytes:
-            spans.append(range(begin, block))
-            begin, held = block, 0
-        held += size
-    return [*spans, range(begin, len(blocks.rows))] if len(blocks.rows) else []
+        if block > start and part_bytes + size > target_bytes:
+            spans.append(range(start, block))
+            start, part_bytes = block, 0
+        part_bytes += size
+    return [*spans, range(start, len(blocks.rows))] if len(blocks.rows) else []
 
 
 def _largest_bytes(blocks: BlockTable, spans: Sequence[range]) -> int:

@@ -184,23 +184,23 @@ def _conform(tables: Iterable[pa.Table], name: str) -> Iterator[pa.Table]:
 
 def _cut(tables: Iterable[pa.Table], target_bytes: int) -> Iterator[pa.Table]:
     """Yield the same rows in blocks of about ``target_bytes``."""
-    held: list[pa.Table] = []
+    buffered: list[pa.Table] = []
     rows = size = 0
     table = None
     for table in tables:
-        held.append(table)
+        buffered.append(table)
         rows, size = rows + table.num_rows, size + weigh_table(table)
         whole = _block_rows(table.schema, rows, size, target_bytes)
         if rows < whole:
             continue
-        joined = pa.concat_tables(held)
+        joined = pa.concat_tables(buffered)
         stop = rows - rows % whole
         yield from (joined.slice(start, whole) for start in range(0, stop, whole))
         # take() copies; a slice would keep the whole joined table in memory
         rest = joined.slice(stop).take(pa.array(np.arange(rows - stop)))
-        held, rows, size = [rest], rest.num_rows, weigh_table(rest)
+        buffered, rows, size = [rest], rest.num_rows, weigh_table(rest)
     if rows or table is not None:
-        yield pa.concat_tables(held)
+        yield pa.concat_tables(buffered)
 
 
 def _block_rows(schema: pa.Schema, rows: int, size_bytes: int, target_bytes: int) -> int:
