@@ -127,7 +127,7 @@ def test_every_type_passes(kind: str, nulls: tuple[bool, bool]) -> None:
 def test_a_portion_of_a_run_that_lacks_a_place_is_refused() -> None:
     table, pool = pa.table({"x": [1, 2, 3, 4]}), BufferPool(0)
     map_outputs = MapOutputs(whole_run(table, np.array([0, 1, 2, 2]), pool))
-    with pytest.raises(WindrowError, match="run 0 needs 4 places, each once; its pieces hold 4 others"):
+    with pytest.raises(WindrowError, match="run 0 needs 4 places, each once; its map outputs hold 4 others"):
         place_portion(map_outputs, 0, 4, slice(0, 1), table.schema, pool)
 
 

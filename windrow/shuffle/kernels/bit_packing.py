@@ -1,4 +1,4 @@
-"""Packed words (`windrow.core.frame_of_reference`) to and from their own width, in NumPy where nothing was compiled."""
+"""Computes value ranges, and packs and unpacks frame-of-reference encoded values; mostly the NumPy twins of C."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["find_range", "find_ranges", "pack_values", "unpack_values"]
 
 
 def find_range(words: NDArray[Any]) -> tuple[int, int]:
-    """The least and the largest of at least one word of 2, 4 or 8 bytes, as signed numbers.
+    """Minimum and maximum of one or more values of 2, 4 or 8 bytes, as signed integers.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def find_range(words: NDArray[Any]) -> tuple[int, int]:
 
 
 def find_ranges(columns: Sequence[pa.ChunkedArray]) -> tuple[int, int] | None:
-    """The least and the largest word of columns that lie in memory; None where there are no rows.
+    """Minimum and maximum over all values of several columns; None if there are no rows.
 
     Examples
     --------
@@ -43,7 +43,9 @@ def find_ranges(columns: Sequence[pa.ChunkedArray]) -> tuple[int, int] | None:
 
 
 def pack_values(words: NDArray[Any], packing: Packing, out: NDArray[np.uint8]) -> bool:
-    """Write words that do not have their own width there; returns whether they fit, or some may be wrong.
+    """Write values in a packing narrower than their width; returns False if one does not fit.
+
+    The output is then invalid.
 
     Examples
     --------
@@ -53,14 +55,14 @@ def pack_values(words: NDArray[Any], packing: Packing, out: NDArray[np.uint8]) -
     >>> pack_values(np.array([-4, 200]).view(np.uint64), Packing(1, -3), out)
     False
     """
-    more = words - np.array(packing.base, np.int64).astype(words.dtype)
+    offsets = words - np.array(packing.base, np.int64).astype(words.dtype)
     if packing.bytes:
-        np.copyto(rows_view(out, packing.bytes), more, casting="unsafe")
-    return int(more.max(initial=0)).bit_length() <= 8 * packing.bytes
+        np.copyto(rows_view(out, packing.bytes), offsets, casting="unsafe")
+    return int(offsets.max(initial=0)).bit_length() <= 8 * packing.bytes
 
 
 def unpack_values(memory: NDArray[np.uint8], rows: int, width: int, packing: Packing) -> PlainRows:
-    """See the bytes of so many words as rows; a copy, unless they have their own width.
+    """Decode packed values; a view without a copy if they have their full width.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What travels from map to reduce: some rows of one block, grouped by run."""
+"""`MapOutput`, what a map task sends to a shard: rows of one block, grouped by run."""
 
 from __future__ import annotations
 
@@ -29,30 +29,29 @@ __all__ = ["MapOutput", "columns_by_width", "fixed_width_columns", "other_column
 
 @dataclass(frozen=True, eq=False)
 class MapOutput:
-    """Some rows of one block, run after run, on their way to be placed.
+    """Rows of one block, grouped by run.
 
-    Columns that are words lie in one memory, one behind the other, each packed as its
-    words allow (`windrow.core.frame_of_reference`). Pickled with protocol 5 the memory travels out
-    of band, and nothing but the piece's own.
+    The fixed-width columns are contiguous in one buffer, each frame-of-reference encoded in as few
+    bytes as its values need (`windrow.core.frame_of_reference`). Pickle protocol 5 sends the buffers
+    out of band, without copying unrelated memory.
 
     Attributes
     ----------
     schema
         The block's schema.
     run_starts
-        (runs + 1,) where each run begins among the rows, and the end of the last.
+        (runs + 1,) the index of the first row of each run, then the number of rows.
     places
-        (rows,) the place of each row within its run.
+        (rows,) the place of each row, its offset within its run.
     words
-        The bytes of all columns of words.
+        The bytes of all fixed-width columns.
     packing
-        (columns of words, 3) for each, in the schema's order: where it begins in ``words``, and
+        (fixed-width columns, 3) for each, in the schema's order: its offset in ``words``, and
         its `Packing`.
     validity
-        (rows,) 1 where a value is and 0 where it is null, by the number of the
-        column of words; only where there are nulls.
+        (rows,) 1 for valid and 0 for null, by column number; only for fixed-width columns with nulls.
     others
-        The columns that are no words.
+        The columns without a fixed width.
     """
 
     schema: pa.Schema
@@ -65,27 +64,27 @@ class MapOutput:
 
     @property
     def num_rows(self) -> int:
-        """Rows of all runs together."""
+        """The number of rows over all runs."""
         return len(self.places)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the piece holds."""
+        """The number of bytes in memory."""
         arrays: list[PlainRows] = [self.run_starts, self.places, self.words, *self.validity.values()]
         return int(self.others.nbytes) + sum(array.nbytes for array in arrays)
 
     @property
     def unpacked_bytes(self) -> int:
-        """The same if words had the width of their type."""
+        """The number of bytes without frame-of-reference encoding."""
         widths = sum(fixed_width_bytes(kind) for kind in self.schema.types)
         return self.nbytes - self.words.nbytes + widths * self.num_rows
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # what is kept beside the fields are addresses and views, which do not travel
+        # cached properties hold addresses and views, which must not be pickled
         return MapOutput, tuple(getattr(self, each.name) for each in fields(self))
 
     def gather(self, rows: NDArray[np.int64], places: NDArray[np.uint32], pool: BufferPool) -> MapOutput:
-        """Some rows, in any order, as a piece of a single run in memory of its own."""
+        """Copy some rows, in any order, to a map output with a single run."""
         count, packing = len(rows), self.packing.copy()
         sizes = -(-packing[:, 1] * count // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         packing[:, 0] = np.cumsum(sizes) - sizes
@@ -112,30 +111,30 @@ class MapOutput:
 
     @cached_property
     def places_address(self) -> int:
-        """Where its places begin."""
+        """The address of `places`."""
         return address_of(self.places)
 
     @cached_property
     def sources(self) -> NDArray[np.int64]:
-        """(columns of words, 3) as ``packing``, with addresses."""
+        """(fixed-width columns, 3) as ``packing``, with addresses instead of offsets."""
         sources = self.packing.copy()
         sources[:, 0] += address_of(self.words)
         return sources
 
     def values_of(self, at: int, width: int, rows: slice) -> PlainRows:
-        """Some rows of the column of words that is number ``at`` among these."""
+        """Decode some rows of a fixed-width column; ``at`` is its index among these."""
         start, taken, base = self.packing[at].tolist()
         memory = self.words[start + rows.start * taken : start + rows.stop * taken]
         return unpack_values(memory, rows.stop - rows.start, width, Packing(taken, base))
 
     @cached_property
     def lists(self) -> tuple[PlainRows | None, ...]:
-        """For each column of ``others`` its rows, where they are lists in plain memory; else None."""
+        """For each column of ``others`` a view of its rows if it is a plain fixed-size list, else None."""
         return tuple(list_rows_of(column, copies=False) for column in self.others.columns)
 
     @property
     def rows(self) -> pa.RecordBatch:
-        """The rows as Arrow sees them, run after run; made anew at each call."""
+        """The rows as an Arrow batch, grouped by run; built on each access."""
         columns = dict(zip(other_columns(self.schema), self.others.columns, strict=True))
         for at, number in enumerate(fixed_width_columns(self.schema)):
             kind = self.schema.field(number).type
@@ -145,12 +144,12 @@ class MapOutput:
 
 
 def fixed_width_columns(schema: pa.Schema) -> list[int]:
-    """The numbers of the columns that are words."""
+    """The numbers of the fixed-width columns."""
     return [number for number, kind in enumerate(schema.types) if fixed_width_bytes(kind)]
 
 
 def columns_by_width(schema: pa.Schema) -> dict[int, list[int]]:
-    """The numbers of the columns that are words, by their width."""
+    """The numbers of the fixed-width columns, by width in bytes."""
     by_width: dict[int, list[int]] = {}
     for number, kind in enumerate(schema.types):
         by_width.setdefault(fixed_width_bytes(kind), []).append(number)
@@ -158,5 +157,5 @@ def columns_by_width(schema: pa.Schema) -> dict[int, list[int]]:
 
 
 def other_columns(schema: pa.Schema) -> list[int]:
-    """The numbers of the columns that are no words."""
+    """The numbers of the columns without a fixed width."""
     return [number for number, kind in enumerate(schema.types) if not fixed_width_bytes(kind)]

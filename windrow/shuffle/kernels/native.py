@@ -1,11 +1,11 @@
-"""The compiled kernels, where the package was built with a C compiler.
+"""ctypes bindings of the C kernels in ``_kernels.c``, with argument checks.
 
-``_kernels.c`` holds them. Without it `LIBRARY` is None, and the callers do the same with
-NumPy; the results are equal bit for bit.
+If the package was built without a C compiler, `LIBRARY` is None, and the callers use NumPy
+instead. The results are bit-identical.
 
-C trusts what it is given. So each function here checks the types and sizes of its arguments first,
-and raises `ValueError` where they do not fit together; what arrays contain it takes as given. Row numbers
-are made by these kernels themselves, and Arrow's offsets are checked where they are used.
+The C code trusts its arguments. So each function here checks their types and sizes first, and
+raises `ValueError` if they do not fit together. The contents of arrays are not checked: row numbers
+come from these kernels, and the code that uses Arrow's offsets checks them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "walk",
 ]
 
-# Rows of one call are numbered with 32 bits.
+# Row numbers within a call have 32 bits.
 MAX_ROWS = 2**32 - 1
 _WIDTHS = (1, 2, 4, 8)
 # ROUNDS in C
@@ -43,7 +43,7 @@ _RUN_TYPES = (np.uint16, np.uint32)
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 _PACKED_ROWS = [_INT, _INT, _POINTER, _POINTER]
-# a library that was built for other parameters is known by its names
+# a change of parameters gets a new function name, so that a stale library does not load
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_range": ([_INT, _INT, _POINTER, _POINTER], None),
     "windrow_copy_packed": ([_INT, _POINTER, _INT, _POINTER], None),
@@ -72,7 +72,7 @@ def _is(array: NDArray[Any], kind: type[np.generic], *shape: int) -> bool:
 
 
 def scratch_bytes(width: int, rows: int, packed_rows: PackedRows | None) -> int:
-    """The memory by way of which columns go: joined to words as told, or each by itself."""
+    """The bytes of scratch memory for moving columns in a packed row layout, or one by one if that is None."""
     return rows * (width if packed_rows is None else packed_rows.row_bytes(rows))
 
 
@@ -88,7 +88,7 @@ def _layout_arguments(packed_rows: PackedRows | None, rows: int) -> tuple[int, i
 
 
 def find_range(words: NDArray[Any]) -> tuple[int, int]:
-    """The least and the largest of at least one word of 1, 2, 4 or 8 bytes, as signed numbers."""
+    """Minimum and maximum of one or more values of 1, 2, 4 or 8 bytes, as signed integers."""
     _require(words.ndim == 1 and len(words) > 0 and words.itemsize in _WIDTHS, "words")
     found = np.empty(2, np.int64)
     LIBRARY.windrow_range(words.itemsize, len(words), address_of(words), address_of(found))
@@ -101,7 +101,17 @@ def copy_out(
     rows: NDArray[np.int64],
     outs: Sequence[NDArray[np.int64]],
 ) -> None:
-    """Give each piece its words of columns whose rows lie in order, and take so many bytes."""
+    """Copy columns whose rows are already in order to the map outputs.
+
+    Parameters
+    ----------
+    columns, widths
+        The bytes of each column, and its bytes per row.
+    rows
+        (map outputs,) rows of each one.
+    outs
+        For each column (map outputs,) the addresses to write to.
+    """
     total, each_column = int(rows.sum()), list(zip(columns, widths, outs, strict=True))
     _require(rows.ndim == 1 and rows.dtype == np.int64 and bool((rows >= 0).all()), "rows")
     _require(all(words.nbytes >= total * width for words, width, _ in each_column), "columns")
@@ -122,29 +132,29 @@ def group_columns(
     outs: NDArray[np.int64],
     packed_rows: PackedRows | None,
 ) -> int | None:
-    """Put row i of each column at row ``targets[i]`` of its pieces laid end to end.
+    """Scatter and pack: row i of each column goes to row ``targets[i]`` of its concatenated map outputs.
 
     Parameters
     ----------
     columns
-        Contiguous, of equal shape, with ``width`` bytes a row.
+        Contiguous, of equal shape, with ``width`` bytes per row.
     packing
-        For each the bytes that its words travel in, and what is to be taken from each.
+        (bytes, base) of each column: packed bytes per value, and what is subtracted from each.
     targets
-        (rows,) ranks.
+        (rows,) a permutation of the row numbers.
     scratch
-        Memory as `scratch_bytes` says.
+        Memory of at least `scratch_bytes`.
     rows
-        Of each piece.
+        (map outputs,) rows of each one.
     outs
-        (columns, pieces) the addresses of the pieces.
-    joint
-        How columns of this packing are joined to words; None to move each by itself.
+        (columns, map outputs) the addresses to write to.
+    packed_rows
+        The packed row layout for this packing; None to move columns one by one.
 
     Returns
     -------
     int or None
-        Which column needs more bytes than its packing has; the pieces may be half written then.
+        The index of a column whose values do not fit its packing; the output is then incomplete.
     """
     count = len(targets)
     _require(all(len(column) == count and column.nbytes == width * count for column in columns), "columns")
@@ -178,8 +188,8 @@ def group(
     Returns
     -------
     targets, starts
-        (entries,) the rank of each entry, those of runs outside [first, last) coming
-        last; and (last - first + 1,) the rank at which each run begins.
+        (entries,) the rank of each entry, entries of runs outside [first, last)
+        last; and (last - first + 1,) the rank of the first entry of each run, then the end.
     """
     _require(runs.ndim == 1 and runs.dtype in _RUN_TYPES and len(runs) <= MAX_ROWS, "runs")
     _require(0 <= first <= last, "first and last")
@@ -207,29 +217,30 @@ def assign(
     ids: NDArray[np.uint16 | np.uint32],
     none: int,
 ) -> tuple[NDArray[np.uint16 | np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
-    """Find the runs of rows of the epoch's order, all of them below 2^32.
+    """Find the run of each row; all positions are below 2^32.
 
     Parameters
     ----------
     rows
-        (rows,) numbers in the epoch's order.
+        (rows,) positions in the epoch.
     first_row, stop_row
-        The full steps of the deal.
+        The range of positions that form full steps.
     divisors
-        Rows of a step, of a batch and of a run, each at least 1 and below 2^32.
+        Rows per step, per batch and per run, each at least 1 and below 2^32.
     shards
-        (n, 3) of at least each shard: what to add to a run's number in its stream to get to its id, the first
-        of its runs here, and how many rows of that came before.
+        (n, 3) with at least one row per shard: the offset that turns a run's number in the shard's stream
+        into an index of ``ids``, the number of the shard's first run in this window, and how many rows of
+        that run are in earlier windows.
     ids
-        Of runs.
+        The run ids.
     none
-        The id of rows whose run has none.
+        The id for rows whose run is not in ``ids``.
 
     Returns
     -------
     runs, places, rest
-        (rows,) the id of each row's run, and its place there; and the entries of ``rows`` that lie
-        outside of the full steps, whose runs and places are not set.
+        (rows,) the run id of each row, and its place, the offset within the run; and the indices in ``rows``
+        of positions outside the full steps, whose runs and places are not set.
     """
     _require(_is(rows, np.int64, len(rows)) and len(rows) <= MAX_ROWS, "rows")
     _require(all(1 <= each <= MAX_ROWS for each in divisors), "divisors")
@@ -257,7 +268,7 @@ def assign(
 
 
 def check_places(places: NDArray[np.int64], counts: NDArray[np.int64], rows: int) -> bool:
-    """Whether the places at these addresses are all of [0, rows), each once."""
+    """Whether the places at these addresses are exactly 0 to ``rows - 1``, each once."""
     _require(_is(places, np.int64, len(counts)) and _is(counts, np.int64, len(counts)), "places and counts")
     seen = np.empty(rows, np.uint8)
     distinct = LIBRARY.windrow_check_places(
@@ -275,24 +286,22 @@ def place(
     outs: Sequence[NDArray[Any]],
     packed_rows: PackedRows | None,
 ) -> None:
-    """Put the rows of all parts in their places.
+    """Scatter and unpack: put the rows of all parts at their places.
 
     Parameters
     ----------
     sources
-        (columns, parts, 3) where each column of a part begins, the bytes that its words take
-        there, and what is to be added to each.
+        (columns, parts, 3) for each column of each part its address, packed bytes per value, and base.
     firsts
-        (parts,) the first row of each part that is meant.
+        (parts,) the first row to use of each part.
     places, counts
-        (parts,) the address of the places of its rows, and how many there are.
+        (parts,) the address of the places of these rows, and the number of rows.
     scratch
-        Memory as `scratch_bytes` says; None to write each row where it goes at once.
+        Memory of at least `scratch_bytes`; None to scatter directly to ``outs``.
     outs
-        Where each column goes.
-    joint
-        How columns are joined to words, whose bytes hold what every part has of them; None to move
-        each by itself.
+        The output array of each column.
+    packed_rows
+        A packed row layout that can hold the values of all parts; None to move columns one by one.
     """
     rows, parts = len(outs[0]), len(counts)
     _require(_is(sources, np.int64, len(outs), parts, 3), "sources")
@@ -321,7 +330,7 @@ def place(
 def walk(
     bits: int, keys: Sequence[int], multipliers: Sequence[int], size: int, start: int, stop: int
 ) -> NDArray[np.int64]:
-    """Positions of rows under the rounds of `windrow.shuffle.order.feistel_rounds`, with cycle walking."""
+    """Positions of rows under the permutation of `windrow.shuffle.order.feistel_rounds`, with cycle walking."""
     _require(
         len(keys) == len(multipliers) == _ROUNDS and 0 <= start <= stop, "keys, multipliers, start and stop"
     )

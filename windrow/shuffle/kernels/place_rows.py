@@ -1,4 +1,4 @@
-"""The reduce side's kernel: put a run's rows, which many pieces hold, in their places."""
+"""The reduce side of the shuffle: puts the rows of a run, from many map outputs, at their places."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ from windrow.shuffle.kernels.text_columns import can_move_text, move_text
 
 __all__ = ["MapOutputs", "place_portion", "place_rows"]
 
-# of the cache: rows of a line and more are written whole wherever they go
+# A cache line. Rows of this size or more are scattered directly: each write fills whole lines.
 _LINE_BYTES = 64
 _PLACE_BYTES = np.dtype(np.uint32).itemsize
 
 
 class MapOutputs(tuple[MapOutput, ...]):
-    """The pieces of a slice, in any order, and where the rows of its runs lie in them.
+    """The map outputs of a slice, in any order.
 
-    What is asked of every piece for every run is found out once, as one array over the pieces.
+    Cached properties hold what every run needs of every map output, as one array over all of them.
     """
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """(runs + 1, pieces) where each run's rows begin in each piece, and where the last one's end.
+        """(runs + 1, map outputs) the first row of each run in each map output, then the end of the last run.
 
-        Without pieces there is one run, which has no rows.
+        Without map outputs there is one run, which has no rows.
         """
         if not self:
             return np.zeros((2, 0), np.int64)
         return np.ascontiguousarray(np.stack([map_output.run_starts for map_output in self], axis=1))
 
     def portion(self, run: int, row_count: int, rows: slice, pool: BufferPool) -> MapOutputs:
-        """The rows of some places of a run, as the pieces of a single run that has no others.
+        """Copy the rows at some places of a run to new map outputs, in which they are the only run.
 
         Raises
         ------
         WindrowError
-            If the pieces do not hold every place of the run exactly once.
+            If the map outputs do not hold every place of the run exactly once.
         """
         if run not in self._entries:
             self._entries[run] = self._find_entries(run, row_count)
@@ -63,7 +63,7 @@ class MapOutputs(tuple[MapOutput, ...]):
         counts = self.starts[run + 1] - self.starts[run]
         ends = np.cumsum(counts)
         owners = np.searchsorted(ends, entries, side="right")
-        # what is to be added to an entry's number to get its row
+        # added to an entry's number, gives its row
         shifts = self.starts[run] + counts - ends
         places = np.argsort(owners, kind="stable")
         borders = np.searchsorted(owners[places], np.arange(len(self) + 1)).tolist()
@@ -75,7 +75,7 @@ class MapOutputs(tuple[MapOutput, ...]):
 
     @cached_property
     def _entries(self) -> dict[int, NDArray[np.int64]]:
-        """Of runs that are placed in portions: for each place the number of its row among the run's."""
+        """For runs placed in portions: for each place the number of its row among the rows of the run."""
         return {}
 
     def _find_entries(self, run: int, row_count: int) -> NDArray[np.int64]:
@@ -89,12 +89,12 @@ class MapOutputs(tuple[MapOutput, ...]):
 
     @cached_property
     def places(self) -> NDArray[np.int64]:
-        """(pieces,) the address of each one's places."""
+        """(map outputs,) the address of the places of each one."""
         return np.array([map_output.places_address for map_output in self], np.int64)
 
     @cached_property
     def column_groups(self) -> list[_ColumnGroup]:
-        """The columns of words, by their width."""
+        """The fixed-width columns, grouped by width."""
         schema = self[0].schema
         at = {number: place for place, number in enumerate(fixed_width_columns(schema))}
         each = np.stack([map_output.sources for map_output in self], axis=1)
@@ -108,30 +108,30 @@ class MapOutputs(tuple[MapOutput, ...]):
 
     @cached_property
     def others(self) -> list[int]:
-        """The numbers of the columns that are no words."""
+        """The numbers of the columns without a fixed width."""
         return other_columns(self[0].schema)
 
     @cached_property
     def nullable(self) -> frozenset[int]:
-        """The numbers of the columns of words that hold nulls somewhere."""
+        """The numbers of the fixed-width columns with nulls in some map output."""
         return frozenset(chain.from_iterable(map_output.validity for map_output in self))
 
 
 class _ColumnGroup(NamedTuple):
-    """The columns of words of one width.
+    """The fixed-width columns of one width.
 
     Attributes
     ----------
     columns
         Their numbers.
     at
-        Their numbers among the columns of words.
+        Their indices among the fixed-width columns.
     width
-        Bytes a row of each.
+        Bytes per row of each.
     sources
-        (columns, pieces, 3) where each lies, as `MapOutput.sources` has it.
+        (columns, map outputs, 3) address and packing of each, as in `MapOutput.sources`.
     packing
-        Of each, such that the words of every piece fit in.
+        A common (bytes, base) of each column, which can hold the values of every map output.
     """
 
     columns: list[int]
@@ -144,29 +144,28 @@ class _ColumnGroup(NamedTuple):
 def place_rows(
     map_outputs: MapOutputs, run: int, row_count: int, schema: pa.Schema, pool: BufferPool
 ) -> pa.RecordBatch:
-    """Make one run of the pieces that hold its rows.
+    """Assemble one run from the map outputs that hold its rows.
 
     Parameters
     ----------
-    pieces
-        All pieces of the run's slice, in any order.
+    map_outputs
+        All map outputs of the run's slice, in any order.
     run
         The run's number within the slice.
     row_count
-        Rows of the run; the pieces' places of this run are 0 to ``row_count - 1``,
-        each once.
+        Rows of the run; its places in the map outputs are 0 to ``row_count - 1``, each once.
     schema
-        The schema of the pieces' rows.
+        The schema of the rows.
     pool
-        Where memory comes from: one writable buffer for each fixed-width column,
-        so that keeping one column keeps only that.
+        Allocates one writable buffer for each fixed-width column, so that a reference to
+        one column keeps only that column in memory.
 
     Raises
     ------
     WindrowError
-        If the pieces do not hold every place of the run exactly once.
+        If the map outputs do not hold every place of the run exactly once.
     PlanError
-        If Arrow cannot move a column of this type, naming the column.
+        If Arrow cannot take rows of a column's type; names the column.
     """
     placing = _Placing(map_outputs, run, row_count)
     if not row_count or not schema.names:
@@ -185,14 +184,14 @@ def place_rows(
 def place_portion(
     map_outputs: MapOutputs, run: int, row_count: int, rows: slice, schema: pa.Schema, pool: BufferPool
 ) -> pa.RecordBatch:
-    """Make some rows of one run: for runs whose rows are so large that all of them take too much.
+    """Assemble some rows of one run, if its rows are too large to place all of them at once.
 
-    Their values are copied once more than by `place_rows`, whose parameters these are.
+    Values are copied once more than by `place_rows`. The other parameters are those of `place_rows`.
 
     Parameters
     ----------
     rows
-        The places that are wanted.
+        The places of the rows.
     """
     if 2 * (rows.stop - rows.start) > row_count:
         return place_rows(map_outputs, run, row_count, schema, pool).slice(rows.start, rows.stop - rows.start)
@@ -201,7 +200,7 @@ def place_portion(
 
 
 class _Span(NamedTuple):
-    """The rows of a run that one piece holds."""
+    """The rows of a run in one map output."""
 
     map_output: MapOutput
     start: int
@@ -213,12 +212,12 @@ class _Span(NamedTuple):
 
 
 class _Placing:
-    """One run on its way to its places, which are checked when this is made.
+    """Places the rows of one run; the constructor checks the places.
 
     Raises
     ------
     WindrowError
-        If the pieces do not hold every place of the run exactly once.
+        If the map outputs do not hold every place of the run exactly once.
     """
 
     def __init__(self, map_outputs: MapOutputs, run: int, row_count: int) -> None:
@@ -250,11 +249,11 @@ class _Placing:
 
     @cached_property
     def sources(self) -> NDArray[np.int64]:
-        """For each place of the run, which of the spans' rows goes there; -1 for none."""
+        """For each place of the run, the index of its row in the concatenated spans; -1 for none."""
         return _invert(self._given, self._row_count)
 
     def place_columns(self, group: _ColumnGroup, pool: BufferPool) -> list[PlainRows]:
-        """Each column of a stack in place order, in a buffer of its own."""
+        """Place each column of a group, in its own buffer."""
         memory = pool.take_many(group.width * self._row_count, len(group.columns))
         outs = [rows_view(each, group.width) for each in memory]
         if native.LIBRARY is None:
@@ -274,13 +273,13 @@ class _Placing:
     def _take_scratch(
         self, width: int, packed_rows: PackedRows | None, pool: BufferPool
     ) -> NDArray[np.uint8] | None:
-        """Memory by way of which columns go; rows that are whole lines need none."""
+        """Take scratch memory; None for rows of a cache line or more, which need none."""
         if width >= _LINE_BYTES:
             return None
         return pool.take(native.scratch_bytes(width, self._row_count, packed_rows))
 
     def place_mask(self, number: int) -> NDArray[np.uint8]:
-        """Where a stacked column has values (1) and nulls (0), in place order."""
+        """The validity of a fixed-width column, 1 for valid and 0 for null, in place order."""
         given = np.ones(self._row_count, np.uint8)
         end = 0
         for span in self._spans:
@@ -291,7 +290,7 @@ class _Placing:
         return given[self.sources]
 
     def place_other(self, at: int, name: str, pool: BufferPool) -> pa.Array:
-        """A column that is no plain memory, in place order."""
+        """Place a column without a fixed width."""
         rows = [span.map_output.lists[at] for span in self._spans]
         if native.LIBRARY is not None and all(part is not None for part in rows):
             return self._place_lists(rows, self._spans[0].map_output.others.schema.field(at).type, pool)
@@ -317,7 +316,7 @@ class _Placing:
 
 
 def _invert(given: list[NDArray[np.uint32]], row_count: int) -> NDArray[np.int64]:
-    """For each place which of the rows that are given it, one after the other, goes there; -1 for none."""
+    """For each place, the index in the concatenated arrays of the row with that place; -1 for none."""
     places = np.concatenate(given, dtype=np.int64) if given else np.empty(0, np.int64)
     sources = np.full(row_count, -1, np.int64)
     inside = places < row_count
@@ -326,7 +325,7 @@ def _invert(given: list[NDArray[np.uint32]], row_count: int) -> NDArray[np.int64
 
 
 def _make_places_error(run: int, row_count: int, found: int) -> WindrowError:
-    return WindrowError(f"run {run} needs {row_count} places, each once; its pieces hold {found} others")
+    return WindrowError(f"run {run} needs {row_count} places, each once; its map outputs hold {found} others")
 
 
 def _without_values(row_count: int, schema: pa.Schema) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Where the rows of a block go, by the run that they belong to, and moving columns there."""
+"""`Grouping`: sorts the rows of a block by run, and scatters or gathers columns into map outputs accordingly."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from windrow.shuffle.kernels.text_columns import can_move_text, move_text
 
 __all__ = ["Grouping", "RunIds", "group_entries"]
 
-# Scattering reads in order and writes one stream a run, which beats gathering for
-# words of this size and more; below it the 8-byte row numbers are most of the traffic.
+# In NumPy, scattering (sequential reads, one write stream per run) beats gathering at these widths. For
+# narrower values the 8-byte row numbers dominate the memory traffic.
 _SCATTER_WIDTHS = (8, 16)
 
 RunIds = NDArray[np.uint16 | np.uint32]
@@ -39,12 +39,12 @@ class Grouping:
     Attributes
     ----------
     run_starts
-        For each piece where its runs begin, and the end of the last.
+        For each map output the first row of each run, then the number of rows.
     targets
-        The place of each source in all pieces laid end to end, sources that are left
-        out coming last; None where a source is used otherwise than about once.
+        The row of each source in the concatenated map outputs, dropped sources last; None if
+        sources are repeated, or many are dropped.
     known_parts
-        The source of each row of each piece, where that is known already.
+        The source of each row of each map output, if computed before.
     """
 
     run_starts: list[NDArray[np.int64]]
@@ -53,7 +53,7 @@ class Grouping:
 
     @cached_property
     def parts(self) -> list[NDArray[np.int64]]:
-        """The source of each row of each piece."""
+        """The source of each row of each map output."""
         if self.known_parts is not None or self.targets is None:
             return self.known_parts or []
         order = np.empty(len(self.targets), np.int64)
@@ -62,31 +62,31 @@ class Grouping:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the targets are numbered for the kernels; more rows than these count are NumPy's."""
+        """Whether the C kernels can be used: they made the targets; NumPy handles 2^32 rows and more."""
         return self.targets is not None and self.targets.dtype == np.uint32
 
     @property
     def map_output_rows(self) -> list[int]:
-        """Rows of each piece."""
+        """Rows of each map output."""
         return [int(starts[-1]) for starts in self.run_starts]
 
     def compose(self, rows: NDArray[np.int64], stored_rows: int) -> Grouping:
-        """The same grouping where entry i stands for row ``rows[i]``."""
+        """The same grouping, where entry i stands for row ``rows[i]``."""
         if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= stored_rows):
-            raise WindrowError(f"entries point outside of the block's {stored_rows} rows")
+            raise WindrowError(f"entries refer to rows outside the block's {stored_rows}")
         return Grouping(self.run_starts, None, [rows[part] for part in self.parts])
 
-    # Columns go by way of memory that stays in the cache, even where a piece could be hit
-    # directly: scattering there and copying in order writes each of the piece's pages once.
+    # Columns are scattered into scratch memory that stays in the CPU cache, then copied in order, even
+    # where scattering directly is possible: so each page of a map output is written once.
 
     def decode(
         self, part: BlockPart, numbers: Sequence[int], packings: Sequence[Packing], pool: BufferPool
     ) -> list[NDArray[np.uint8] | None]:
-        """Decode columns to scratch, each row packed in its place; None for those that the part cannot."""
+        """Let the part scatter packed columns to scratch memory; None for columns that it cannot scatter."""
         if self.targets is None or not can_scatter(part):
             return [None] * len(numbers)
         sizes = [packing.bytes * len(self.targets) for packing in packings]
-        # words must lie where the decoder can write whole ones
+        # the decoder needs aligned memory
         starts = np.cumsum([0, *(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes)]).tolist()
         memory = pool.take(starts[-1])
         scratch = [memory[start : start + size] for start, size in zip(starts, sizes, strict=False)]
@@ -96,12 +96,12 @@ class Grouping:
     def move(
         self, columns: Sequence[PlainRows], outs: Sequence[MapOutputColumn], pool: BufferPool
     ) -> int | None:
-        """Write columns of one width to the pieces, the faster way.
+        """Write columns of one width to the map outputs, by scatter or gather, whichever is faster.
 
         Returns
         -------
         int or None
-            Which of them needs more bytes than its packing has.
+            The index of a column whose values do not fit its packing.
         """
         if self.targets is not None and self.is_compiled:
             width, rows = outs[0].width, len(self.targets)
@@ -130,7 +130,7 @@ class Grouping:
         return None
 
     def decode_text(self, part: BlockPart, column: int, pool: BufferPool) -> list[pa.Array] | None:
-        """Decode a column of text straight to each piece; None where the part cannot."""
+        """Let the part decode a text column directly to each map output; None if it cannot."""
         if self.targets is None or not self.is_compiled or not can_scatter(part):
             return None
         if not can_move_text(part.schema.field(column).type):
@@ -138,7 +138,7 @@ class Grouping:
         return part.scatter_text(column, self.targets, self._map_output_slices, pool)
 
     def move_arrow_column(self, column: pa.Array, name: str, pool: BufferPool) -> list[pa.Array]:
-        """Make each piece's rows of a column that is no plain memory."""
+        """Move a column without a fixed width; returns its rows of each map output."""
         arrays = []
         for at, rows in enumerate(self._map_output_slices):
             moved = None
@@ -149,7 +149,7 @@ class Grouping:
 
     @cached_property
     def _map_output_slices(self) -> list[slice]:
-        """The rows of each piece in all pieces laid end to end."""
+        """The rows of each map output in the concatenated map outputs."""
         return [slice(start, end) for start, end in pairwise(np.cumsum([0, *self.map_output_rows]).tolist())]
 
 
@@ -159,14 +159,14 @@ def _scatters(values: PlainRows) -> bool:
 
 
 def group_entries(runs: RunIds, slice_starts: NDArray[np.int64]) -> Grouping:
-    """Find out where entries go; parameters as of `windrow.shuffle.kernels.group_rows.group_rows`."""
+    """Sort entries by run; the parameters are those of `windrow.shuffle.kernels.group_rows.group_rows`."""
     first, last = int(slice_starts[0]), int(slice_starts[-1])
     cuts = (slice_starts - first).tolist()
     if native.LIBRARY is not None and len(runs) <= native.MAX_ROWS:
         targets, starts = native.group(runs, first, last)
         few_left_out = len(runs) - int(starts[-1]) <= len(runs) // 8
         grouping = Grouping(_cut_starts(starts, cuts), targets)
-        # scattering rows that nobody gets would be most of the work
+        # with many dropped rows, scattering those too would waste most of the work
         return grouping if few_left_out else Grouping(grouping.run_starts, None, grouping.parts)
     order = _sort_stably(runs)
     starts = np.searchsorted(runs[order], np.arange(first, last + 1))
@@ -186,7 +186,7 @@ def _cut_starts(starts: NDArray[np.int64], cuts: list[int]) -> list[NDArray[np.i
 
 def _sort_stably(runs: RunIds) -> NDArray[np.int64]:
     """The stable order of entries by run."""
-    # NumPy sorts 16-bit keys by radix, five times as fast as wider ones by merging.
+    # NumPy's stable sort is a radix sort for 16-bit keys, five times as fast as its merge sort for wider ones.
     order = np.argsort(runs.astype(np.uint16, copy=False), kind="stable")
     if runs.dtype.itemsize > 2 and len(runs) and int(runs.max()) > 0xFFFF:
         order = order[np.argsort((runs >> 16).astype(np.uint16)[order], kind="stable")]

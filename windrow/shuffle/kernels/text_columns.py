@@ -1,4 +1,4 @@
-"""Columns of text and bytes go to their rows in one copy, where the kernels were compiled."""
+"""Moves string and binary columns with the C kernels: offsets first, then one copy of the bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["can_move_text", "move_text"]
 
 
 def can_move_text(kind: pa.DataType) -> bool:
-    """Whether `move_text` moves a column of this type here."""
+    """Whether `move_text` supports a type; needs the C kernels."""
     return native.LIBRARY is not None and offset_width(kind) > 0
 
 
@@ -30,29 +30,29 @@ def move_text(
     pool: BufferPool,
     name: str,
 ) -> pa.Array | None:
-    """Make one column of several whose row i goes to row ``targets[i]``.
+    """Scatter several arrays into one: row i of each goes to row ``targets[i]``.
 
     Parameters
     ----------
     arrays
-        Of one type; each with its targets.
+        Arrays of one type, each with its targets.
     rows
-        The targets that the column begins and ends with; others are left out. Every row
-        in between is the target of one row.
+        The range of targets that the result holds; others are dropped. Every row in the
+        range is the target of exactly one row.
     pool
-        Where the text goes.
+        Allocates the result.
     name
-        Of the column, for errors.
+        The column's name, for errors.
 
     Returns
     -------
     pyarrow.Array or None
-        None where the text is longer than the type's offsets can tell.
+        None if the text is too long for the type's offsets.
 
     Raises
     ------
     SourceError
-        If offsets decrease, or lie outside of the text.
+        If offsets decrease, or are outside the text.
     """
     kind, count = arrays[0].type, rows.stop - rows.start
     width = offset_width(kind)
@@ -72,7 +72,7 @@ def move_text(
         width, len(arrays), where[0], address_of(text_bytes), *where[2:4], rows.start, count, where[4]
     )
     if total < 0:
-        raise _make_corrupt_error(name, "offsets decrease, or lie outside of the text")
+        raise _make_corrupt_error(name, "offsets decrease, or are outside the text")
     if not fits_offsets(total, width):
         return None
     out = pool.take(total)
@@ -90,27 +90,27 @@ def _int64_array(values: Sequence[int]) -> NDArray[np.int64]:
 
 
 def _addresses(array: pa.Array, width: int, name: str) -> tuple[int, int, int]:
-    """Where the offsets of an array's rows begin, the text that they count from, and its bytes."""
+    """The address of an array's first offset, the address of its text, and the bytes of the text."""
     _, offsets, text = array.buffers()
     if offsets is None or not len(array):
         return 0, 0, 0
     if offsets.size < width * (array.offset + len(array) + 1):
-        raise _make_corrupt_error(name, f"{offsets.size} bytes of offsets are too few")
+        raise _make_corrupt_error(name, f"its {offsets.size} bytes of offsets are too few")
     start = offsets.address + width * array.offset
     return (start, 0, 0) if text is None else (start, text.address, text.size)
 
 
 def _make_corrupt_error(name: str, what: str) -> SourceError:
     return SourceError(
-        f"the text of column {name!r} is corrupt: {what}. Where it was read or mapped from a file, write the file "
-        "again; where map_batches made it, pyarrow's validate(full=True) there tells more"
+        f"the text of column {name!r} is corrupt: {what}. If it was read or mapped from a file, write the file "
+        "again; if map_batches made it, call pyarrow's validate(full=True) there for details"
     )
 
 
 def _move_validity(
     arrays: Sequence[pa.Array], targets: Sequence[NDArray[np.uint32]], rows: slice
 ) -> NDArray[np.uint8] | None:
-    """(rows,) 1 where a value is and 0 where it is null; None where there are no nulls."""
+    """(rows,) 1 for valid and 0 for null, scattered like the values; None if there are no nulls."""
     masks = [validity_of(array) for array in arrays]
     if all(mask is None for mask in masks):
         return None
