@@ -1,4 +1,4 @@
-"""What footers tell of whole numbers, and that no more is promised of packed words than comes out."""
+"""Integer statistics of footers, and packed size estimates that are never below the actual sizes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_file_tells_of_whole_numbers_without_nulls(tmp_path: Path) -> None:
     assert source.manifest.ranges["day"] == (days, days + 2)
     assert source.manifest.ranges["at"] == (first, first + 599 * HOUR)
     assert not {"price", "text"} & set(source.manifest.ranges)
-    # 8 bytes become 2, 4 become 1; of the rest nothing is known to need less
+    # 8 bytes become 2, 4 become 1; the other columns have no statistics that would allow packing
     assert saved_bytes(source) == [600 * (6 + 3)]
 
 
@@ -111,7 +111,7 @@ def test_a_manifest_keeps_what_files_told_and_may_be_of_before(
 
 
 def test_with_a_filter_rows_are_counted_and_blocks_held_whole(tmp_path: Path) -> None:
-    # the numbers are of the file, whatever the filter leaves of it
+    # the statistics are the file's, whatever rows the filter keeps
     source = open_parquet(write(tmp_path / "t.parquet", TABLE), filter=pc.field("id") > 300)
     (part,) = source.reader.parts(source.addresses([0])[0])
     assert isinstance(part, pa.Table)
@@ -156,13 +156,13 @@ def test_no_more_comes_out_than_was_promised_and_the_same_rows(
         )
         low = 0 if pa.types.is_time(kind) else int(rng.integers(-2, 3))
         values = (rng.integers(0, most, rows) + low).astype(f"int{bits}")
-        # a dot may be a part of a name
+        # a dot can be part of a name
         columns[f"c.{number}"] = pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(values)])
     table = pa.table(columns)
     path = tmp_path_factory.mktemp("ranges") / "t.parquet"
     with pq.ParquetWriter(path, table.schema, compression=codec, use_dictionary=dictionary) as writer:
         for start in range(0, rows, group_rows_each):
-            # a row group without rows tells nothing, and takes nothing from what others tell
+            # an empty row group has no statistics, and does not affect those of others
             if rng.random() < 0.3:
                 writer.write_table(table.slice(0, 0))
             writer.write_table(table.slice(start, group_rows_each))
@@ -178,7 +178,7 @@ def test_no_more_comes_out_than_was_promised_and_the_same_rows(
             )
             start += part.num_rows
         padding = 8 * len(kinds) * len(map_outputs)
-        assert sum(map_output.words.nbytes for map_output in map_outputs) <= packed[block] + padding
+        assert sum(map_output.values.nbytes for map_output in map_outputs) <= packed[block] + padding
         placed = place_rows(MapOutputs(map_outputs), 0, start - begun, source.schema, pool)
         assert pa.Table.from_batches([placed]).equals(table.slice(begun, start - begun).cast(source.schema))
     assert start == rows

@@ -125,7 +125,7 @@ def test_words_that_need_few_bytes_take_few() -> None:
     )
     (map_output,) = group(table, np.arange(rows, dtype=np.uint32), BufferPool(0))
     assert map_output.packing[:, 1].tolist() == [2, 1, 0, 8, 8]
-    assert map_output.words.nbytes == rows * (2 + 1 + 0 + 8 + 8)
+    assert map_output.values.nbytes == rows * (2 + 1 + 0 + 8 + 8)
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -256,7 +256,7 @@ def test_pieces_are_the_same_with_numpy(rows: int, columns: int, runs: int, seed
         plain = group_rows(*given_to, BufferPool(0))
         for one, other in zip(compiled, plain, strict=True):
             assert np.array_equal(one.packing, other.packing)
-            assert one.words.nbytes == other.words.nbytes
+            assert one.values.nbytes == other.values.nbytes
             assert one.rows.equals(other.rows)
 
 

@@ -134,7 +134,7 @@ def test_pieces_are_freed_one_by_one() -> None:
 
 @pytest.mark.parametrize("row", [-1, 2])
 def test_entries_outside_of_the_block_are_refused(row: int) -> None:
-    with pytest.raises(WindrowError, match="outside of the block's 2 rows"):
+    with pytest.raises(WindrowError, match="outside the block's 2 rows"):
         group(pa.table({"a": [1, 2]}), [0, 0], [0, 1], rows=[0, row])
 
 

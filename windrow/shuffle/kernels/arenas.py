@@ -126,7 +126,7 @@ class Arenas:
         self._flags[number] = MapOutputColumn(buffers, starts, self.rows, addresses, 1, Packing(1, 0))
         return self._flags[number]
 
-    def words(self, at: int) -> NDArray[np.uint8]:
+    def values(self, at: int) -> NDArray[np.uint8]:
         """The bytes of all fixed-width columns of one map output."""
         return self._buffers[at][int(self._start[at]) : int(self._stop[at])]
 

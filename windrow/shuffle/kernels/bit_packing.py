@@ -16,7 +16,7 @@ from windrow.shuffle.kernels.fixed_width import PlainRows, rows_view, values_of
 __all__ = ["find_range", "find_ranges", "pack_values", "unpack_values"]
 
 
-def find_range(words: NDArray[Any]) -> tuple[int, int]:
+def find_range(values: NDArray[Any]) -> tuple[int, int]:
     """Minimum and maximum of one or more values of 2, 4 or 8 bytes, as signed integers.
 
     Examples
@@ -25,8 +25,8 @@ def find_range(words: NDArray[Any]) -> tuple[int, int]:
     (-3, 200)
     """
     if native.LIBRARY is not None:
-        return native.find_range(words)
-    numbers = words.view(f"i{words.itemsize}")
+        return native.find_range(values)
+    numbers = values.view(f"i{values.itemsize}")
     return int(numbers.min()), int(numbers.max())
 
 
@@ -42,7 +42,7 @@ def find_ranges(columns: Sequence[pa.ChunkedArray]) -> tuple[int, int] | None:
     return join_ranges(find_range(values_of(chunk)) for chunk in chunks)
 
 
-def pack_values(words: NDArray[Any], packing: Packing, out: NDArray[np.uint8]) -> bool:
+def pack_values(values: NDArray[Any], packing: Packing, out: NDArray[np.uint8]) -> bool:
     """Write values in a packing narrower than their width; returns False if one does not fit.
 
     The output is then invalid.
@@ -55,7 +55,7 @@ def pack_values(words: NDArray[Any], packing: Packing, out: NDArray[np.uint8]) -
     >>> pack_values(np.array([-4, 200]).view(np.uint64), Packing(1, -3), out)
     False
     """
-    offsets = words - np.array(packing.base, np.int64).astype(words.dtype)
+    offsets = values - np.array(packing.base, np.int64).astype(values.dtype)
     if packing.bytes:
         np.copyto(rows_view(out, packing.bytes), offsets, casting="unsafe")
     return int(offsets.max(initial=0)).bit_length() <= 8 * packing.bytes

@@ -93,9 +93,9 @@ class Destinations:
             min(layout.run_rows, _MAX_UINT32),
         )
         ids, streams = self._tables
-        words = np.ascontiguousarray(rows, np.int64)
+        row_numbers = np.ascontiguousarray(rows, np.int64)
         runs, places, rest = native.assign(
-            words, assignment.start_row, stop, divisors, streams, ids, self._ends[-1]
+            row_numbers, assignment.start_row, stop, divisors, streams, ids, self._ends[-1]
         )
         if len(rest):
             runs[rest], places[rest] = self._find_numpy(rows[rest])
@@ -118,9 +118,9 @@ class Destinations:
         """The NumPy twin of the kernel, which handles all rows."""
         layout = self._layouts[0]
         # divisions dominate, and cost half as much on 32 bits
-        words: NDArray[Any] = rows.astype(np.uint32) if self._fits_32_bits else rows
-        shards, places = layout.assignment.assign_rows(words, layout.total)
-        run_rows = words.dtype.type(min(layout.run_rows, int(np.iinfo(words.dtype).max)))
+        row_numbers: NDArray[Any] = rows.astype(np.uint32) if self._fits_32_bits else rows
+        shards, places = layout.assignment.assign_rows(row_numbers, layout.total)
+        run_rows = row_numbers.dtype.type(min(layout.run_rows, int(np.iinfo(row_numbers.dtype).max)))
         of_stream = places // run_rows
         within = places - of_stream * run_rows
         ids, streams = self._tables

@@ -85,7 +85,7 @@ def group_rows(
             schema=table.schema,
             run_starts=run_starts,
             places=arenas.places.view(at, np.uint32),
-            words=arenas.words(at),
+            values=arenas.values(at),
             packing=arenas.packing(at),
             validity=arenas.validity(at),
             others=_batch_of(table.schema, moved),
@@ -122,8 +122,10 @@ def _choose_packing(part: BlockPart) -> dict[int, Packing]:
         kind = part.schema.field(number).type
         bounds = None
         if packs(kind) and part.num_rows:
-            lies = isinstance(part, pa.Table)
-            bounds = find_ranges([part.select([number]).column(0)]) if lies else column_bounds(part, number)
+            in_memory = isinstance(part, pa.Table)
+            bounds = (
+                find_ranges([part.select([number]).column(0)]) if in_memory else column_bounds(part, number)
+            )
         width = fixed_width_bytes(kind)
         chosen[number] = Packing(width, 0) if bounds is None else Packing.of(width, *bounds)
     return chosen
@@ -191,14 +193,14 @@ class _FixedWidthMover:
         """Move the columns that the part can scatter; returns the others, some of which can overflow."""
         outs = [self._arenas.columns[number] for number in numbers]
         decoded = self._moving.decode(self._part, numbers, [out.packing for out in outs], self._pool)
-        moved = [(words, out) for words, out in zip(decoded, outs, strict=True) if words is not None]
+        moved = [(values, out) for values, out in zip(decoded, outs, strict=True) if values is not None]
         native.copy_out(
-            [words for words, _ in moved],
+            [values for values, _ in moved],
             [out.packing.bytes for _, out in moved],
             self._arenas.rows,
             [out.addresses for _, out in moved],
         )
-        return [number for number, words in zip(numbers, decoded, strict=True) if words is None]
+        return [number for number, values in zip(numbers, decoded, strict=True) if values is None]
 
     def finish(self) -> None:
         """Move the pending columns."""

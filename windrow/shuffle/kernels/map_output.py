@@ -43,10 +43,10 @@ class MapOutput:
         (runs + 1,) the index of the first row of each run, then the number of rows.
     places
         (rows,) the place of each row, its offset within its run.
-    words
+    values
         The bytes of all fixed-width columns.
     packing
-        (fixed-width columns, 3) for each, in the schema's order: its offset in ``words``, and
+        (fixed-width columns, 3) for each, in the schema's order: its offset in ``values``, and
         its `Packing`.
     validity
         (rows,) 1 for valid and 0 for null, by column number; only for fixed-width columns with nulls.
@@ -57,7 +57,7 @@ class MapOutput:
     schema: pa.Schema
     run_starts: NDArray[np.int64]
     places: NDArray[np.uint32]
-    words: NDArray[np.uint8]
+    values: NDArray[np.uint8]
     packing: NDArray[np.int64]
     validity: Mapping[int, NDArray[np.uint8]]
     others: pa.RecordBatch
@@ -70,14 +70,14 @@ class MapOutput:
     @property
     def nbytes(self) -> int:
         """The number of bytes in memory."""
-        arrays: list[PlainRows] = [self.run_starts, self.places, self.words, *self.validity.values()]
+        arrays: list[PlainRows] = [self.run_starts, self.places, self.values, *self.validity.values()]
         return int(self.others.nbytes) + sum(array.nbytes for array in arrays)
 
     @property
     def unpacked_bytes(self) -> int:
         """The number of bytes without frame-of-reference encoding."""
         widths = sum(fixed_width_bytes(kind) for kind in self.schema.types)
-        return self.nbytes - self.words.nbytes + widths * self.num_rows
+        return self.nbytes - self.values.nbytes + widths * self.num_rows
 
     def __reduce__(self) -> tuple[Any, ...]:
         # cached properties hold addresses and views, which must not be pickled
@@ -88,12 +88,12 @@ class MapOutput:
         count, packing = len(rows), self.packing.copy()
         sizes = -(-packing[:, 1] * count // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         packing[:, 0] = np.cumsum(sizes) - sizes
-        words = pool.take(int(sizes.sum()))
+        values = pool.take(int(sizes.sum()))
         for (start, width, _), target in zip(self.packing.tolist(), packing[:, 0].tolist(), strict=True):
             if width:
-                given = rows_view(self.words[start : start + self.num_rows * width], width)
-                out = rows_view(words[target : target + count * width], width)
-                np.take(given, rows, axis=0, out=out, mode="clip")
+                source = rows_view(self.values[start : start + self.num_rows * width], width)
+                out = rows_view(values[target : target + count * width], width)
+                np.take(source, rows, axis=0, out=out, mode="clip")
         others = self.others
         moved = [
             move_column(column, rows, name, pool)
@@ -103,7 +103,7 @@ class MapOutput:
             schema=self.schema,
             run_starts=np.array([0, count], np.int64),
             places=places,
-            words=words,
+            values=values,
             packing=packing,
             validity={number: valid[rows] for number, valid in self.validity.items()},
             others=pa.RecordBatch.from_arrays(moved, schema=others.schema),
@@ -118,14 +118,14 @@ class MapOutput:
     def sources(self) -> NDArray[np.int64]:
         """(fixed-width columns, 3) as ``packing``, with addresses instead of offsets."""
         sources = self.packing.copy()
-        sources[:, 0] += address_of(self.words)
+        sources[:, 0] += address_of(self.values)
         return sources
 
     def values_of(self, at: int, width: int, rows: slice) -> PlainRows:
         """Decode some rows of a fixed-width column; ``at`` is its index among these."""
-        start, taken, base = self.packing[at].tolist()
-        memory = self.words[start + rows.start * taken : start + rows.stop * taken]
-        return unpack_values(memory, rows.stop - rows.start, width, Packing(taken, base))
+        start, value_bytes, base = self.packing[at].tolist()
+        memory = self.values[start + rows.start * value_bytes : start + rows.stop * value_bytes]
+        return unpack_values(memory, rows.stop - rows.start, width, Packing(value_bytes, base))
 
     @cached_property
     def lists(self) -> tuple[PlainRows | None, ...]:
@@ -138,8 +138,8 @@ class MapOutput:
         columns = dict(zip(other_columns(self.schema), self.others.columns, strict=True))
         for at, number in enumerate(fixed_width_columns(self.schema)):
             kind = self.schema.field(number).type
-            words = self.values_of(at, fixed_width_bytes(kind), slice(0, self.num_rows))
-            columns[number] = wrap_values(words, kind, self.validity.get(number))
+            values = self.values_of(at, fixed_width_bytes(kind), slice(0, self.num_rows))
+            columns[number] = wrap_values(values, kind, self.validity.get(number))
         return pa.RecordBatch.from_arrays([columns[i] for i in sorted(columns)], schema=self.schema)
 
 

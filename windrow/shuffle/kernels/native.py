@@ -87,11 +87,11 @@ def _layout_arguments(packed_rows: PackedRows | None, rows: int) -> tuple[int, i
     )
 
 
-def find_range(words: NDArray[Any]) -> tuple[int, int]:
+def find_range(values: NDArray[Any]) -> tuple[int, int]:
     """Minimum and maximum of one or more values of 1, 2, 4 or 8 bytes, as signed integers."""
-    _require(words.ndim == 1 and len(words) > 0 and words.itemsize in _WIDTHS, "words")
+    _require(values.ndim == 1 and len(values) > 0 and values.itemsize in _WIDTHS, "values")
     found = np.empty(2, np.int64)
-    LIBRARY.windrow_range(words.itemsize, len(words), address_of(words), address_of(found))
+    LIBRARY.windrow_range(values.itemsize, len(values), address_of(values), address_of(found))
     return int(found[0]), int(found[1])
 
 
@@ -114,10 +114,10 @@ def copy_out(
     """
     total, each_column = int(rows.sum()), list(zip(columns, widths, outs, strict=True))
     _require(rows.ndim == 1 and rows.dtype == np.int64 and bool((rows >= 0).all()), "rows")
-    _require(all(words.nbytes >= total * width for words, width, _ in each_column), "columns")
+    _require(all(values.nbytes >= total * width for values, width, _ in each_column), "columns")
     _require(all(_is(out, np.int64, len(rows)) for out in outs), "outs")
     each = np.array(
-        [(address_of(words), width, address_of(out)) for words, width, out in each_column], np.int64
+        [(address_of(values), width, address_of(out)) for values, width, out in each_column], np.int64
     )
     LIBRARY.windrow_copy_packed(len(columns), address_of(each), len(rows), address_of(rows))
 

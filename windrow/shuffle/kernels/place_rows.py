@@ -80,9 +80,9 @@ class MapOutputs(tuple[MapOutput, ...]):
 
     def _find_entries(self, run: int, row_count: int) -> NDArray[np.int64]:
         bounds = zip(self, *self.starts[run : run + 2].tolist(), strict=True)
-        given = [map_output.places[start:stop] for map_output, start, stop in bounds]
-        entries = _invert(given, row_count)
-        count = sum(map(len, given))
+        place_arrays = [map_output.places[start:stop] for map_output, start, stop in bounds]
+        entries = _invert(place_arrays, row_count)
+        count = sum(map(len, place_arrays))
         if count != row_count or (entries < 0).any():
             raise _make_places_error(run, row_count, count)
         return entries
@@ -244,13 +244,13 @@ class _Placing:
         return [_Span(map_output, start, start + count) for map_output, start, count in bounds if count]
 
     @cached_property
-    def _given(self) -> list[NDArray[np.uint32]]:
+    def _span_places(self) -> list[NDArray[np.uint32]]:
         return [span.map_output.places[span.rows] for span in self._spans]
 
     @cached_property
     def sources(self) -> NDArray[np.int64]:
         """For each place of the run, the index of its row in the concatenated spans; -1 for none."""
-        return _invert(self._given, self._row_count)
+        return _invert(self._span_places, self._row_count)
 
     def place_columns(self, group: _ColumnGroup, pool: BufferPool) -> list[PlainRows]:
         """Place each column of a group, in its own buffer."""
@@ -280,14 +280,14 @@ class _Placing:
 
     def place_mask(self, number: int) -> NDArray[np.uint8]:
         """The validity of a fixed-width column, 1 for valid and 0 for null, in place order."""
-        given = np.ones(self._row_count, np.uint8)
+        valid = np.ones(self._row_count, np.uint8)
         end = 0
         for span in self._spans:
             start, end = end, end + span.stop - span.start
             mask = span.map_output.validity.get(number)
             if mask is not None:
-                given[start:end] = mask[span.rows]
-        return given[self.sources]
+                valid[start:end] = mask[span.rows]
+        return valid[self.sources]
 
     def place_other(self, at: int, name: str, pool: BufferPool) -> pa.Array:
         """Place a column without a fixed width."""
@@ -297,7 +297,7 @@ class _Placing:
         batches = [span.map_output.others.slice(span.start, span.stop - span.start) for span in self._spans]
         arrays = [batch.column(at) for batch in batches]
         if can_move_text(arrays[0].type):
-            moved = move_text(arrays, self._given, slice(0, self._row_count), pool, name)
+            moved = move_text(arrays, self._span_places, slice(0, self._row_count), pool, name)
             if moved is not None:
                 return moved
         joined = join(pa.Table.from_batches(batches).select([at]))
@@ -315,9 +315,9 @@ class _Placing:
         return wrap_list_rows(memory, kind, self._row_count)
 
 
-def _invert(given: list[NDArray[np.uint32]], row_count: int) -> NDArray[np.int64]:
+def _invert(place_arrays: list[NDArray[np.uint32]], row_count: int) -> NDArray[np.int64]:
     """For each place, the index in the concatenated arrays of the row with that place; -1 for none."""
-    places = np.concatenate(given, dtype=np.int64) if given else np.empty(0, np.int64)
+    places = np.concatenate(place_arrays, dtype=np.int64) if place_arrays else np.empty(0, np.int64)
     sources = np.full(row_count, -1, np.int64)
     inside = places < row_count
     sources[places[inside]] = np.arange(len(places))[inside]

@@ -73,7 +73,7 @@ class Grouping:
     def compose(self, rows: NDArray[np.int64], stored_rows: int) -> Grouping:
         """The same grouping, where entry i stands for row ``rows[i]``."""
         if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= stored_rows):
-            raise WindrowError(f"entries refer to rows outside the block's {stored_rows}")
+            raise WindrowError(f"entries refer to row numbers outside the block's {stored_rows} rows")
         return Grouping(self.run_starts, None, [rows[part] for part in self.parts])
 
     # Columns are scattered into scratch memory that stays in the CPU cache, then copied in order, even

@@ -57,26 +57,37 @@ def move_text(
     kind, count = arrays[0].type, rows.stop - rows.start
     width = offset_width(kind)
     if any(
-        len(array) != len(given) or given.dtype != np.uint32
-        for array, given in zip(arrays, targets, strict=True)
+        len(array) != len(array_targets) or array_targets.dtype != np.uint32
+        for array, array_targets in zip(arrays, targets, strict=True)
     ):
         raise ValueError("each row needs a target, of 4 bytes")
     offsets, texts, sizes = zip(*(_addresses(array, width, name) for array in arrays), strict=True)
     counts = _int64_array([len(array) for array in arrays])
     target_addresses = _int64_array([address_of(of_array) for of_array in targets])
     out_offsets = pool.take(width * (count + 1))
-    starts, begins = _int64_array(offsets), _int64_array(texts)
-    where = [address_of(each) for each in (starts, begins, target_addresses, counts, out_offsets)]
+    starts, text_starts = _int64_array(offsets), _int64_array(texts)
+    argument_addresses = [
+        address_of(each) for each in (starts, text_starts, target_addresses, counts, out_offsets)
+    ]
     text_bytes = _int64_array(sizes)
     total = native.LIBRARY.windrow_checked_offsets(
-        width, len(arrays), where[0], address_of(text_bytes), *where[2:4], rows.start, count, where[4]
+        width,
+        len(arrays),
+        argument_addresses[0],
+        address_of(text_bytes),
+        *argument_addresses[2:4],
+        rows.start,
+        count,
+        argument_addresses[4],
     )
     if total < 0:
         raise _make_corrupt_error(name, "offsets decrease, or are outside the text")
     if not fits_offsets(total, width):
         return None
     out = pool.take(total)
-    native.LIBRARY.windrow_text(width, len(arrays), *where[:4], rows.start, count, where[4], address_of(out))
+    native.LIBRARY.windrow_text(
+        width, len(arrays), *argument_addresses[:4], rows.start, count, argument_addresses[4], address_of(out)
+    )
     valid = _move_validity(arrays, targets, rows)
     nulls = 0 if valid is None else count - int(np.count_nonzero(valid))
     mask = None if valid is None else pa.py_buffer(pack(valid))
