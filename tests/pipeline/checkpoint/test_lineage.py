@@ -1,4 +1,4 @@
-"""Where rows are stored: told by the plan, and by a column of numbers, both against the rows delivered."""
+"""Row lineage from the plan and from a row id column, both checked against the delivered rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILES = {"year=1/b": [30, 0, 41], "year=1/c": [], "year=2/a": [1, 100, 7, 0], "y
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files whose column x numbers all rows; group and row tell where each is."""
+    """Files whose column x numbers all rows; group and row state where each is stored."""
     path, first = tmp_path_factory.mktemp("stored"), 0
     schema = pa.schema([("x", pa.int64()), ("group", pa.int32()), ("row", pa.int64()), ("name", pa.string())])
     for name, groups in FILES.items():

@@ -1,4 +1,4 @@
-"""States: what they hold, and what refuses them."""
+"""States: what they hold, and which ones cannot be loaded."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_before_the_first_batch_and_after_the_last(folder: Path) -> None:
         batches = shard.iter_batches(30)
         assert shard.state_dict() == first, "an epoch of which nothing was handed out changes no state"
         batches.close()
-        # nothing of the epoch was handed out, and no other has been asked for
+        # no row of the epoch was delivered, and no other epoch has been requested
         assert (shard.state_dict()["epoch"], shard.state_dict()["row"]) == (0, 0)
         assert rest(shard) == everything[900:]
         last = shard.state_dict()
@@ -323,7 +323,7 @@ def test_appended_data_is_admitted_on_purpose_only(folder: Path) -> None:
         assert rest(shard) == grown
         # the state is of the new data from now on
         assert shard.state_dict()["files"] == 4
-    # nothing that stood before may have changed, and what is new must come last
+    # existing files must be unchanged, and new ones must come last
     write_numbers(folder / "1.parquet", 300, start=4)
     with pytest.raises(StateError, match="the data differs"):
         chain(folder).iterator(state_dict=at_start, admit_appended=True)

@@ -1,4 +1,4 @@
-"""How many rows blocks have, as tasks and shards tell."""
+"""Row counts of blocks, as tasks and shards report them."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def test_a_corrupt_block_has_no_rows_whoever_read_it_meanwhile(rows: BlockRowCou
     assert record(rows, 1, 0, Corruption(1, "block 1 is torn")) == [
         "a corrupt block is skipped, 10 stored rows: block 1 is torn"
     ]
-    # another try at its window began before
+    # another attempt at its window started before
     assert record(rows, 1, 10) == []
     assert rows.count([1]) == 0
-    # one that finds it torn as well has nothing new to tell
+    # one that finds it torn as well reports nothing new
     assert record(rows, 1, 0, Corruption(1, "block 1 is torn")) == []
 
 

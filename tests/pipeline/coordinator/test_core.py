@@ -1,4 +1,4 @@
-"""What a coordinator decides, without Ray: whom it serves, when it answers, and what a restart changes."""
+"""The coordinator core without Ray: which reader it serves, when it answers, and what a restart changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Handle:
 
 
 class Host:
-    """Holds tasks back until they are asked to end."""
+    """Holds tasks back until `finish`."""
 
     def __init__(self, *, restarted: bool = False) -> None:
         self.seconds = 0.0
@@ -170,7 +170,7 @@ def test_a_reader_that_was_replaced_is_not_served_once_its_successor_has_closed(
     coordination.open_epoch(request(0, "second"))
     coordination.close_shard(0, "second")
     assert isinstance(ask(coordination, request(0), Place(0, 0), (0, 0), "", NONE), Failure)
-    # unless it begins anew
+    # unless it opens the epoch again
     assert isinstance(coordination.open_epoch(request(0)), EpochFacts)
     assert waits(coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE))
     assert isinstance(ask(coordination, request(0, "second"), Place(0, 0), (0, 0), "", NONE), Failure)
@@ -216,7 +216,7 @@ def test_a_reader_that_was_replaced_and_only_goes_on_does_not_take_its_place_bac
     with pytest.raises(PlanError, match="another copy of it has opened epoch 1"):
         late.rethrow()
     assert waits(coordination.poll(request(0, "second", epoch=1), Place(1, 0), (1, 0), "", NONE))
-    # where it begins anew it does
+    # opening the epoch again does
     assert isinstance(coordination.open_epoch(request(0, epoch=2)), EpochFacts)
 
 
@@ -311,7 +311,7 @@ def test_a_coordinator_that_begins_anew_may_hear_of_epochs_in_any_order() -> Non
     assert waits(coordination.poll(request(0), Place(0, 3), (1, 0), "", NONE))
     assert waits(coordination.poll(latest, Place(1, 0), (1, 0), "", NONE))
     assert coordination.diagnose(0)[0].startswith("shard 0 waits at epoch 1")
-    # an opening of before, made again, for which nobody waits
+    # an earlier opening, retried, whose answer is no longer awaited
     assert isinstance(coordination.open_epoch(request(0)), Failure)
     host.finish()
     assert parts(ask(coordination, latest, Place(1, 0), (1, 0), "", NONE)) == {0, 1}
@@ -348,7 +348,7 @@ def test_whoever_has_closed_is_answered_nothing() -> None:
     assert not coordination.close_shard(0, "first")
     assert coordination.close_shard(1, "first"), "the last one"
     assert ask(coordination, request(0), Place(0, 0), (0, 0), "", NONE) is None
-    # an opening that is heard late, or again, holds nothing for whoever has closed since
+    # an opening that arrives late, or twice, holds nothing for a reader that has closed meanwhile
     assert isinstance(coordination.open_epoch(request(0)), Failure)
     host.finish()
     assert coordination.run_stats(spans=False).held_bytes == 0
@@ -401,7 +401,7 @@ def test_a_restarted_coordinator_learns_from_requests_where_everybody_is() -> No
 
 
 def test_a_request_that_is_made_again_may_tell_less_than_the_next_one() -> None:
-    """Ray makes the calls of a dead actor again: what the shard has told since went to the dead one."""
+    """Ray retries calls of a dead actor: what the shard acknowledged since went to the dead one."""
     host = Host(restarted=True)
     coordination = make(host)
     assert waits(coordination.poll(request(0), Place(0, 0), (0, 1), "", NONE))
@@ -448,7 +448,7 @@ def test_a_poll_is_no_sign_of_life() -> None:
 def test_nothing_is_held_for_those_who_closed_before_a_restart() -> None:
     host = Host(restarted=True)
     coordination = make(host)
-    # shard 1 has told the coordinator before that it closed
+    # shard 1 closed with the previous coordinator
     coordination.open_epoch(request(0))
     host.finish()
     assert coordination.run_stats(spans=False).held_bytes > 0

@@ -74,7 +74,7 @@ def test_opening_an_epoch_tells_what_is_known_of_it() -> None:
 @pytest.mark.parametrize(("asked", "spare", "windows"), [(1, 0, 2), (1, 2, 4), (0, 0, 1)])
 def test_spare_windows_are_prepared_beyond_those_asked_for(asked: int, spare: int, windows: int) -> None:
     case = Case((5,) * 6, WindowCut(blocks_per_window=1), prefetch_windows=asked)
-    # none farther ahead, for which windows of one size leave no room
+    # no read-ahead: windows of one size leave no memory for it
     driver, runner, _ = start(case, workers=6, spare=spare, ahead=0)
     assert driver.open_epoch(0, Cursor(), 4, drop_last=False).extra_windows == spare
     assert [task.work.window for task in runner.seen] == list(range(windows))

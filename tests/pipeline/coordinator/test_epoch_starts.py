@@ -12,12 +12,10 @@ from windrow.shuffle.order.shard_assignment import ShardAssignment
 OWN = (2, 10)
 
 
-def _open(beginnings: EpochStarts, shard: int, row: int, assigned: tuple[int, int] | None = None) -> None:
+def _open(starts: EpochStarts, shard: int, row: int, assigned: tuple[int, int] | None = None) -> None:
     rest = ShardAssignment(2, 10, start_row=row)
-    beginnings.open(
-        shard, Cursor(0, row, assigned=assigned), rest, is_first=not hasattr(beginnings, "opened")
-    )
-    beginnings.opened = True  # type: ignore[attr-defined]
+    starts.open(shard, Cursor(0, row, assigned=assigned), rest, is_first=not hasattr(starts, "opened"))
+    starts.opened = True  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -25,15 +23,15 @@ def _open(beginnings: EpochStarts, shard: int, row: int, assigned: tuple[int, in
     [
         [(0, None), (40, OWN), (20, OWN), (0, None)],
         [(40, OWN), (0, None), (60, OWN)],
-        # begun by other shards, from a row that all of them have
+        # started by other shards, from a row that all of them have
         [(30, (3, 5)), (30, (3, 5)), (50, OWN)],
         [(50, OWN), (30, (3, 5)), (30, None)],
     ],
 )
 def test_whole_steps_of_the_same_deal_may_lie_between(rows: list[tuple[int, tuple[int, int] | None]]) -> None:
-    beginnings = EpochStarts()
+    starts = EpochStarts()
     for shard, (row, assigned) in enumerate(rows):
-        _open(beginnings, shard % 2, row, assigned)
+        _open(starts, shard % 2, row, assigned)
 
 
 @pytest.mark.parametrize(
@@ -50,8 +48,8 @@ def test_whole_steps_of_the_same_deal_may_lie_between(rows: list[tuple[int, tupl
 def test_rows_that_would_be_lost_or_read_twice_are_told(
     rows: list[tuple[int, tuple[int, int] | None]], last: tuple[int, tuple[int, int] | None]
 ) -> None:
-    beginnings = EpochStarts()
+    starts = EpochStarts()
     for row, assigned in rows:
-        _open(beginnings, 0, row, assigned)
+        _open(starts, 0, row, assigned)
     with pytest.raises(StateError, match=rf"shard 1 would go on at row {last[0]} .*merge_state_dicts"):
-        _open(beginnings, 1, *last)
+        _open(starts, 1, *last)

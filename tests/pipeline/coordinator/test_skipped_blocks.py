@@ -1,4 +1,4 @@
-"""Which corrupt blocks a run leaves out, and when that contradicts what it has told."""
+"""Which corrupt blocks a run skips, and when that contradicts what it has delivered."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_window_that_a_shard_has_passed_must_not_change(left_out: SkippedBlock
     left_out.add(0, 4, corruption(8))
     # an older place takes nothing back, and another epoch is its own
     left_out.admit(0, 1, [2], counted=[])
-    with pytest.raises(SourceError, match="any more"):
+    with pytest.raises(SourceError, match="can no longer be skipped"):
         left_out.add(0, 2, corruption(5))
     left_out.add(1, 2, corruption(5))
 
@@ -70,14 +70,14 @@ def test_a_shard_that_has_passed_a_window_knows_of_its_corruption(left_out: Skip
 
 
 def test_a_shard_of_an_earlier_epoch_need_not_know_what_was_found_since(left_out: SkippedBlocks) -> None:
-    """It may have begun behind that block; only if its epoch needs it, that epoch had its rows."""
+    """It can have started behind that block; if its epoch needs the block, that epoch had its rows."""
     left_out.add(1, 3, corruption(7))
     left_out.admit(0, 4, [], counted=[])
     assert left_out.find_skipped(1, [6, 7]) == (1,)
     assert left_out.find_skipped(0, [8, 9]) == ()
     with pytest.raises(SourceError, match=r"block 7 is torn\. It can no longer be skipped"):
         left_out.find_skipped(0, [6, 7])
-    with pytest.raises(SourceError, match="any more"):
+    with pytest.raises(SourceError, match="can no longer be skipped"):
         left_out.admit(1, 3, [], counted=[])
 
 
@@ -97,7 +97,7 @@ def test_a_cursor_names_all_corruption_of_its_window_where_its_last_step_lies_in
     assert Cursor().passed == -1
     assert Cursor(0, 30, 2, 20, (2, 5)).passed == 2
     assert Cursor(0, 30, 2, 21, (2, 5)).passed == -1
-    # what was not read by steps, or by whom is not known, tells nothing
+    # what was not read in steps, or by an unknown assignment, proves nothing
     assert Cursor(0, 30, 2, 20).passed == -1
     cursor = Cursor(0, 30, 2, 20, (2, 5), (7,)).skipping([3, 7])
     assert (cursor.corrupt, cursor.passed, cursor) == ((3, 7), 2, Cursor(0, 30, 2, 20))

@@ -1,4 +1,4 @@
-"""What explain() tells, from given resources."""
+"""`explain()` on given resources."""
 
 from __future__ import annotations
 

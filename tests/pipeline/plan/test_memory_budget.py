@@ -107,7 +107,7 @@ def test_larger_tasks_change_no_order() -> None:
 
 
 def test_every_copy_of_a_window_counts() -> None:
-    """Rows that cross nodes stand on both, so outputs may take only a share of the limit."""
+    """Rows that cross nodes are held on both, so outputs can take only a share of the limit."""
     program = spread(make_program([BLOCK] * 64, WindowCut(blocks_per_window=16)), 4)
     here, there = (budget_program(program, on_cluster(nodes), 10) for nodes in (1, 4))
     assert there.windows_limit_bytes == pytest.approx(1.75 * here.windows_limit_bytes, rel=0.001)
@@ -116,7 +116,7 @@ def test_every_copy_of_a_window_counts() -> None:
 
 @pytest.mark.parametrize(
     ("blocks", "asked", "epochs", "held"),
-    # windows of 20 MiB a block, of which 200 MiB count as small
+    # windows of one block of 20 MiB; up to 200 MiB of them count as small
     [
         (1, 1, 2, 4),
         (2, 1, 2, 4),

@@ -48,7 +48,7 @@ class UnreadReader:
 
 @dataclass(frozen=True)
 class StatedSource:
-    """A source of which only rows and sizes are stated: (rows, bytes) of each block, and how far they pack."""
+    """A source with stated rows and sizes only: (rows, bytes) of each block, and how far they pack."""
 
     stated: tuple[tuple[int, int], ...]
     rows_known: bool = True
@@ -195,7 +195,7 @@ def test_counts_that_are_learnt(
         rows[part] = data.draw(st.lists(st.integers(0, 9), min_size=len(part), max_size=len(part)))
     for window in range(len(windows)):
         assert_places(program, 0, window, rows)
-    # another run of the same program may count differently, and does so in an array of its own
+    # another run of the same program can count differently, in an array of its own
     other = rows + 1
     for window in range(len(windows)):
         assert_places(program, 0, window, other)

@@ -1,4 +1,4 @@
-"""Budgets: slice finer, then overlap less, then refuse; never promise more than the limit."""
+"""Budgets: windows held whole, then sliced, then an error; the estimate never exceeds the limit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_limit_holds(window: int, windows: int, limit: int, runs: int, tasks
     assert budget.windows_bytes <= max(rest, 0)
     assert budget.windows_bytes >= window * min(windows, 1)
     assert budget.windows_bytes <= budget.windows_limit_bytes <= max(rest, 0)
-    # the promise is what the scheduler is bound by
+    # the estimate is the limit that the scheduler enforces
     assert budget.total_bytes == budget.windows_limit_bytes + runs + tasks
     assert budget.windows <= windows
     assert (budget.slices == 1) == (budget.windows == windows)

@@ -50,7 +50,7 @@ Shape = tuple[tuple[Chunk, ...], ...]
 
 @dataclass
 class Attempt:
-    """What is held of one try at a window."""
+    """What is held of one attempt at a window."""
 
     number: int
     started: set[tuple[int, int]] = field(default_factory=set)
@@ -133,7 +133,7 @@ class Cluster:
         assert self.epochs is None or work.epoch < self.epochs
         self.runs.append(work)
         attempt = self.windows.setdefault(key, Attempt(work.attempt))
-        assert attempt.number == work.attempt, "an attempt is dropped before the next one begins"
+        assert attempt.number == work.attempt, "an attempt is dropped before the next one starts"
         assert (work.part, work.stage) not in attempt.started
         attempt.started.add((work.part, work.stage))
         stages = self.scheduler.counts(work.epoch).shape.stages
@@ -188,13 +188,13 @@ class Cluster:
         for reader in self.readers.values():
             if self.needs(reader, key):
                 at = reader.slice if (reader.epoch, reader.window) == key else 0
-                assert max(drop.slices) < at, "a slice that a shard needs is let go"
+                assert max(drop.slices) < at, "a slice that a shard needs is released"
         if key in self.windows:
             assert not self.windows[key].gone.intersection(drop.slices), "a slice is dropped once"
             self.windows[key].gone.update(drop.slices)
 
     def needs(self, reader: Reader, key: tuple[int, int]) -> bool:
-        # a pass on demand needs nothing before it is asked for
+        # an epoch on demand needs nothing before it is requested
         idle = reader.window is None and not self.limits.crosses_epochs
         return not reader.closed and not idle and (reader.epoch, reader.window or 0) <= key
 
@@ -288,7 +288,7 @@ class Cluster:
         self.handle(Closed(shard))
 
     def pass_time(self, seconds: float, awake: set[int] | None = None) -> None:
-        """A while passes in which those awake that wait give signs."""
+        """Let time pass; shards that are awake and waiting send heartbeats."""
         self.now += seconds
         for shard in self.readers if awake is None else awake:
             if self.waits(shard):
@@ -331,7 +331,7 @@ class Cluster:
                 while self.step(shard):
                     pass
             self.pass_time(1.0, set(left))
-        raise AssertionError(f"shards {left} wait for ever: {self.readers}, held {self.windows}")
+        raise AssertionError(f"shards {left} wait forever: {self.readers}, held {self.windows}")
 
     def close_all(self) -> None:
         """Close every shard; nothing may be left."""

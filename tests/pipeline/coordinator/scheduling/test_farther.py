@@ -1,4 +1,4 @@
-"""Windows farther ahead than was asked for: only of what windows smaller than the largest leave."""
+"""Read-ahead beyond the prefetched windows: only in memory that windows smaller than the largest leave."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windrow.shuffle.order.epoch_plan import WindowCut
 
 
 def begun(cluster: Cluster) -> list[tuple[int, int]]:
-    """The windows of which parts have been begun, and of how many bytes each, since this was last asked."""
+    """The windows with parts started since the last call, and the bytes of each."""
     windows: dict[int, int] = {}
     for work in cluster.runs:
         at = work.epoch * len(cluster.shape) + work.window
@@ -98,7 +98,7 @@ def test_a_shard_that_waits_takes_the_memory_of_what_is_farthest_ahead() -> None
     run_everything(c)
     assert [window for window, _ in begun(c)] == [0, 1, 2, 3, 4]
     c.drops.clear()
-    # one comes back to the first window
+    # one returns to the first window
     assignment = c.scheduler.opened_assignment(0)
     assert assignment is not None
     c.readers[1].window, c.readers[1].fetched = 0, False

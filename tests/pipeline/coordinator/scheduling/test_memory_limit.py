@@ -1,4 +1,4 @@
-"""What may be held, once tasks put out more than was expected."""
+"""The memory limit once tasks output more than expected."""
 
 from __future__ import annotations
 

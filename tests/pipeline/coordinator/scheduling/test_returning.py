@@ -1,4 +1,4 @@
-"""A shard that comes back to a window of which others, or its former reader, have passed a part."""
+"""A shard that returns to a window which others, or its former reader, have partly passed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_window_that_lacks_slices_for_it_is_made_again() -> None:
         assert cluster.step(shard)
     assert Drop(0, 0, slices=(0,)) in cluster.drops
     before = cluster.scheduler.window(0, 0)
-    # shard 0 dies, and another reader begins where it began
+    # shard 0 dies, and another reader starts where it started
     reader = cluster.readers[0]
     reader.slice, reader.fetched = 0, False
     cluster.handle(Opened(0, Place(0, 0), ShardAssignment(2, 2)))

@@ -1,4 +1,4 @@
-"""Row counts: when they suffice to compute positions, against the deal of every possible rest."""
+"""Row counts: when they suffice to compute positions, against the assignment of every possible rest."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_what_to_count_next(windows: list[list[int | None]]) -> None:
 def test_windows_that_are_known_to_begin_somewhere(
     windows: list[list[int | None]], data: st.DataObject
 ) -> None:
-    """As where shards come to an epoch at several places, the earliest last."""
+    """As if shards started an epoch at several places, the earliest last."""
     counts = counts_of(windows)
     if None not in join(windows):
         return
@@ -106,7 +106,7 @@ def test_windows_that_are_known_to_begin_somewhere(
         told = any(begin <= window and naive_sum(join(windows[begin:window])) is not None for begin in starts)
         assert counts.first_row(window) == (firsts[window] if told else None)
     for window, parts in enumerate(windows):
-        # that the next one is known to begin somewhere does not suffice
+        # knowing where the next window starts does not suffice
         if counts.is_ordered(window, ShardAssignment(1, 1)):
             assert counts.first_row(window) is not None
             assert counts.first_row(window + 1) is not None

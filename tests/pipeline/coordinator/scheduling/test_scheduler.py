@@ -1,4 +1,4 @@
-"""The scheduler, simulated: its promises hold whatever happens, and each rule by itself."""
+"""The scheduler, simulated: its guarantees hold whatever happens, and each rule by itself."""
 
 from __future__ import annotations
 
@@ -428,7 +428,7 @@ def test_of_what_grows_beside_it_a_block_counts_for_each_task_that_runs(memory: 
 def scheduler_of(
     *sizes: int, memory: int, slots: int = 4, overhead: RowOverhead | None = None, row_bytes: int = 0
 ) -> Scheduler:
-    """One window of parts of ten rows each, of which so much is expected, and whose rows may grow."""
+    """One window of parts of ten rows each, of the given expected sizes, whose rows can grow."""
     options: dict[str, Any] = {
         "exact": False,
         "bounds_tasks": True,
@@ -466,7 +466,7 @@ def test_a_part_that_outgrew_its_bound_is_begun_again_with_what_it_takes() -> No
     scheduler = scheduler_of(1, 1, memory=1000, slots=2)
     first, second = begin(scheduler)
     again = only_runs(scheduler.handle(Overflowed(first.work, 0.5, 5, 600, 600), 1.0))
-    # both are expected to take 1,200 bytes now, and it waits until it may have all that there is
+    # both are expected to take 1,200 bytes now, and it waits until it can have all the memory
     assert again == []
     (run,) = only_runs(scheduler.handle(Finished(second.work, 10, (100,)), 2.0))
     assert (run.work, run.max_bytes, run.samples) == (first.work, 600 + 300 // 2, False)
@@ -477,7 +477,7 @@ def test_a_part_that_outgrew_its_bound_is_begun_again_with_what_it_takes() -> No
 def test_what_a_task_puts_out_is_expected_of_those_that_were_started_before_it_was_measured() -> None:
     scheduler = scheduler_of(1, 1, 1, memory=1000, slots=2)
     first, second = begin(scheduler)
-    # what still runs may put out as much: together that is nearly all, and the third waits
+    # what still runs can output as much: together that is nearly all, and the third waits
     assert only_runs(scheduler.handle(Finished(first.work, 10, (480,)), 1.0)) == []
     assert scheduler.held_bytes == 480 + 480
     assert second.max_bytes is not None
@@ -530,7 +530,7 @@ def test_until_one_was_measured_a_tasks_block_may_be_as_large_as_its_output(
     assert all(run.samples for run in runs)
     most = [run.max_bytes or 0 for run in runs]
     assert 2 * sum(most) <= memory - 30
-    # no task may put out less than what is expected of it, but for one that would not fit beside its block
+    # no output limit is below the expected output, except for a task that would not fit beside its block
     assert all(may >= min(size, (memory - 30) // 2) for may, size in zip(most, sizes, strict=False))
 
 
@@ -611,7 +611,7 @@ def test_room_that_running_tasks_are_about_to_leave_is_waited_for() -> None:
     c.step(0)
     c.step(0)
     c.pass_time(6, set())
-    # the tasks of the other deal still run, and nothing is dropped for theirs
+    # the tasks of the other assignment still run, and nothing is dropped for theirs
     c.open(0, 2)
     assert c.drops == [Drop(1, 0)]
     c.read_all({0, 1})

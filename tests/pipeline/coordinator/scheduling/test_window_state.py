@@ -1,4 +1,4 @@
-"""One window's account: what waits, runs, and is held."""
+"""The state of one window: what waits, runs, and is held."""
 
 from __future__ import annotations
 
