@@ -58,7 +58,7 @@ class PatientCoordinator(Coordinator):
     """Keeps rows for trainers that give no sign."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        driver.PATIENCE_SECONDS = 1_000.0
+        driver.HEARTBEAT_TIMEOUT_SECONDS = 1_000.0
         super().__init__(*args, **options)
 
 

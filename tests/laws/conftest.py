@@ -24,7 +24,7 @@ def few_rows_and_little_patience() -> Iterator[None]:
         for module in (program, memory_budget):
             patch.setattr(module, "RUN_BYTES", 100)
             patch.setattr(module, "TASK_BYTES", 150)
-        patch.setattr(driver, "PATIENCE_SECONDS", 0.3)
+        patch.setattr(driver, "HEARTBEAT_TIMEOUT_SECONDS", 0.3)
         patch.setattr(run_reader, "_HEARTBEAT_SECONDS", 0.05)
         patch.setattr(run_reader, "_LOOK_SECONDS", 0.05)
         patch.setattr(threads, "_POLL_SECONDS", 0.05)

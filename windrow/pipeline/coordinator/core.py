@@ -154,7 +154,7 @@ class CoordinatorCore:
         if self._driver is None or opened is None or opened.token != token:
             return False
         if place.epoch > opened.cursor.epoch:
-            # it can overtake the opening, which would otherwise move the shard back to released windows
+            # an acknowledgement can overtake the opening, which would otherwise move the shard back to released windows
             known = self._early_acks.get(shard, (token, place))
             self._early_acks[shard] = max(known, (token, place)) if known[0] == token else (token, place)
             # either way, the shard has left the open epoch

@@ -49,9 +49,9 @@ from windrow.pipeline.tasks.map_task import Task, TaskReport
 from windrow.pipeline.tasks.transforms import check_schema
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
-__all__ = ["PATIENCE_SECONDS", "Driver"]
+__all__ = ["HEARTBEAT_TIMEOUT_SECONDS", "Driver"]
 
-PATIENCE_SECONDS = 5.0
+HEARTBEAT_TIMEOUT_SECONDS = 5.0
 _MAX_SPANS = 20_000
 
 
@@ -114,7 +114,7 @@ class Driver:
             prefetch_windows=prefetch + budget.extra_windows,
             crosses_epochs=not job.on_demand,
             slices=budget.slices,
-            patience_seconds=PATIENCE_SECONDS,
+            heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_SECONDS,
             overhead=budget.overhead if budget.shared else None,
             row_bytes=budget.overhead.row_bytes if budget.overhead is not None else 0,
             exact=budget.exact,

@@ -33,7 +33,7 @@ __all__ = [
 # object exceeds the network's cost of the bytes.
 DESTINATION_BYTES = 4 * 2**20
 # More nodes mean more objects per second at the same size, and a single coordinator owns them all.
-_DESTINATION_BYTES_A_NODE = 96 * 2**10
+_DESTINATION_BYTES_PER_NODE = 96 * 2**10
 # With a single slice nothing of a window could be released before its last row.
 _MIN_SLICES = 2
 # Slices per window where memory is short, if tasks can be large enough for that.
@@ -99,8 +99,11 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     if destinations == 1 or not len(sizes):
         return program
     sliced = budget_program(program, resources, 1).slices > 1
-    each, shrinkage = max(DESTINATION_BYTES, _DESTINATION_BYTES_A_NODE * destinations), _shrinkage(program)
-    target_bytes = int(each * destinations * (_TARGET_SLICES if sliced else 1) * shrinkage)
+    each, packing_ratio = (
+        max(DESTINATION_BYTES, _DESTINATION_BYTES_PER_NODE * destinations),
+        _packing_ratio(program),
+    )
+    target_bytes = int(each * destinations * (_TARGET_SLICES if sliced else 1) * packing_ratio)
     if target_bytes <= TASK_BYTES:
         return program
     # parts are cut at multiples of their size, so one can fall short by almost a block
@@ -109,7 +112,7 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     # A single coordinator handles all objects. Their rate grows with the number of nodes, and as rows take less
     # of the network; on so many nodes it is the bottleneck long before the CPUs are.
     ratio = each / DESTINATION_BYTES
-    workers = int(resources.workers / (ratio * min(shrinkage, ratio**2)))
+    workers = int(resources.workers / (ratio * min(packing_ratio, ratio**2)))
     max_part_bytes = int(sizes.sum()) // (windows * max(workers, min(resources.workers, destinations)))
     return replace(program, part_bytes=max(TASK_BYTES, min(target_bytes + missing_bytes, max_part_bytes)))
 
@@ -148,11 +151,11 @@ def _slices(program: Program, resources: Resources) -> int:
         return MAX_SLICES
     sizes = program.job.source.blocks.memory_bytes
     part_bytes = max(program.task_bytes, int(sizes.min()) if len(sizes) else 0)
-    slices = int(part_bytes / _shrinkage(program)) // (DESTINATION_BYTES * destinations)
+    slices = int(part_bytes / _packing_ratio(program)) // (DESTINATION_BYTES * destinations)
     return min(MAX_SLICES, max(_MIN_SLICES, slices))
 
 
-def _shrinkage(program: Program) -> float:
+def _packing_ratio(program: Program) -> float:
     """Decoded bytes per byte of packed map output; 1 or more."""
     decoded, output = program.job.source.blocks.memory_bytes.sum(), program.output_bytes.sum()
     return max(1.0, float(decoded / output)) if output else 1.0

@@ -89,7 +89,7 @@ class Cluster:
             shards=tuple(range(shards)),
             start=Place(0, 0),
             stop_epoch=epochs,
-            patience_seconds=patience,
+            heartbeat_timeout_seconds=patience,
             **limits,
         )
         self.learnt: dict[tuple[int, int], int] = {}
@@ -314,7 +314,7 @@ class Cluster:
         """
         parts = sum(len(window) for window in self.shape) + len(self.shape) + 1
         stop = epochs if self.epochs is None else self.epochs
-        bound = 40 + 3 * stop * parts * len(self.readers) * (6 + int(self.limits.patience_seconds))
+        bound = 40 + 3 * stop * parts * len(self.readers) * (6 + int(self.limits.heartbeat_timeout_seconds))
         for number in range(bound):
             left = [
                 shard

@@ -24,7 +24,7 @@ def memory_budget(
             prefetch_windows=1,
             crosses_epochs=True,
             slices=1,
-            patience_seconds=5.0,
+            heartbeat_timeout_seconds=5.0,
             overhead=overhead,
             row_bytes=row_bytes,
         )

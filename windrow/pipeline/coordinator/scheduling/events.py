@@ -137,8 +137,9 @@ class Limits:
         Whether the next epoch is prepared before a shard has opened it.
     slices
         The number of slices that a window's outputs are cut into.
-    patience_seconds
-        How long a shard waits for memory before windows held only for silent shards are dropped.
+    heartbeat_timeout_seconds
+        A shard without a heartbeat for this long counts as silent: windows held only for silent
+        shards can be dropped.
     overhead
         Memory under the same limit that grows with the row size: ``memory_bytes`` then limits it and
         outputs together. None: there is none.
@@ -161,7 +162,7 @@ class Limits:
     prefetch_windows: int
     crosses_epochs: bool
     slices: int
-    patience_seconds: float
+    heartbeat_timeout_seconds: float
     overhead: RowOverhead | None = None
     row_bytes: int = 0
     exact: bool = True

@@ -59,7 +59,7 @@ class Scheduler:
         self._attempts = count()
         self._stale: dict[Work, int] = {}
         self._shards = ShardTracker(
-            limits.shards, limits.start, limits.patience_seconds, on_demand=not limits.crosses_epochs
+            limits.shards, limits.start, limits.heartbeat_timeout_seconds, on_demand=not limits.crosses_epochs
         )
         self._priorities = WindowPriorities(limits, self._shards, self.counts)
         self._assignments: dict[int, ShardAssignment] = {}

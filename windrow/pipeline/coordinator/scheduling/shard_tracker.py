@@ -21,7 +21,7 @@ class ShardTracker:
         Their numbers.
     start
         Where the stream starts.
-    patience_seconds
+    heartbeat_timeout_seconds
         A shard without a heartbeat for this long counts as silent.
     on_demand
         Whether a shard without an open epoch needs nothing.
@@ -35,14 +35,19 @@ class ShardTracker:
     """
 
     def __init__(
-        self, shards: tuple[int, ...], start: Place, patience_seconds: float, *, on_demand: bool = False
+        self,
+        shards: tuple[int, ...],
+        start: Place,
+        heartbeat_timeout_seconds: float,
+        *,
+        on_demand: bool = False,
     ) -> None:
         self._on_demand = on_demand
         self.progress = dict.fromkeys(shards, start)
         self.reading: set[int] = set()
         # grouped by place: even thousands of shards are at a few places only
         self._groups: dict[tuple[Place, bool], dict[int, None]] = {(start, False): dict.fromkeys(shards)}
-        self._patience_seconds = patience_seconds
+        self._heartbeat_timeout_seconds = heartbeat_timeout_seconds
         self._heartbeats: dict[int, float] = {}
         self._started_at: float | None = None
 
@@ -120,9 +125,9 @@ class ShardTracker:
                 yield place, shards
 
     def is_silent(self, shard: int, now: float) -> bool:
-        """Whether a shard has sent no heartbeat for ``patience_seconds``."""
+        """Whether a shard has sent no heartbeat within the timeout."""
         heartbeat = self._heartbeats.get(shard, self._started_at)
-        return heartbeat is not None and now - heartbeat >= self._patience_seconds
+        return heartbeat is not None and now - heartbeat >= self._heartbeat_timeout_seconds
 
     def are_silent(self, shards: Collection[int], now: float) -> bool:
         """Whether all of these shards are silent."""
