@@ -13,7 +13,7 @@ from windrow.io.storage.filesystems import Files
 
 
 def test_columns_that_vary_in_some_files_only(tmp_path: Path) -> None:
-    """Row groups of files where a column is null keep their places."""
+    """Row groups of files in which a column is null keep their indices."""
     write(tmp_path / "1", pa.table({"a": ["x"] * 9, "b": pa.nulls(9)}), row_group_size=3)
     write(tmp_path / "2", pa.table({"a": pa.nulls(2), "b": pa.nulls(2)}))
     write(tmp_path / "3", pa.table({"a": pa.nulls(1), "b": ["y" * 50]}))

@@ -152,7 +152,7 @@ def test_null_counts(tmp_path: Path) -> None:
     write(tmp_path / "k=__HIVE_DEFAULT_PARTITION__" / "a.parquet", table)
     write(tmp_path / "k=1" / "a.parquet", table)
     assert open_parquet(tmp_path).null_counts == {"a": 2, "b": None, "c": 0, "d": 6, "k": 3}
-    # A filter may drop any of the nulls, but makes none.
+    # a filter can drop nulls, but adds none
     assert open_parquet(tmp_path, filter=pc.field("a").is_valid()).null_counts == {
         "a": None,
         "b": None,

@@ -74,7 +74,7 @@ NULLS = [F.is_null(), F.is_valid(), F.is_null(nan_is_null=True), pc.is_nan(F)]
 @pytest.mark.parametrize("values", [[5.0, math.nan], [math.nan], [5.0, math.nan, None], [1.0, 5.0, math.nan]])
 @pytest.mark.parametrize("narrow", [False, True])
 def test_rows_of_nan_are_kept_as_the_filter_says(tmp_path: Path, values: list[float], narrow: bool) -> None:
-    """Statistics know nothing of NaN, so that no row group may be left out for them."""
+    """Statistics ignore NaN, so they must not prune row groups that can contain it."""
     table = pa.table({"f": pa.array(values, pa.float64()), "i": range(len(values))})
     path = write(tmp_path / "t.parquet", table)
     every = [*COMPARISONS, *NULLS]
@@ -98,7 +98,7 @@ def test_statistics_are_asked_where_they_cannot_mislead() -> None:
 
 @pytest.mark.parametrize("target", [1, 200, 2**20])
 def test_rows_that_are_kept_come_in_stored_order(tmp_path: Path, target: int) -> None:
-    """Whatever row groups a block begins with: Arrow once read them as a set has them."""
+    """Row groups stay in order for any first row group: Arrow once read them in the order of a set."""
     path = write(tmp_path / "t.parquet", pa.table({"n": range(100)}), row_group_size=1)
     source = open_parquet(path, filter=pc.field("n") != 50, target_block_bytes=target)
     found = pa.concat_tables(map(source.reader.read, source.addresses(range(len(source.blocks.rows)))))

@@ -133,7 +133,7 @@ def test_fingerprints_see_paths_sizes_and_footers_only() -> None:
 
 
 def test_a_fingerprint_is_golden() -> None:
-    """Saved states name fingerprints: they may never change."""
+    """Checkpoints contain fingerprints, so these must never change."""
     manifest = Manifest(
         root="",
         schema=pa.schema([]),

@@ -1,4 +1,4 @@
-"""A part with its rows' numbers decodes its stored columns where they go, and leaves the numbers to be asked for."""
+"""A part with row ids scatters its stored columns in place, and provides row ids through `select` only."""
 
 from __future__ import annotations
 

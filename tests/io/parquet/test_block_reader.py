@@ -307,7 +307,7 @@ def test_a_reader_is_small(path: Path) -> None:
 
 
 def test_reading_the_same_bytes_elsewhere_shares_footers(path: Path, tmp_path: Path) -> None:
-    """Parsed footers are kept by digest, so one of another file can never be taken for it."""
+    """Parsed footers are cached by digest, so another file's footer is never used."""
     twin = tmp_path / "twin.parquet"
     twin.write_bytes(path.read_bytes())
     assert read_all(open_parquet(path)).equals(read_all(open_parquet(twin)))

@@ -1,4 +1,4 @@
-"""Chunks that are decoded straight to their rows hold what Arrow reads; all others are declined."""
+"""The C decoder scatters the values that Arrow reads, and declines all other chunks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def decode_group(
     targets: NDArray[np.uint32],
     packing: Packing | None = None,
 ) -> NDArray[np.uint8] | None:
-    """The decoded words in target order; None where the chunk does not qualify or is declined."""
+    """The decoded values in target order; None where the chunk is not supported or is declined."""
     chunk = StoredFooter(metadata).chunk(group, "x", kind)
     if chunk is None:
         return None
@@ -109,7 +109,7 @@ def test_words_arrive_packed_or_not_at_all(tmp_path: Path, data: st.DataObject) 
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     top = (1 << 8 * min(taken, 7)) - 1
     distinct = rng.integers(0, top + 1, data.draw(st.sampled_from([1, 3, 300])), np.int64)
-    # the least and the largest that go in, and now and then one that does not
+    # minimum and maximum that fit, and sometimes a value that does not
     more = distinct[rng.integers(0, len(distinct), rows)]
     more[rng.integers(0, rows, 2)] = [0, top]
     beyond = data.draw(st.sampled_from([0, 0, -1, 1]))
@@ -188,13 +188,13 @@ def test_a_column_that_is_to_be_cast_is_left_to_arrow(tmp_path: Path) -> None:
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_corrupt_pages_end_nothing_but_the_attempt(tmp_path: Path, data: st.DataObject) -> None:
-    """Whatever the bytes are, nothing outside of ``out`` is written."""
+    """Whatever the bytes are, nothing outside ``out`` is written."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     rows, kind = data.draw(st.integers(1, 500)), data.draw(st.sampled_from([pa.int64(), pa.int32()]))
     width = kind.bit_width // 8
     packings = [Packing(width, 0), Packing(4, 0), Packing(2, -5), Packing(1, 3), Packing(0, 1)]
     packing = data.draw(st.sampled_from(packings))
-    # they fit, so that it is the corruption that counts
+    # values fit, so that only the corruption matters
     some = draw_words(pa.int64(), rows, data.draw(st.sampled_from([1, 50, 1_000])), rng).to_numpy()
     path = tmp_path / "x.parquet"
     metadata = write(
@@ -238,7 +238,7 @@ def test_a_dot_in_a_name_is_no_path(tmp_path: Path) -> None:
 
 @needs_library
 def test_a_column_that_is_declined_does_not_touch_the_others(tmp_path: Path) -> None:
-    """Columns of two row groups each, decoded at one call; one has no chunks, one is corrupt, one cut off."""
+    """Columns of two row groups each, decoded in one call; one has no chunks, one is corrupt, one truncated."""
     rows, rng = 1_000, np.random.default_rng(5)
     kinds = {"a": pa.int64(), "b": pa.int32(), "c": pa.int64(), "d": pa.float32(), "e": pa.float64()}
     table = pa.table({name: draw_words(kind, rows, 200, rng) for name, kind in kinds.items()})

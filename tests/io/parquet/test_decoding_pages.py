@@ -1,4 +1,4 @@
-"""Pages made by hand: what may stand in a file, but no writer here writes."""
+"""Hand-made pages: valid or invalid content that none of the available writers produces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHOLE = Packing(8, 0)
 def decode_pages(
     *pages: bytes, rows: int, snappy: bool = False, packing: Packing = WHOLE
 ) -> list[int] | None:
-    """The 64-bit words of a chunk; None where it is declined. Nothing else is written to."""
+    """The 64-bit values of a chunk; None where it is declined. Checks that nothing else is written to."""
     stored, size = b"".join(pages), packing.bytes * rows
     guarded = np.full(size + 64, 0xAB, np.uint8)
     targets = np.arange(rows + 8, dtype=np.uint32)[:rows]
@@ -106,7 +106,7 @@ def repeated(number: int, count: int) -> bytes:
     return varint(count << 1) + bytes([number])
 
 
-# a dictionary of three words, and how they go; no bytes hold those that are all the same
+# a dictionary of three values, and how they are packed; equal values take 0 bytes
 LOOKED_UP = [
     *[((10, 20, 30), packing) for packing in (WHOLE, Packing(4, -1), Packing(2, 10), Packing(1, 7))],
     ((10, 10, 10), Packing(0, 10)),
@@ -158,7 +158,7 @@ def test_an_index_beyond_the_dictionary_is_declined(
 )
 @pytest.mark.parametrize("stored", [[10, 20, 30], [30, 20, 261, 10]])
 def test_a_word_that_does_not_fit_is_declined(stored: list[int], packing: Packing) -> None:
-    """Whether it lies too low or too high, in a dictionary or not."""
+    """Values below or above the range, dictionary encoded or plain."""
     found = stored if packing == Packing(1, 5) and 261 not in stored else None
     plain = page(DATA, len(stored), PLAIN, words(*stored))
     assert decode_pages(plain, rows=len(stored)) == stored

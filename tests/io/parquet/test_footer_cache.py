@@ -1,4 +1,4 @@
-"""What the cache of footers keeps, and what it lets go."""
+"""What the footer cache keeps, and what it evicts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from windrow.io.parquet.footer_cache import FooterCache
 
 @dataclass(frozen=True)
 class Stated:
-    """Stands for a parsed footer."""
+    """A stand-in for a parsed footer."""
 
     serialized_size: int
 
 
 class Footers:
-    """Gives footers of so many bytes, and notes which are read."""
+    """Returns footers of given sizes, and records which are read."""
 
     def __init__(self) -> None:
         self.reads: list[bytes] = []

@@ -1,4 +1,4 @@
-"""What is wrong with a footer is found in C and in Python alike."""
+"""The validators in C and Python find the same problems of footers."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_corrupt_footers(part: int) -> None:
         expected = find(corrupt, shape, compiled=True)
         assert find(corrupt, shape, compiled=False) == expected, seed
         found[expected[0]] += 1
-    # whatever may be wrong is among them, and what is not
+    # they include every problem, and footers without one
     assert len(found) == 7
 
 
@@ -112,13 +112,13 @@ def test_corrupt_footers(part: int) -> None:
     [
         b"",
         b"\x00",
-        # lists in lists, deeper than either follows
+        # nested lists, deeper than either parser supports
         b"\x19" + b"\x19" * 40,
-        # a list that says that it is longer than there are bytes
+        # a list whose stated length exceeds the remaining bytes
         b"\x39\xfc" + varint(2**40),
-        # a field's number that 16 bits do not hold
+        # a field id that does not fit into 16 bits
         b"\x05" + varint(2 * 70_000) + b"\x02\x00",
-        # truth values in lists as deep as may be
+        # booleans in lists of the maximum depth
         b"\x19" * 9 + b"\x12\x01\x00",
         b"\xff" * 30,
     ],

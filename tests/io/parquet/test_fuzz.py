@@ -1,18 +1,18 @@
 """Corrupt files give the right rows or a WindrowError: no crash, no hang, no other error.
 
-What "the right rows" can mean depends on what protects them:
+Which rows are right depends on what protects them:
 
 - A page with a checksum gives the rows that were written, or an error.
-- A footer has no checksum of its own. A manifest that was saved before knows its digest: then
+- A footer has no checksum of its own. A manifest that was saved before contains its digest: then
   every file gives rows of the number and the types that were listed, or an error. A file that
-  was corrupt before it was listed is what its footer says it is.
-- What no checksum covers (pages written without, and headers of pages) may be read as other
+  was corrupt before it was listed is taken as its footer states.
+- Bytes without a checksum (pages written without one, and page headers) can be read as other
   values, as by every reader. Then both decoders must read the same values, the number of rows
-  must be what the footer states, and memory must hold together. Text may be no UTF-8, and a
-  decimal may have too many digits, since nothing looks at single values.
+  must be what the footer states, and there must be no invalid memory access. Text can be invalid
+  UTF-8, and a decimal can have too many digits, since single values are not validated.
 
-Cases run in a process of its own, with a bound on its memory, so that a crash is an outcome with
-a seed. To see one again: ``python -m tests.io.fuzzing SEED 1``.
+Cases run in a separate process with a memory limit, so that a crash can be attributed to its
+seed. To reproduce one: ``python -m tests.io.fuzzing SEED 1``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_every_kind_of_file_and_of_corruption_is_drawn() -> None:
 def test_a_chunk_that_cannot_begin_there_is_corruption_at_once(
     kind: str, offset: int, stored: bool, tmp_path: Path
 ) -> None:
-    """Not asked of a store, which would count from the file's end, and be asked again for minutes."""
+    """Negative offsets are not sent to object storage, which would count from the file's end, and not retried."""
     path = f"memory:/{tmp_path}/moved.parquet" if stored else str(tmp_path / "moved.parquet")
     with fsspec.open(path, "wb") as file:
         file.write(move_chunk(whole(kind), 2, 1, offset))
@@ -89,7 +89,7 @@ def test_a_chunk_that_cannot_begin_there_is_corruption_at_once(
 def test_values_changed_under_a_checksum_would_be_noticed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The judge is worth something: without the reader's checks it finds what they find."""
+    """The test itself is sensitive: with the reader's checks disabled it detects the corruption."""
     whole_file = pq.ParquetFile
 
     def unchecked(file: Any, **options: Any) -> Any:

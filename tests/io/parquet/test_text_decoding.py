@@ -1,4 +1,4 @@
-"""Text that is decoded straight to its rows is what Arrow reads; other chunks are declined."""
+"""Text decoded by the C decoder equals what Arrow reads; other chunks are declined."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GUARD_BYTES = 64
 
 
 class GuardedPool(BufferPool):
-    """Memory of zeros with marks on both sides, which are looked at in the end."""
+    """Zeroed memory with guard bytes on both sides, which are checked at the end."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -57,7 +57,7 @@ class GuardedPool(BufferPool):
 def draw_text(
     kind: pa.DataType, rows: int, distinct: int, longest: int, rng: np.random.Generator
 ) -> pa.Array:
-    # bytes that are no UTF-8 are text to Arrow as well, when they are read
+    # Arrow does not validate UTF-8 on reading either
     texts = [rng.bytes(length) for length in rng.integers(0, longest, distinct, endpoint=True)]
     chosen = [texts[place] for place in rng.integers(0, distinct, rows)]
     is_large = kind in (pa.large_string(), pa.large_binary())
@@ -121,7 +121,7 @@ DECLINED: dict[str, tuple[pa.Array, dict[str, Any]]] = {
     "dictionary": (pa.array(["a", "b", "a"]).dictionary_encode(), {}),
     "fixed size": (pa.array([b"a", b"b", b"c"], pa.binary(1)), {}),
     "views": (pa.array(["a", "b", "c"], pa.string_view()), {}),
-    # each of them could be taken for an empty text
+    # each of them could be read as an empty string
     "numbers": (pa.array([0, 0, 0]), {"use_dictionary": False}),
     "list": (pa.array([["a"], ["b", "c"], []]), {}),
 }
@@ -159,7 +159,7 @@ def test_more_text_than_offsets_can_tell_is_left_to_arrow(tmp_path: Path) -> Non
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_corrupt_pages_end_nothing_but_the_attempt(tmp_path: Path, data: st.DataObject) -> None:
-    """Whatever the bytes are, nothing is written but what was lent."""
+    """Whatever the bytes are, nothing outside the lent memory is written."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     rows = data.draw(st.integers(1, 300))
     path = tmp_path / "x.parquet"
@@ -248,7 +248,7 @@ def test_chunks_of_more_text_than_32_bits_tell_take_no_memory() -> None:
         def take(self, nbytes: int) -> NDArray[np.uint8]:
             raise AssertionError(f"{nbytes} bytes were taken")
 
-    # its pages are there, as far as the footer states any
+    # it states no stored bytes, so it is not truncated
     huge = Chunk(0, 0, 1, 0, snappy=True, optional=False, raw_bytes=2**32)
     targets = np.zeros(1, np.uint32)
     assert (
@@ -312,7 +312,7 @@ def test_a_footer_that_states_more_than_can_be_is_not_believed(tmp_path: Path) -
 
 
 class NoSelect:
-    """A part of which no column may be asked for but by decoding it in place."""
+    """A part that fails the test unless its columns are decoded in place."""
 
     def __init__(self, part: Any) -> None:
         self.part = part
@@ -341,7 +341,7 @@ def test_a_part_of_several_row_groups_is_grouped_as_a_table_is(tmp_path: Path) -
     runs, places = rng.integers(0, 20, 900).astype(np.uint16), np.arange(900, dtype=np.uint32)
 
     def group(rows: Any) -> list[pa.RecordBatch]:
-        # the first run and the last are left out
+        # without the first and the last run
         map_outputs = group_rows(rows, None, runs, places, np.array([1, 10, 10, 19]), BufferPool(1 << 20))
         return [map_output.rows for map_output in map_outputs]
 

@@ -28,7 +28,7 @@ def failing(*errors: BaseException) -> Any:
 
 
 class ClientError(Exception):
-    """As botocore's: the answer of the store is an attribute."""
+    """Like botocore's error: the response is an attribute."""
 
     def __init__(self, status: int, code: str) -> None:
         super().__init__(code)
@@ -36,7 +36,7 @@ class ClientError(Exception):
 
 
 def client_error(status: int, code: str) -> OSError:
-    """As s3fs translates one that it does not know."""
+    """An error code that s3fs does not know, as s3fs translates it."""
     error = OSError(errno.EIO, "no")
     error.__cause__ = ClientError(status, code)
     return error
@@ -132,7 +132,7 @@ def test_a_spent_budget_tells_the_first_and_the_last_attempts(monkeypatch: pytes
     assert "TimeoutError: number 1\n" in text
     assert f"... {last - 4} more" in text
     assert str(caught.value.__cause__) == f"number {last}"
-    # no attempt begins after the budget; waits grow up to their bound
+    # no attempt starts after the budget; waits grow up to their bound
     assert calls[-1] - calls[0] <= 0.2
     with pytest.raises(GaveUpError, match=r"^1 attempt failed"):
         Retries(seconds=0).call(failing(TimeoutError("once")))
@@ -168,7 +168,7 @@ def test_what_hangs_is_left_to_itself() -> None:
 
 
 class HangingStore:
-    """Hangs at the first request for a range, and sends too little at the second."""
+    """Hangs at the first request for a range, and sends too few bytes at the second."""
 
     def __init__(self) -> None:
         self.content = bytes(range(256)) * 8
@@ -193,7 +193,7 @@ def test_a_read_that_makes_no_progress_is_read_again() -> None:
         assert bytes(file.read(20)) == store.content[310:330]
         assert len(store.asked) == 6
         file.seek(890)
-        # not all of it was fetched
+        # the range was only partially prefetched
         assert bytes(file.read(20)) == store.content[890:910]
         assert file.seek(-3, 2) == file.tell() == len(store.content) - 3
         assert bytes(file.read()) == store.content[-3:]
@@ -203,7 +203,7 @@ def test_a_read_that_makes_no_progress_is_read_again() -> None:
 
 
 class LyingFile:
-    """As Arrow's S3 file: claims to have read all, whatever came."""
+    """Like Arrow's S3 file: reports a complete read, whatever it received."""
 
     def __init__(self, content: bytes, sent: int) -> None:
         self.content, self.sent = content, sent
@@ -226,12 +226,12 @@ class LyingStore:
 
 
 def test_no_short_answer_is_taken_for_a_whole_one() -> None:
-    """Whatever the last byte is: it may be the very one that stood there before."""
+    """For any last byte, including the marker's own value."""
     for stop in range(2, 257):
         whole = read_ranges(LyingStore(256), "x")
         assert bytes(whole(0, stop)) == bytes(range(stop))
         for sent in (0, stop // 2, stop - 1):
-            with pytest.raises(ShortReadError, match=f"than the {stop} asked for, from byte 0 on"):
+            with pytest.raises(ShortReadError, match=f"than the {stop} bytes requested at offset 0"):
                 read_ranges(LyingStore(sent), "x")(0, stop)
 
 

@@ -1,4 +1,4 @@
-"""Over the wire: the same data through s3fs and through pyarrow's own client."""
+"""S3 options against a server: s3fs and pyarrow's client read the same data."""
 
 from __future__ import annotations
 

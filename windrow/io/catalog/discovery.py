@@ -51,20 +51,23 @@ def _survey(
     files: Files, paths: Sequence[str], format: SurveyedFormat, versions: Sequence[Version]
 ) -> Manifest:
     sizes = np.array([version.size_bytes for version in versions], np.int64)
-    told = format.survey(files, paths, sizes)
-    variable = {name: VariableBytes(narrowed(held), narrowed(held)) for name, held in told.variable.items()}
+    survey = format.survey(files, paths, sizes)
+    variable = {
+        name: VariableBytes(narrowed(column_bytes), narrowed(column_bytes))
+        for name, column_bytes in survey.variable.items()
+    }
     return Manifest(
         root=files.url,
-        schema=told.schema,
+        schema=survey.schema,
         paths=text_array(paths),
         file_bytes=sizes,
         # the content has not been read
         footer_hashes=np.zeros((len(paths), HASH_BYTES), np.uint8),
         row_group_ends=np.arange(1, len(paths) + 1),
         rows=np.ones(len(paths), np.uint8),
-        encoded_bytes=narrowed(told.encoded_bytes),
+        encoded_bytes=narrowed(survey.encoded_bytes),
         variable=variable,
-        null_counts=dict.fromkeys(told.schema.names, 0),
+        null_counts=dict.fromkeys(survey.schema.names, 0),
         stamps=np.array([version.stamp for version in versions], np.uint64),
         format=format.name,
         options=format.options,
@@ -194,10 +197,10 @@ class _ManifestBuilder:
     def _known_ranges(self, schema: pa.Schema) -> dict[str, tuple[int, int]]:
         """Ranges of the columns for which every file with rows has one, in the unified type."""
         return {
-            name: (told.low, told.high)
-            for name, told in self._ranges.items()
-            if told.files == self._filled
-            and [told.kind] == [field.type for field in schema if field.name == name]
+            name: (known.low, known.high)
+            for name, known in self._ranges.items()
+            if known.files == self._filled
+            and [known.kind] == [field.type for field in schema if field.name == name]
         }
 
     def _variable_bytes(self, column: str) -> VariableBytes:

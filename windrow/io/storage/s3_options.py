@@ -39,7 +39,7 @@ def extract_url_keys(urls: Sequence[str], options: Mapping[str, Any]) -> tuple[l
 
     Examples
     --------
-    >>> find_user(["s3://me:pass%2Fword@bucket/x"], {"region": "eu-west-1"})
+    >>> extract_url_keys(["s3://me:pass%2Fword@bucket/x"], {"region": "eu-west-1"})
     (['s3://bucket/x'], {'key': 'me', 'secret': 'pass/word', 'region': 'eu-west-1'})
 
     Raises
@@ -82,7 +82,7 @@ def to_s3fs_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
     Examples
     --------
-    >>> name_s3fs_options({"anon": True, "region": "eu-west-1"})["client_kwargs"]
+    >>> to_s3fs_options({"anon": True, "region": "eu-west-1"})["client_kwargs"]
     {'region_name': 'eu-west-1'}
     """
     named = {name: value for name, value in options.items() if name != "region"}
