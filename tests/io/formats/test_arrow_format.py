@@ -240,13 +240,13 @@ def test_what_is_no_arrow_is_refused(tmp_path: Path) -> None:
     good = write(tmp_path / "good", pa.table({"x": range(100)})).read_bytes()
     stream = write(tmp_path / "stream", pa.table({"x": range(100)}), stream=True).read_bytes()
     cases = {
-        b"": "is no Arrow IPC",
+        b"": "is not an Arrow IPC",
         b"FEA1" + bytes(100): "Feather V1",
-        b"PAR1" + bytes(100): "no Arrow IPC",
+        b"PAR1" + bytes(100): "not Arrow IPC",
         good[:-7]: "truncated",
         good[:-10] + (2**30).to_bytes(4, "little") + good[-6:]: "footer that claims",
         stream[: len(stream) // 2]: "truncated",
-        stream + stream: "behind the end of its stream",
+        stream + stream: "after the end of its stream",
     }
     for content, message in cases.items():
         (tmp_path / "bad").write_bytes(content)
@@ -283,7 +283,7 @@ def test_any_number_may_be_beyond_measure(tmp_path: Path, stream: bool, compress
     for place in range(len(content)):
         path.write_bytes(content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :])
         told.append(is_error_or_harmless(path))
-    assert any("columns that lie behind its end" in error for error in told)
+    assert any("columns that lie beyond its end" in error for error in told)
     assert any("states impossible sizes" in error for error in told)
 
 

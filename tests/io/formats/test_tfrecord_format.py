@@ -148,8 +148,8 @@ def test_one_type_for_all_files(tmp_path: Path) -> None:
     ("late", "message"),
     [
         ({"x": ([1, 2], "int")}, r"feature 'x' has 2 values in record \d+, .*features=\{'x': pa.list_"),
-        ({"x": ([1.0], "float")}, "feature 'x' is a float_list where it is a int64_list"),
-        ({"x": ([1], "int"), "z": ([1], "int")}, "feature 'z' is one that no file's beginning has"),
+        ({"x": ([1.0], "float")}, "feature 'x' is a float_list, but a int64_list in other"),
+        ({"x": ([1], "int"), "z": ([1], "int")}, "feature 'z' is missing from the beginning of every file"),
     ],
 )
 def test_a_later_example_that_does_not_fit(tmp_path: Path, late: dict[str, Any], message: str) -> None:
@@ -182,10 +182,14 @@ def test_corruption(tmp_path_factory: pytest.TempPathFactory, where: float, flip
 
 def test_no_tfrecord(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.tfrecord": b"some text that is no TFRecord at all"})
-    with pytest.raises(windrow.SourceError, match=r"a\.tfrecord is no TFRecord.*length that is not what was"):
+    with pytest.raises(
+        windrow.SourceError, match=r"a\.tfrecord is not a TFRecord.*length that is not what was"
+    ):
         windrow.read_tfrecords(tmp_path)
     write_files(tmp_path, {"a.tfrecord": _frames([b"\xff\xff\xff"])})
-    with pytest.raises(windrow.SourceError, match=r"a\.tfrecord is no TFRecord.*record 0 is no example"):
+    with pytest.raises(
+        windrow.SourceError, match=r"a\.tfrecord is not a TFRecord.*record 0 is not an example"
+    ):
         windrow.read_tfrecords(tmp_path)
     with pytest.raises(windrow.PlanError, match="features= gives date32"):
         windrow.read_tfrecords(tmp_path, features={"x": pa.date32()})

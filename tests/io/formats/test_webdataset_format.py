@@ -150,9 +150,9 @@ def test_images(tmp_path: Path) -> None:
     [
         ([("z.cls", b"many")], "'cls' cannot be decoded"),
         ([("z.cls", b"1"), ("z.new", b"")], "sample 'z' has a member 'new'"),
-        ([("z.json", b'{"a": 1, "b": 2}')], "the key 'b', which no first sample has"),
+        ([("z.json", b'{"a": 1, "b": 2}')], "the key 'b', which is missing from every archive's"),
         ([("z.json", b'{"a": "x"}')], "'json' do not fit one type"),
-        ([("z.npy", _npy(np.zeros((3, 3))))], r"'npy' has the shape \(3, 3\) where others have \(2, 2\)"),
+        ([("z.npy", _npy(np.zeros((3, 3))))], r"'npy' has the shape \(3, 3\), but the column has \(2, 2\)"),
         ([("z.npy", _npy(np.array([{}])))], "'npy' cannot be decoded"),
         ([("z.cls", b"1"), ("z.cls", b"1")], "sample 'z' has two members 'cls'"),
     ],

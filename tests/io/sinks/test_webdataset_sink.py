@@ -82,7 +82,7 @@ def test_keys_come_from_a_column() -> None:
     ("name", "kind", "error"),
     [
         ("x", pa.int64(), r"column 'x' is int64: rename it.*<name>.npy"),
-        ("cls", pa.string(), "a column of that name is an integer"),
+        ("cls", pa.string(), "a column of that name must be an integer"),
         ("x.npy", pa.list_(pa.int8()), "make it a fixed-size list"),
         ("x.json", pa.map_(pa.string(), pa.int8()), "make it a list of structs"),
         ("a/b", pa.string(), "no member can be called 'a/b'"),
