@@ -125,7 +125,7 @@ def test_who_has_been_stopped_takes_nothing(shard_client: CoordinatorClient) -> 
     stopped = threading.Event()
     stopped.set()
     assert shard_client.window(0, 1, stopped) is None
-    assert fetcher_of(shard_client)._ahead._wanted is None
+    assert fetcher_of(shard_client)._ahead._requested is None
 
 
 def test_a_feed_that_is_closed_while_it_opens_an_epoch_fetches_nothing(

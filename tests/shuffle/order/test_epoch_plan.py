@@ -91,7 +91,7 @@ def test_epochs_and_seeds_differ() -> None:
 
 
 def test_windows_of_a_few_bytes_of_much_data_are_refused() -> None:
-    with pytest.raises(PlanError, match=r"bytes_per_window=7 .*ask for 262144 bytes or more"):
+    with pytest.raises(PlanError, match=r"bytes_per_window=7 .*set it to 262144 bytes or more"):
         plan_epoch(table([2**40]), cut=WindowCut(bytes_per_window=7), seed=None, epoch=0)
     assert (
         plan_epoch(table([2**40]), cut=WindowCut(bytes_per_window=2**18), seed=1, epoch=0).windows

@@ -248,7 +248,7 @@ def test_unknown_columns_in_dtypes() -> None:
         ({"dtypes": torch.float32, "collate_fn": len}, "dtypes and collate_fn exclude each other"),
         ({"dtypes": "float32"}, "dtypes='float32' must be a torch.dtype"),
         ({"dtypes": {"a": np.float32}}, "must be a torch.dtype, or a dict of them"),
-        ({"collate_fn": 3}, "collate_fn=3 cannot be called"),
+        ({"collate_fn": 3}, "collate_fn=3 is not callable"),
         ({"batch_format": "arrow"}, "batch_format='arrow' is unknown"),
         (
             {"batch_format": "pandas"},

@@ -216,7 +216,7 @@ def test_shapes_that_do_not_join(names: list[str], unsqueeze: bool, match: str) 
 def test_types_that_torch_does_not_promote() -> None:
     schema = pa.schema({"a": pa.uint32(), "b": pa.int64()})
     with pytest.raises(
-        PlanError, match=r"no common type .*'a' \(uint32\), 'b' \(int64\): give feature_column_dtypes"
+        PlanError, match=r"no common dtype .*'a' \(uint32\), 'b' \(int64\): give feature_column_dtypes"
     ):
         FeatureSpec().check(schema, {})
     FeatureSpec(feature_column_dtypes=torch.int64).check(schema, {})
