@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 from windrow.io.sinks.parquet_sink import ParquetSink
-from windrow.io.sinks.sink import refuse_types
+from windrow.io.sinks.sink import check_types
 
 __all__ = ["SparkSink"]
 
@@ -35,7 +35,7 @@ class SparkSink:
 
     def check(self, schema: pa.Schema) -> None:
         """Raise a PlanError for columns that Spark has no type for."""
-        refuse_types(self.name, schema, _fix)
+        check_types(self.name, schema, _fix)
         self.parquet.check(_spark_schema(schema))
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
