@@ -1,31 +1,31 @@
-/* The kernels that move rows; windrow/shuffle/kernels/native.py calls them through ctypes.
+/* The kernels that group and place rows; windrow/shuffle/kernels/native.py calls them through ctypes.
  *
- * Every function here has a NumPy twin, and tests hold the two equal. None allocates,
- * keeps state, or knows Python, so they run without the interpreter's lock.
+ * Every exported function has a NumPy twin, and tests compare the two bit for bit. No function allocates,
+ * keeps state, or uses the Python API, so all of them run without the GIL.
  */
 #include <stdint.h>
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* What Arrow hands over may begin at any byte, and be of any type. */
-#define LOOSE __attribute__((aligned(1), may_alias))
+/* Arrow buffers can have any alignment, and any element type. */
+#define UNALIGNED __attribute__((aligned(1), may_alias))
 
-typedef uint16_t LOOSE loose2;
-typedef uint32_t LOOSE loose4;
-typedef uint64_t LOOSE loose8;
-typedef int16_t LOOSE signed2;
-typedef int32_t LOOSE signed4;
-typedef int64_t LOOSE signed8;
+typedef uint16_t UNALIGNED unaligned2;
+typedef uint32_t UNALIGNED unaligned4;
+typedef uint64_t UNALIGNED unaligned8;
+typedef int16_t UNALIGNED signed2;
+typedef int32_t UNALIGNED signed4;
+typedef int64_t UNALIGNED signed8;
 typedef struct {
     uint64_t low, high;
-} LOOSE loose16;
-typedef int32_t LOOSE offset4;
-typedef int64_t LOOSE offset8;
+} UNALIGNED unaligned16;
+typedef int32_t UNALIGNED offset4;
+typedef int64_t UNALIGNED offset8;
 
-/* --- packed words ----------------------------------------------------------------------- */
+/* --- frame-of-reference encoding -------------------------------------------------------- */
 
-/* With AVX-512 or AVX2, where the machine has it, loops over values take a fraction of the time. */
+/* Loops over values get AVX-512 and AVX2 versions, chosen at load time; they take a fraction of the time. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
 #if __has_attribute(target_clones)
 #if !defined(__clang__) && __GNUC__ >= 12
@@ -39,8 +39,8 @@ typedef int64_t LOOSE offset8;
 #define VECTORS
 #endif
 
-/* Rows that are widened or narrowed at a time: they stay in the nearest cache. */
-enum { AT_ONCE = 512 };
+/* Rows per batch: their values stay in the L1 cache between two passes. */
+enum { BATCH_ROWS = 512 };
 
 #define RANGE(WORD)                                                \
     do {                                                           \
@@ -55,7 +55,7 @@ enum { AT_ONCE = 512 };
         range[1] = high;                                           \
     } while (0)
 
-/* The least and the largest of at least one word, as signed ones of 1, 2, 4 or 8 bytes. */
+/* Minimum and maximum of one or more values of `width` bytes (1, 2, 4 or 8), as signed integers. */
 EXPORT VECTORS void windrow_range(int64_t width, int64_t count, const void *words, int64_t *range) {
     switch (width) {
     case 1: RANGE(int8_t); break;
@@ -78,7 +78,7 @@ EXPORT VECTORS void windrow_range(int64_t width, int64_t count, const void *word
         return all > (TO)~(TO)0;                                   \
     } while (0)
 
-#define SAME(FROM)                                                 \
+#define CHECK_SAME(FROM)                                           \
     do {                                                           \
         const FROM *from = (const FROM *)source, less = (FROM)base; \
         FROM all = 0;                                              \
@@ -86,69 +86,69 @@ EXPORT VECTORS void windrow_range(int64_t width, int64_t count, const void *word
         return all != 0;                                           \
     } while (0)
 
-/* Write how much more than `base` each word is, in `bytes` of fewer than its `width`; 1 where one needs more. */
+/* Encode: write value - base in `bytes` bytes, fewer than `width`; returns 1 if a value does not fit. */
 VECTORS static int narrow(int64_t width, int64_t bytes, uint64_t base, int64_t count, const char *source, char *out) {
     switch (width * 8 + bytes) {
-    case 8 * 8 + 4: NARROW(loose8, loose4);
-    case 8 * 8 + 2: NARROW(loose8, loose2);
-    case 8 * 8 + 1: NARROW(loose8, uint8_t);
-    case 8 * 8: SAME(loose8);
-    case 4 * 8 + 2: NARROW(loose4, loose2);
-    case 4 * 8 + 1: NARROW(loose4, uint8_t);
-    case 4 * 8: SAME(loose4);
-    case 2 * 8 + 1: NARROW(loose2, uint8_t);
-    case 2 * 8: SAME(loose2);
-    default: SAME(uint8_t);
+    case 8 * 8 + 4: NARROW(unaligned8, unaligned4);
+    case 8 * 8 + 2: NARROW(unaligned8, unaligned2);
+    case 8 * 8 + 1: NARROW(unaligned8, uint8_t);
+    case 8 * 8: CHECK_SAME(unaligned8);
+    case 4 * 8 + 2: NARROW(unaligned4, unaligned2);
+    case 4 * 8 + 1: NARROW(unaligned4, uint8_t);
+    case 4 * 8: CHECK_SAME(unaligned4);
+    case 2 * 8 + 1: NARROW(unaligned2, uint8_t);
+    case 2 * 8: CHECK_SAME(unaligned2);
+    default: CHECK_SAME(uint8_t);
     }
 }
 
-#define EACH(FROM, TO, MAKE)                                       \
+#define CONVERT(FROM, TO, MAKE)                                    \
     do {                                                           \
         const FROM *from = (const FROM *)source;                   \
         TO *to = (TO *)out;                                        \
         for (int64_t i = 0; i < count; i++) to[i] = (TO)(MAKE);    \
     } while (0)
 
-/* The opposite. */
+/* Decode: write value + base in `width` bytes. */
 VECTORS static void widen(int64_t width, int64_t bytes, uint64_t base, int64_t count, const char *source, char *out) {
     switch (width * 8 + bytes) {
-    case 8 * 8 + 4: EACH(loose4, loose8, from[i] + base); break;
-    case 8 * 8 + 2: EACH(loose2, loose8, from[i] + base); break;
-    case 8 * 8 + 1: EACH(uint8_t, loose8, from[i] + base); break;
-    case 8 * 8: EACH(char, loose8, ((void)from, base)); break;
-    case 4 * 8 + 2: EACH(loose2, loose4, from[i] + base); break;
-    case 4 * 8 + 1: EACH(uint8_t, loose4, from[i] + base); break;
-    case 4 * 8: EACH(char, loose4, ((void)from, base)); break;
-    case 2 * 8 + 1: EACH(uint8_t, loose2, from[i] + base); break;
-    case 2 * 8: EACH(char, loose2, ((void)from, base)); break;
-    default: EACH(char, uint8_t, ((void)from, base));
+    case 8 * 8 + 4: CONVERT(unaligned4, unaligned8, from[i] + base); break;
+    case 8 * 8 + 2: CONVERT(unaligned2, unaligned8, from[i] + base); break;
+    case 8 * 8 + 1: CONVERT(uint8_t, unaligned8, from[i] + base); break;
+    case 8 * 8: CONVERT(char, unaligned8, ((void)from, base)); break;
+    case 4 * 8 + 2: CONVERT(unaligned2, unaligned4, from[i] + base); break;
+    case 4 * 8 + 1: CONVERT(uint8_t, unaligned4, from[i] + base); break;
+    case 4 * 8: CONVERT(char, unaligned4, ((void)from, base)); break;
+    case 2 * 8 + 1: CONVERT(uint8_t, unaligned2, from[i] + base); break;
+    case 2 * 8: CONVERT(char, unaligned2, ((void)from, base)); break;
+    default: CONVERT(char, uint8_t, ((void)from, base));
     }
 }
 
-/* A column of a piece: where its words begin, the bytes that each takes there, and what it is more than. */
+/* A column of a map output: its address, packed bytes per value, and base. */
 typedef struct {
     int64_t address, bytes, base;
-} column_of;
+} packed_column;
 
-/* Some of its words in their own width, in `buffer` where they are packed. */
-static const char *words_of(const column_of *column, int64_t width, int64_t first, int64_t count, char *buffer) {
-    const char *words = (const char *)(intptr_t)column->address + first * column->bytes;
-    if (column->bytes == width) return words;
-    widen(width, column->bytes, (uint64_t)column->base, count, words, buffer);
+/* Values of a column in full width: a pointer into the column, or to `buffer` if they had to be decoded. */
+static const char *values_of(const packed_column *column, int64_t width, int64_t first, int64_t count, char *buffer) {
+    const char *values = (const char *)(intptr_t)column->address + first * column->bytes;
+    if (column->bytes == width) return values;
+    widen(width, column->bytes, (uint64_t)column->base, count, values, buffer);
     return buffer;
 }
 
 /* --- scattering ------------------------------------------------------------------------- */
 
-/* A row is scattered to a line that the nearest cache does not hold: it is asked for so many rows before. */
-enum { AHEAD = 16 };
+/* Scatter targets are not in the L1 cache, so each is prefetched this many rows ahead. */
+enum { PREFETCH_ROWS = 16 };
 
 #define SCATTER(WORD)                                                         \
     do {                                                                      \
         const WORD *from = (const WORD *)source;                              \
         WORD *to = (WORD *)out;                                               \
         for (int64_t i = 0; i < count; i++) {                                 \
-            if (i + AHEAD < count) __builtin_prefetch(to + targets[i + AHEAD], 1); \
+            if (i + PREFETCH_ROWS < count) __builtin_prefetch(to + targets[i + PREFETCH_ROWS], 1); \
             to[targets[i]] = from[i];                                         \
         }                                                                     \
     } while (0)
@@ -157,38 +157,38 @@ enum { AHEAD = 16 };
 static void scatter(int64_t width, int64_t count, const char *source, const uint32_t *targets, char *out) {
     switch (width) {
     case 1: SCATTER(uint8_t); break;
-    case 2: SCATTER(loose2); break;
-    case 4: SCATTER(loose4); break;
-    case 8: SCATTER(loose8); break;
-    case 16: SCATTER(loose16); break;
+    case 2: SCATTER(unaligned2); break;
+    case 4: SCATTER(unaligned4); break;
+    case 8: SCATTER(unaligned8); break;
+    case 16: SCATTER(unaligned16); break;
     default:
         for (int64_t i = 0; i < count; i++) memcpy(out + targets[i] * width, source + i * width, width);
     }
 }
 
-/* --- joint words ------------------------------------------------------------------------ */
+/* --- packed row layout ------------------------------------------------------------------ */
 
-/* What a scatter costs is lines of the cache, not bytes. So columns are joined to words of 8 bytes, as many as
- * fit in, and up to four such words go side by side: 8, 16 or 32 bytes for each row. */
+/* The cost of a scatter is cache lines, not bytes. So columns are packed into 64-bit words, as many as
+ * fit, and up to four words (lanes) are scattered together: 8, 16 or 32 bytes per row. */
 
-/* A column of a joint word: which, how many bits it lies above the lowest, its bytes there, and what it is more than. */
+/* A column in a word: its number, bit offset, bytes, and base. */
 typedef struct {
     int64_t column, shift, bytes, base;
 } member;
 
-/* The members of word k are those from starts[k] to starts[k + 1]; so many words go side by side. */
+/* The members of word k are those from starts[k] to starts[k + 1]; `lanes` words are scattered together. */
 typedef struct {
-    int64_t words, abreast;
+    int64_t words, lanes;
     const int64_t *starts;
     const member *members;
 } layout;
 
-enum { ABREAST = 4, LINE = 64 };
+enum { MAX_LANES = 4, LINE = 64 };
 
-/* The words of some rows, one after the other for each of the words that go side by side. */
-typedef uint64_t words_of_rows[ABREAST][AT_ONCE];
+/* The words of a batch of rows, contiguous for each lane. */
+typedef uint64_t lane_buffers[MAX_LANES][BATCH_ROWS];
 
-#define JOIN(FROM, AS)                                                         \
+#define PACK(FROM, AS)                                                         \
     do {                                                                       \
         const FROM *from = (const FROM *)source;                               \
         if (first)                                                             \
@@ -197,66 +197,66 @@ typedef uint64_t words_of_rows[ABREAST][AT_ONCE];
             for (int64_t i = 0; i < count; i++) to[i] |= (uint64_t)(AS) << shift; \
     } while (0)
 
-/* Put a column of fewer than 8 bytes, as it is packed where it comes from, into its words, which are blank where it
- * is the `first`. */
-VECTORS static void join(int64_t bytes, const char *source, uint64_t more, uint64_t mask, int64_t shift, int first,
-                         int64_t count, uint64_t *restrict to) {
+/* Put a column, encoded in `bytes` (fewer than 8) per value, into its words. The first column of a word overwrites
+ * it. `more` is added to each value, if the base of the column differs from that of the source. */
+VECTORS static void pack_column(int64_t bytes, const char *source, uint64_t more, uint64_t mask, int64_t shift,
+                                int first, int64_t count, uint64_t *restrict to) {
     switch (more ? -bytes : bytes) {
-    case 1: JOIN(uint8_t, from[i]); break;
-    case 2: JOIN(loose2, from[i]); break;
-    case 4: JOIN(loose4, from[i]); break;
-    case -1: JOIN(uint8_t, (from[i] + more) & mask); break;
-    case -2: JOIN(loose2, (from[i] + more) & mask); break;
-    case -4: JOIN(loose4, (from[i] + more) & mask); break;
-    default: JOIN(char, ((void)from, more & mask));
+    case 1: PACK(uint8_t, from[i]); break;
+    case 2: PACK(unaligned2, from[i]); break;
+    case 4: PACK(unaligned4, from[i]); break;
+    case -1: PACK(uint8_t, (from[i] + more) & mask); break;
+    case -2: PACK(unaligned2, (from[i] + more) & mask); break;
+    case -4: PACK(unaligned4, (from[i] + more) & mask); break;
+    default: PACK(char, ((void)from, more & mask));
     }
 }
 
-/* The same of words in their own width, which are to be `less` than they are; 1 where one needs more bytes. */
-#define JOIN_LESS(FROM)                                                        \
+/* The same for values in full width, from each of which `less` is subtracted; returns 1 if one does not fit. */
+#define PACK_CHECKED(FROM)                                                     \
     do {                                                                       \
         FROM all = 0;                                                          \
-        JOIN(FROM, (all |= (FROM)(from[i] - (FROM)less), (FROM)(from[i] - (FROM)less))); \
+        PACK(FROM, (all |= (FROM)(from[i] - (FROM)less), (FROM)(from[i] - (FROM)less))); \
         return (all & ~mask) != 0;                                             \
     } while (0)
 
-VECTORS static int join_less(int64_t width, const char *source, uint64_t less, uint64_t mask, int64_t shift,
-                             int first, int64_t count, uint64_t *restrict to) {
+VECTORS static int pack_column_checked(int64_t width, const char *source, uint64_t less, uint64_t mask, int64_t shift,
+                                       int first, int64_t count, uint64_t *restrict to) {
     switch (width) {
-    case 1: JOIN_LESS(uint8_t);
-    case 2: JOIN_LESS(loose2);
-    case 4: JOIN_LESS(loose4);
-    default: JOIN_LESS(loose8);
+    case 1: PACK_CHECKED(uint8_t);
+    case 2: PACK_CHECKED(unaligned2);
+    case 4: PACK_CHECKED(unaligned4);
+    default: PACK_CHECKED(unaligned8);
     }
 }
 
-#define TAKE(FROM, TO)                                                         \
+#define UNPACK(FROM, TO)                                                       \
     do {                                                                       \
         TO *to = (TO *)out;                                                    \
         for (int64_t i = 0; i < count; i++) to[i] = (TO)((FROM)(from[i] >> shift) + base); \
     } while (0)
 
-/* Take a column of so many bytes out of its words again, to `width` bytes each. */
-VECTORS static void take(int64_t bytes, int64_t width, uint64_t base, int64_t shift, int64_t count,
-                         const uint64_t *restrict from, char *restrict out) {
+/* Extract a column of `bytes` per value from its words, add `base`, and write `width` bytes per value. */
+VECTORS static void unpack_column(int64_t bytes, int64_t width, uint64_t base, int64_t shift, int64_t count,
+                                  const uint64_t *restrict from, char *restrict out) {
     switch (width * 8 + bytes) {
-    case 8 * 8 + 8: TAKE(uint64_t, loose8); break;
-    case 8 * 8 + 4: TAKE(uint32_t, loose8); break;
-    case 8 * 8 + 2: TAKE(uint16_t, loose8); break;
-    case 8 * 8 + 1: TAKE(uint8_t, loose8); break;
-    case 4 * 8 + 4: TAKE(uint32_t, loose4); break;
-    case 4 * 8 + 2: TAKE(uint16_t, loose4); break;
-    case 4 * 8 + 1: TAKE(uint8_t, loose4); break;
-    case 2 * 8 + 2: TAKE(uint16_t, loose2); break;
-    case 2 * 8 + 1: TAKE(uint8_t, loose2); break;
-    case 1 * 8 + 1: TAKE(uint8_t, uint8_t); break;
+    case 8 * 8 + 8: UNPACK(uint64_t, unaligned8); break;
+    case 8 * 8 + 4: UNPACK(uint32_t, unaligned8); break;
+    case 8 * 8 + 2: UNPACK(uint16_t, unaligned8); break;
+    case 8 * 8 + 1: UNPACK(uint8_t, unaligned8); break;
+    case 4 * 8 + 4: UNPACK(uint32_t, unaligned4); break;
+    case 4 * 8 + 2: UNPACK(uint16_t, unaligned4); break;
+    case 4 * 8 + 1: UNPACK(uint8_t, unaligned4); break;
+    case 2 * 8 + 2: UNPACK(uint16_t, unaligned2); break;
+    case 2 * 8 + 1: UNPACK(uint8_t, unaligned2); break;
+    case 1 * 8 + 1: UNPACK(uint8_t, uint8_t); break;
     default: widen(width, 0, base, count, NULL, out);
     }
 }
 
-/* Ask for memory that is read or written next. Columns are visited in turns of a few pages, which the processor
- * does not foresee. */
-static void fetch(const char *at, int64_t bytes) {
+/* Prefetch memory that is read or written next. Each batch visits all columns, a pattern that the hardware
+ * prefetcher does not predict. */
+static void prefetch(const char *at, int64_t bytes) {
     for (int64_t k = 0; k < bytes; k += LINE) __builtin_prefetch(at + k);
 }
 
@@ -267,33 +267,33 @@ typedef struct {
     uint64_t a, b, c, d;
 } row4;
 
-/* How many words a row has that holds so many: 1, 2 or 4, since three move no faster than four. */
-static int64_t row_words(int64_t words) { return words == 3 ? ABREAST : words; }
+/* The words per row in scratch memory: 1, 2 or 4, since moving three is no faster than moving four. */
+static int64_t row_words(int64_t words) { return words == 3 ? MAX_LANES : words; }
 
-/* Put the words of row i at row targets[i]. */
-static void scatter_joint(int64_t words, int64_t count, const char *const *each, const uint32_t *targets, char *out) {
-    const loose8 *a = (const loose8 *)each[0], *b = (const loose8 *)each[1];
-    const loose8 *c = (const loose8 *)each[2], *d = (const loose8 *)each[3];
+/* Scatter: put the words of row i at row targets[i]. */
+static void scatter_packed(int64_t words, int64_t count, const char *const *each, const uint32_t *targets, char *out) {
+    const unaligned8 *a = (const unaligned8 *)each[0], *b = (const unaligned8 *)each[1];
+    const unaligned8 *c = (const unaligned8 *)each[2], *d = (const unaligned8 *)each[3];
     row2 *two = (row2 *)out;
     row4 *four = (row4 *)out;
     switch (words) {
     case 1: scatter(sizeof *a, count, each[0], targets, out); break;
     case 2:
         for (int64_t i = 0; i < count; i++) {
-            if (i + AHEAD < count) __builtin_prefetch(two + targets[i + AHEAD], 1);
+            if (i + PREFETCH_ROWS < count) __builtin_prefetch(two + targets[i + PREFETCH_ROWS], 1);
             two[targets[i]] = (row2){a[i], b[i]};
         }
         break;
     default:
         for (int64_t i = 0; i < count; i++) {
-            if (i + AHEAD < count) __builtin_prefetch(four + targets[i + AHEAD], 1);
+            if (i + PREFETCH_ROWS < count) __builtin_prefetch(four + targets[i + PREFETCH_ROWS], 1);
             four[targets[i]] = (row4){a[i], b[i], c[i], d[i]};
         }
     }
 }
 
-/* Lay the words of rows one after the other again. */
-static void part(int64_t words, int64_t count, const char *rows, uint64_t *const *to) {
+/* Split rows of words into one array per lane. */
+static void split_lanes(int64_t words, int64_t count, const char *rows, uint64_t *const *to) {
     const row2 *two = (const row2 *)rows;
     const row4 *four = (const row4 *)rows;
     uint64_t *restrict a = to[0], *restrict b = to[1], *restrict c = to[2], *restrict d = to[3];
@@ -320,31 +320,31 @@ static uint64_t mask_of(const member *column) {
     return column->bytes == 8 ? ~(uint64_t)0 : ((uint64_t)1 << 8 * column->bytes) - 1;
 }
 
-/* How many words go side by side from `word` on. */
-static int64_t words_there(const layout *how, int64_t word) {
-    return how->words - word < how->abreast ? how->words - word : how->abreast;
+/* The number of lanes from `word` on; fewer than how->lanes for the last words. */
+static int64_t lanes_from(const layout *how, int64_t word) {
+    return how->words - word < how->lanes ? how->words - word : how->lanes;
 }
 
-/* Take so many rows apart: column k of them goes to outs[k * stride] + done rows, in words of `width` bytes, or,
- * where that is 0, as they are packed, without what they are more than. */
-static void take_rows(const layout *how, int64_t word, int64_t count, const char *rows, int64_t width, int64_t done,
-                      const int64_t *outs, int64_t stride) {
-    words_of_rows buffers;
-    uint64_t *to[ABREAST];
-    const int64_t there = words_there(how, word), stop = how->starts[word + there];
-    for (int k = 0; k < ABREAST; k++) to[k] = buffers[k];
-    part(row_words(there), count, rows, to);
+/* Unpack rows: column k goes to outs[k * stride], after `done` rows, in `width` bytes per value. A `width` of 0
+ * leaves values packed, without adding the base. */
+static void unpack_rows(const layout *how, int64_t word, int64_t count, const char *rows, int64_t width, int64_t done,
+                        const int64_t *outs, int64_t stride) {
+    lane_buffers buffers;
+    uint64_t *to[MAX_LANES];
+    const int64_t there = lanes_from(how, word), stop = how->starts[word + there];
+    for (int k = 0; k < MAX_LANES; k++) to[k] = buffers[k];
+    split_lanes(row_words(there), count, rows, to);
     for (int64_t k = 0; k < there; k++)
         for (int64_t m = how->starts[word + k]; m < how->starts[word + k + 1]; m++) {
             const member *own = how->members + m;
             const int64_t bytes = width ? width : own->bytes;
             if (m + 1 < stop) {
                 const int64_t next = width ? width : own[1].bytes;
-                fetch((const char *)(intptr_t)outs[own[1].column * stride] + done * next, count * next);
+                prefetch((const char *)(intptr_t)outs[own[1].column * stride] + done * next, count * next);
             }
             if (bytes)
-                take(own->bytes, bytes, width ? (uint64_t)own->base : 0, own->shift, count, buffers[k],
-                     (char *)(intptr_t)outs[own->column * stride] + done * bytes);
+                unpack_column(own->bytes, bytes, width ? (uint64_t)own->base : 0, own->shift, count, buffers[k],
+                              (char *)(intptr_t)outs[own->column * stride] + done * bytes);
         }
 }
 
@@ -362,9 +362,9 @@ static void take_rows(const layout *how, int64_t word, int64_t count, const char
         targets[i] = (uint32_t)(run >= 0 && run < run_count ? next[run]++ : left_out++); \
     }
 
-/* Sort entries by run, stably: targets[i] is the rank of entry i, those of other runs last.
+/* Sort entries by run, stably: targets[i] is the rank of entry i; entries of other runs come last.
  *
- * starts has run_count + 1 places, next as many; starts[k] is where run k begins.
+ * `starts` and `next` have run_count + 1 elements; starts[k] is the rank of the first entry of run k.
  */
 EXPORT void windrow_group(int64_t width, int64_t count, const void *runs, int64_t first, int64_t run_count,
                           uint32_t *targets, int64_t *starts, int64_t *next) {
@@ -376,42 +376,43 @@ EXPORT void windrow_group(int64_t width, int64_t count, const void *runs, int64_
     if (width == 2) PLACE(uint16_t) else PLACE(uint32_t)
 }
 
-/* Give each piece its words, which lie end to end; returns 1 where one needs more bytes. */
-static int copy_out(int64_t width, int64_t bytes, int64_t base, const char *words, int64_t pieces, const int64_t *rows,
-                    const int64_t *outs) {
-    for (int64_t piece = 0; piece < pieces; piece++) {
-        char *out = (char *)(intptr_t)outs[piece];
+/* Encode the contiguous values of all map outputs into each one's memory; returns 1 if a value does not fit. */
+static int copy_out(int64_t width, int64_t bytes, int64_t base, const char *values, int64_t outputs,
+                    const int64_t *rows, const int64_t *outs) {
+    for (int64_t output = 0; output < outputs; output++) {
+        char *out = (char *)(intptr_t)outs[output];
         if (bytes == width)
-            memcpy(out, words, width * rows[piece]);
-        else if (narrow(width, bytes, (uint64_t)base, rows[piece], words, out))
+            memcpy(out, values, width * rows[output]);
+        else if (narrow(width, bytes, (uint64_t)base, rows[output], values, out))
             return 1;
-        words += width * rows[piece];
+        values += width * rows[output];
     }
     return 0;
 }
 
-/* A column whose rows are in order: its words, the bytes of each, and the addresses of its pieces. */
+/* A column whose rows are in order: the address of its values, bytes per value, and the address of its `outs`. */
 typedef struct {
-    int64_t words, bytes, outs;
+    int64_t values, bytes, outs;
 } ordered;
 
-/* Give each piece its words of some columns. */
-EXPORT void windrow_copy_packed(int64_t columns, const ordered *each, int64_t pieces, const int64_t *rows) {
+/* Copy contiguous columns, already packed, to the map outputs. */
+EXPORT void windrow_copy_packed(int64_t columns, const ordered *each, int64_t outputs, const int64_t *rows) {
     for (int64_t k = 0; k < columns; k++) {
-        const char *words = (const char *)(intptr_t)each[k].words;
+        const char *values = (const char *)(intptr_t)each[k].values;
         const int64_t *outs = (const int64_t *)(intptr_t)each[k].outs;
-        for (int64_t piece = 0; piece < pieces; piece++) {
-            const int64_t size = each[k].bytes * rows[piece];
-            memcpy((char *)(intptr_t)outs[piece], words, size);
-            words += size;
+        for (int64_t output = 0; output < outputs; output++) {
+            const int64_t size = each[k].bytes * rows[output];
+            memcpy((char *)(intptr_t)outs[output], values, size);
+            values += size;
         }
     }
 }
 
-/* Join some rows of the words from `word` on, and say where each word's lie; returns a column that does not fit, or -1. */
-static int64_t join_own(const layout *how, int64_t word, int64_t width, int64_t done, int64_t count,
-                        const int64_t *sources, words_of_rows buffers, const char **each) {
-    const int64_t there = words_there(how, word), stop = how->starts[word + there];
+/* Pack rows of full-width columns into the words from `word` on; each[k] is set to the values of lane k.
+ * Returns a column whose values do not fit, or -1. */
+static int64_t pack_rows_checked(const layout *how, int64_t word, int64_t width, int64_t done, int64_t count,
+                                 const int64_t *sources, lane_buffers buffers, const char **each) {
+    const int64_t there = lanes_from(how, word), stop = how->starts[word + there];
     for (int64_t k = 0; k < there; k++) {
         const int64_t begin = how->starts[word + k];
         each[k] = (const char *)buffers[k];
@@ -419,73 +420,73 @@ static int64_t join_own(const layout *how, int64_t word, int64_t width, int64_t 
             const member *own = how->members + m;
             const char *from = (const char *)(intptr_t)sources[own->column] + done * width;
             if (m + 1 < stop)
-                fetch((const char *)(intptr_t)sources[own[1].column] + done * width, count * width);
+                prefetch((const char *)(intptr_t)sources[own[1].column] + done * width, count * width);
             if (own->bytes == 8)
                 each[k] = from;
             else if (own->bytes == width)
-                join(width, from, 0, 0, own->shift, m == begin, count, buffers[k]);
-            /* behind a whole word, one without bytes is only looked at */
-            else if (join_less(width, from, (uint64_t)own->base, mask_of(own), own->shift,
-                               m == begin || each[k] != (const char *)buffers[k], count, buffers[k]))
+                pack_column(width, from, 0, 0, own->shift, m == begin, count, buffers[k]);
+            /* a column of 0 bytes that shares the word of an 8-byte column is only checked */
+            else if (pack_column_checked(width, from, (uint64_t)own->base, mask_of(own), own->shift,
+                                         m == begin || each[k] != (const char *)buffers[k], count, buffers[k]))
                 return own->column;
         }
     }
-    for (int64_t k = there; k < ABREAST; k++) each[k] = each[0];
+    for (int64_t k = there; k < MAX_LANES; k++) each[k] = each[0];
     return -1;
 }
 
-/* Put row i of each column at row targets[i] of its pieces laid end to end.
+/* Scatter and pack: row i of each column goes to row targets[i] of its concatenated map outputs.
  *
- * `packing` has the bytes that each column's words travel in, and what they are more than; outs has
- * the pieces' addresses, those of the first column first. Rows go by way of `scratch`, which stays in
- * the cache: each of the pieces' pages is then written once, in order. Columns go in so many joint
- * `words`, or, where there are none, by themselves. Returns a column whose words need more bytes, or -1.
+ * `packing` has (bytes, base) of each column; `outs` has the addresses in the map outputs, those of the first
+ * column first. Rows are scattered into `scratch`, which stays in the cache, then copied in order, so
+ * each page of a map output is written once. Columns are moved in `words` packed words, or one by one
+ * if that is 0. Returns a column whose values do not fit its packing, or -1.
  */
 EXPORT int64_t windrow_group_joined(int64_t columns, int64_t width, int64_t count, const int64_t *sources,
                                     const int64_t *packing, const uint32_t *targets, char *scratch, int64_t words,
-                                    int64_t abreast, const int64_t *starts, const member *members, int64_t pieces,
+                                    int64_t lanes, const int64_t *starts, const member *members, int64_t outputs,
                                     const int64_t *rows, const int64_t *outs) {
-    const layout how = {words, abreast, starts, members};
-    words_of_rows buffers;
-    const char *each[ABREAST];
-    for (int64_t word = 0; word < words; word += abreast) {
-        const int64_t row = row_words(words_there(&how, word));
-        for (int64_t first = 0; first < count; first += AT_ONCE) {
-            const int64_t some = count - first < AT_ONCE ? count - first : AT_ONCE;
-            const int64_t misfit = join_own(&how, word, width, first, some, sources, buffers, each);
-            if (misfit >= 0) return misfit;
-            scatter_joint(row, some, each, targets + first, scratch);
+    const layout how = {words, lanes, starts, members};
+    lane_buffers buffers;
+    const char *each[MAX_LANES];
+    for (int64_t word = 0; word < words; word += lanes) {
+        const int64_t row = row_words(lanes_from(&how, word));
+        for (int64_t first = 0; first < count; first += BATCH_ROWS) {
+            const int64_t some = count - first < BATCH_ROWS ? count - first : BATCH_ROWS;
+            const int64_t overflow = pack_rows_checked(&how, word, width, first, some, sources, buffers, each);
+            if (overflow >= 0) return overflow;
+            scatter_packed(row, some, each, targets + first, scratch);
         }
         const char *from = scratch;
-        for (int64_t piece = 0; piece < pieces; piece++)
-            for (int64_t first = 0; first < rows[piece]; first += AT_ONCE) {
-                const int64_t some = rows[piece] - first < AT_ONCE ? rows[piece] - first : AT_ONCE;
-                take_rows(&how, word, some, from, 0, first, outs + piece, pieces);
+        for (int64_t output = 0; output < outputs; output++)
+            for (int64_t first = 0; first < rows[output]; first += BATCH_ROWS) {
+                const int64_t some = rows[output] - first < BATCH_ROWS ? rows[output] - first : BATCH_ROWS;
+                unpack_rows(&how, word, some, from, 0, first, outs + output, outputs);
                 from += some * row * sizeof(uint64_t);
             }
     }
     for (int64_t column = 0; column < columns && !words; column++) {
         scatter(width, count, (const char *)(intptr_t)sources[column], targets, scratch);
-        if (copy_out(width, packing[2 * column], packing[2 * column + 1], scratch, pieces, rows,
-                     outs + column * pieces))
+        if (copy_out(width, packing[2 * column], packing[2 * column + 1], scratch, outputs, rows,
+                     outs + column * outputs))
             return column;
     }
     return -1;
 }
 
-/* Division by a number that is the same for many: exact for all words of 32 bits. */
+/* Division by an invariant: multiplication by the reciprocal, exact for all 32-bit numbers. */
 static inline uint64_t inverse(uint32_t divisor) { return divisor > 1 ? UINT64_MAX / divisor + 1 : 0; }
 
 static inline uint32_t divide(uint32_t number, uint64_t inverted) {
     return inverted ? (uint32_t)(((unsigned __int128)inverted * number) >> 64) : number;
 }
 
-/* Find the run of rows of the epoch's order, and the place within it.
+/* Find the run, and the place within it, of rows given by their position in the epoch.
  *
- * Rows in [first_row, stop_row) are dealt in steps of batches, one for each shard; the numbers of
- * all others are put into `rest`, and how many they are is returned. Run r of shard s has the id
- * ids[r + base of s]; where there is none the row is left out, and has the id `none`. Of a shard's
- * first run here, some rows came before. `shards` has (base, first run, rows of it before) of each.
+ * Positions in [first_row, stop_row) are assigned in steps, each with one batch per shard. The indices of
+ * all other rows are written to `rest`, and their number is returned. Run r of shard s has the id
+ * ids[r + base of s]; if that index is out of range, the row gets the id `none`. `shards` has (base, number of the
+ * first run in this window, rows of that run in earlier windows) of each shard.
  */
 EXPORT int64_t windrow_assign(int64_t count, const int64_t *rows, int64_t first_row, int64_t stop_row,
                               int64_t step_rows, int64_t batch_rows, int64_t run_rows, const int64_t *shards,
@@ -515,13 +516,13 @@ EXPORT int64_t windrow_assign(int64_t count, const int64_t *rows, int64_t first_
     return others;
 }
 
-/* How many places of [0, rows) are named exactly once; `seen` has a byte for each row.
+/* The number of places, all in [0, rows) and distinct; `seen` has a byte per row.
  *
- * Returns -1 when a place is named twice or lies outside.
+ * Returns -1 if a place is repeated or out of range.
  */
 EXPORT int64_t windrow_check_places(int64_t parts, const int64_t *places, const int64_t *counts, int64_t rows,
                                     uint8_t *seen) {
-    int64_t named = 0;
+    int64_t distinct = 0;
     memset(seen, 0, rows);
     for (int64_t part = 0; part < parts; part++) {
         const uint32_t *at = (const uint32_t *)(intptr_t)places[part];
@@ -529,74 +530,75 @@ EXPORT int64_t windrow_check_places(int64_t parts, const int64_t *places, const 
             if (at[i] >= (uint64_t)rows || seen[at[i]]) return -1;
             seen[at[i]] = 1;
         }
-        named += counts[part];
+        distinct += counts[part];
     }
-    return named;
+    return distinct;
 }
 
-/* Join some rows of a part's words from `word` on, and say where each word's lie. */
-static void join_packed(const layout *how, int64_t word, int64_t done, int64_t count, const column_of *sources,
-                        int64_t parts, words_of_rows buffers, const char **each) {
-    enum { BEFORE = 2 }; /* columns that are asked for before they are read */
-    const int64_t there = words_there(how, word), stop = how->starts[word + there];
+/* Pack rows of a part, already encoded, into the words from `word` on; each[k] is set to the values of lane k. */
+static void pack_rows(const layout *how, int64_t word, int64_t done, int64_t count, const packed_column *sources,
+                      int64_t parts, lane_buffers buffers, const char **each) {
+    enum { PREFETCH_COLUMNS = 2 }; /* columns are prefetched this many ahead */
+    const int64_t there = lanes_from(how, word), stop = how->starts[word + there];
     for (int64_t k = 0; k < there; k++) {
         const int64_t begin = how->starts[word + k];
         each[k] = (const char *)buffers[k];
         for (int64_t m = begin; m < how->starts[word + k + 1]; m++) {
             const member *own = how->members + m;
-            const column_of *source = sources + own->column * parts;
+            const packed_column *source = sources + own->column * parts;
             const char *from = (const char *)(intptr_t)source->address + done * source->bytes;
-            if (m + BEFORE < stop) {
-                const column_of *next = sources + own[BEFORE].column * parts;
-                fetch((const char *)(intptr_t)next->address + done * next->bytes, count * next->bytes);
+            if (m + PREFETCH_COLUMNS < stop) {
+                const packed_column *next = sources + own[PREFETCH_COLUMNS].column * parts;
+                prefetch((const char *)(intptr_t)next->address + done * next->bytes, count * next->bytes);
             }
             if (source->bytes == 8)
                 each[k] = from;
             else if (own->bytes || m == begin)
-                join(source->bytes, from, (uint64_t)(source->base - own->base), mask_of(own), own->shift, m == begin,
-                     count, buffers[k]);
+                pack_column(source->bytes, from, (uint64_t)(source->base - own->base), mask_of(own), own->shift,
+                            m == begin, count, buffers[k]);
         }
     }
-    for (int64_t k = there; k < ABREAST; k++) each[k] = each[0];
+    for (int64_t k = there; k < MAX_LANES; k++) each[k] = each[0];
 }
 
-/* Put the rows of all parts in their places.
+/* Scatter and unpack: put the rows of all parts at their places.
  *
- * `sources` has each column of each part, those of the first column first; the rows begin at
- * firsts[p] of part p. Rows are scattered into `scratch`, which stays in the cache, and copied out
- * in order: fresh lines are then written once. Columns go in so many joint `words`, or, where there are
- * none, by themselves. Without `scratch`, for rows that are whole lines themselves, they go there at once.
+ * `sources` has each column of each part, those of the first column first; the rows of part p start at
+ * row firsts[p]. Rows are scattered into `scratch`, which stays in the cache, then copied out
+ * in order, so each fresh cache line is written once. Columns are moved in `words` packed words, or one by one
+ * if that is 0. Without `scratch`, for rows of a cache line or more, rows are scattered directly to `outs`.
  */
-EXPORT void windrow_place_joined(int64_t parts, const column_of *sources, const int64_t *firsts,
+EXPORT void windrow_place_joined(int64_t parts, const packed_column *sources, const int64_t *firsts,
                                  const int64_t *places, const int64_t *counts, int64_t columns, int64_t width,
-                                 int64_t rows, char *scratch, int64_t words, int64_t abreast, const int64_t *starts,
+                                 int64_t rows, char *scratch, int64_t words, int64_t lanes, const int64_t *starts,
                                  const member *members, const int64_t *outs) {
-    const layout how = {words, abreast, starts, members};
-    words_of_rows buffers;
-    const char *each[ABREAST];
-    for (int64_t word = 0; word < words; word += abreast) {
-        const int64_t row = row_words(words_there(&how, word));
+    const layout how = {words, lanes, starts, members};
+    lane_buffers buffers;
+    const char *each[MAX_LANES];
+    for (int64_t word = 0; word < words; word += lanes) {
+        const int64_t row = row_words(lanes_from(&how, word));
         for (int64_t p = 0; p < parts; p++) {
             const uint32_t *at = (const uint32_t *)(intptr_t)places[p];
-            for (int64_t first = 0; first < counts[p]; first += AT_ONCE) {
-                const int64_t some = counts[p] - first < AT_ONCE ? counts[p] - first : AT_ONCE;
-                join_packed(&how, word, firsts[p] + first, some, sources + p, parts, buffers, each);
-                scatter_joint(row, some, each, at + first, scratch);
+            for (int64_t first = 0; first < counts[p]; first += BATCH_ROWS) {
+                const int64_t some = counts[p] - first < BATCH_ROWS ? counts[p] - first : BATCH_ROWS;
+                pack_rows(&how, word, firsts[p] + first, some, sources + p, parts, buffers, each);
+                scatter_packed(row, some, each, at + first, scratch);
             }
         }
-        for (int64_t first = 0; first < rows; first += AT_ONCE)
-            take_rows(&how, word, rows - first < AT_ONCE ? rows - first : AT_ONCE,
-                      scratch + first * row * sizeof(uint64_t), width, first, outs, 1);
+        for (int64_t first = 0; first < rows; first += BATCH_ROWS)
+            unpack_rows(&how, word, rows - first < BATCH_ROWS ? rows - first : BATCH_ROWS,
+                        scratch + first * row * sizeof(uint64_t), width, first, outs, 1);
     }
     for (int64_t column = 0; column < columns && !words; column++) {
         char *out = (char *)(intptr_t)outs[column], *to = scratch ? scratch : out;
         for (int64_t p = 0; p < parts; p++) {
-            const column_of *source = sources + column * parts + p;
+            const packed_column *source = sources + column * parts + p;
             const uint32_t *at = (const uint32_t *)(intptr_t)places[p];
-            const int64_t most = source->bytes == width ? counts[p] : AT_ONCE;
+            const int64_t most = source->bytes == width ? counts[p] : BATCH_ROWS;
             for (int64_t first = 0; first < counts[p]; first += most) {
                 const int64_t some = counts[p] - first < most ? counts[p] - first : most;
-                scatter(width, some, words_of(source, width, firsts[p] + first, some, (char *)buffers[0]), at + first, to);
+                scatter(width, some, values_of(source, width, firsts[p] + first, some, (char *)buffers[0]),
+                        at + first, to);
             }
         }
         if (scratch) memcpy(out, scratch, width * rows);
@@ -631,11 +633,11 @@ static inline void copy_bytes(char *to, const char *from, int64_t count) {
     }                                                                             \
     if (wrong < 0) return -1;
 
-/* Where text begins whose row i of each part goes to row targets[i] - first; other rows are left out. The text of
- * each part has so many bytes.
+/* Compute the offsets of text whose row i of each part goes to row targets[i] - first; rows outside [0, rows) are
+ * dropped. `sizes` has the bytes of the text of each part.
  *
- * Writes rows + 1 offsets of `width` bytes; returns the bytes of all, which offsets of 4 bytes
- * may not hold, or -1 where offsets decrease or lie outside of the text.
+ * Writes rows + 1 offsets of `width` bytes. Returns the total bytes, which can exceed what 4-byte offsets
+ * can represent, or -1 if offsets decrease or are outside the text.
  */
 EXPORT int64_t windrow_checked_offsets(int64_t width, int64_t parts, const int64_t *offsets, const int64_t *sizes,
                                        const int64_t *targets, const int64_t *counts, int64_t first, int64_t rows,
@@ -670,7 +672,7 @@ EXPORT int64_t windrow_checked_offsets(int64_t width, int64_t parts, const int64
         }                                                                         \
     }
 
-/* Copy the text itself, after windrow_checked_offsets. */
+/* Copy the bytes of the text, after windrow_checked_offsets. */
 EXPORT void windrow_text(int64_t width, int64_t parts, const int64_t *offsets, const int64_t *texts,
                          const int64_t *targets, const int64_t *counts, int64_t first, int64_t rows,
                          const void *out_offsets, char *out) {
@@ -681,7 +683,7 @@ EXPORT void windrow_text(int64_t width, int64_t parts, const int64_t *offsets, c
 
 enum { ROUNDS = 6, LANES = 64, BLOCK = 8 * LANES };
 
-/* The rounds for so many values, a number that a compiler can cut into vectors. */
+/* All rounds for LANES values, a count that the compiler can vectorize. */
 VECTORS
 static void mix_lanes(uint32_t *restrict values, const uint32_t *restrict keys, const uint32_t *restrict multipliers,
                       uint32_t mask, int shift) {
@@ -694,7 +696,7 @@ static void mix_lanes(uint32_t *restrict values, const uint32_t *restrict keys, 
     }
 }
 
-/* Walks of at most 32 bits: a block of rows at once, those that are not in range yet again and again. */
+/* Cycle walking with at most 32 bits: a block of rows per pass, repeated for those still out of range. */
 static void walk_short(int64_t bits, int64_t shift, const uint64_t *wide_keys, const uint64_t *wide_multipliers,
                        uint32_t last, int64_t start, int64_t count, int64_t *out) {
     const uint32_t mask = bits == 32 ? ~(uint32_t)0 : ((uint32_t)1 << bits) - 1;
@@ -726,7 +728,7 @@ static void walk_short(int64_t bits, int64_t shift, const uint64_t *wide_keys, c
     }
 }
 
-/* Positions of the rows start .. start + count - 1 under six rounds with cycle walking. */
+/* Positions of the rows start .. start + count - 1 under the six-round permutation, with cycle walking. */
 EXPORT void windrow_walk(int64_t bits, int64_t shift, const uint64_t *keys, const uint64_t *multipliers,
                          uint64_t last, int64_t start, int64_t count, int64_t *out) {
     if (bits <= 32) {
