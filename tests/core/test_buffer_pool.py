@@ -1,4 +1,4 @@
-"""Memory comes back when its last view is gone, never before, and is bounded."""
+"""Memory returns when its last view is collected, never before, and is bounded."""
 
 from __future__ import annotations
 

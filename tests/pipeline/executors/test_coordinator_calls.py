@@ -1,4 +1,4 @@
-"""When a shard on Ray tells the coordinator how far it has come: with its next question, or with a call."""
+"""When a shard on Ray acknowledges windows to the coordinator: with its next poll, or with a separate call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEVER = threading.Event()
 
 
 class Coordinator:
-    """Notes what it is told; answers at once for windows before the first that it lacks, and never for that."""
+    """Records acknowledgements; answers for windows before the first that it lacks, and never for that one."""
 
     def __init__(self, lacks: int) -> None:
         self.lacks = lacks
@@ -35,7 +35,7 @@ class Coordinator:
         self.poll, self.acknowledge = _Method(self._poll), _Method(self._acknowledged)
 
     def answer(self, ref: Any, who: str, stopped: threading.Event) -> Any:
-        """What `ask_until` waits for."""
+        """What `await_answer_until` waits for."""
         while ref is None and not stopped.wait(0.01):
             if self.broken.is_set():
                 raise ValueError("no window comes any more")

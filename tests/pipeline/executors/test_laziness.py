@@ -1,4 +1,4 @@
-"""Building a chain reads footers and nothing else."""
+"""Building a pipeline reads footers and nothing else."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_it_does_not_look_far_beyond_what_is_used(store: Store, monkeypatch: pyt
     watched = ObjectStorePages(store.find)
     assert watched.map_ahead() == 2 * CHUNK
     store.write_elsewhere(7 * CHUNK)
-    assert watched.map_ahead() == 5 * CHUNK  # misses are counted anew at each call
+    assert watched.map_ahead() == 5 * CHUNK  # each call counts misses from zero
 
 
 @pytest.mark.parametrize("call", ["mincore", "madvise"])
@@ -147,7 +147,7 @@ def test_systems_that_cannot_be_asked(store: Store, monkeypatch: pytest.MonkeyPa
     store.write_elsewhere(2 * CHUNK)
     watched = ObjectStorePages(store.find, clock=iter([0.0, 10.0, 30.0]).__next__)
     assert [watched.map_ahead() for _ in range(3)] == [0, 0, 0]
-    assert (watched._unknown == []) == (call == "madvise")  # a system without it is not asked again
+    assert (watched._unmapped == []) == (call == "madvise")  # a system without the call is not tried again
 
 
 def test_what_is_used_in_part_does_not_hide_what_lies_behind(

@@ -32,7 +32,7 @@ def test_where_no_cpu_is_free_a_task_is_placed_again_without_one() -> None:
     assert planner.is_due(LATER)
     assert planner.review(LATER, busy(1, 4)) == [(0, 1, Placement(0.0, "b"))]
     assert planner.starved
-    # those that follow ask for none at once, and no more of them than cores
+    # later tasks request none from the start, and at most one per core runs
     assert [planner.begin(key, LATER) for key in range(1, 6)] == [
         *[Placement(0.0, "b")] * 3,
         Placement(0.0, "a"),
@@ -49,7 +49,7 @@ def test_cpus_are_known_to_be_lacking_once_a_task_runs_while_it_waits_for_one() 
     planner.begin(0, 0.0)
     planner.review(LATER, busy(2))
     assert planner.starved
-    # a task that has never asked for a CPU does not tell
+    # a task that has never requested a CPU proves nothing
     assert planner.begin(1, LATER) == Placement(0.0, "a")
     planner.note_heartbeat(1, 0, LATER)
     assert not planner.lacks_cpus
@@ -96,7 +96,7 @@ def test_once_a_cpu_is_free_again_tasks_ask_for_one() -> None:
     assert planner.review(LATER + 1, [Node("a", 1, 1.0)]) == [(1, 0, Placement(1.0, "a"))]
     assert not planner.starved
     assert planner.begin(2, LATER + 1) == CPU
-    # what was placed may have begun on that CPU
+    # the placed copy may have started on that CPU
     assert planner.end(0, 1, LATER + 2) == []
 
 
@@ -128,7 +128,7 @@ def test_no_cpu_is_said_to_be_free_only_where_none_of_ours_has_one() -> None:
         planner.begin(key, 0.0)
     planner.note_heartbeat(0, 0, 4.0)
     planner.note_heartbeat(1, 0, 8.0)
-    # one of two workers is lost: its task is placed again, and the others still ask for a CPU
+    # one of two workers is lost: its task is placed again, and the others still request a CPU
     assert planner.review(4.0 + LATER, busy(2)) == [(0, 1, Placement(0.0, "a"))]
     assert not planner.starved
 
@@ -142,7 +142,7 @@ def test_a_task_may_be_queued_as_long_as_others_take() -> None:
         assert not planner.is_due(float(second))
     planner.end(0, 0, 60.0)
     assert not planner.is_due(200.0)
-    # by then nothing has been heard of it for four times as long as the other took
+    # by then it has been silent for four times as long as the other took
     assert planner.is_due(4 * 60.0)
 
 

@@ -1,4 +1,4 @@
-"""Giving way: only this thread, only meanwhile, and not at all where it could not be taken back."""
+"""Lowered priority: only for this thread, only inside the block, and only where it can be restored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _asked_anew() -> Iterator[None]:
 
 
 class Table:
-    """The niceness of threads, as Linux has it for one who may take it back, or may not."""
+    """The niceness of threads on Linux, with or without the privilege to lower it."""
 
     def __init__(self, first: int, *, may_take_back: bool = True) -> None:
         self.threads = {threading.get_native_id(): first}
@@ -125,7 +125,7 @@ def test_tasks_on_ray_give_way_and_those_of_others_do_not(ray_local: Any, tmp_pa
 def test_on_ray_a_consumer_keeps_its_core_when_it_wakes_the_walk(
     ray_local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: str, policy: str
 ) -> None:
-    """On threads the walk would not get one, since workers have them all."""
+    """On threads the prefetch loop would not get a core, since workers use them all."""
     pq.write_table(pa.table({"x": np.arange(300)}), tmp_path / "x.parquet", row_group_size=100)
     walking: list[tuple[str, int]] = []
     submit = prefetch_loop.PrefetchLoop._submit

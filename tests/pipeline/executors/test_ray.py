@@ -1,4 +1,4 @@
-"""The Ray executor when things go wrong: failures, second readers, deaths, and windows let go."""
+"""The Ray executor when things go wrong: failures, second readers, worker deaths, and released windows."""
 
 from __future__ import annotations
 
@@ -110,9 +110,9 @@ def test_what_was_let_go_comes_again_and_nothing_is_fetched_meanwhile(
     stopped = threading.Event()
     stopped.set()
     shard_client.release(stopped)
-    assert fetcher._ahead.fetched, "a walk that has been stopped lets go of nothing that another one fetches"
+    assert fetcher._ahead.fetched, "a stopped prefetch loop releases no window that another one fetches"
     shard_client.release(stop)
-    fetcher._keep((0, 1), under_way)
+    fetcher._store((0, 1), under_way)
     assert fetcher._ahead.fetched == {}
     assert fetcher._ahead.next() is None
     assert contents(shard_client.window(0, 0, stop)) == first
@@ -152,7 +152,7 @@ def test_what_was_placed_ahead_for_another_deal_is_refused_after_one_batch(ray_l
         theirs = first.iter_batches(4)
 
         def read_two() -> None:
-            # refused at once where its walk has asked for one more window since, and been told
+            # raises immediately if its prefetch loop has requested one more window since, and got the error
             batches = second.iter_batches(5)
             assert next(batches)["x"].tolist() == case.assigned(1).batches[1][0]
             next(batches)
@@ -273,7 +273,7 @@ def test_a_restarted_coordinator_changes_nothing(ray_local: Any) -> None:
 
 
 class Failures(list[Any]):
-    """Stands for a driver that is told of failures."""
+    """Stands for a driver, and records failures."""
 
     def task_failed(self, failure: Any) -> None:
         self.append(failure)
@@ -412,7 +412,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def used_bytes() -> int:
-    """What the object store holds, as the raylet tells it."""
+    """Bytes in the object store, as the raylet reports them."""
     total, free = ray.cluster_resources(), ray.available_resources()
     return int(total["object_store_memory"] - free.get("object_store_memory", 0))
 
@@ -421,7 +421,7 @@ def used_bytes() -> int:
 def test_objects_that_are_not_heard_of_are_asked_for_anew(
     shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Ray can forget to tell one of two threads of a process that an object is here."""
+    """Ray can fail to notify one of two threads of a process that an object is local."""
     deaf = threading.Event()
     heard = getattr(ray, call)
 
@@ -444,7 +444,7 @@ def test_objects_that_are_not_heard_of_are_asked_for_anew(
     ask, load = Fetcher._poll, Fetcher._load
 
     def note_ask(self: Fetcher, key: Key, attempt: str, have: frozenset[int], lost: str) -> Any:
-        # to let go of a reply would cancel transfers
+        # releasing a reply would cancel transfers
         assert all(reply() is not None for reply in replies)
         asked.append(attempt)
         if len(asked) > 3:

@@ -1,4 +1,4 @@
-"""What a shard on Ray tells the coordinator when it closes, and once more after that."""
+"""How a shard on Ray closes at the coordinator, and closes again once its pending calls are answered."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def wait_until(found: Callable[[], bool]) -> None:
 def test_it_closes_again_once_all_that_it_asked_is_answered(
     monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
-    """A coordinator that is restarted hears unanswered questions again, but not that the shard was closed."""
+    """Ray replays unanswered calls to a restarted coordinator, but not the answered close."""
     shard_client, coordinator = connect(monkeypatch)
     shard_client.open_next(Cursor(epoch=1), 4, drop_last=False)
     shard_client.close()

@@ -1,4 +1,4 @@
-"""The actor around a run's coordination: what it is told ends the run where it fails, and its files go at the end."""
+"""The coordinator actor: an error in a one-way call fails the job, and the last shard removes the cache files."""
 
 from __future__ import annotations
 

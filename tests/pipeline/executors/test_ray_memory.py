@@ -1,4 +1,4 @@
-"""Data from memory on Ray: put into its store once, and Ray's own datasets, in and out."""
+"""Data from memory on Ray: put into the object store once, and Ray's own datasets, in and out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is begun on Ray at a split, before any shard reads."""
+"""What a split starts on Ray before any shard reads."""
 
 from __future__ import annotations
 

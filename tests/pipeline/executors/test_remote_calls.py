@@ -75,7 +75,7 @@ def test_the_first_answer_counts_and_no_copy_runs_when_that_is_returned(
 
 @pytest.mark.usefixtures("doubled")
 def test_a_copy_that_fails_waits_for_the_other_that_runs(ray_local: Any, tmp_path: Path) -> None:
-    """Two that write the same file may get in each other's way."""
+    """Two that write the same file can disturb each other."""
     assert call_on_ray(FirstAndSecond(tmp_path), ["fails"], str) == ["first"]
 
 
@@ -195,7 +195,7 @@ def test_nothing_is_submitted_any_more_once_a_call_has_failed(
 def test_an_object_that_cannot_be_fetched_is_an_error(
     ray_local: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ray counts an object as ready whose spill file is gone, and waits for it for ever."""
+    """Ray counts an object as ready whose spill file is deleted, and waits for it indefinitely."""
     from windrow.pipeline.executors.ray import coordinator_calls
 
     class Never:

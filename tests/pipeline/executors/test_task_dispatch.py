@@ -1,4 +1,4 @@
-"""Copies of tasks: the first answer counts, late ones are dropped, on a cluster that stands still until told."""
+"""Copies of tasks: the first answer counts, late ones are dropped, on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_what_cannot_be_submitted_fails_and_never_the_tick() -> None:
         double.pass_time(2 * MIN_SILENCE_SECONDS)
         double.refuses = OSError("cannot be submitted again")
         double.pass_time(MIN_SILENCE_SECONDS)
-        # a task that waits for a core is told so
+        # a task that waits for a core gets the error
         await double.end(0, "first")
         double.refuses = None
         double.run()

@@ -1,4 +1,4 @@
-"""What a run on threads keeps of its memory for the next window."""
+"""Which memory the threads executor retains for the next window."""
 
 from __future__ import annotations
 

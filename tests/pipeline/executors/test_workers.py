@@ -71,7 +71,7 @@ def test_a_core_is_left_to_whoever_computes_and_one_thread_always_works() -> Non
         return sum(future.running() for future in futures)
 
     assert eventually(lambda: running() == 1)
-    pool.reserve_core(0, True)  # told again
+    pool.reserve_core(0, True)  # renewed
     pool.reserve_core(1, False)
     time.sleep(0.05)
     assert running() == 1

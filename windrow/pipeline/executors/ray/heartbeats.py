@@ -60,7 +60,7 @@ class _HeartbeatThread:
             time.sleep(_INTERVAL_SECONDS)
             current = self.current
             if current is not None and time.monotonic() - current[1] >= _INTERVAL_SECONDS:
-                # fails if the coordinator is gone or this process exits; neither needs heartbeats
+                # fails if the coordinator has ended or this process exits; neither needs heartbeats
                 with suppress(Exception):
                     _send(current[0])
 
