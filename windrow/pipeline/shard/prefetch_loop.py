@@ -168,7 +168,7 @@ class PrefetchLoop:
         runs: EpochRuns | None = first.pop()
         try:
             self._client.begin_prefetch()
-            while runs is not None and self._prefetch_loop(runs):
+            while runs is not None and self._prefetch_epoch(runs):
                 runs = self._wait_for_next(runs)
         except BaseException as error:
             self._fail(runs, error)
@@ -191,7 +191,7 @@ class PrefetchLoop:
             # the consumer can already have opened the next epoch too
             return self._next if runs is self._latest else self._latest
 
-    def _prefetch_loop(self, runs: EpochRuns) -> bool:
+    def _prefetch_epoch(self, runs: EpochRuns) -> bool:
         """Prefetch all windows of an epoch; an error reaches the consumer in place of a run.
 
         Returns whether all runs have been submitted.
