@@ -1,4 +1,4 @@
-"""What a task may put out, and what a few rows tell of a block."""
+"""The output limit of a task, and the estimate from a sample of a block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The next blocks of a task are asked for while one is decoded; rows stay the same."""
+"""The next blocks of a task are requested while one is decoded; rows stay the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windrow.pipeline.tasks.read_ahead import ReadAhead
 
 
 class SlowReader:
-    """Asks for a block when its first part is asked for; blocks hold their number."""
+    """Requests a block when its first part is requested; blocks contain their number."""
 
     def __init__(self, *, distant: bool = True, corrupt: int = -1) -> None:
         self.distant, self.corrupt = distant, corrupt

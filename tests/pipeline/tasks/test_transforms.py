@@ -1,4 +1,4 @@
-"""Map functions: types survive, promises are held, errors name function and block."""
+"""Map functions: types survive, options are enforced, errors name function and block."""
 
 from __future__ import annotations
 

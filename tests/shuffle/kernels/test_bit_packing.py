@@ -1,4 +1,4 @@
-"""Words travel in fewer bytes than they have, and come back as they were, however they are moved."""
+"""Frame-of-reference encoding is lossless, whichever kernels group and place the rows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SPANS = [0, 1, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**64 - 1]
 
 
 def words(kind: pa.DataType, low: int, span: int, rows: int, rng: np.random.Generator) -> pa.Array:
-    """A column of words from ``low`` to ``low + span``, both of which occur, in the arithmetic of words."""
+    """A column with minimum ``low`` and maximum ``low + span``, with wraparound."""
     width = fixed_width_bytes(kind)
     span = min(span, 2 ** (8 * width) - 1)
     more = rng.integers(0, span, rows, np.uint64, endpoint=True)
@@ -160,7 +160,7 @@ def test_rows_without_a_place_do_not_count_as_words() -> None:
 
 @dataclass
 class ToldPart(LazyPart):
-    """Rows of which something is told, right or wrong."""
+    """Rows with column statistics, right or wrong."""
 
     told: Mapping[int, tuple[int, int] | None] = field(default_factory=dict)
     scatters: Sequence[int] = ()
@@ -262,7 +262,7 @@ def test_pieces_are_the_same_with_numpy(rows: int, columns: int, runs: int, seed
 
 @dataclass
 class WatchedPart(ToldPart):
-    """Notes where columns are decoded to, and what the pool lends while others are asked for."""
+    """Records where columns are decoded to, and what the pool lends while others are selected."""
 
     pool: BufferPool = field(default_factory=lambda: BufferPool(0))
     places: list[int] = field(default_factory=list)
@@ -340,7 +340,7 @@ def test_what_was_decoded_is_let_go_before_other_columns_are_asked_for() -> None
     part = WatchedPart(table, scatters=range(4), pool=pool)
     map_outputs = group(part, np.arange(rows, dtype=np.uint32), pool)
     assert map_outputs[0].rows.equals(table.to_batches()[0])
-    # of the last column alone; its pieces are lent, and no scratch
+    # when the last column is selected, only the map outputs are lent, and no scratch
     assert part.lent == [pool.in_use_bytes]
 
 

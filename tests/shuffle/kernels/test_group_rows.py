@@ -1,4 +1,4 @@
-"""Rows are grouped stably, cut into pieces that own what they hold, and nothing else."""
+"""Rows are grouped stably, into map outputs that own their memory, and nothing else."""
 
 from __future__ import annotations
 
@@ -154,13 +154,13 @@ def test_grouping_imports_no_pandas() -> None:
 import sys, numpy as np, pyarrow as pa
 from windrow.core.buffer_pool import BufferPool
 from windrow.shuffle.kernels.group_rows import group_rows
-from windrow.shuffle.kernels.place_rows import Pieces, place_rows
+from windrow.shuffle.kernels.place_rows import MapOutputs, place_rows
 offsets, letters = pa.py_buffer(np.arange(4, dtype=np.int32)), pa.py_buffer(b"abc")
 text = pa.Array.from_buffers(pa.string(), 3, [None, offsets, letters])
 table, pool = pa.Table.from_arrays([text], ["text"]), BufferPool(1 << 20)
 places = np.array([2, 0, 1], np.uint32)
-pieces = group_rows(table, None, np.zeros(3, np.uint16), places, np.array([0, 1]), pool)
-print(place_rows(Pieces(pieces), 0, 3, table.schema, pool).column(0).to_pylist(), "pandas" in sys.modules)
+map_outputs = group_rows(table, None, np.zeros(3, np.uint16), places, np.array([0, 1]), pool)
+print(place_rows(MapOutputs(map_outputs), 0, 3, table.schema, pool).column(0).to_pylist(), "pandas" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "['b', 'c', 'a'] False\n"

@@ -32,7 +32,7 @@ POOL = BufferPool(1 << 20)
 
 
 class GuardedPool(BufferPool):
-    """Lends memory with bytes around it that nobody may write to."""
+    """Lends memory between guard bytes that must not be written to."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -261,7 +261,7 @@ def test_buffers_of_text_that_are_too_short_are_refused() -> None:
 def test_the_least_and_the_largest_word(kind: type[np.signedinteger[Any]], data: st.DataObject) -> None:
     info = np.iinfo(kind)
     words = np.array(data.draw(st.lists(st.integers(int(info.min), int(info.max)), min_size=1)), kind)
-    # the last word may be the last of its page
+    # the last value can be at the end of its page
     guarded = np.concatenate([words, np.array([info.min, info.max] * 8, kind)])[: len(words)]
     assert native.find_range(guarded) == (words.min(), words.max())
 

@@ -1,4 +1,4 @@
-"""Columns that share words of 8 bytes lie beside each other there, and come apart as they were."""
+"""Columns packed into 64-bit words do not overlap, and unpack losslessly."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_column_alone_and_wide_ones_go_by_themselves() -> None:
 @needs_library
 @given(data=st.data())
 def test_joined_columns_are_moved_as_single_ones_are(data: st.DataObject) -> None:
-    """Blocks whose columns are packed in several ways, cut into slices, with rows that nobody gets."""
+    """Blocks whose columns are packed in several ways, cut into slices, with dropped rows."""
     width = data.draw(WIDTHS)
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     rows = data.draw(st.sampled_from([1, 15, 16, 17, 511, 512, 513, 1_300]))

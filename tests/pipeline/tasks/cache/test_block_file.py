@@ -70,7 +70,7 @@ def test_dictionaries_may_differ_from_table_to_table(tmp_path: Path) -> None:
 
 
 def test_text_that_is_not_utf8_comes_back(tmp_path: Path) -> None:
-    """Parquet files may hold it, and nobody asked for it to be valid."""
+    """Parquet files can contain it, and the cache does not require valid UTF-8."""
     text = pa.array([b"\xff\xfe"]).view(pa.string())
     write_block(tmp_path / "b", [pa.table({"c": text, "l": pa.ListArray.from_arrays([0, 1], text)})], KEY)
     (back,) = read_block(tmp_path / "b", KEY, mapped=False) or []

@@ -1,4 +1,4 @@
-"""What decoded blocks take of the memory, and what is said of it."""
+"""How much memory the block cache gets, and how ``explain()`` describes it."""
 
 from __future__ import annotations
 

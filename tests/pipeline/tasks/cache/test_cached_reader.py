@@ -135,7 +135,7 @@ def test_kept_blocks_tell_what_their_words_are_and_keep_their_schema(tmp_path: P
 
 
 def test_what_is_being_kept_tells_of_itself(tmp_path: Path) -> None:
-    # nothing is told of a column with nulls before it is decoded
+    # a column with nulls has no statistics before it is decoded
     pq.write_table(pa.table({"x": [7, 3], "n": [9, None]}), tmp_path / "x.parquet")
     source = open_parquet(tmp_path)
     addresses = source.addresses([0])

@@ -33,19 +33,19 @@ class Outcome(NamedTuple):
 
 
 def open_files(folder: Path) -> list[str]:
-    """The open files of a folder, those included whose name is gone; other tests have files open too."""
-    # those of objects that nobody uses any more are closed first
+    """The open files of a folder, including unlinked ones; other tests have files open too."""
+    # close the files of unreferenced objects first
     gc.collect()
     targets = []
     for descriptor in Path("/proc/self/fd").iterdir():
-        # the descriptor that lists the folder is gone by now
+        # the descriptor of the listing itself is closed by now
         with suppress(FileNotFoundError):
             targets.append(os.readlink(descriptor))
     return [target for target in targets if target.startswith(str(folder))]
 
 
 def use(folder: Path, contents: str) -> Outcome:
-    """What two processes of a run do, here by two objects that share the folder only."""
+    """What two processes of a job do, here two objects that share only the folder."""
     first = DiskCache(str(folder), "run", contents, None, persistent=bool(contents))
     second: DiskCache = pickle.loads(pickle.dumps(first))
     found = 0

@@ -1,4 +1,4 @@
-"""What a driver knows of the blocks that its run keeps."""
+"""The driver's view of the cached blocks of its job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which decoded blocks a run keeps in memory."""
+"""Which decoded blocks are cached in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When kept blocks are verified: each time that the file is not as it was when it was verified before."""
+"""A persistent block is verified again whenever its file has changed since the last verification."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_file_that_stays_as_it_is_is_verified_once(
 def test_a_file_that_could_change_unseen_is_verified_each_time(tmp_path: Path, verified: list[bool]) -> None:
     store = open_store(tmp_path)
     let_settle(tmp_path)
-    # when it was last touched, nobody can set
+    # the ctime of a file cannot be set
     assert [store.find(0) for _ in range(2)] == [[TABLE]] * 2
     assert verified == [True, True]
 

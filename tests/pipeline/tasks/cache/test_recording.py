@@ -1,4 +1,4 @@
-"""Parts of blocks that are held on to while they are used."""
+"""Decoded columns are recorded while the parts of a block are used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windrow.pipeline.tasks.cache.recording import record_parts
 
 @dataclass
 class LazyPart:
-    """Columns that are decoded when they are asked for, in several chunks."""
+    """Columns that are decoded on selection, in several chunks."""
 
     table: pa.Table
     asked: list[int] = field(default_factory=list)

@@ -96,7 +96,7 @@ def test_a_folder_that_its_run_removed_is_told_from_one_that_others_did(tmp_path
     shutil.rmtree(two.path)
     assert (one.is_there, one.has_ended) == (False, True)
     assert (two.is_there, two.has_ended) == (False, False)
-    # another process has made it anew
+    # another process has created it again
     assert SharedFolder(two.path).is_there
     assert not two.is_there
 
@@ -112,7 +112,7 @@ def open_files() -> int:
     "error", [OSError(errno.ENOSPC, "full"), RuntimeError("other")], ids=["full", "other"]
 )
 def test_a_lease_is_closed_on_any_exception(tmp_path: Path, error: Exception) -> None:
-    """Or this process would wait for itself when it asks for the lease again."""
+    """Otherwise this process would wait for itself when it acquires the lease again."""
 
     def fail(path: Path) -> None:
         raise error
