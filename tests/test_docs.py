@@ -59,7 +59,10 @@ def test_torchrun_script_resumes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(script)
     # ends after the first epoch, and so behind its last checkpoint
     (tmp_path / "begin.py").write_text(script.replace(".repeat(3)", ".repeat(1)"))
-    assert _launch(tmp_path, "begin.py", 2) == ["rank 0, epoch 0: steps 0 to 10", "rank 1, epoch 0: steps 0 to 10"]
+    assert _launch(tmp_path, "begin.py", 2) == [
+        "rank 0, epoch 0: steps 0 to 10",
+        "rank 1, epoch 0: steps 0 to 10",
+    ]
     assert _launch(tmp_path, "train.py", 1) == [
         "rank 0, epoch 0: steps 14 to 20",
         "rank 0, epoch 1: steps 0 to 20",
@@ -68,7 +71,13 @@ def test_torchrun_script_resumes(tmp_path: Path) -> None:
 
 
 def _launch(folder: Path, script: str, processes: int) -> list[str]:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={processes}",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*torchrun, script], cwd=folder, env=environment, capture_output=True, text=True, check=False
