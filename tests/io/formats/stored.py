@@ -1,4 +1,4 @@
-"""What is stored, as windrow reads it; the order of rows; and a store that counts what it is asked for."""
+"""Blocks as windrow reads them, the row order across formats, and an object store that counts requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def source_of(ds: Dataset) -> Any:
 
 
 def read_blocks(ds: Dataset) -> pa.Table:
-    """Every block in stored order, each valid, with its rows as told, and with equal parts."""
+    """Every block in stored order, each valid, with the planned number of rows, and equal when read in parts."""
     source = source_of(ds)
     tables = []
     for rows, address in zip(

@@ -159,7 +159,7 @@ def test_a_local_file_is_not_copied(tmp_path: Path, columns: list[str] | None) -
             rows += part.num_rows
             assert pa.total_allocated_bytes() - before < 2**16
         assert rows == 10**6
-        # what outlives the reading is no memory of the file
+        # no buffer that outlives the read references the mapped file
         held = source.reader.read(address)
         assert pa.total_allocated_bytes() - before >= held.nbytes
         del held

@@ -102,7 +102,7 @@ def test_a_listing_is_all_that_is_asked_for() -> None:
     store.pipe({f"/d/{number:05}": b"x" * (number % 7) for number in range(2000)})
     store.forget()
     ds = windrow.read_binary_files("/d", filesystem=store, columns=["bytes"])
-    # the directory, and the first file to see that a look tells what the listing did
+    # the directory, and the first file, to check that its stat agrees with the listing
     assert (store.looks, store.reads) == (2, 0)
     assert ds.count() == 2000
     store.forget()

@@ -1,4 +1,4 @@
-"""The same chain over the same rows gives the same order whatever the format, when blocks are equal."""
+"""The same pipeline over the same rows gives the same order in every format, if blocks are equal."""
 
 from __future__ import annotations
 

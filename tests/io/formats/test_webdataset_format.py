@@ -187,7 +187,7 @@ def test_sparse_members(tmp_path: Path) -> None:
     sink = io.BytesIO()
     with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as archive:
         info = tarfile.TarInfo("0.bin")
-        # one piece of three bytes, at six of nine
+        # one extent of three bytes, at offset six of nine
         content = b"1\n6\n3\n".ljust(512, b"\0") + b"abc"
         sparse = {"major": "1", "minor": "0", "name": "0.bin", "realsize": "9"}
         info.size, info.pax_headers = len(content), {f"GNU.sparse.{name}": sparse[name] for name in sparse}

@@ -76,7 +76,7 @@ TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     ),
     pa.map_(pa.string(), pa.int32()): st.lists(st.tuples(_TEXTS, _ints(32, True)), max_size=2),
 }
-# what no property test makes values of, for what is refused
+# types without generated values, for the tests of unsupported types
 OTHERS = [
     pa.month_day_nano_interval(),
     pa.binary_view(),

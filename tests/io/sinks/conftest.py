@@ -1,4 +1,4 @@
-"""A store that speaks S3, on the loopback, that is written to through its server alone."""
+"""An S3 server on the loopback interface, which tests write to only through its API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet, Arrow IPC, CSV and JSON lines: every type comes back, or is refused."""
+"""Parquet, Arrow IPC, CSV and JSON lines: every type is read back unchanged, or raises an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy files: every type that an array holds comes back, and what none holds is refused."""
+"""NumPy files: every type that arrays can hold is read back unchanged; others raise an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing to a store that speaks S3, through the methods that users call."""
+"""Writing to an S3 server through the public methods."""
 
 from __future__ import annotations
 

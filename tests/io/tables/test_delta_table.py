@@ -84,7 +84,7 @@ def test_files_that_cannot_match_are_not_looked_at(tmp_path: Path, looked_at: li
     assert read(pc.field("p") == "p1") == (20, 2)
     assert read((pc.field("p") == "p0") & (pc.field("x") > 9)) == (10, 1)
     assert read(pc.field("x") > 99) == (0, 0)
-    # statistics do not tell of NaN
+    # statistics ignore NaN
     assert read(pc.field("f") >= 35) == (5, 4)
 
 

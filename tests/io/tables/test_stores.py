@@ -1,6 +1,6 @@
-"""Tables in a store that speaks S3, each through its own library's client.
+"""Tables on an S3 server, each through its own library's client.
 
-Delta's refuses how rclone answers to ranges, and has another server.
+The client of Delta rejects rclone's range responses, so its tests use another server.
 """
 
 from __future__ import annotations
