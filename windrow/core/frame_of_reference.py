@@ -12,22 +12,22 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.types as pt
 
-__all__ = ["Packing", "join_ranges", "packs"]
+__all__ = ["Packing", "is_packable", "join_ranges"]
 
 _BITS = (16, 32, 64)
 _INT64_MIN = -(2**63)
 
 
-def packs(kind: pa.DataType) -> bool:
+def is_packable(kind: pa.DataType) -> bool:
     """Whether a type can be packed: integers and temporal types wider than one byte.
 
     Examples
     --------
-    >>> packs(pa.int64()), packs(pa.timestamp("us")), packs(pa.float64()), packs(pa.int8())
+    >>> is_packable(pa.int64()), is_packable(pa.timestamp("us")), is_packable(pa.float64()), is_packable(pa.int8())
     (True, True, False, False)
     """
     if isinstance(kind, pa.BaseExtensionType):
-        return packs(kind.storage_type)
+        return is_packable(kind.storage_type)
     return (pt.is_integer(kind) or pt.is_temporal(kind)) and kind.bit_width in _BITS
 
 

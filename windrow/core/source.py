@@ -23,7 +23,7 @@ __all__ = [
     "BlockReader",
     "BlockTable",
     "CorruptBlockError",
-    "DistantReader",
+    "RemoteReader",
     "RowOrigin",
     "ScatteringPart",
     "Source",
@@ -169,7 +169,7 @@ class BlockPart(Protocol):
 class ScatteringPart(BlockPart, Protocol):
     """A part whose columns can be decoded directly into their destination."""
 
-    def scatter_words(
+    def scatter_values(
         self,
         columns: Sequence[int],
         packings: Sequence[Packing],
@@ -223,7 +223,7 @@ def column_bounds(part: BlockPart, column: int) -> tuple[int, int] | None:
 
 def can_scatter(part: BlockPart) -> TypeGuard[ScatteringPart]:
     """Whether a part is a `ScatteringPart`; called for each column, where ``isinstance`` would take 12 µs."""
-    return hasattr(part, "scatter_words")
+    return hasattr(part, "scatter_values")
 
 
 def decodes_columns(reader: BlockReader) -> bool:
@@ -261,11 +261,11 @@ class BlockReader(Protocol):
 
 
 @runtime_checkable
-class DistantReader(BlockReader, Protocol):
+class RemoteReader(BlockReader, Protocol):
     """A reader whose files may be on object storage."""
 
     @property
-    def distant(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether reads have high latency, so that starting `parts` ahead of time pays.
 
         `parts` then requests all bytes of the block before it yields the first part, and one thread can

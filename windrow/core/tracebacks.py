@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from windrow.core.errors import WindrowError
 
-__all__ = ["USER_ERRORS", "cause_of", "ends_traceback", "trim_traceback"]
+__all__ = ["USER_ERRORS", "cause_of", "trim_traceback", "trims_traceback"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,7 +27,7 @@ _OURS = "windrow"
 _BETWEEN = {"concurrent.futures._base", "concurrent.futures.thread", "contextlib", "threading"}
 
 
-def ends_traceback(call: Callable[P, T]) -> Callable[P, T]:
+def trims_traceback(call: Callable[P, T]) -> Callable[P, T]:
     """Decorate a public entry point, or what it calls directly, to trim the tracebacks of its errors."""
 
     @wraps(call)

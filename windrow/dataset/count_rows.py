@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windrow.core.source import TracingSource
-from windrow.core.tracebacks import ends_traceback
+from windrow.core.tracebacks import trims_traceback
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.row_ids import count_rows as count_blocks
 from windrow.pipeline.tasks.transforms import apply_maps
@@ -11,7 +11,7 @@ from windrow.pipeline.tasks.transforms import apply_maps
 __all__ = ["count_rows"]
 
 
-@ends_traceback
+@trims_traceback
 def count_rows(plan: LogicalPlan) -> int:
     """Return the rows of one epoch, from the manifest or, if filters or transforms drop rows, by reading."""
     source = plan.source

@@ -6,20 +6,20 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
-from windrow.core.tracebacks import ends_traceback
+from windrow.core.tracebacks import trims_traceback
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 
 __all__ = ["find_schema", "read_head"]
 
 
-@ends_traceback
+@trims_traceback
 def find_schema(plan: LogicalPlan) -> pa.Schema:
     """Return the schema that the pipeline delivers; with transforms, it is taken from their first rows."""
     return read_head(plan, 1).schema if plan.maps else plan.read_source.schema
 
 
-@ends_traceback
+@trims_traceback
 def read_head(plan: LogicalPlan, limit: int) -> pa.Table:
     """Read the first ``limit`` rows in stored order and apply the pipeline's transforms.
 

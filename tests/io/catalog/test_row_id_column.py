@@ -20,7 +20,7 @@ def test_the_number_is_the_one_column_that_is_not_decoded(columns: list[int]) ->
     targets = np.random.default_rng(2).permutation(rows).astype(np.uint32)
     packings = [(Packing(1, 0), Packing(2, 0), Packing(8, 0))[column] for column in columns]
     outs = [np.zeros(packing.bytes * rows, np.uint8) for packing in packings]
-    assert list(part.scatter_words(columns, packings, targets, outs)) == [column != 2 for column in columns]
+    assert list(part.scatter_values(columns, packings, targets, outs)) == [column != 2 for column in columns]
     for column, packing, out in zip(columns, packings, outs, strict=True):
         if column != 2:
             words = out.view(f"u{packing.bytes}")

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
-from windrow.core.source import DistantReader
+from windrow.core.source import RemoteReader
 from windrow.pipeline.executors.base import Resources
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
@@ -38,7 +38,7 @@ def make(dataset: Any) -> Program:
 
 def _is_distant(program: Program) -> bool:
     reader = program.job.source.reader
-    return isinstance(reader, DistantReader) and reader.distant
+    return isinstance(reader, RemoteReader) and reader.is_remote
 
 
 def test_only_those_who_wait_share_cores(dataset: Any) -> None:

@@ -16,8 +16,8 @@ from windrow.pipeline.tasks.read_ahead import ReadAhead
 class SlowReader:
     """Requests a block when its first part is requested; blocks contain their number."""
 
-    def __init__(self, *, distant: bool = True, corrupt: int = -1) -> None:
-        self.distant, self.corrupt = distant, corrupt
+    def __init__(self, *, is_remote: bool = True, corrupt: int = -1) -> None:
+        self.is_remote, self.corrupt = is_remote, corrupt
         self.asked: list[int] = []
         self.changed = threading.Condition()
 
@@ -43,10 +43,10 @@ def make(reader: Any, blocks: int, *unwanted: int) -> ReadAhead:
     return ReadAhead(reader, addresses, lambda at: at not in unwanted)
 
 
-@pytest.mark.parametrize("distant", [True, False])
+@pytest.mark.parametrize("is_remote", [True, False])
 @pytest.mark.parametrize("how", ["parts", "read"])
-def test_each_block_is_read_once_and_whole(distant: bool, how: str) -> None:
-    reader = SlowReader(distant=distant)
+def test_each_block_is_read_once_and_whole(is_remote: bool, how: str) -> None:
+    reader = SlowReader(is_remote=is_remote)
     ahead = make(reader, 11)
     for at in range(11):
         table = ahead.read(at) if how == "read" else pa.concat_tables(ahead.parts(at))
@@ -60,7 +60,7 @@ def test_the_next_blocks_are_asked_for_while_one_is_used() -> None:
     next(ahead.parts(0))
     assert reader.wait_for(0, 1, 3, 4)
     assert not {2, 5, 6} & set(reader.asked)
-    assert make(near := SlowReader(distant=False), 3).read(0).num_rows == 2
+    assert make(near := SlowReader(is_remote=False), 3).read(0).num_rows == 2
     assert near.asked == [0]
 
 

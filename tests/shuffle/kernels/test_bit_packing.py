@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tests.pipeline.tasks.cache.test_recording import LazyPart
 from tests.shuffle.kernels.test_native import GuardedPool, needs_library, without_library
 from windrow.core.buffer_pool import BufferPool
-from windrow.core.frame_of_reference import Packing, packs
+from windrow.core.frame_of_reference import Packing, is_packable
 from windrow.core.native_libraries import address_of
 from windrow.core.source import BlockPart
 from windrow.shuffle.kernels import native
@@ -136,7 +136,7 @@ def test_columns_that_are_no_whole_numbers_stay_as_they_are(
         monkeypatch.setattr(native, "LIBRARY", None)
     table = pa.table({"f": np.zeros(100), "b": np.ones(100, np.int8), "t": [True] * 100})
     (map_output,) = group(table, np.arange(100, dtype=np.uint32), BufferPool(0))
-    assert not any(map(packs, table.schema.types))
+    assert not any(map(is_packable, table.schema.types))
     assert map_output.packing[:, 1].tolist() == [8, 1, 1]
 
 
@@ -174,7 +174,7 @@ class ToldPart(LazyPart):
         self.looked_at.append(column)
         return self.told.get(column)
 
-    def scatter_words(
+    def scatter_values(
         self,
         columns: Sequence[int],
         packings: Sequence[Packing],
@@ -269,7 +269,7 @@ class WatchedPart(ToldPart):
     together: list[int] = field(default_factory=list)
     lent: list[int] = field(default_factory=list)
 
-    def scatter_words(
+    def scatter_values(
         self,
         columns: Sequence[int],
         packings: Sequence[Packing],
@@ -278,7 +278,7 @@ class WatchedPart(ToldPart):
     ) -> Sequence[bool]:
         self.places += [address_of(out) for out in outs]
         self.together.append(len(outs))
-        return super().scatter_words(columns, packings, targets, outs)
+        return super().scatter_values(columns, packings, targets, outs)
 
     def select(self, columns: list[int]) -> pa.Table:
         self.lent.append(self.pool.in_use_bytes)

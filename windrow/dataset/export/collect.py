@@ -16,7 +16,7 @@ from windrow.core.empty_tables import empty_table
 from windrow.core.errors import PlanError
 from windrow.core.machine import free_memory_bytes
 from windrow.core.optional_dependencies import require
-from windrow.core.tracebacks import ends_traceback
+from windrow.core.tracebacks import trims_traceback
 from windrow.dataset.argument_checks import check_count
 from windrow.dataset.epoch_iteration import read_epochs
 from windrow.dataset.head import find_schema, read_head
@@ -30,7 +30,7 @@ __all__ = ["check_fits_memory", "collect", "collect_frame", "collect_numpy", "st
 _BATCH_ROWS = 2**16
 
 
-@ends_traceback
+@trims_traceback
 def collect(plan: LogicalPlan, job: Job, limit: int | None, caller: str, *, copies: int = 1) -> pa.Table:
     """Return the rows of a job's first epoch, or the first ``limit`` of them.
 

@@ -11,7 +11,7 @@ from typing import Any
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.core.source import Source
-from windrow.core.tracebacks import ends_traceback
+from windrow.core.tracebacks import trims_traceback
 from windrow.dataset.head import find_schema
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.file_source import FileSource
@@ -70,7 +70,7 @@ class WriteRequest:
         return Layout(tuple(by), None if size is None else parse_bytes(size, "target_file_bytes"))
 
 
-@ends_traceback
+@trims_traceback
 def write(
     plan: LogicalPlan,
     request: WriteRequest,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockPart, BlockTable
-from windrow.core.tracebacks import ends_traceback
+from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.listed_source import ListedSource
 from windrow.io.catalog.value_widths import fixed_bits
 from windrow.io.in_memory.schema_conversion import conform_table
@@ -66,7 +66,7 @@ class PartitionsReader:
         yield self.read(address)
 
 
-@ends_traceback
+@trims_traceback
 def list_partitions(
     frame: Any, convert: Convert, name: str, rows: Sequence[int] | None, schema: pa.Schema | None
 ) -> ListedSource:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockPart, BlockTable
-from windrow.core.tracebacks import ends_traceback
+from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.listed_source import ListedSource
 from windrow.io.catalog.value_widths import fixed_bits
 from windrow.io.in_memory.schema_conversion import conform_table
@@ -72,7 +72,7 @@ class ItemsReader:
         yield self.read(address)
 
 
-@ends_traceback
+@trims_traceback
 def index_items(items: Any, convert: Convert, name: str, target_block_bytes: int) -> ListedSource:
     """Return a source of items; a few are sampled now to find columns, types and row size.
 

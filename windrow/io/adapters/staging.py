@@ -17,7 +17,7 @@ import pyarrow as pa
 from windrow.core.errors import SourceError
 from windrow.core.offsets import check_layout
 from windrow.core.source import BlockAddress, BlockPart
-from windrow.core.tracebacks import ends_traceback
+from windrow.core.tracebacks import trims_traceback
 from windrow.io.adapters.temporary_folder import LeasedFolder
 from windrow.io.catalog.listed_source import ListedSource
 from windrow.io.catalog.value_widths import fixed_bits
@@ -67,7 +67,7 @@ class StagedReader:
         yield self.read(address)
 
 
-@ends_traceback
+@trims_traceback
 def stage_tables(
     tables: Iterable[pa.Table],
     name: str,

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.frame_of_reference import Packing, packs
+from windrow.core.frame_of_reference import Packing, is_packable
 from windrow.core.source import BlockTable
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.catalog.manifest import Manifest
@@ -98,7 +98,7 @@ def _saved_bytes(manifest: Manifest, field: pa.Field[Any]) -> int:
     bounds = manifest.ranges.get(field.name)
     # null slots can hold any value, so statistics do not bound them
     bits = fixed_bits(field.type)
-    if bounds is None or bits is None or manifest.null_counts.get(field.name) != 0 or not packs(field.type):
+    if bounds is None or bits is None or manifest.null_counts.get(field.name) != 0 or not is_packable(field.type):
         return 0
     width = bits // 8
     return int(width - Packing.of(width, *bounds).bytes)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.source import BlockAddress, BlockReader, BlockTable, RowOrigin, SourceIdentity
-from windrow.core.tracebacks import ends_traceback
+from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.blocks import BlockCuts, cut_blocks, weigh_blocks
 from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.filters import check_filter, kept_fragments
@@ -308,7 +308,7 @@ def open_parquet(paths: Paths | None, **options: Any) -> FileSource:
     return open_files(paths, ParquetFormat(), **options)
 
 
-@ends_traceback
+@trims_traceback
 def open_files(
     paths: Paths | None,
     format: Format | SurveyedFormat,

@@ -18,7 +18,7 @@ from windrow.core.source import (
     BlockPart,
     BlockReader,
     BlockTable,
-    DistantReader,
+    RemoteReader,
     RowOrigin,
     SourceIdentity,
     TracingSource,
@@ -74,9 +74,9 @@ class RowIdReader:
     filter: pc.Expression | None
 
     @property
-    def distant(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether the inner reader waits for object storage."""
-        return isinstance(self.inner, DistantReader) and self.inner.distant
+        return isinstance(self.inner, RemoteReader) and self.inner.is_remote
 
     @property
     def maps_files(self) -> bool:
@@ -135,7 +135,7 @@ class _RowIdPart:
             return column_bounds(self.part, column)
         return self.first, self.first + max(0, self.num_rows - 1)
 
-    def scatter_words(
+    def scatter_values(
         self,
         columns: Sequence[int],
         packings: Sequence[Packing],
@@ -146,12 +146,12 @@ class _RowIdPart:
             return [False] * len(columns)
         row_id_column = len(self.schema) - 1
         if row_id_column not in columns:
-            return self.part.scatter_words(columns, packings, targets, outs)
+            return self.part.scatter_values(columns, packings, targets, outs)
         at = columns.index(row_id_column)
         stored, stored_packings, stored_outs = (
             [*each[:at], *each[at + 1 :]] for each in (columns, packings, outs)
         )
-        done = self.part.scatter_words(stored, stored_packings, targets, stored_outs)
+        done = self.part.scatter_values(stored, stored_packings, targets, stored_outs)
         return [*done[:at], False, *done[at:]]
 
     def scatter_text(

@@ -97,7 +97,7 @@ class ParquetReader:
         return self.filter is None and self.files.local
 
     @property
-    def distant(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether the files are remote."""
         return not self.files.local
 
@@ -225,7 +225,7 @@ class _StoredPart:
             table = _read_groups(self.stored, self.numbers, names)
             return conform(table, schema, self.reader.partitions, self.block.groups.path)
 
-    def scatter_words(
+    def scatter_values(
         self,
         columns: Sequence[int],
         packings: Sequence[Packing],

@@ -14,7 +14,7 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
-from windrow.core.frame_of_reference import join_ranges, packs
+from windrow.core.frame_of_reference import is_packable, join_ranges
 from windrow.io.catalog.fragments import HASH_BYTES, FragmentFacts
 from windrow.io.catalog.value_widths import fixed_bits, leaf_indices, leaf_types, offset_bytes
 from windrow.io.parquet.chunk_decoder import integer_bounds
@@ -139,7 +139,7 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
         nulls[field.name] = (
             metadata.num_rows if pt.is_null(field.type) else _count_nulls(field.type, chunk_statistics)
         )
-        found = join_ranges(map(integer_bounds, chunk_statistics)) if packs(field.type) else None
+        found = join_ranges(map(integer_bounds, chunk_statistics)) if is_packable(field.type) else None
         if found is not None:
             ranges[field.name] = found
         if fixed_bits(field.type) is None:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core.errors import SourceError
-from windrow.core.tracebacks import ends_traceback
+from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.file_source import FileSource, open_files
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.io.spark.dataframe_columns import Conversion
@@ -73,7 +73,7 @@ class _Staged:
     folder: StageFolder
 
 
-@ends_traceback
+@trims_traceback
 def stage(request: StageRequest) -> FileSource:
     """Stage a DataFrame, or find its staged files, and return them as a source.
 

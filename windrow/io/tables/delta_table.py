@@ -14,7 +14,7 @@ import pyarrow.types as pt
 
 from windrow.core.errors import PlanError, SourceError, WindrowError
 from windrow.core.optional_dependencies import require
-from windrow.core.tracebacks import ends_traceback
+from windrow.core.tracebacks import trims_traceback
 from windrow.io.storage.credentials import (
     check_options,
     find_secrets,
@@ -50,7 +50,7 @@ _FEATURES = {
 _MAPPED_NAME, _MAPPED_ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
 
 
-@ends_traceback
+@trims_traceback
 def open_delta(
     table: Any,
     *,

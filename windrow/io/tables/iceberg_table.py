@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.core.errors import PlanError, SourceError, WindrowError
 from windrow.core.optional_dependencies import require
-from windrow.core.tracebacks import ends_traceback
+from windrow.core.tracebacks import trims_traceback
 from windrow.io.storage.credentials import check_options, find_secrets, redact, safe_cause, source_error
 from windrow.io.tables.column_mapping import TableColumns
 from windrow.io.tables.iceberg_manifests import list_files, locate_files
@@ -26,7 +26,7 @@ IcebergVersion = int | str | datetime.datetime
 _EXTRA, _CALLER = "iceberg", "read_iceberg()"
 
 
-@ends_traceback
+@trims_traceback
 def open_iceberg(
     table: Any,
     *,

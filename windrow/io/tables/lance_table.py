@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.core.source import BlockAddress, BlockTable
-from windrow.core.tracebacks import ends_traceback
+from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.filters import check_filter, filter_columns
 from windrow.io.catalog.listed_source import ListedSource
@@ -58,7 +58,7 @@ class LanceSource(ListedSource):
         return _schema(reader.table.open()).field(name)
 
 
-@ends_traceback
+@trims_traceback
 def open_lance(
     uri: str | os.PathLike[str],
     *,

@@ -166,7 +166,7 @@ class _RenamedPart:
     def bounds(self, column: int) -> tuple[int, int] | None:
         return column_bounds(self.part, column)
 
-    def scatter_words(
+    def scatter_values(
         self,
         columns: Sequence[int],
         packings: Sequence[Packing],
@@ -175,7 +175,7 @@ class _RenamedPart:
     ) -> Sequence[bool]:
         if not can_scatter(self.part):
             return [False] * len(columns)
-        return self.part.scatter_words(columns, packings, targets, outs)
+        return self.part.scatter_values(columns, packings, targets, outs)
 
     def scatter_text(
         self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool

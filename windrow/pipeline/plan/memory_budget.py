@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
-from windrow.core.source import DistantReader, decodes_columns
+from windrow.core.source import RemoteReader, decodes_columns
 from windrow.io.catalog.value_widths import fixed_bits
 from windrow.pipeline.executors.base import Resources
 from windrow.pipeline.plan.job import Job
@@ -62,7 +62,7 @@ def overlap_waiting(program: Program, resources: Resources, batch_rows: int = 1)
     slices would get finer.
     """
     reader = program.job.source.reader
-    if not (isinstance(reader, DistantReader) and reader.distant):
+    if not (isinstance(reader, RemoteReader) and reader.is_remote):
         return resources
     extra = (_OVERLAP - 1) * resources.workers
     more = replace(

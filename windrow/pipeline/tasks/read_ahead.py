@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.core.source import BlockAddress, BlockPart, BlockReader, DistantReader
+from windrow.core.source import BlockAddress, BlockPart, BlockReader, RemoteReader
 from windrow.io.storage.io_threads import call_ahead
 
 __all__ = ["ReadAhead"]
@@ -24,7 +24,7 @@ class ReadAhead:
     Parameters
     ----------
     reader
-        The source's reader. There is no read-ahead unless it is a distant one (`DistantReader`).
+        The source's reader. There is no read-ahead unless it is a remote one (`RemoteReader`).
     addresses
         The addresses of the task's blocks.
     will_be_read
@@ -37,7 +37,7 @@ class ReadAhead:
         self._reader = reader
         self._addresses = addresses
         self._will_be_read = will_be_read
-        self._distant = isinstance(reader, DistantReader) and reader.distant
+        self._distant = isinstance(reader, RemoteReader) and reader.is_remote
         self._started: dict[int, Future[Any]] = {}
 
     def read(self, at: int) -> pa.Table:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import WindrowError
-from windrow.core.frame_of_reference import Packing, packs
+from windrow.core.frame_of_reference import Packing, is_packable
 from windrow.core.source import BlockPart, can_scatter, column_bounds
 from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.arenas import Arenas
@@ -121,7 +121,7 @@ def _choose_packing(part: BlockPart) -> dict[int, Packing]:
     for number in fixed_width_columns(part.schema):
         kind = part.schema.field(number).type
         bounds = None
-        if packs(kind) and part.num_rows:
+        if is_packable(kind) and part.num_rows:
             in_memory = isinstance(part, pa.Table)
             bounds = (
                 find_ranges([part.select([number]).column(0)]) if in_memory else column_bounds(part, number)

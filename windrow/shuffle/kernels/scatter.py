@@ -90,7 +90,7 @@ class Grouping:
         starts = np.cumsum([0, *(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes)]).tolist()
         memory = pool.take(starts[-1])
         scratch = [memory[start : start + size] for start, size in zip(starts, sizes, strict=False)]
-        done = part.scatter_words(numbers, packings, self.targets, scratch)
+        done = part.scatter_values(numbers, packings, self.targets, scratch)
         return [words if is_done else None for words, is_done in zip(scratch, done, strict=True)]
 
     def move(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from windrow.core.frame_of_reference import packs
+from windrow.core.frame_of_reference import is_packable
 from windrow.shuffle.kernels.bit_packing import find_ranges
 
 __all__ = ["attach_ranges", "detach_ranges"]
@@ -29,7 +29,7 @@ def attach_ranges(tables: Sequence[pa.Table]) -> list[pa.Table]:
     """
     ranges = {}
     for number, kind in enumerate(tables[0].schema.types if tables else ()):
-        found = find_ranges([table.column(number) for table in tables]) if packs(kind) else None
+        found = find_ranges([table.column(number) for table in tables]) if is_packable(kind) else None
         if found is not None:
             ranges[number] = found
     note = {_KEY: json.dumps(list(ranges.items())).encode()}
