@@ -98,7 +98,12 @@ def _saved_bytes(manifest: Manifest, field: pa.Field[Any]) -> int:
     bounds = manifest.ranges.get(field.name)
     # null slots can hold any value, so statistics do not bound them
     bits = fixed_bits(field.type)
-    if bounds is None or bits is None or manifest.null_counts.get(field.name) != 0 or not is_packable(field.type):
+    if (
+        bounds is None
+        or bits is None
+        or manifest.null_counts.get(field.name) != 0
+        or not is_packable(field.type)
+    ):
         return 0
     width = bits // 8
     return int(width - Packing.of(width, *bounds).bytes)
