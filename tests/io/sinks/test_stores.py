@@ -15,6 +15,7 @@ import fsspec
 import pyarrow.fs as pa_fs
 import pytest
 from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.io.files import S3, arrow_s3, make_bucket
 from windrow.core.errors import PlanError, SourceError
@@ -96,6 +97,25 @@ def test_a_file_that_fails_was_never_there(store: Store) -> None:
             store.put(name, fill)
     assert store.list_files() == ["kept"]
     assert read(store, "kept") == b"before"
+
+
+def test_two_attempts_at_a_file_at_the_same_time_leave_it_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = find_store(f"memory://{tmp_path}/out", None, None)
+    send = MemoryFileSystem.put_file
+    others = [b"whole"]
+
+    def send_slowly(self: MemoryFileSystem, local: str, path: str, **options: Any) -> None:
+        send(self, local, path, **options)
+        if others:
+            put(store, "a.bin", others.pop())
+
+    monkeypatch.setattr(MemoryFileSystem, "put_file", send_slowly)
+    put(store, "a.bin", b"whole")
+    assert store.list_files() == ["a.bin"]
+    assert fsspec.filesystem("memory").cat(f"{tmp_path}/out/a.bin") == b"whole"
+    fsspec.filesystem("memory").rm(str(tmp_path), recursive=True)
 
 
 def test_a_large_file_arrives_whole(store: Store, request: pytest.FixtureRequest) -> None:

@@ -7,6 +7,7 @@ HDFS, memory ...) get a hidden temporary file and a rename, which is as atomic a
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -57,8 +58,10 @@ class FsspecStore:
 
     def put(self, relative: str, fill: Fill) -> None:
         """Write a file atomically, as far as the filesystem's rename is atomic."""
+        # unique per attempt: Ray can run a task twice, so two attempts can write the same file concurrently
+        attempt = os.urandom(4).hex()
         with spooled(fill) as local:
-            self.retries.call(lambda: self._send(local, join_path(self.root, relative)))
+            self.retries.call(lambda: self._send(local, join_path(self.root, relative), attempt))
 
     def remove(self, relatives: Collection[str]) -> None:
         """Remove files; missing files are ignored."""
@@ -81,12 +84,12 @@ class FsspecStore:
             raise NotADirectoryError(f"{self.url} is a file")
         return [path[len(root) :].lstrip("/") for path in found]
 
-    def _send(self, local: str, path: str) -> None:
+    def _send(self, local: str, path: str, attempt: str) -> None:
         if self._is_object_store:
             self.filesystem.put_file(local, path)
             return
         folder, name = posixpath.split(path)
-        temporary = join_path(folder, temporary_name(name, "0"))
+        temporary = join_path(folder, temporary_name(name, attempt))
         self.filesystem.makedirs(folder, exist_ok=True)
         self.filesystem.put_file(local, temporary)
         with suppress(FileNotFoundError):
