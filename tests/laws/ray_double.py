@@ -210,7 +210,9 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
         layouts = task.ordering.layouts if task.ordering else ()
         slices = layouts[0].slices if layouts else 1
         stop = 1 + max(1, len(layouts)) * slices
-        refs = double.submit(ray_task._run, ([context], task, heartbeat, tables, *cached), stop + len(task.keeps))
+        refs = double.submit(
+            ray_task._run, ([context], task, heartbeat, tables, *cached), stop + len(task.keeps)
+        )
         outputs = [refs[1 + i * slices : 1 + (i + 1) * slices] for i in range(len(layouts))]
         return Submitted(refs[0], outputs if layouts else refs[1], refs[stop:])
 

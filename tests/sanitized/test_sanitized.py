@@ -12,10 +12,14 @@ pytestmark = pytest.mark.skipif(
     find_runtime() is None, reason="no C compiler with the address sanitizer is installed"
 )
 
-SHORT = ["shuffle/test_kernels", "shuffle/test_joint", "shuffle/test_place"]
-SHORT += ["io/test_decoding", "io/test_decoding_pages", "io/test_text_decoding"]
-OTHERS = ["shuffle/test_packing", "shuffle/test_runs", "shuffle/test_permutation", "shuffle/test_group"]
-OTHERS += ["io/test_footers", "io/test_parquet"]
+SHORT = ["test_native", "test_packed_rows", "test_place_rows"]
+SHORT = [f"shuffle/kernels/{name}" for name in SHORT]
+SHORT += [
+    f"io/parquet/{name}" for name in ("test_chunk_decoder", "test_decoding_pages", "test_text_decoding")
+]
+OTHERS = ["shuffle/kernels/test_bit_packing", "shuffle/kernels/test_group_rows"]
+OTHERS += ["shuffle/order/test_runs", "shuffle/order/test_permutation"]
+OTHERS += ["io/parquet/test_footers", "io/parquet/test_block_reader"]
 # the C library's own handler is the one that says what happened
 PYTEST = [
     "-m",

@@ -9,7 +9,7 @@ import numpy as np
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.skipped_blocks import SkippedBlocks
 from windrow.pipeline.plan.program import UNKNOWN_ROWS, Program
-from windrow.pipeline.tasks.corrupt_blocks import refuse_late
+from windrow.pipeline.tasks.corrupt_blocks import make_late_corruption_error
 from windrow.pipeline.tasks.map_task import Task, TaskReport
 
 __all__ = ["BlockRowCounts"]
@@ -84,7 +84,7 @@ class BlockRowCounts:
         for corruption in report.corrupt:
             if self.array[corruption.block] > 0:
                 # counted meanwhile by another attempt at its window
-                raise refuse_late(corruption.error)
+                raise make_late_corruption_error(corruption.error)
             if self.array[corruption.block] == UNKNOWN_ROWS:
                 warnings.append(self.corrupt.add(task.work.epoch, task.work.window, corruption))
         return warnings

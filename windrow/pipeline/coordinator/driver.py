@@ -44,7 +44,7 @@ from windrow.pipeline.plan.memory_estimate import MemoryEstimate
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.plan.window_too_large import make_window_error
-from windrow.pipeline.tasks.cache.job_cache import RunCache
+from windrow.pipeline.tasks.cache.job_cache import JobCache
 from windrow.pipeline.tasks.map_task import Task, TaskReport
 from windrow.pipeline.tasks.transforms import check_schema
 from windrow.shuffle.order.shard_assignment import ShardAssignment
@@ -99,7 +99,7 @@ class Driver:
         self._left_out_rows = 0
         self._estimate = MemoryEstimate(budget)
         self._user_warnings = [*missing_library_warnings()]
-        self._cache = RunCache(cache_bytes, job.source.blocks.memory_bytes)
+        self._cache = JobCache(cache_bytes, job.source.blocks.memory_bytes)
         self._unaccounted: dict[int, ShardAssignment] = {}
         self._events: deque[Event] = deque()
         self._handling = self._widened = False
@@ -195,7 +195,7 @@ class Driver:
     def take_user_warnings(self) -> tuple[str, ...]:
         """Remove and return pending warnings for the user, one line each."""
         user_warnings, self._user_warnings = tuple(self._user_warnings), []
-        return (*user_warnings, *self._cache.take_trouble())
+        return (*user_warnings, *self._cache.take_warnings())
 
     @property
     def estimated_bytes(self) -> int:
@@ -255,11 +255,11 @@ class Driver:
             epoch_rows=self._rows.total,
             windows_ready=self._scheduler.windows_ready,
             spans=tuple(self._spans) if spans else (),
-            cache_hits=self._cache.told.hits,
-            cache_misses=self._cache.told.misses,
+            cache_hits=self._cache.totals.hits,
+            cache_misses=self._cache.totals.misses,
             cache_bytes=self._cache.held_bytes,
-            cache_errors=self._cache.told.errors,
-            cache_corrupt_blocks=self._cache.told.corrupt_blocks,
+            cache_errors=self._cache.totals.errors,
+            cache_corrupt_blocks=self._cache.totals.corrupt_blocks,
             corrupt_blocks=self._rows.corrupt.names,
             corrupt_rows=self._rows.corrupt.rows,
             missing_libraries=missing_libraries(),
@@ -279,9 +279,9 @@ class Driver:
         try:
             self._record_result(task, report, output, lane)
             if report.shortfall is not None:
-                self._cache.forgo(task)
+                self._cache.release_reservations(task)
             elif not self._scheduler.done:
-                self._cache.take(task, report.cache, cached)
+                self._cache.add_report(task, report.cache, cached)
         except Exception as error:
             self.task_failed(Failure.capture(error))
 
@@ -318,7 +318,7 @@ class Driver:
 
     def blocks_lost(self, task: Task) -> Task:
         """Cached blocks that a task was given are lost: returns the task that reads them again."""
-        return self._cache.lose(task)
+        return self._cache.evict_lost_blocks(task)
 
     def task_failed(self, failure: Failure) -> None:
         """A task failed permanently: the run ends with its error."""

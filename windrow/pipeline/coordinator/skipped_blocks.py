@@ -17,7 +17,7 @@ import numpy as np
 
 from windrow.core.errors import SourceError
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.tasks.corrupt_blocks import Corruption, refuse_late
+from windrow.pipeline.tasks.corrupt_blocks import Corruption, make_late_corruption_error
 
 __all__ = ["MAX_BLOCKS", "SkippedBlocks", "blocks_passed", "name_blocks"]
 
@@ -71,7 +71,7 @@ class SkippedBlocks:
             return ()
         for block in blocks:
             if (epoch, block) in self._overtaken:
-                raise refuse_late(self._describe(block))
+                raise make_late_corruption_error(self._describe(block))
         return tuple(at for at, block in enumerate(blocks) if block in self._errors)
 
     def admit(self, epoch: int, window: int, known: Collection[int], *, counted: Collection[int]) -> None:
@@ -100,7 +100,7 @@ class SkippedBlocks:
             if block in known:
                 continue
             if self._since[block] <= epoch:
-                raise refuse_late(self._describe(block))
+                raise make_late_corruption_error(self._describe(block))
             # found in a later epoch: this one delivered its rows, or starts behind them and may never need it
             self._overtaken.add((epoch, block))
         for block in known:
@@ -117,7 +117,7 @@ class SkippedBlocks:
             If rows of that window may have been delivered, or the number of blocks exceeds the maximum.
         """
         if window <= self._passed.get(epoch, -1):
-            raise refuse_late(corruption.error)
+            raise make_late_corruption_error(corruption.error)
         self._errors[corruption.block] = corruption.error
         self._since[corruption.block] = epoch
         if len(self._errors) > MAX_BLOCKS:

@@ -14,7 +14,7 @@ from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
-from windrow.pipeline.tasks.cache.cache_budget import RunBudget, describe_cache
+from windrow.pipeline.tasks.cache.cache_budget import CacheBudget, describe_cache
 from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.keys import ORDER_VERSION
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
@@ -113,7 +113,7 @@ class Explanation:
     left_out_rows: int | None
     tasks: int
     objects: int
-    budget: RunBudget
+    budget: CacheBudget
     user_warnings: tuple[str, ...] = ()
     cache: str = ""
     rows_bounded: bool = True

@@ -16,7 +16,7 @@ from windrow.pipeline.executors.base import Resources
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import RUN_BYTES, TASK_BYTES, Program
 from windrow.pipeline.plan.window_budget import MAX_SLICES, Budget, RowOverhead, plan_budget
-from windrow.pipeline.tasks.cache.cache_budget import RunBudget, share_memory
+from windrow.pipeline.tasks.cache.cache_budget import CacheBudget, share_memory
 from windrow.shuffle.kernels.group_rows import DECODED_TOGETHER_BYTES
 
 __all__ = [
@@ -161,7 +161,7 @@ def _packing_ratio(program: Program) -> float:
     return max(1.0, float(decoded / output)) if output else 1.0
 
 
-def budget_program(program: Program, resources: Resources, batch_rows: int) -> RunBudget:
+def budget_program(program: Program, resources: Resources, batch_rows: int) -> CacheBudget:
     """Divide the memory between a program's windows, runs, tasks and cached blocks.
 
     Raises
@@ -185,7 +185,7 @@ def budget_program(program: Program, resources: Resources, batch_rows: int) -> R
                 f"the cache takes {format_bytes(cache_bytes)} of the memory limit of {format_bytes(limit_bytes)}, "
                 f"and the largest window does not fit into the rest: lower options(cache_limit=...). {error}"
             ) from error
-    return RunBudget(**{**vars(budget), "limit_bytes": limit_bytes}, cache_bytes=cache_bytes)
+    return CacheBudget(**{**vars(budget), "limit_bytes": limit_bytes}, cache_bytes=cache_bytes)
 
 
 def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit_bytes: int) -> Budget:

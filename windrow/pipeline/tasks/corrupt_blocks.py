@@ -10,7 +10,7 @@ from typing import TypeVar
 from windrow.core.errors import SourceError
 from windrow.core.source import CorruptBlockError
 
-__all__ = ["Corruption", "find_corruption", "late_corruption", "refuse_late"]
+__all__ = ["Corruption", "find_corruption", "late_corruption", "make_late_corruption_error"]
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ def find_corruption(read: Callable[[], T], block: int) -> T | Corruption:
         return Corruption(block, str(error))
 
 
-def refuse_late(error: object) -> SourceError:
+def make_late_corruption_error(error: object) -> SourceError:
     """Make the error for a block found corrupt after its rows were assigned places."""
     return SourceError(
         f"{error}. It can no longer be skipped: it was read before, and rows of its window already "
@@ -57,4 +57,4 @@ def late_corruption() -> Iterator[None]:
     try:
         yield
     except CorruptBlockError as error:
-        raise refuse_late(error) from error.__cause__
+        raise make_late_corruption_error(error) from error.__cause__

@@ -11,7 +11,7 @@ from windrow.core.byte_sizes import format_bytes
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.window_budget import Budget
 
-__all__ = ["RunBudget", "describe_cache", "share_memory"]
+__all__ = ["CacheBudget", "describe_cache", "share_memory"]
 
 # Of the memory that windows leave. The rest covers estimation errors, and slightly larger windows of later epochs.
 _USABLE_SHARE = 0.8
@@ -20,7 +20,7 @@ _SIZE_MARGIN = 9 / 8
 
 
 @dataclass(frozen=True)
-class RunBudget(Budget):
+class CacheBudget(Budget):
     """A memory budget with a fixed share for the block cache.
 
     Attributes

@@ -13,10 +13,10 @@ from windrow.pipeline.tasks.cache.cache_report import CacheReport
 from windrow.pipeline.tasks.cache.memory_cache import BlockCache
 from windrow.pipeline.tasks.map_task import Task
 
-__all__ = ["RunCache"]
+__all__ = ["JobCache"]
 
 
-class RunCache:
+class JobCache:
     """Passes cached blocks to tasks, takes the blocks that they return, and sums their cache reports.
 
     Parameters
@@ -28,20 +28,20 @@ class RunCache:
 
     Attributes
     ----------
-    told
+    totals
         The sum of the reports of all tasks so far.
     """
 
     def __init__(self, limit_bytes: int, sizes: NDArray[np.int64]) -> None:
         self._limit_bytes = limit_bytes
         self._blocks = BlockCache(limit_bytes, sizes)
-        self.told = CacheReport()
+        self.totals = CacheReport()
         self._warned: set[str] = set()
 
     @property
     def held_bytes(self) -> int:
         """Bytes cached in memory now, plus all bytes written to disk."""
-        return self._blocks.held_bytes + self.told.disk_bytes
+        return self._blocks.held_bytes + self.totals.disk_bytes
 
     def prepare(self, task: Task) -> tuple[Task, Collection[Any]]:
         """Set which blocks of a task are cached, and which it returns; also returns the former's handles."""
@@ -50,24 +50,24 @@ class RunCache:
         found, keeps = self._blocks.find(task.blocks), self._blocks.reserve(task.blocks)
         return (replace(task, found=tuple(found), keeps=keeps) if found or keeps else task), found.values()
 
-    def take(self, task: Task, report: CacheReport, handles: Sequence[Any]) -> None:
+    def add_report(self, task: Task, report: CacheReport, handles: Sequence[Any]) -> None:
         """Add the report of a task, and cache the blocks whose handles it returned."""
-        self.told = self.told.add(report)
+        self.totals = self.totals.add(report)
         for at, size_bytes, handle in zip(task.keeps, report.cached_bytes, handles, strict=True):
             self._blocks.put(task.blocks[at], size_bytes, handle)
 
-    def forgo(self, task: Task) -> None:
+    def release_reservations(self, task: Task) -> None:
         """Release the memory reserved for the blocks of a task that did not return them."""
         self._blocks.release(task.blocks[at] for at in task.keeps)
 
-    def lose(self, task: Task) -> Task:
+    def evict_lost_blocks(self, task: Task) -> Task:
         """Evict the cached blocks of a task, which were lost; returns the task that reads them again."""
         self._blocks.evict(task.blocks[at] for at in task.found)
         return replace(task, found=())
 
-    def take_trouble(self) -> tuple[str, ...]:
+    def take_warnings(self) -> tuple[str, ...]:
         """Messages about the disk cache that were not returned yet: at most one on errors, one on corrupt blocks."""
-        lines = {"errors": self.told.first_error, "corruption": self.told.first_corruption}
+        lines = {"errors": self.totals.first_error, "corruption": self.totals.first_corruption}
         unreported = {kind: line for kind, line in lines.items() if line and kind not in self._warned}
         self._warned.update(unreported)
         return tuple(unreported.values())
