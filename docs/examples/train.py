@@ -13,7 +13,7 @@ for name, part in trained.items() if saved else ():
     part.load_state_dict(saved[name])
 dataset = windrow.read_parquet("part-*.parquet").window(blocks_per_window=2)
 pipe = dataset.repeat(3).random_shuffle_each_window(seed=7)  # the same seed on every rank
-with pipe.shard(equal=True, state_dict=saved and saved["data"]) as shard:
+with pipe.shard(state_dict=saved and saved["data"]) as shard:
     for epoch in shard.iter_epochs():
         batches = epoch.iter_torch_batches(batch_size=256)
         for step, batch in enumerate(batches, batches.start):

@@ -72,9 +72,9 @@ def test_blocks_are_cut_and_rows_are_traced(door: str, tmp_path: Path) -> None:
     dataset = DOORS[door](rows, 400, tmp_path)
     assert dataset.num_blocks() > 3
     assert dataset.count() == 100
-    assert [row["x"] for row in dataset.options(row_id="id").iter_rows()] == list(range(100))
+    assert [row["x"] for row in dataset.options(row_id_column="id").iter_rows()] == list(range(100))
     pipe = dataset.repeat(1).random_shuffle_each_window(seed=5)
-    numbered = pipe.options(row_id="id", executor="threads", progress=False)
+    numbered = pipe.options(row_id_column="id", executor="threads", progress=False)
     first = next(iter(numbered.iter_rows()))
     assert first["id"] == first["x"]
     (origin,) = numbered.epoch_lineage(0, 0, 1)

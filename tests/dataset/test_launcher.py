@@ -222,4 +222,4 @@ def test_processes_of_a_launcher_divide_a_ray_cluster(
     assert (alone.workers, divided.workers) == (4, 2)
     assert divided.budget.limit_bytes == alone.budget.limit_bytes // 2
     with pipe.shard(rank=0, world_size=2) as shard:
-        assert sum(len(batch["id"]) for batch in shard.iter_batches(2)) == 5
+        assert sum(len(batch["id"]) for batch in shard.iter_batches(2)) == 4

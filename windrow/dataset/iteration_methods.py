@@ -74,7 +74,7 @@ class Readable(Deliverable, Writable, Convertible):
         return count_rows(self._plan)
 
     def row_lineage(self, row_ids: Iterable[int]) -> list[RowOrigin]:
-        """Return where rows are stored, given their row ids from ``options(row_id=...)``.
+        """Return where rows are stored, given their row ids from ``options(row_id_column=...)``.
 
         Returns
         -------
@@ -90,7 +90,7 @@ class Readable(Deliverable, Writable, Convertible):
         --------
         >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
         >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet", row_group_size=4)
-        >>> ds = windrow.read_parquet("numbers.parquet").options(row_id="id")
+        >>> ds = windrow.read_parquet("numbers.parquet").options(row_id_column="id")
         >>> row = ds.take()[5]
         >>> row
         {'x': 5, 'id': 5}
@@ -111,7 +111,7 @@ class Readable(Deliverable, Writable, Convertible):
         cache_limit: int | str | EllipsisType | None = ...,
         cache_dir: str | os.PathLike[str] | EllipsisType | None = ...,
         keep_cache: bool | EllipsisType = ...,
-        row_id: str | EllipsisType | None = ...,
+        row_id_column: str | EllipsisType | None = ...,
     ) -> Self:
         """Set how to run the pipeline; no option changes the order of rows.
 
@@ -158,7 +158,7 @@ class Readable(Deliverable, Writable, Convertible):
         keep_cache
             Whether the files stay in ``cache_dir`` after the job, so that later jobs over the same
             files, columns and filter reuse them. You delete them.
-        row_id
+        row_id_column
             Name of an int64 column to add that holds each row's id: its rank among all stored rows
             of all files. `row_lineage` maps ids to path, row group and row. None (the default): no
             column is added.
@@ -178,7 +178,7 @@ class Readable(Deliverable, Writable, Convertible):
             "cache_limit": cache_limit,
             "cache_dir": cache_dir,
             "keep_cache": keep_cache,
-            "row_id": row_id,
+            "row_id_column": row_id_column,
         }
         return type(self)(self._plan.configured(**changes))
 

@@ -138,12 +138,12 @@ class LogicalPlan:
 
     @property
     def read_source(self) -> Source:
-        """The source as it is read: with the column of row ids if ``options(row_id=...)`` is set."""
-        name = self.options.row_id
+        """The source as it is read: with the column of row ids if ``options(row_id_column=...)`` is set."""
+        name = self.options.row_id_column
         if name is None:
             return self.source
         if not isinstance(self.source, TracingSource):
-            raise PlanError(f"row_id={name!r}: {self.source!r} does not support row ids")
+            raise PlanError(f"row_id_column={name!r}: {self.source!r} does not support row ids")
         return self.source.with_row_id(name)
 
     def _steps(self) -> list[str]:

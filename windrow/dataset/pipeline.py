@@ -155,7 +155,7 @@ class DatasetPipeline(Readable):
         equal: Equal = False,
         locality_hints: Sequence[Any] | None = None,
         state_dict: Mapping[str, Any] | None = None,
-        admit_appended: bool = False,
+        allow_appended: bool = False,
     ) -> list[Shard]:
         """Split the rows of every epoch into ``n`` shards, one for each trainer.
 
@@ -174,7 +174,7 @@ class DatasetPipeline(Readable):
         state_dict
             A checkpoint from ``Shard.state_dict()`` to resume from; it can have been saved with
             another n and batch size. If the pipeline's seed was drawn, the state's seed replaces it.
-        admit_appended
+        allow_appended
             Accept files added since the checkpoint if they come after the old ones in listing
             order. The state must be at the start of an epoch.
 
@@ -198,34 +198,37 @@ class DatasetPipeline(Readable):
         """
         shards = check_count(n, "n")
         hints = check_hints(locality_hints, shards)
-        job, start = self._resume(state_dict, admit_appended)
+        job, start = self._resume(state_dict, allow_appended)
         return open_shards(job, shards, equal=check_equal(equal), locality_hints=hints, start=start)
 
-    def iterator(self, *, state_dict: Mapping[str, Any] | None = None, admit_appended: bool = False) -> Shard:
+    def iterator(self, *, state_dict: Mapping[str, Any] | None = None, allow_appended: bool = False) -> Shard:
         """Return all rows as one shard, whose progress can be checkpointed.
 
-        ``state_dict`` and ``admit_appended`` are as in `split`.
+        ``state_dict`` and ``allow_appended`` are as in `split`.
 
         Raises
         ------
         StateError
             If the state is corrupt or belongs to another stream; the message names the difference.
         """
-        return self.split(1, state_dict=state_dict, admit_appended=admit_appended)[0]
+        return self.split(1, state_dict=state_dict, allow_appended=allow_appended)[0]
 
     def shard(
         self,
         *,
         rank: int | None = None,
         world_size: int | None = None,
-        equal: Equal = False,
+        equal: Equal = True,
         state_dict: Mapping[str, Any] | None = None,
-        admit_appended: bool = False,
+        allow_appended: bool = False,
     ) -> Shard:
         """Return this process's shard, for jobs without a process that calls ``split`` (torchrun).
 
-        Every process builds the same pipeline and reads its own shard of the same order; the
-        processes do not communicate. If the launcher sets the number of processes on this machine
+        Every process builds the same pipeline and delivers its own shard of the same order; the
+        processes do not communicate. Each of them reads and decodes every block that holds a row of its
+        shard, which after a shuffle is every block. To decode each block once for all trainers, use
+        `split`; to share decoded blocks on one machine, use ``options(cache="disk", keep_cache=True)`` with
+        one ``cache_dir``. If the launcher sets the number of processes on this machine
         (LOCAL_WORLD_SIZE, or the variables of Open MPI or SLURM's srun), they divide its cores and
         memory. A limit given by ``options(memory_limit=...)`` applies to each process.
 
@@ -235,8 +238,9 @@ class DatasetPipeline(Readable):
             Index of this shard and number of shards. None: taken from torch.distributed if it is
             initialised, else from the environment variables RANK and WORLD_SIZE.
         equal
-            As in `split`.
-        state_dict, admit_appended
+            As in `split`, but True by default: with unequal numbers of steps, collectives such as DDP's
+            would hang. At most ``world_size - 1`` rows of an epoch are dropped.
+        state_dict, allow_appended
             As in `split`; all processes must pass the same state.
 
         Raises
@@ -257,7 +261,7 @@ class DatasetPipeline(Readable):
         6
         """
         own_rank, size = find_rank(rank, world_size)
-        job, start = self._resume(state_dict, admit_appended)
+        job, start = self._resume(state_dict, allow_appended)
         if size > 1 and self._plan.seed_drawn and state_dict is None:
             raise PlanError(
                 f"shard() in a world of {size} needs a seed that all processes share, and "
@@ -344,10 +348,10 @@ class DatasetPipeline(Readable):
         job = replace(self._job(), launch=find_launch(shards))
         return explain_job(job, shards, equal=check_equal(equal), batch_rows=rows)
 
-    def _resume(self, state_dict: Mapping[str, Any] | None, admit_appended: bool) -> tuple[Job, Cursor]:
+    def _resume(self, state_dict: Mapping[str, Any] | None, allow_appended: bool) -> tuple[Job, Cursor]:
         job = self._job()
         return (
-            (job, Cursor()) if state_dict is None else resume(job, state_dict, admit_appended=admit_appended)
+            (job, Cursor()) if state_dict is None else resume(job, state_dict, allow_appended=allow_appended)
         )
 
     def _write(self, request: WriteRequest) -> WriteResult:

@@ -97,7 +97,7 @@ def test_a_file_for_each_block_and_a_manifest_of_all(numbers: Path, tmp_path: Pa
 
 
 def test_rows_come_back_in_order_with_transforms_filters_and_row_ids(numbers: Path, tmp_path: Path) -> None:
-    data = dataset(numbers, filter=pc.field("x") != 13).options(row_id="id")
+    data = dataset(numbers, filter=pc.field("x") != 13).options(row_id_column="id")
     kept = data.map_batches(lambda batch: {**batch, "y": batch["x"] * 2})
     kept.write_parquet(tmp_path / "out", target_file_bytes=200)
     found = windrow.read_parquet(tmp_path / "out")

@@ -201,7 +201,7 @@ def test_columns_partitions_and_paths(tmp_path: Path) -> None:
 
 def test_rows_are_numbered(tmp_path: Path) -> None:
     path = write(tmp_path / "x", pa.table({"x": range(10)}), chunk=4)
-    ds = windrow.read_arrow(path).options(row_id="id")
+    ds = windrow.read_arrow(path).options(row_id_column="id")
     assert [row["id"] for row in ds.take()] == list(range(10))
     assert [tuple(origin) for origin in ds.row_lineage([3, 9])] == [(str(path), 0, 3), (str(path), 2, 1)]
 

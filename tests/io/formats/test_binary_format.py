@@ -77,7 +77,7 @@ def test_filters(tmp_path: Path) -> None:
 
 def test_a_row_is_numbered_as_its_file(tmp_path: Path) -> None:
     rows = write_files(tmp_path, 9)
-    ds = windrow.read_binary_files(tmp_path, target_block_bytes=12).options(row_id="id")
+    ds = windrow.read_binary_files(tmp_path, target_block_bytes=12).options(row_id_column="id")
     assert ds.num_blocks() == 5
     origins = ds.row_lineage([row["id"] for row in ds.take()])
     assert [tuple(origin) for origin in origins] == [(row["path"], 0, 0) for row in rows]

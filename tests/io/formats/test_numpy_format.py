@@ -263,7 +263,7 @@ def test_origins_and_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (tmp_path / f"k={part}").mkdir()
         np.save(tmp_path / f"k={part}" / "x.npy", np.arange(6))
     ds = windrow.read_numpy(tmp_path, include_paths=True)
-    numbered = ds.options(row_id="id")
+    numbered = ds.options(row_id_column="id")
     origins = numbered.row_lineage([row["id"] for row in numbered.take()])
     assert [tuple(origin) for origin in origins[4:8]] == [
         (f"{tmp_path}/k=a/x.npy", 1, 0),

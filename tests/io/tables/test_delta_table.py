@@ -118,11 +118,11 @@ def test_deletion_vectors(tmp_path: Path, row_group: int | None) -> None:
     assert dataset._plan.source.blocks.rows.tolist() == ([5] if row_group is None else [2, 0, 2, 1])
     assert table_of(dataset).to_pydict() == {"x": live, "s": [f"s{row}" for row in live]}
     assert sorted(row["x"] for row in dataset.window().random_shuffle_each_window(seed=1).iter_rows()) == live
-    numbered = dataset.options(row_id="id").take()
+    numbered = dataset.options(row_id_column="id").take()
     assert [(row["id"], row["x"]) for row in numbered] == list(enumerate(live))
     kept = windrow.read_delta(path, filter=pc.field("x") > 2, columns=["s"])
-    assert [row["s"] for row in kept.options(row_id="id").iter_rows()] == ["s6", "s7", "s9"]
-    assert [row["id"] for row in kept.options(row_id="id").iter_rows()] == [2, 3, 4]
+    assert [row["s"] for row in kept.options(row_id_column="id").iter_rows()] == ["s6", "s7", "s9"]
+    assert [row["id"] for row in kept.options(row_id_column="id").iter_rows()] == [2, 3, 4]
     assert windrow.read_delta(path, version=0).count() == 10
 
 

@@ -122,7 +122,7 @@ def test_position_deletes(catalog: Any) -> None:
     assert before.count() == 10
     assert windrow.read_iceberg(table, filter=pc.field("x") < 4).count() == 2 + 4
     assert windrow.read_iceberg(table, filter=pc.field("x") < 4, columns=["s"]).count() == 2 + 4
-    numbers = [row["id"] for row in dataset.options(row_id="id").iter_rows()]
+    numbers = [row["id"] for row in dataset.options(row_id_column="id").iter_rows()]
     assert numbers == list(range(17))
 
 

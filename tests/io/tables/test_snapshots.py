@@ -152,11 +152,11 @@ def test_rows_have_numbers(kind: Kind) -> None:
     kind.append(numbers(0, 10))
     kind.append(numbers(10, 20))
     kind.delete("x = 4")
-    dataset = kind.read().options(row_id="id")
+    dataset = kind.read().options(row_id_column="id")
     stored = [(row["id"], row["x"]) for row in dataset.iter_rows()]
     assert [number for number, _ in stored] == list(range(19))
     by_number = dict(stored)
-    for row in shuffled(kind.read()).options(row_id="id").iter_rows():
+    for row in shuffled(kind.read()).options(row_id_column="id").iter_rows():
         assert by_number[row["id"]] == row["x"]
     assert len({origin[:2] for origin in dataset.row_lineage([0, 18])}) == 2
 

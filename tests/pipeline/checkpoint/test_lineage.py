@@ -119,7 +119,7 @@ def test_a_shard_that_has_read_nothing_tells_nothing(folder: Path) -> None:
 @pytest.mark.parametrize("what", FILTERS)
 @pytest.mark.parametrize("cache", [None, "memory"])
 def test_rows_carry_their_numbers(folder: Path, what: str, cache: Any) -> None:
-    pipe = chain(folder, FILTERS[what], executor="threads", row_id="id", cache=cache)
+    pipe = chain(folder, FILTERS[what], executor="threads", row_id_column="id", cache=cache)
     plain = chain(folder, FILTERS[what], executor="threads")
     for epoch, other in zip(pipe.iter_epochs(), plain.iter_epochs(), strict=True):
         rows = [row for batch in epoch.iter_batches(16, batch_format="pyarrow") for row in batch.to_pylist()]
@@ -133,15 +133,15 @@ def test_numbers_change_no_window_that_is_given_in_bytes(folder: Path) -> None:
     ds = windrow.read_parquet(str(folder), target_block_bytes=400, columns=["x"])
     pipe = ds.window(bytes_per_window=500).random_shuffle_each_window(seed=2)
     expected = [row["x"] for row in pipe.iter_rows()]
-    assert [row["x"] for row in pipe.options(row_id="id").iter_rows()] == expected
-    plan, numbered = pipe.explain(), pipe.options(row_id="id").explain()
+    assert [row["x"] for row in pipe.options(row_id_column="id").iter_rows()] == expected
+    plan, numbered = pipe.explain(), pipe.options(row_id_column="id").explain()
     assert numbered.decoded_bytes == plan.decoded_bytes
     assert numbered.budget.window_bytes > plan.budget.window_bytes
 
 
 def test_numbers_are_tensors(folder: Path, ray_local: object) -> None:
     for executor in ("threads", "ray"):
-        pipe = chain(folder, ROW_FILTER, executor=executor, row_id="id")
+        pipe = chain(folder, ROW_FILTER, executor=executor, row_id_column="id")
         for batch in pipe.map_batches(_without_text).iter_torch_batches(16):
             assert batch["id"].dtype == torch.int64
             assert torch.equal(batch["id"], batch["x"])
@@ -152,7 +152,7 @@ def _without_text(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def test_a_quick_look_has_numbers_too(folder: Path) -> None:
-    ds = windrow.read_parquet(str(folder)).options(row_id="id")
+    ds = windrow.read_parquet(str(folder)).options(row_id_column="id")
     assert ds.columns() == ["x", "group", "row", "name", "year", "id"]
     assert [row["id"] for row in ds.take(40)] == list(range(40))
     assert ds.count() == 239
@@ -168,8 +168,11 @@ def test_a_quick_look_has_numbers_too(folder: Path) -> None:
         (lambda pipe: pipe.epoch_lineage(0, 0.5, 1), "start=0.5 must be"),
         (lambda pipe: pipe.row_lineage([3, 239]), "there is no row 239: 239 rows are stored"),
         (lambda pipe: pipe.row_lineage([-3]), "row id=-3 must be"),
-        (lambda pipe: pipe.options(row_id="x").iter_rows(), "row_id='x' is a column of the data"),
-        (lambda pipe: pipe.options(row_id=7).iter_rows(), "row_id=7 must be the name"),
+        (
+            lambda pipe: pipe.options(row_id_column="x").iter_rows(),
+            "row_id_column='x' is a column of the data",
+        ),
+        (lambda pipe: pipe.options(row_id_column=7).iter_rows(), "row_id_column=7 must be the name"),
     ],
 )
 def test_what_is_not_there(folder: Path, call: Callable[[DatasetPipeline], Any], told: str) -> None:
@@ -180,7 +183,9 @@ def test_what_is_not_there(folder: Path, call: Callable[[DatasetPipeline], Any],
 def test_rows_that_transforms_make_are_stored_nowhere(folder: Path) -> None:
     ds = windrow.read_parquet(str(folder)).map_batches(_without_text, preserves_rows=False)
     pipe = ds.repeat(1).random_shuffle_each_window(seed=1).options(executor="threads")
-    with pytest.raises(PlanError, match=r"_without_text\) with preserves_rows=False .* options\(row_id="):
+    with pytest.raises(
+        PlanError, match=r"_without_text\) with preserves_rows=False .* options\(row_id_column="
+    ):
         pipe.epoch_lineage(0, 0, 1)
-    kept = [row["id"] for row in pipe.options(row_id="id").iter_rows()]
+    kept = [row["id"] for row in pipe.options(row_id_column="id").iter_rows()]
     assert [origin.row for origin in pipe.row_lineage(sorted(kept))][:3] == [0, 1, 2]

@@ -312,24 +312,24 @@ def test_appended_data_is_admitted_on_purpose_only(folder: Path) -> None:
     pipe = chain(folder)
     inside, at_start = save(pipe), save(pipe, 30)
     write_numbers(folder / "3.parquet", 100, start=900)
-    with pytest.raises(StateError, match="admit_appended=True at an epoch's start"):
+    with pytest.raises(StateError, match="allow_appended=True at an epoch's start"):
         chain(folder).iterator(state_dict=at_start)
     with pytest.raises(StateError, match=r"the state is at row 150 of epoch 0: load it without"):
-        chain(folder).iterator(state_dict=inside, admit_appended=True)
-    grown = rest(chain(folder).iterator(state_dict=at_start, admit_appended=True))
+        chain(folder).iterator(state_dict=inside, allow_appended=True)
+    grown = rest(chain(folder).iterator(state_dict=at_start, allow_appended=True))
     assert sorted(grown[:1000]) == sorted(grown[1000:]) == list(range(1000))
     with chain(folder).iterator() as shard:
-        shard.load_state_dict(at_start, admit_appended=True)
+        shard.load_state_dict(at_start, allow_appended=True)
         assert rest(shard) == grown
         # the state is of the new data from now on
         assert shard.state_dict()["files"] == 4
     # existing files must be unchanged, and new ones must come last
     write_numbers(folder / "1.parquet", 300, start=4)
     with pytest.raises(StateError, match="the data differs"):
-        chain(folder).iterator(state_dict=at_start, admit_appended=True)
+        chain(folder).iterator(state_dict=at_start, allow_appended=True)
     (folder / "1.parquet").unlink()
     with pytest.raises(StateError, match="the data differs"):
-        chain(folder).iterator(state_dict=at_start, admit_appended=True)
+        chain(folder).iterator(state_dict=at_start, allow_appended=True)
 
 
 @pytest.mark.parametrize(

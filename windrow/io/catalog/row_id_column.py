@@ -183,9 +183,9 @@ class RowIdSource:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise PlanError(f"row_id={self.name!r} must be the name of a column")
+            raise PlanError(f"row_id_column={self.name!r} must be the name of a column")
         if self.name in self.stored.schema.names:
-            raise PlanError(f"row_id={self.name!r} is a column of the data: give another name")
+            raise PlanError(f"row_id_column={self.name!r} is a column of the data: give another name")
 
     def __repr__(self) -> str:
         return repr(self.stored)

@@ -83,7 +83,7 @@ class Lineage:
             if changing:
                 raise PlanError(
                     f"{changing[0]} with preserves_rows=False creates rows that are not stored anywhere: use "
-                    "options(row_id=...), and keep that column"
+                    "options(row_id_column=...), and keep that column"
                 )
             self._rows = self._source.count_blocks().copy()
             self._rows[list(self.corrupt)] = 0

@@ -167,7 +167,7 @@ def parse_state(state: object) -> State:
     return parsed
 
 
-def resume(job: Job, state_dict: Mapping[str, Any], *, admit_appended: bool = False) -> tuple[Job, Cursor]:
+def resume(job: Job, state_dict: Mapping[str, Any], *, allow_appended: bool = False) -> tuple[Job, Cursor]:
     """The job that continues from a state, and its cursor.
 
     Raises
@@ -176,11 +176,11 @@ def resume(job: Job, state_dict: Mapping[str, Any], *, admit_appended: bool = Fa
         If the state is corrupt, or does not belong to this job's stream.
     """
     state = parse_state(state_dict)
-    job = check_state(state, job, admit_appended=admit_appended)
+    job = check_state(state, job, allow_appended=allow_appended)
     return job, check_cursor(state.cursor, Program(job, 1, False, (0,)))
 
 
-def check_state(state: State, job: Job, *, admit_appended: bool = False) -> Job:
+def check_state(state: State, job: Job, *, allow_appended: bool = False) -> Job:
     """The job that continues from a state: the same, with the state's seed if its own was drawn at random.
 
     Raises
@@ -194,8 +194,8 @@ def check_state(state: State, job: Job, *, admit_appended: bool = False) -> Job:
         else job.with_seed(state.seed)
     )
     here = describe_stream(job)
-    if admit_appended:
-        state = _admit_appended(state, here, job)
+    if allow_appended:
+        state = _allow_appended(state, here, job)
     differences = find_differences(state, here)
     if differences:
         raise StateError(f"the state is not of this stream: {'; '.join(differences)}")
@@ -244,11 +244,11 @@ def make_seed_error(seed: int | None, others: int | None) -> StateError:
     )
 
 
-def _admit_appended(state: State, here: State, job: Job) -> State:
+def _allow_appended(state: State, here: State, job: Job) -> State:
     """The state as if all present files had been there, if its files are the first of them."""
     if state.row:
         raise StateError(
-            f"admit_appended=True admits data at an epoch's start, but the state is at row {state.row:,} of "
+            f"allow_appended=True admits data at an epoch's start, but the state is at row {state.row:,} of "
             f"epoch {state.epoch}: load it without this option, read that epoch to its end, and admit the data then"
         )
     if state.files > here.files:
@@ -274,7 +274,7 @@ def _data_differences(state: State, here: State) -> list[str]:
         differences.append("the same number of files and rows with other names, sizes or content")
     more = here.files > state.files or here.rows > state.rows
     fix = "read the data as it was" + (
-        ", or admit appended data with admit_appended=True at an epoch's start" if more else ""
+        ", or admit appended data with allow_appended=True at an epoch's start" if more else ""
     )
     return [
         f"the data differs ({', '.join(differences)}): {fix}; with a manifest saved then, "

@@ -54,7 +54,7 @@ class Options:
         Directory for ``cache="disk"``; None: the system's temporary directory.
     keep_cache
         Whether the disk cache stays after the run, for later runs over the same data.
-    row_id
+    row_id_column
         Name of a column to add that holds each row's id in stored order, or None.
     """
 
@@ -67,7 +67,7 @@ class Options:
     cache_limit: int | str | None = None
     cache_dir: str | os.PathLike[str] | None = None
     keep_cache: bool = False
-    row_id: str | None = None
+    row_id_column: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.executor, str) and self.executor not in _EXECUTORS:

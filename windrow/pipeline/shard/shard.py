@@ -194,7 +194,7 @@ class Shard(Deliverable):
         shards, batch_size = cursor.assigned or (self._program.shards, None)
         return self._stream.at(cursor, shards=shards, batch_size=batch_size).to_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], *, admit_appended: bool = False) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any], *, allow_appended: bool = False) -> None:
         """Resume from a state: the next ``iter_*`` call reads the rest of its epoch.
 
         Load the same state into all shards of a ``split``. A pipeline whose seed was drawn at random adopts
@@ -204,7 +204,7 @@ class Shard(Deliverable):
         ----------
         state_dict
             A result of `state_dict`, from any shard, with any number of shards and any batch size.
-        admit_appended
+        allow_appended
             Accept data to which files were appended since, after the earlier ones in listing order; the
             state must be at the start of an epoch.
 
@@ -220,7 +220,7 @@ class Shard(Deliverable):
                     f"shard {self._shard} is being iterated (epoch {self._position.at.epoch}): finish or "
                     "close() the iterator before you load a state"
                 )
-            job, cursor = resume(self._program.job, state_dict, admit_appended=admit_appended)
+            job, cursor = resume(self._program.job, state_dict, allow_appended=allow_appended)
             self._program = self._program.with_seed(job.seed)
             # earlier epochs do not determine the shard assignment of the state's epoch
             self._stream = self._lineage = self._latest = None
