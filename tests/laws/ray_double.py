@@ -207,8 +207,8 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
         outputs = [refs[1 + i * slices : 1 + (i + 1) * slices] for i in range(len(layouts))]
         return Submitted(refs[0], outputs if layouts else refs[1], refs[stop:])
 
-    try:
-        with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
+        try:
             for module in (asking, client, coordinator, fetcher, nodes, tasks):
                 patch.setattr(module, "ray", double)
             patch.setattr(coordinator, "submit_task", submit_task)
@@ -220,5 +220,6 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
             patch.setattr(tasks, "giving_way", nullcontext)
             patch.setattr(tasks, "_store_pages", lambda: SimpleNamespace(map_ahead=lambda: None))
             yield DoubledRayExecutor(double)
-    finally:
-        double.stop()
+        finally:
+            # before Ray itself is back, which starts where a late tick of the coordinator asks it
+            double.stop()
