@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml $(CONSTRAINTS) $(LIBRARIES)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) setuptools
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --no-build-isolation --editable '.[dev]'
-	# as a wheel's installation does; where Python writes no bytecode, each of Ray's processes would compile anew
+	# as a wheel's installation does; where Python writes no bytecode, each of Ray's processes would compile again
 	$(BIN)/python -m compileall -q windrow bench
 	@touch $@
 
@@ -47,6 +47,7 @@ check: lint types imports doctests docs ## the gate alone: style, types, import 
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell --dictionary - --dictionary tests/retired_words.txt windrow bench tests docs *.md Makefile
 
 types: $(STAMP)
 	$(BIN)/mypy

@@ -8,6 +8,6 @@ import sys
 from bench.cli import main
 
 if __name__ == "__main__":
-    # Whoever ends the benchmark ends the systems that it runs too.
+    # Ending the benchmark also ends the systems that it runs.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -47,7 +47,7 @@ class Computing:
             return 0.0
 
     def time_launch_alone(self, settle_seconds: float = _SETTLE_SECONDS) -> float:
-        """Seconds of one launch, after a while in which whoever prepares batches has become idle.
+        """Seconds of one launch, after a while in which the engine has become idle.
 
         Where that takes longer than the while, "alone" is not alone, and what is told of the rest too little.
         """

@@ -32,7 +32,7 @@ class TreeMemory:
         self._shared: list[str] = []
 
     def refresh(self) -> None:
-        """Look for processes and shared files anew."""
+        """Look for processes and shared files again."""
         self._processes = self._tree.refresh()
         self._shared = _find_shared_files(self._processes)
         self._listed = time.monotonic()

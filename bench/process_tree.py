@@ -49,7 +49,7 @@ class ProcessTree:
         self._seen.update({process: start for process, start in starts.items() if start is not None})
 
     def living(self) -> list[int]:
-        """Those seen that still run, with all that they started; an id used anew is another process."""
+        """Those seen that still run, with all that they started; a reused id is another process."""
         for process, start in list(self._seen.items()):
             if _read_start(process) == start:
                 self._remember(list_tree(process))

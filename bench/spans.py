@@ -59,7 +59,7 @@ def shift_spans(spans: Iterable[Span], origin: float) -> list[Span]:
 
 
 def pack_lanes(spans: Iterable[Span]) -> list[Span]:
-    """Put what ran at the same time into as few lanes as it needs, whoever did it.
+    """Put what ran at the same time into as few lanes as it needs, regardless of the worker.
 
     Reading goes into lanes "read 1", "read 2", …, placing into "place 1", …; the
     trainers keep theirs.

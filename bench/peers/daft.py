@@ -13,7 +13,7 @@ __all__ = ["Daft"]
 
 
 class Daft(OneTrainer):
-    """Reads, shuffles and delivers Arrow anew every epoch."""
+    """Reads, shuffles and delivers Arrow, again in every epoch."""
 
     def prepare(self) -> None:
         """Choose the runner that needs no cluster."""
@@ -23,7 +23,7 @@ class Daft(OneTrainer):
         daft.set_runner_native()
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """Daft cuts batches by its own measure, so they are cut anew."""
+        """Daft cuts batches by its own measure, so they are cut again."""
         import daft
 
         frame = daft.read_parquet(list(self._request.paths)).select(*self._request.columns)

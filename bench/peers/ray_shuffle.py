@@ -16,7 +16,7 @@ __all__ = ["RayShuffle"]
 
 
 class RayShuffle(OneTrainer):
-    """One consumer, in the driver; every epoch runs the same lazy chain anew."""
+    """One consumer, in the driver; every epoch runs the same lazy pipeline again."""
 
     def __init__(self, request: Request, progress: Progress) -> None:
         super().__init__(request, progress)

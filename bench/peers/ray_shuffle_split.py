@@ -16,7 +16,7 @@ __all__ = ["RayShuffleSplit"]
 
 
 class RayShuffleSplit:
-    """``streaming_split(n)`` into actors; each epoch of a split iterator runs the chain anew."""
+    """``streaming_split(n)`` into actors; each epoch of a split iterator runs the pipeline again."""
 
     def __init__(self, request: Request, progress: Progress) -> None:
         self._request = request

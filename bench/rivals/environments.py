@@ -52,7 +52,7 @@ def is_ready(folder: Path, name: str) -> bool:
 
 
 def make_environment(folder: Path, name: str, log: Path) -> None:
-    """Set an environment up anew; what pip says goes into the log.
+    """Create an environment from scratch; what pip says goes into the log.
 
     Raises
     ------

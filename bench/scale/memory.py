@@ -52,7 +52,7 @@ class Ledger:
 class Output:
     """One object: what a map task puts out for one destination and slice.
 
-    Whoever holds it holds its bytes: the driver, and the shards that use it.
+    Its holders, the driver and the shards that use it, account for its bytes.
     """
 
     __slots__ = ("copy", "ledger", "node", "size_bytes")

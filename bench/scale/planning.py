@@ -71,7 +71,7 @@ def _plan(row_groups: int, group_bytes: int, windows: int, nodes: int, cpus: int
 
 
 def _forget_peak() -> int:
-    """Let the kernel's note of this process's peak begin anew; returns what it has now."""
+    """Reset the kernel's record of this process's peak; returns the current size."""
     Path("/proc/self/clear_refs").write_text("5")
     return _read_status("VmRSS")
 

@@ -19,7 +19,7 @@ __all__ = ["Plan", "make_plan"]
 
 @dataclass(frozen=True)
 class Plan:
-    """One window over all rows, dealt to some shards of one node."""
+    """One window over all rows, assigned to some shards of one node."""
 
     program: Program
     tasks: tuple[Task, ...]

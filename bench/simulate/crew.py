@@ -70,7 +70,7 @@ class Crew:
         step_rows = split.shards * split.batch_rows
         row = begin.row + steps * step_rows
         at = self.law.cursor(epoch, row)
-        # what all trainers have met: the windows up to that in which the last step begins; and whoever
+        # what all trainers have met: the windows up to that in which the last step begins; and a shard that
         # knows at which row a window begins has met all before it
         begun = max(self.law.cursor(epoch, row - step_rows + 1).window, at.window - 1)
         corrupt = self.law.corrupt(self.start, epoch, begun)

@@ -24,7 +24,7 @@ class Law:
         return self._epoch(epoch)[0]
 
     def batches(self, epoch: int, split: Split, start_row: int) -> list[list[list[int]]]:
-        """[shard][step] -> the rows of a batch, dealt anew from a row of the epoch."""
+        """[shard][step] -> the rows of a batch, assigned again from a row of the epoch."""
         order, n, B = self.order(epoch)[start_row:], split.shards, split.batch_rows
         full = len(order) // (n * B)
         assigned = [[order[(s * n + t) * B : (s * n + t + 1) * B] for s in range(full)] for t in range(n)]

@@ -128,7 +128,7 @@ class Machines:
             if late and job.task.found and self._world.happens(0.8):
                 # Ray does not make them again
                 self._free[node] += 1
-                self._world.fault("kept block lost", *_key(job.task))
+                self._world.fault("cached block lost", *_key(job.task))
                 self._world.send(job.lost, job.task)
             else:
                 self._world.after(seconds + late, self._end, job, node, self._lives[node])

@@ -92,7 +92,7 @@ class Faults:
     unheard
         Transfers of which nothing is heard.
     fail
-        Tasks whose error ends the run for all shards, which then begin anew.
+        Tasks whose error ends the run for all shards, which then restart.
     restarts, leaves
         Seconds at which the coordinator dies, and a node.
     stall, die, zombie, close, leave

@@ -297,7 +297,7 @@ class Trainer:
             self._pausing = False
             self.go_on()
 
-    # --- signs of life
+    # --- heartbeats
 
     def _sign(self) -> None:
         if self._client is not None and self._world.now - self._signed >= _HEARTBEAT_SECONDS:
@@ -305,7 +305,7 @@ class Trainer:
             self._client.heartbeat()
 
     def _keep_signing(self, shard_client: CoordinatorClient) -> None:
-        """Give signs while it waits for rows; see that it does not wait for ever."""
+        """Give signs while it waits for rows; see that it does not wait forever."""
         if shard_client is not self._client:
             return
         since = self._waits_since
@@ -313,7 +313,7 @@ class Trainer:
             self._sign()
             if self._world.now - since > PATIENCE_SECONDS:
                 reason = self._crew.actor.coordination.diagnose(self._shard)[0]
-                raise Violation(f"shard {self._shard} waits for ever at {self.at}: {reason}")
+                raise Violation(f"shard {self._shard} waits forever at {self.at}: {reason}")
         self._world.after(_HEARTBEAT_SECONDS, self._keep_signing, shard_client)
 
 

@@ -119,7 +119,7 @@ def test_a_killed_driver_leaves_nothing_behind(small_cluster: Any, tmp_path: Pat
     finally:
         driver.send_signal(signal.SIGKILL)
         driver.communicate()
-    # who outlives the driver that split is told, and keeps nothing from being let go
+    # who outlives the driver that split is told, and keeps nothing from being released
     told = ray.get(outliving.finish.remote(), timeout=WAIT_SECONDS)
     assert told.startswith("StallError: shard 2 has lost the coordinator")
     ray.kill(outliving)

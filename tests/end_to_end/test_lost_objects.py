@@ -1,4 +1,4 @@
-"""Objects that never come, though Ray says nothing of them: their window is made anew."""
+"""Objects that never come, though Ray says nothing of them: their window is made again."""
 
 from __future__ import annotations
 

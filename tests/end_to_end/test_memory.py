@@ -154,7 +154,7 @@ def test_a_window_that_cannot_fit_is_refused(executor: str, wide: Path, how: str
         ASKS[how](pipe.random_shuffle_each_window(seed=1))
     found = re.search(r"window\(bytes_per_window=(\d+)\)", str(caught.value))
     assert found is not None, caught.value
-    # the remedy is one
+    # the fix is one
     smaller = ds.window(bytes_per_window=int(found[1])).random_shuffle_each_window(seed=1)
     smaller.explain(1 if how == "iter_batches" else 2)
     assert int(found[1]) > 80_000_000

@@ -1,4 +1,4 @@
-"""However reading ends, everything is let go and the next run starts clean."""
+"""However reading ends, everything is released and the next run starts clean."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_every_shard_sees_a_failure(numbers: Path, executor: str) -> None:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_a_failure_in_one_epoch_is_not_the_end(numbers: Path, executor: str, tmp_path: Path) -> None:
-    flag = tmp_path / "mended"
+    flag = tmp_path / "fixed"
 
     def fail_until_mended(batch: pa.Table) -> pa.Table:
         if not flag.exists():
@@ -247,7 +247,7 @@ def test_a_failure_in_one_epoch_is_not_the_end(numbers: Path, executor: str, tmp
             read_pass(shard)
         flag.touch()
         if executor == "ray":
-            return  # its coordinator keeps the failure: a new split() starts anew
+            return  # its coordinator keeps the failure: a new split() starts clean
         assert sorted(column(read_pass(shard))) == list(range(ROWS))
 
 

@@ -81,7 +81,7 @@ def test_no_tensor_holds_these(executor: str, tmp_path: Path, column: pa.Array, 
     shard = pipe.options(executor=executor).iterator()
     with pytest.raises(windrow.PlanError, match=message):
         shard.iter_torch_batches(2)
-    # a refusal costs nothing: the same epoch can be read with a remedy
+    # a refusal costs nothing: the same epoch can be read with a fix
     batches = shard.iter_torch_batches(2, collate_fn=lambda batch: batch["good"].tolist())
     assert sorted(value for batch in batches for value in batch) == [1, 2, 3]
 

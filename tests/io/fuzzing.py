@@ -1,6 +1,6 @@
 """Corrupts Parquet files by seed, reads them, and judges what comes: ``python -m tests.io.fuzzing FIRST COUNT``.
 
-Says which case begins before it begins, so that whoever started this knows which one ended it.
+Says which case begins before it begins, so that the caller knows which one ended it.
 """
 
 from __future__ import annotations

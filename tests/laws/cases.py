@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from tests.laws.reference import Dealt, deal_list, order_epoch
+from tests.laws.reference import Assigned, deal_list, order_epoch
 from windrow.core.source import BlockAddress, BlockTable, CorruptBlockError, SourceIdentity
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.executors.threads import ThreadsExecutor
@@ -217,13 +217,13 @@ class Case:
         """The values of an epoch in their order."""
         return order_epoch(self.source.blocks, self.values(), cut=self.cut, seed=self.seed, epoch=epoch)
 
-    def assigned(self, epoch: int, batch_rows: int | None = None) -> Dealt:
+    def assigned(self, epoch: int, batch_rows: int | None = None) -> Assigned:
         """The values that each shard gets, batch by batch."""
         order = self.order(epoch)
         B = self.batch_rows if batch_rows is None else batch_rows
         assigned = deal_list(len(order), self.shards, B, self.equal, drop_last=self.drop_last)
         batches = [[[order[row] for row in batch] for batch in shard] for shard in assigned.batches]
-        return Dealt(batches, assigned.padded, assigned.left_out)
+        return Assigned(batches, assigned.padded, assigned.left_out)
 
 
 CUTS = st.one_of(
@@ -373,7 +373,7 @@ def _read_in_threads(readings: list[Reading]) -> None:
             thread.start()
         for thread in threads:
             thread.join(JOIN_SECONDS)
-        assert not any(thread.is_alive() for thread in threads) or errors, "a shard waits for ever"
+        assert not any(thread.is_alive() for thread in threads) or errors, "a shard waits forever"
     if errors:
         raise errors[0]
 

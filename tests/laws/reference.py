@@ -11,11 +11,11 @@ from windrow.shuffle.order.epoch_plan import WindowCut, plan_epoch
 from windrow.shuffle.order.shard_assignment import Equal
 from windrow.shuffle.order.window_order import order_window
 
-__all__ = ["Dealt", "deal_list", "order_epoch"]
+__all__ = ["Assigned", "deal_list", "order_epoch"]
 
 
 @dataclass(frozen=True)
-class Dealt:
+class Assigned:
     """What every shard gets of an epoch.
 
     Attributes
@@ -37,7 +37,7 @@ class Dealt:
 
 def deal_list(
     total: int, shards: int, batch_rows: int, equal: Equal, *, drop_last: bool = False, start: int = 0
-) -> Dealt:
+) -> Assigned:
     """Deal rows [start, total) as law 3 says."""
     n, B = shards, batch_rows
     batches: list[list[list[int]]] = [[] for _ in range(n)]
@@ -56,7 +56,7 @@ def deal_list(
         for t in range(n):
             if shares[t]:
                 batches[t].append(shares[t])
-    return Dealt(batches, padded, left_out)
+    return Assigned(batches, padded, left_out)
 
 
 def _share_rest(rest: list[int], n: int, equal: Equal) -> list[list[int]]:

@@ -1,6 +1,6 @@
 """Golden orders of whole chains: a promise, not a snapshot.
 
-A chain gives this order to whoever reads it: on any executor, with any workers, memory and library
+A pipeline gives this order to every reader: on any executor, with any workers, memory and library
 versions, and after any upgrade of windrow. If a test here fails, the change is wrong, whatever it
 improves; a better order is a new ``ORDER_VERSION`` beside this one, with golden orders of its own.
 """

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.laws.cases import CASES, Case, Rows, take_rows
-from tests.laws.reference import Dealt, deal_list
+from tests.laws.reference import Assigned, deal_list
 from windrow.core.errors import PlanError
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.state import resume
@@ -40,7 +40,7 @@ class Stream(RuleBasedStateMachine):
         self.job = self.case.job(ThreadsExecutor(2))
         self.orders = [self.case.order(epoch) for epoch in range(case.epochs)]
         self.enter(0)
-        self.assigned: Dealt | None = None
+        self.assigned: Assigned | None = None
         self.batch_rows: int | None = None
         self.saved: list[tuple[dict[str, Any], int, int]] = []
         self.split(case.shards)
@@ -58,7 +58,7 @@ class Stream(RuleBasedStateMachine):
     def is_done(self) -> bool:
         return self.epoch == len(self.orders)
 
-    def assignment(self, batch_rows: int, row: int) -> Dealt:
+    def assignment(self, batch_rows: int, row: int) -> Assigned:
         case = self.case
         return deal_list(
             len(self.order), case.shards, batch_rows, case.equal, drop_last=case.drop_last, start=row

@@ -1,6 +1,6 @@
 """Gives the C functions corrupt input, by seed: ``python -m tests.sanitized.mutations FIRST COUNT``.
 
-Says which hundred seeds begin before they begin, so that whoever started this knows where it ended.
+Says which hundred seeds begin before they begin, so that the caller knows where it ended.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def leak_a_reference(patch: pytest.MonkeyPatch) -> None:
 
 
 def leak_a_window(patch: pytest.MonkeyPatch) -> None:
-    """A window that every shard has passed is let go by the scheduler, and held by the driver."""
+    """A window that every shard has passed is released by the scheduler, and held by the driver."""
     drop = Driver._drop
 
     def keep(self: Driver, instruction: Drop) -> None:
@@ -165,7 +165,7 @@ def keep_what_failed(patch: pytest.MonkeyPatch) -> None:
 
 
 def deal_before_counting(patch: pytest.MonkeyPatch) -> None:
-    """Rows are dealt before those behind the window are counted."""
+    """Rows are assigned before those behind the window are counted."""
 
     def is_ordered(self: EpochCounts, window: int, assignment: ShardAssignment) -> bool:
         return self.first_row(window + 1) is not None

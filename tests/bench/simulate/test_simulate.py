@@ -25,7 +25,7 @@ KINDS = {
     "corrupt block",
     "early stop, next epoch",
     "early stop, resumed",
-    "kept block lost",
+    "cached block lost",
     "late message",
     "node joined",
     "node left",

@@ -69,7 +69,7 @@ class CountingStore(MemoryFileSystem):  # type: ignore[misc]
     """Files in memory, of which it is counted what was asked."""
 
     protocol = "counting"
-    cachable = False
+    cacheable = False
 
     def __init__(self) -> None:
         super().__init__()

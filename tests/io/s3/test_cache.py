@@ -162,7 +162,7 @@ def test_what_a_killed_driver_left_on_a_cluster_goes_with_the_next_run(
         (left,) = tmp_path.iterdir()
         os.kill(driver.pid, signal.SIGKILL)
     assert not left.exists() or any(name.endswith(".block") for name in os.listdir(left))
-    # its workers end a moment later, and let go of their leases
+    # its workers end a moment later, and release their leases
     until = time.monotonic() + 60
     while list(tmp_path.iterdir()) and time.monotonic() < until:
         pipe = chain(data, proxy, epochs=2).options(executor="ray", cache="disk", cache_dir=tmp_path)

@@ -334,7 +334,7 @@ def test_a_refused_request_holds_no_references() -> None:
         with pytest.raises(StopIteration) as end:
             polling.send(True)
         assert isinstance(end.value.value, Failure)
-        held_back[0].task_failed(Failure.capture(SourceError("the run ends, and lets go")))
+        held_back[0].task_failed(Failure.capture(SourceError("the run ends, and releases")))
         del polling, end
         assert reference() is None
     finally:

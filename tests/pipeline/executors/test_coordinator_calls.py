@@ -89,7 +89,7 @@ def test_a_call_tells_of_each_window_where_none_is_spare(monkeypatch: pytest.Mon
     fetcher.stop()
 
 
-@pytest.mark.parametrize("end", ["waits", "lets go", "fails"])
+@pytest.mark.parametrize("end", ["waits", "releases", "fails"])
 def test_what_no_question_tells_is_told_by_who_waits_lets_go_or_fails(
     monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
@@ -107,7 +107,7 @@ def test_what_no_question_tells_is_told_by_who_waits_lets_go_or_fails(
         fetcher.stop()
         waiting.join(WAIT_SECONDS)
         assert not waiting.is_alive()
-    elif end == "lets go":
+    elif end == "releases":
         fetcher.release(NEVER)
         assert coordinator.told == [Place(0, 1)]
     else:

@@ -431,7 +431,7 @@ def test_objects_that_are_not_heard_of_are_asked_for_anew(
             and isinstance(refs, list)
             and threading.current_thread().name.startswith("windrow-fetch")
         ):
-            assert options.get("timeout") is not None, "this would wait for ever"
+            assert options.get("timeout") is not None, "this would wait forever"
             if call == "wait":
                 time.sleep(0.1)
                 return [], refs

@@ -283,4 +283,4 @@ def test_an_answer_is_not_lost_where_another_copy_cannot_be_cancelled() -> None:
 
     double = play(script)
     assert double.taken == [(0, "second")]
-    assert [str(error) for error in double.errors] == ["cannot be cancelled"], "whoever spawned it is told"
+    assert [str(error) for error in double.errors] == ["cannot be cancelled"], "the caller gets the error"

@@ -250,7 +250,7 @@ class FileSource:
         """The row groups ``start`` to ``stop`` of the manifest, as locators by fragment."""
         manifest, some = self.manifest, slice(first, last)
         ends = manifest.row_group_ends[some]
-        befores = np.append(manifest.row_group_ends[first - 1] if first else 0, ends[:-1])
+        group_starts = np.append(manifest.row_group_ends[first - 1] if first else 0, ends[:-1])
         stamps = np.zeros(last - first, np.uint64) if manifest.stamps is None else manifest.stamps[some]
         return tuple(
             map(
@@ -258,8 +258,8 @@ class FileSource:
                 manifest.paths.slice(first, last - first).to_pylist(),
                 manifest.file_bytes[some].tolist(),
                 map(bytes, manifest.footer_hashes[some]),
-                np.maximum(start - befores, 0).tolist(),
-                (np.minimum(stop, ends) - befores).tolist(),
+                np.maximum(start - group_starts, 0).tolist(),
+                (np.minimum(stop, ends) - group_starts).tolist(),
                 stamps.tolist(),
             )
         )

@@ -90,7 +90,7 @@ def test_files_serve_every_reader_of_the_machine(tmp_path: Path) -> None:
     disk.remove()
     assert list(tmp_path.iterdir()) == []
     assert make([0], disk).read(0) == SOURCE.reader.tables[0]
-    assert list(tmp_path.iterdir()) == [], "a late task makes nothing anew"
+    assert list(tmp_path.iterdir()) == [], "a late task creates nothing"
 
 
 def test_what_is_kept_of_a_mapped_file_is_no_view_of_it(tmp_path: Path) -> None:
