@@ -86,7 +86,7 @@ def test_unknown_columns(numbers: Path) -> None:
     ("ask", "message"),
     [
         (lambda ds: ds.window(blocks_per_window=1, bytes_per_window=1), "both"),
-        (lambda ds: ds.window().window(), "a window already"),
+        (lambda ds: ds.window().window(), "already has a window"),
         (lambda ds: ds.window(blocks_per_window=0), "blocks_per_window=0"),
         (lambda ds: ds.window(blocks_per_window=-1), "blocks_per_window=-1"),
         (lambda ds: ds.window(bytes_per_window=0), "bytes_per_window=0"),

@@ -66,7 +66,7 @@ def read(pipe: Any, meanwhile: Callable[[], None] = lambda: None) -> tuple[Rows,
                 if (epoch.number, number) == (0, 60):
                     meanwhile()
         run = shard.stats().run
-    return rows, run, [str(each.message) for each in warned if "decoded block" in str(each.message)]
+    return rows, run, [str(each.message) for each in warned if "cache" in str(each.message)]
 
 
 @pytest.fixture

@@ -178,7 +178,7 @@ def test_rows_that_shrink_are_not_refused(executor: str) -> None:
     ds = windrow.from_numpy({"x": np.arange(40_000), "y": np.zeros((40_000, 300))}, target_block_bytes="4MB")
     ds = ds.map_batches(lambda batch: {"x": batch["x"]})
     pipe = ds.repeat(1).random_shuffle_each_window(seed=1).options(executor=executor, memory_limit=90_000_000)
-    assert any("measured" in line for line in pipe.explain().user_warnings)
+    assert any("first blocks will show whether it fits" in line for line in pipe.explain().user_warnings)
     rows, run = read_rows(pipe)
     assert sorted(rows) == list(range(40_000))
     assert run.peak_held_bytes <= run.memory_bytes
@@ -214,7 +214,7 @@ read(8)
 before = resident("VmRSS")
 count, run = read(rows)
 assert count == rows, count
-assert run.promised_bytes <= 250_000_000, run
+assert run.estimated_bytes <= 250_000_000, run
 held = resident("VmHWM") - before
 assert held <= 250_000_000, held
 print("done", flush=True)
@@ -283,7 +283,7 @@ else:
     ds = windrow.read_parquet(str(folder), target_block_bytes=1)
 count, run = read(ds)
 assert count == 3 * sum(counts), count
-assert run.promised_bytes <= limit, run
+assert run.estimated_bytes <= limit, run
 assert run.peak_held_bytes <= run.memory_bytes, run
 print(resident("VmHWM") - before)
 """

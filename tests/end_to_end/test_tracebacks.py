@@ -284,7 +284,7 @@ def test_a_source_that_cannot_be_pickled_is_named(ray_local: Any, folder: Path) 
     for way in ways:
         text = assert_readable(way)
         assert "PlanError: the source (" in text
-        assert "cannot be pickled: TypeError: a session cannot be pickled. Give" in text
+        assert "cannot be pickled: TypeError: a session cannot be pickled. Pass" in text
 
 
 def end_process(batch: Any) -> Any:
