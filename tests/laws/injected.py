@@ -41,7 +41,7 @@ CALLERS = {
     ),
 }
 # without these a thread goes on; they only set an event
-ENDS_A_THREAD = {"fetcher.stop", "workers.close"}
+ENDS_A_THREAD = {"fetch_thread.stop", "workers.close"}
 INSIDE = [PACKAGE, Path(ray_double.__file__)]
 JOIN_SECONDS = 20.0
 TRIES = 3
