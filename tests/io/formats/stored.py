@@ -69,7 +69,7 @@ class CountingStore(MemoryFileSystem):  # type: ignore[misc]
     """Files in memory, of which it is counted what was asked."""
 
     protocol = "counting"
-    cacheable = False
+    cachable = False
 
     def __init__(self) -> None:
         super().__init__()

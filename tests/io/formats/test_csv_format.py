@@ -344,7 +344,7 @@ def test_a_store_is_asked_for_ranges_only(monkeypatch: pytest.MonkeyPatch) -> No
     asked: list[tuple[int, int]] = []
 
     class Store(MemoryFileSystem):  # type: ignore[misc]
-        cacheable = False
+        cachable = False
 
         def cat_file(self, path: str, start: int = 0, end: int = 0, **options: Any) -> Any:
             asked.append((start, end))

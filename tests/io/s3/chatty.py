@@ -18,7 +18,7 @@ class ChattyFileSystem(MemoryFileSystem):  # type: ignore[misc]
     """Like memory, and fails at one step."""
 
     protocol = "chatty"
-    cacheable = False
+    cachable = False
 
     def __init__(self, fails: str = "", **options: Any) -> None:
         super().__init__(fails=fails, **options)
