@@ -46,7 +46,7 @@ class Fetcher:
             Cursor(facts.epoch),
             facts.windows,
             leads_on=self._leads_on(facts.epoch),
-            spare=facts.extra_windows,
+            extra_windows=facts.extra_windows,
         )
         self._go_on()
 

@@ -40,7 +40,7 @@ class _Epoch:
     queue: deque[_Placed] = field(default_factory=deque)
     ended: bool = False
     begun: bool = False
-    acknowledge: Place | None = None
+    acknowledged: Place | None = None
     next: _Epoch | None = None
 
 
@@ -113,8 +113,8 @@ class PrefetchLoop:
         number = epoch.facts.epoch
         epoch.begun = True
         epoch.next = _Epoch(epoch.facts.next_epoch) if self._leads_on(number) else None
-        if epoch.acknowledge is not None:
-            self._client.acknowledge(epoch.acknowledge)
+        if epoch.acknowledged is not None:
+            self._client.acknowledge(epoch.acknowledged)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -196,7 +196,7 @@ class PrefetchLoop:
             if epoch.begun:
                 self._client.acknowledge(place)
             else:
-                epoch.acknowledge = place if epoch.acknowledge is None else max(place, epoch.acknowledge)
+                epoch.acknowledged = place if epoch.acknowledged is None else max(place, epoch.acknowledged)
 
         return report
 

@@ -44,7 +44,7 @@ class Dataset:
     corrupt
         The blocks that cannot be read, and so deliver nothing.
     growths
-        How many times what was estimated the rows of each block take; None: as was estimated.
+        Factor by which the rows of each block exceed their estimated size; None: they match it.
     """
 
     stored: tuple[int, ...]

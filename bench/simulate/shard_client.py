@@ -76,8 +76,8 @@ class CoordinatorClient:
                 self._failed(facts)
                 return
             self._request = request
-            leads_on, spare = self._leads_on(cursor.epoch), facts.extra_windows
-            self._ahead = Ahead(cursor, facts.windows, leads_on=leads_on, spare=spare)
+            leads_on, extra_windows = self._leads_on(cursor.epoch), facts.extra_windows
+            self._ahead = Ahead(cursor, facts.windows, leads_on=leads_on, extra_windows=extra_windows)
             done(facts)
             self._choose()
 

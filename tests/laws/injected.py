@@ -140,7 +140,7 @@ def find_problems(name: str, executor: str) -> list[str]:
         _read(case, executor)
     sites = dict(seen)
     problems: list[str] = [] if len(sites) > 80 else [f"only {len(sites)} calls were seen"]
-    acknowledge = {True: 0, False: 0}
+    reached = {True: 0, False: 0}
     for site, calls in sorted(sites.items()):
         if site[-1] in ENDS_A_THREAD:
             continue
@@ -154,10 +154,10 @@ def find_problems(name: str, executor: str) -> list[str]:
                     problems.append(f"{told}: rows were lost or repeated, errors {consumer.errors}")
                 if len(consumer.errors) > 1 or not all(map(names_injected, consumer.errors)):
                     problems.append(f"{told}: {consumer.errors}")
-            acknowledge[tracer.fired] += 1
-    if acknowledge[False] * 4 > acknowledge[True]:
+            reached[tracer.fired] += 1
+    if reached[False] * 4 > reached[True]:
         problems.append(
-            f"{acknowledge[False]} calls were not made again, which another order of threads explains for few"
+            f"{reached[False]} calls were not made again, which another order of threads explains for few"
         )
     if left := _threads_left():
         problems.append(f"left behind: {left}")

@@ -78,7 +78,7 @@ def test_each_window_and_slice_is_told_of_where_the_run_holds_no_more_than_is_ne
 
 
 def test_where_the_run_holds_more_windows_the_next_question_tells_of_one() -> None:
-    ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
+    ahead = Ahead(Cursor(), 5, leads_on=True, extra_windows=2)
     assert not consume(ahead, 0)
     assert ahead.next() == (0, 3), "as many are fetched as are buffered, and one more"
     assert ahead.ask((0, 3)) == Place(0, 1)
@@ -86,7 +86,7 @@ def test_where_the_run_holds_more_windows_the_next_question_tells_of_one() -> No
 
 
 def test_windows_of_which_no_question_tells_are_told_of_after_two() -> None:
-    ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
+    ahead = Ahead(Cursor(), 5, leads_on=True, extra_windows=2)
     ahead.ask((0, 0))
     places = []
     for window in range(1, 7):
@@ -96,7 +96,7 @@ def test_windows_of_which_no_question_tells_are_told_of_after_two() -> None:
 
 
 def test_windows_behind_the_last_question_are_told_of_at_once() -> None:
-    ahead = Ahead(Cursor(), 5, leads_on=False, spare=2)
+    ahead = Ahead(Cursor(), 5, leads_on=False, extra_windows=2)
     # the last request is sent when the second window is acknowledged
     assert [consume(ahead, number) for number in range(5)] == [False, False, True, True, True]
     ahead.open(Cursor(1), leads_on=False)
@@ -104,7 +104,7 @@ def test_windows_behind_the_last_question_are_told_of_at_once() -> None:
 
 
 def test_who_fetches_nothing_has_told_how_far_it_has_come() -> None:
-    ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
+    ahead = Ahead(Cursor(), 5, leads_on=True, extra_windows=2)
     assert not consume(ahead, 0)
     ahead.release()
     assert ahead.take_news() is not None
@@ -116,7 +116,7 @@ def test_who_fetches_nothing_has_told_how_far_it_has_come() -> None:
 
 
 def test_who_leaves_an_epoch_that_leads_to_none_has_told_it_though_its_last_question_is_not_asked() -> None:
-    ahead = Ahead(Cursor(), 4, leads_on=False, spare=4)
+    ahead = Ahead(Cursor(), 4, leads_on=False, extra_windows=4)
     ahead.ask((0, 0))
     ahead.ask((0, 1))
     ahead.acknowledge(Place(1, 0))
@@ -124,14 +124,14 @@ def test_who_leaves_an_epoch_that_leads_to_none_has_told_it_though_its_last_ques
 
 
 def test_who_waits_for_a_window_tells_what_it_has_passed() -> None:
-    ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
+    ahead = Ahead(Cursor(), 5, leads_on=True, extra_windows=2)
     assert not consume(ahead, 0)
     assert ahead.take_news(waits=True) == Place(0, 1)
     assert ahead.take_news(waits=True) is None
 
 
 def test_windows_that_have_been_passed_are_not_held() -> None:
-    ahead = Ahead(Cursor(), 5, leads_on=True, spare=2)
+    ahead = Ahead(Cursor(), 5, leads_on=True, extra_windows=2)
     ahead.keep((0, 0), DATA)
     ahead.keep((0, 1), DATA)
     ahead.want((0, 2))

@@ -49,18 +49,18 @@ class FileSource:
     ----------
     files
         The filesystem and root of the files.
-        manifest
+    manifest
         Their metadata.
-        schema
+    schema
         The schema of every block: the selected columns, partition columns after those of the
         files unless ``columns`` gives another order.
     partitions
         The columns derived from paths.
-        filter
+    filter
         Keeps rows for which it is true; None keeps all.
-        target_block_bytes
+    target_block_bytes
         Adjacent row groups are joined into blocks of up to this many encoded bytes.
-        format
+    format
         The files' format.
     """
 

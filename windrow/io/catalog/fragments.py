@@ -28,15 +28,15 @@ class FragmentFacts:
     ----------
     schema
         The file's columns.
-        rows
+    rows
         (row groups,) rows; an estimate of 1 or more if the format does not store them.
     encoded_bytes
         (row groups,) encoded, uncompressed bytes of all columns.
     variable
         For each variable-width column, the encoded and the estimated decoded bytes by row group.
-        nulls
+    nulls
         Nulls by column; None where unknown.
-        ranges
+    ranges
         Minimum and maximum of integer and time columns, where statistics of all row groups state them.
     """
 

@@ -42,9 +42,9 @@ class Partitions:
         The columns.
     path_column
         The column that holds the path itself; empty for none.
-        url
+    url
         The root that the paths in this column start with.
-        directory_column
+    directory_column
         The column that holds the name of the file's directory, null at the root; empty for none.
     """
 

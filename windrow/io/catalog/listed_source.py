@@ -35,7 +35,7 @@ class ListedSource:
         All blocks in stored order.
     block_addresses
         (blocks,) the address of each.
-        reader
+    reader
         Reads the blocks.
     fingerprint
         A digest of the data, independent of its location.
@@ -43,7 +43,7 @@ class ListedSource:
         Nulls by column; None where they have not been counted.
     block_bytes
         The target size of blocks.
-        fragments
+    fragments
         Number of files, record batches or objects that blocks are cut from.
     filter_digest
         A digest of the filter that the reader applies; empty without one.

@@ -62,16 +62,16 @@ class Manifest:
         (row groups,) encoded, uncompressed bytes of all columns.
     variable
         For each variable-width column, its bytes by row group.
-        null_counts
+    null_counts
         Nulls by column; None where unknown.
-        ranges
+    ranges
         Minimum and maximum of columns for which every file states them; not part of the fingerprint.
-        stamps
+    stamps
         (fragments,) version stamps, which change when a file is rewritten; neither saved nor part
         of the fingerprint. None if the files' versions have not been read.
-        format
+    format
         The name of the files' format.
-        options
+    options
         The format options that change the rows or columns that the files hold.
     """
 

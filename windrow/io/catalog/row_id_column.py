@@ -63,7 +63,7 @@ class RowIdReader:
     ----------
     inner
         The source's reader without a row filter; else one of all rows and columns.
-        schema
+    schema
         The schema of every block, row ids last.
     filter
         Keeps rows for which it is true; None keeps all.
@@ -174,7 +174,7 @@ class RowIdSource:
     ----------
     stored
         The source without row ids.
-        name
+    name
         The name of the column.
     """
 

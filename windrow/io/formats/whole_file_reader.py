@@ -17,7 +17,7 @@ from windrow.core.source import BlockAddress, BlockPart
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.formats.block_files import check_unchanged, listed_stamp
 from windrow.io.formats.table_reader import PART_BYTES, keep_rows, needed_columns
-from windrow.io.storage.file_versions import told_by_stat
+from windrow.io.storage.file_versions import version_from_stat
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.verified_files import RowGroups, changed
 
@@ -134,12 +134,12 @@ def _read_local(files: Files, groups: RowGroups, out: memoryview) -> None:
     try:
         descriptor = os.open(files.path(groups.path), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            listed = listed_stamp(files, groups) or told_by_stat(os.fstat(descriptor)).stamp
+            listed = listed_stamp(files, groups) or version_from_stat(os.fstat(descriptor)).stamp
             done = 0
             while done < len(out) and (count := os.readv(descriptor, [out[done:]])):
                 done += count
             # fstat the open descriptor: the path can refer to another file by now
-            now = told_by_stat(os.fstat(descriptor))
+            now = version_from_stat(os.fstat(descriptor))
         finally:
             os.close(descriptor)
         if now.stamp != listed or now.size_bytes != len(out) or done != len(out):

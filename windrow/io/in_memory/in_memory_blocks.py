@@ -20,7 +20,7 @@ class InMemoryBlocks:
     ----------
     tables
         The blocks; they can be slices of larger tables.
-        carry
+    carry
         Called on each pickling: where processes share an object store, it puts the blocks there once,
         and the pickle holds references. Must be a module-level function, since it is pickled too.
 
@@ -48,8 +48,8 @@ class InMemoryBlocks:
         return (_restore, (self.pack(), self._carry)) if carried is None else carried
 
 
-def _restore(parcels: Sequence[pa.Buffer], carry: Carry | None) -> InMemoryBlocks:
-    return InMemoryBlocks([unpack_table(parcel) for parcel in parcels], carry)
+def _restore(buffers: Sequence[pa.Buffer], carry: Carry | None) -> InMemoryBlocks:
+    return InMemoryBlocks([unpack_table(buffer) for buffer in buffers], carry)
 
 
 def pack_table(table: pa.Table) -> pa.Buffer:
@@ -60,7 +60,7 @@ def pack_table(table: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-def unpack_table(parcel: pa.Buffer) -> pa.Table:
-    """Deserialize a table; zero-copy, so it references ``parcel``."""
-    with pa.ipc.open_stream(parcel) as reader:
+def unpack_table(buffer: pa.Buffer) -> pa.Table:
+    """Deserialize a table; zero-copy, so it references ``buffer``."""
+    with pa.ipc.open_stream(buffer) as reader:
         return reader.read_all()

@@ -17,7 +17,7 @@ def conform_table(table: pa.Table, schema: pa.Schema, origin: str, fix: str) -> 
     ----------
     origin
         The name of the table in errors.
-        fix
+    fix
         How to fix the problem, for errors.
 
     Raises

@@ -75,11 +75,11 @@ class ParquetReader:
     ----------
     files
         The filesystem and root of the files.
-        schema
+    schema
         The schema of every block: the selected columns of files and partitions.
-        stored
+    stored
         The unified schema of the files, all columns; filters see it together with the partition columns.
-        partitions
+    partitions
         The columns derived from paths.
     filter
         Keeps rows for which it is true; None keeps all.
@@ -108,7 +108,7 @@ class ParquetReader:
         ------
         CorruptBlockError
             If the data cannot be decoded, or does not match the schema.
-            SourceError
+        SourceError
             If the file is missing, cannot be read, or has changed since it was listed.
         """
         (groups,) = address.locator

@@ -64,11 +64,11 @@ class Chunk:
     ----------
     start, size_bytes
         Offset and compressed size of its pages in the file.
-        rows, width
+    rows, width
         Number of values, and bytes of each; width 0 for text.
-        snappy, optional
+    snappy, optional
         Whether its pages are Snappy compressed, and have definition levels.
-        raw_bytes
+    raw_bytes
         Uncompressed size of its pages, as the footer states it.
     """
 
@@ -277,9 +277,9 @@ def decode_text(
         Strings or bytes, with offsets of 4 or 8 bytes.
     targets
         (rows,) target row of each value.
-        cuts
+    cuts
         Slices of the target rows; each becomes an array.
-        pool
+    pool
         Provides the memory of the arrays and the temporary buffers.
 
     Returns

@@ -17,7 +17,7 @@ class FooterCache:
     ----------
     max_footers
         Maximum number of cached footers.
-        max_bytes
+    max_bytes
         Maximum bytes of cached footers, as serialized. Parsed footers take about three times as
         much, and as much again once each chunk of a wide table has been looked up.
         The latest footer is cached whatever its size, since its file's next block needs it.

@@ -39,11 +39,11 @@ class Footer:
     ----------
     size_bytes, stamp
         The file's size, and its version stamp before the footer was read.
-        digest
+    digest
         Digest of the raw footer.
-        metadata
+    metadata
         The parsed footer.
-        texts
+    texts
         (row groups, columns) text bytes of each chunk; -1 where the footer does not state them.
     """
 

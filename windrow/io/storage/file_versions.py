@@ -17,8 +17,8 @@ __all__ = [
     "read_arrow_version",
     "read_fsspec_version",
     "read_local_version",
-    "told_by_stat",
     "version_from_listing",
+    "version_from_stat",
 ]
 
 # Lower-case metadata keys that identify a version. Keys that also change with access or storage class are left out.
@@ -35,7 +35,7 @@ class Version:
     ----------
     size_bytes
         The file's size.
-        stamp
+    stamp
         64-bit hash of the metadata that identifies the version; never 0.
     """
 
@@ -45,10 +45,10 @@ class Version:
 
 def read_local_version(path: str) -> Version:
     """Return the version of a file on local disk, from its inode, size and mtime."""
-    return told_by_stat(os.stat(path))
+    return version_from_stat(os.stat(path))
 
 
-def told_by_stat(stat: os.stat_result) -> Version:
+def version_from_stat(stat: os.stat_result) -> Version:
     """Return the version that `read_local_version` would, from a stat result."""
     return _version(stat.st_size, f"{stat.st_ino} {stat.st_mtime_ns}")
 

@@ -57,9 +57,9 @@ class Files:
     """The files under one root; small and picklable.
 
     ``filesystem`` is None for local disk, else a ``pyarrow.fs`` or fsspec one. It can hold
-        credentials: pickling includes them, error messages and names never do.
-        ``retries`` applies to object storage; local reads are not retried.
-        ``machine`` is the host that listed the files, ``opening`` a random id of the listing.
+    credentials: pickling includes them, error messages and names never do.
+    ``retries`` applies to object storage; local reads are not retried.
+    ``machine`` is the host that listed the files, ``opening`` a random id of the listing.
     """
 
     root: str
@@ -188,7 +188,7 @@ def connect(paths: Paths, filesystem: Any, storage_options: Mapping[str, Any] | 
     ------
     PlanError
         If they name no filesystem, or more than one.
-        SourceError
+    SourceError
         If the filesystem cannot be created.
     """
     names = _path_names(paths)

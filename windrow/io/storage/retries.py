@@ -91,10 +91,10 @@ class Retries:
     ----------
     seconds
         No attempt starts later than this after the first one; 0 disables retries.
-        first_wait_seconds, max_wait_seconds
+    first_wait_seconds, max_wait_seconds
         Upper bound of the first wait, which doubles with each attempt, and the maximum of that
         bound. The waits are drawn uniformly from 0 to the bound.
-        read_seconds, read_bytes_per_second
+    read_seconds, read_bytes_per_second
         Timeout of a read, against clients that hang indefinitely: ``read_seconds`` plus the
         time that its bytes take at ``read_bytes_per_second``.
     """

@@ -77,7 +77,7 @@ class BlockFile:
     ----------
     file
         The file object that Arrow reads.
-        remote
+    remote
         The range reader behind it; None for local files.
     """
 

@@ -355,7 +355,7 @@ def _read_field(body: Mapping[str, Any], name: str) -> Any:
 
 
 def _read_corrupt(body: Mapping[str, Any]) -> tuple[int, ...]:
-    given = body.get(_CORRUPT, [])  # earlier versions omit it where it is empty
+    given = body.get(_CORRUPT, [])
     blocks: list[int | None] = [None]
     if not isinstance(given, (str, bytes, Mapping)):
         with suppress(TypeError):  # not iterable
@@ -388,7 +388,6 @@ def _shorten(value: object) -> str:
 
 
 def _digest(body: Mapping[str, Any]) -> str:
-    # an empty list of corrupt blocks is not part of the digest: earlier versions omit it
     counted = {name: value for name, value in body.items() if name != _CORRUPT or value}
     text = json.dumps(counted, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]

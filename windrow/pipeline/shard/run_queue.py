@@ -104,9 +104,9 @@ class EpochRuns:
         self.converter = converter
         with self._changed:
             self._report = report
-            acknowledge = self._acknowledged
-        if acknowledge is not None:
-            report(acknowledge)
+            place = self._acknowledged
+        if place is not None:
+            report(place)
 
     def wait_for_rows(self, rows: int, timeout: float) -> bool:
         """Wait until more than ``rows`` rows are submitted, or prefetching ends; returns False on timeout."""

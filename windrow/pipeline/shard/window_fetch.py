@@ -46,7 +46,7 @@ class Ahead:
         Number of windows per epoch.
     leads_on
         Whether to continue with the windows of the next epoch.
-    spare
+    extra_windows
         Number of extra windows that the coordinator buffers. The acknowledgement of up to this many consumed
         windows can wait for the next request, and as many more are fetched ahead.
 
@@ -60,11 +60,11 @@ class Ahead:
         Where the shard opened the latest epoch, with all blocks known so far to be skipped as corrupt.
     """
 
-    def __init__(self, cursor: Cursor, windows: int, *, leads_on: bool, spare: int = 0) -> None:
+    def __init__(self, cursor: Cursor, windows: int, *, leads_on: bool, extra_windows: int = 0) -> None:
         self.place = self._reported = Place(cursor.epoch, cursor.window)
         self.fetched: dict[Key, WindowData] = {}
         self._windows = windows
-        self._spare = spare
+        self._extra_windows = extra_windows
         self._requested: Key | None = None
         self._last_taken = self._last_asked = self._index(cursor.epoch, cursor.window) - 1
         self._paused = False
@@ -127,7 +127,7 @@ class Ahead:
         """
         passed, reported = self._passed, self._index(self._reported.epoch, self._reported.window)
         more_to_ask = not self._paused and max(passed, self._last_asked + 1) < self._fetch_stop
-        can_wait = more_to_ask and not waits and 0 < self._spare >= passed - reported
+        can_wait = more_to_ask and not waits and 0 < self._extra_windows >= passed - reported
         if self.place == self._reported or can_wait:
             return None
         self._reported = self.place
@@ -151,7 +151,7 @@ class Ahead:
 
     @property
     def _fetch_stop(self) -> int:
-        return min(self._passed + max(_WINDOWS_NEEDED, 1 + self._spare), self._stop)
+        return min(self._passed + max(_WINDOWS_NEEDED, 1 + self._extra_windows), self._stop)
 
 
 @dataclass(frozen=True)

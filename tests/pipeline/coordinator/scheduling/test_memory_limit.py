@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windrow.pipeline.coordinator.scheduling.events import Finished, Limits, Overflowed, Part, Place, Work
-from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryBudget
+from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryLimit
 from windrow.pipeline.plan.window_budget import RowOverhead
 
 WORK = Work(0, 0, 0, 0, 0)
@@ -13,8 +13,8 @@ WORK = Work(0, 0, 0, 0, 0)
 
 def memory_budget(
     *, memory: int = 1000, overhead: RowOverhead | None = None, row_bytes: int = 0
-) -> MemoryBudget:
-    return MemoryBudget(
+) -> MemoryLimit:
+    return MemoryLimit(
         Limits(
             shards=(0,),
             start=Place(0, 0),
@@ -32,7 +32,7 @@ def memory_budget(
 
 
 def note(
-    limits: MemoryBudget, part: Part, *slice_bytes: int, unpacked: int | None = None, rows: int = 10
+    limits: MemoryLimit, part: Part, *slice_bytes: int, unpacked: int | None = None, rows: int = 10
 ) -> None:
     limits.measure(part, Finished(WORK, rows, slice_bytes, unpacked))
 

@@ -7,13 +7,13 @@ from math import ceil
 from windrow.pipeline.coordinator.scheduling.events import Finished, Limits, Overflowed, Part
 from windrow.pipeline.plan.window_budget import RowSizes
 
-__all__ = ["MemoryBudget"]
+__all__ = ["MemoryLimit"]
 
 # Rows can grow this many times by columns that transforms add, and by text that was dictionary-encoded.
 _UNMEASURED_GROWTH = 16
 
 
-class MemoryBudget:
+class MemoryLimit:
     """The memory limit of a run, and the sizes expected of its tasks.
 
     Sizes are measured in bytes per stored row. They are not scaled by the ratio of measured to
@@ -106,9 +106,9 @@ class MemoryBudget:
         unpacked = measured if finished.unpacked_bytes is None else finished.unpacked_bytes
         self._add(part, 1.0, finished.rows, measured, unpacked)
 
-    def measure_share(self, part: Part, outgrown: Overflowed) -> None:
+    def measure_share(self, part: Part, overflowed: Overflowed) -> None:
         """Record the output of a task that read a share of its part."""
-        self._add(part, outgrown.share, outgrown.rows, outgrown.size_bytes, outgrown.size_bytes)
+        self._add(part, overflowed.share, overflowed.rows, overflowed.size_bytes, overflowed.size_bytes)
 
     def _add(self, part: Part, share: float, rows: int, measured: int, unpacked: int) -> None:
         self._stored_rows += part.weight * share

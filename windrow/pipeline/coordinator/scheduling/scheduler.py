@@ -29,7 +29,7 @@ from windrow.pipeline.coordinator.scheduling.events import (
     ShapeOf,
     Work,
 )
-from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryBudget
+from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryLimit
 from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key, ShardTracker
 from windrow.pipeline.coordinator.scheduling.window_priorities import WindowPriorities
@@ -65,7 +65,7 @@ class Scheduler:
         self._assignments: dict[int, ShardAssignment] = {}
         self._latest_assignment: ShardAssignment | None = None
         self._latest_epoch = -1
-        self._memory_budget = MemoryBudget(limits)
+        self._memory_budget = MemoryLimit(limits)
         self._instructions: list[Instruction] = []
         self.dropped_windows = 0
         self.last_progress = 0.0

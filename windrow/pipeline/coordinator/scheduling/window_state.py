@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from windrow.pipeline.coordinator.scheduling.events import Finished, Overflowed, Part, Stage, Work
-from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryBudget
+from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryLimit
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["WindowState"]
@@ -92,13 +92,13 @@ class WindowState:
         """The sum of the output limits of running tasks."""
         return sum(self._max_bytes.values())
 
-    def total_bytes(self, memory_budget: MemoryBudget) -> int:
+    def total_bytes(self, memory_budget: MemoryLimit) -> int:
         """Bytes of the whole window: measured, and expected for parts not read yet."""
         measured = sum(self._slice_bytes) + sum(self._unordered.values())
         left = {*self._waiting[0], *(work.part for work in self.running if work.stage == 0)}
         return measured + sum(self.estimate_bytes(part, memory_budget) for part in left)
 
-    def estimate_bytes(self, part: int, memory_budget: MemoryBudget) -> int:
+    def estimate_bytes(self, part: int, memory_budget: MemoryLimit) -> int:
         """Expected output of a part."""
         return max(memory_budget.estimate_bytes(self.parts[part]), self.min_bytes(part))
 
@@ -144,7 +144,7 @@ class WindowState:
             self._max_bytes[work] = max_bytes
         self._unplaced_bytes += size_bytes
 
-    def update_estimates(self, memory_budget: MemoryBudget) -> None:
+    def update_estimates(self, memory_budget: MemoryLimit) -> None:
         """Raise the expected output of running tasks to what is expected now."""
         for work, size_bytes in self.running.items():
             if work.stage == 0:

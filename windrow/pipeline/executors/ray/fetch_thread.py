@@ -49,8 +49,8 @@ class Fetcher:
         self._request = request
         self._stopped = threading.Event()
         self._changed = threading.Condition()
-        spare = facts.extra_windows
-        self._ahead = Ahead(request.cursor, facts.windows, leads_on=leads_on, spare=spare)
+        extra_windows = facts.extra_windows
+        self._ahead = Ahead(request.cursor, facts.windows, leads_on=leads_on, extra_windows=extra_windows)
         # set when the fetch in progress is no longer needed
         self._cancelled = threading.Event()
         self._error: BaseException | None = None
