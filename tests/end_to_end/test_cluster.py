@@ -102,7 +102,7 @@ def test_the_order_is_that_of_threads(
 
 
 def test_hints_that_are_none(pipe: windrow.DatasetPipeline, nodes: list[str]) -> None:
-    with pytest.raises(windrow.PlanError, match="living node"):
+    with pytest.raises(windrow.PlanError, match="live node"):
         pipe.split(2, locality_hints=[nodes[0], "node-17"])
     with pytest.raises(windrow.PlanError, match="actor handle"):
         pipe.split(2, locality_hints=[3, None])
