@@ -66,9 +66,9 @@ class Readable(Deliverable, Writable, Convertible):
     def count(self) -> int:
         """Return the number of rows of one epoch.
 
-        The manifest holds it, so nothing is read. If a filter or
-        ``map_batches(..., preserves_rows=False)`` can change the number of rows, they are counted
-        in one pass over the data on threads, which reads only the columns needed for counting and
+        If the manifest holds it, nothing is read. With a filter, a ``map_batches(..., preserves_rows=False)``
+        or a format that does not store row counts (CSV, JSON, text, TFRecord, WebDataset), the rows are
+        counted in one pass over the data on threads, which reads only the columns needed for counting and
         caches nothing.
         """
         return count_rows(self._plan)

@@ -225,8 +225,8 @@ class DatasetPipeline(Readable):
         """Return this process's shard, for jobs without a process that calls ``split`` (torchrun).
 
         Every process builds the same pipeline and delivers its own shard of the same order; the
-        processes do not communicate. Each of them reads and decodes every block that holds a row of its
-        shard, which after a shuffle is every block. To decode each block once for all trainers, use
+        processes do not communicate. Each of them reads and decodes every block of every
+        window, also blocks without a row of its shard. To decode each block once for all trainers, use
         `split`; to share decoded blocks on one machine, use ``options(cache="disk", keep_cache=True)`` with
         one ``cache_dir``. If the launcher sets the number of processes on this machine
         (LOCAL_WORLD_SIZE, or the variables of Open MPI or SLURM's srun), they divide its cores and
@@ -323,8 +323,9 @@ class DatasetPipeline(Readable):
         Parameters
         ----------
         n, equal
-            As in `split`. If a launcher started several processes on this machine, memory and
-            workers are those of one process that calls `shard`.
+            As in `split`; pass ``equal=True`` for the steps of `shard`, whose default that is. If a
+            launcher started several processes on this machine, memory and workers are those of one
+            process that calls `shard`.
         batch_size
             Rows per batch, needed to compute the number of steps; None: steps are omitted.
 

@@ -47,8 +47,8 @@ class RunStats:
     peak_held_bytes
         Maximum of ``held_bytes`` so far.
     estimated_bytes
-        Estimated peak memory of the run: as in ``explain()``, or higher if blocks turned out
-        larger than estimated.
+        Peak memory of the run as ``explain()`` gives it: a bound where sizes are exact, else an
+        estimate; higher if blocks turned out larger than estimated.
     dropped_windows
         Windows dropped while a shard still needed them, to be prepared again.
     left_out_rows

@@ -56,7 +56,7 @@ class Delivery:
         Raises PlanError, before anything is read, for a schema that cannot be converted.
     background
         Whether to convert in a separate thread, which pays off where conversion is slow.
-    early
+    converter_key
         Identifies the batch format, for conversion in the worker threads that place runs. That pays off
         where conversion is quick and takes no memory. Runs of the next epoch are placed and converted
         before its ``iter_*`` call; they are used only if the keys are equal. None: convert on demand.

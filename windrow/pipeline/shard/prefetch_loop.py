@@ -55,7 +55,8 @@ class PrefetchLoop:
     portions
         Decides how many rows of a run are placed at a time.
     leads_on
-        Whether an epoch, given by its number, is followed by another one.
+        Whether to continue from an epoch, given by its number, into the next one before the consumer opens
+        that.
 
     Attributes
     ----------
@@ -104,7 +105,7 @@ class PrefetchLoop:
         return runs
 
     def find_epoch(self, cursor: Cursor, assignment: ShardAssignment, depth: int) -> EpochRuns | None:
-        """Return the runs of the epoch at a cursor if it is the one prefetched next, else None."""
+        """The runs of the epoch at a cursor if it is prefetched next, with this assignment and depth; else None."""
         runs = self._next
         if runs is None or runs.failed or self._stopped.is_set():
             return None
@@ -127,7 +128,7 @@ class PrefetchLoop:
 
     @property
     def has_next_epoch(self) -> bool:
-        """Whether there is an epoch after the one that the consumer has opened."""
+        """Whether the loop continues with an epoch after the one that the consumer has opened."""
         return self._next is not None
 
     def note_taken(self, run: PlacedRun, before: PlacedRun | None) -> None:
