@@ -131,7 +131,7 @@ def test_steps_are_known_once_an_epoch_has_been_read(folder: Path) -> None:
     pipe = chain(folder)
     assert "to be counted, corrupt blocks skipped" in str(pipe.explain())
     with pipe.iterator() as shard:
-        with pytest.raises(windrow.PlanError, match='on_error="skip" determines'):
+        with pytest.raises(windrow.PlanError, match='on_error="skip" or a format'):
             shard.steps_per_epoch(10)
         column(list(shard.iter_batches(10)))
         assert shard.steps_per_epoch(10) == (12 - 1) * ROWS // 10

@@ -13,7 +13,7 @@ __all__ = ["count_rows"]
 
 @trims_traceback
 def count_rows(plan: LogicalPlan) -> int:
-    """Return the rows of one epoch, from the manifest or, where it lacks them or they can change, by reading."""
+    """Return the rows of one epoch, from the manifest or, if it does not state them or they can change, by reading."""
     source = plan.source
     if plan.job().rows_stated:
         return int(source.blocks.rows.sum())

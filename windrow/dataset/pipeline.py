@@ -225,10 +225,10 @@ class DatasetPipeline(Readable):
         """Return this process's shard, for jobs without a process that calls ``split`` (torchrun).
 
         Every process builds the same pipeline and delivers its own shard of the same order; the
-        processes do not communicate. Each of them reads and decodes every block of every
-        window, also blocks without a row of its shard. To decode each block once for all trainers, use
-        `split`; to share decoded blocks on one machine, use ``options(cache="disk", keep_cache=True)`` with
-        one ``cache_dir``. If the launcher sets the number of processes on this machine
+        processes do not communicate. Each of them reads and decodes every block of every window, also
+        blocks without a row of its shard. To decode each block once for all trainers, use `split`; to
+        share decoded blocks on one machine, use ``options(cache="disk", keep_cache=True)`` with one
+        ``cache_dir``. If the launcher sets the number of processes on this machine
         (LOCAL_WORLD_SIZE, or the variables of Open MPI or SLURM's srun), they divide its cores and
         memory. A limit given by ``options(memory_limit=...)`` applies to each process.
 

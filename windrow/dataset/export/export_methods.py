@@ -69,7 +69,7 @@ class Convertible(ABC):
         ------
         PlanError
             Without a limit, if the rows as Arrow plus the rows as pandas exceed the free memory; the
-            message names both sizes.
+            message names the memory needed and the memory free.
 
         Examples
         --------

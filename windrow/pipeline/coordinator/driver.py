@@ -375,7 +375,7 @@ class Driver:
         self._widened = True
         self._scheduler.widen(int(freed_bytes / self._budget.copies))
         self._user_warnings.append(
-            "decoded blocks are no longer kept in memory, since windows turned out to need it: "
+            "decoded blocks are no longer cached in memory, since windows turned out to need that memory: "
             "use smaller windows with window(bytes_per_window=...), or raise options(memory_limit=...)"
         )
         self._events.append(Tick())

@@ -12,7 +12,7 @@ _REPORT_RATIO, _REPORT_BYTES = 1.2, 64 * 2**20
 
 
 class MemoryEstimate:
-    """The estimated peak memory of a run.
+    """The peak memory of a run: a bound where sizes are exact, else an estimate.
 
     Parameters
     ----------

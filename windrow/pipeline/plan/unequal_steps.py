@@ -19,5 +19,6 @@ def find_unequal_steps(facts: EpochFacts, shards: int) -> Iterator[str]:
     if len(steps) > 1 and distributed.is_available() and distributed.is_initialized():
         yield (
             f"shards will have {min(steps)} or {max(steps)} steps in epoch {facts.epoch}, and collective "
-            "operations of torch.distributed would hang: use equal=True or equal='pad', or drop_last=True"
+            "operations of torch.distributed would hang: use equal=True or equal='pad' in split() or shard(), "
+            "or drop_last=True"
         )

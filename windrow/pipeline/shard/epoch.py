@@ -51,8 +51,9 @@ class Epoch(Deliverable):
         Raises
         ------
         PlanError
-            If no ``iter_*`` method was called yet; with a filter, or a transform that changes row counts,
-            if the first epoch has not been read yet.
+            If no ``iter_*`` method was called yet; with any of these (a filter, a transform that changes row
+            counts, ``on_error="skip"``, a format without row counts), if the first epoch has not been read
+            yet.
         """
         total = None if self._facts is None else self._facts.total
         if self._facts is not None and total is None:
@@ -60,8 +61,8 @@ class Epoch(Deliverable):
         if self._facts is None or total is None:
             raise PlanError(
                 f"the number of repeated rows of epoch {self._number} is not known yet: call an iter_* method "
-                "first, which sets the batch size; with a filter or a row-changing transform, read a whole "
-                "epoch first"
+                "first, which sets the batch size; with a filter, a row-changing transform, "
+                'on_error="skip" or a format without row counts (such as CSV or JSON), read a whole epoch first'
             )
         return self._facts.assignment.padded_rows(total)
 

@@ -171,8 +171,8 @@ class EpochReader:
         total = self.facts.total
         if total is None:
             raise TypeError(
-                "the number of steps is not known yet: read an epoch first, or call count() on the dataset, "
-                "which reads it once to count rows"
+                "the number of steps is not known yet: read an epoch first. (count() on the dataset returns "
+                "the number of rows, by reading it once.)"
             )
         return self.start + self.facts.assignment.steps(total, self._shard)
 

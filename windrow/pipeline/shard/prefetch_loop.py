@@ -56,7 +56,7 @@ class PrefetchLoop:
         Decides how many rows of a run are placed at a time.
     leads_on
         Whether to continue from an epoch, given by its number, into the next one before the consumer opens
-        that.
+        it.
 
     Attributes
     ----------
@@ -105,7 +105,10 @@ class PrefetchLoop:
         return runs
 
     def find_epoch(self, cursor: Cursor, assignment: ShardAssignment, depth: int) -> EpochRuns | None:
-        """The runs of the epoch at a cursor if it is prefetched next, with this assignment and depth; else None."""
+        """Return the runs of the epoch at a cursor if it is the one prefetched next, else None.
+
+        The epoch must have been prefetched with the same assignment and depth.
+        """
         runs = self._next
         if runs is None or runs.failed or self._stopped.is_set():
             return None

@@ -152,17 +152,19 @@ class Shard(Deliverable):
         Raises
         ------
         PlanError
-            If an argument is invalid, or row counts are not known yet: with a filter, or a transform that
-            changes row counts, they are known after the first epoch.
+            If an argument is invalid, or row counts are not known yet: with a filter, a transform that
+            changes row counts, ``on_error="skip"`` or a format without row counts, they are known after the
+            first epoch.
         """
         batch_rows = check_number("batch_size", batch_size, 1)
         check_drop_last(drop_last)
         total = self._total_rows()
         if total is None:
             raise PlanError(
-                "the number of rows of an epoch is not known yet, because a filter, a row-changing transform "
-                'or on_error="skip" determines it while reading: read an epoch first, or call count() on the '
-                "dataset, which reads it once where the footers do not suffice"
+                "the number of rows of an epoch is not known yet, because a filter, a row-changing transform, "
+                'on_error="skip" or a format that does not store row counts (such as CSV or JSON) determines it '
+                "while reading: read an epoch first. (count() on the dataset returns the number of rows; it "
+                "reads the data once where the metadata does not suffice.)"
             )
         return self._program.assignment(batch_rows, drop_last=drop_last).steps(total, self._shard)
 
@@ -286,8 +288,9 @@ class Shard(Deliverable):
 
         Notes
         -----
-        If the row count of the epoch is not known yet (a filter that has not run), skipping stops at the end
-        of the epoch, and the skipped rows are read to be counted.
+        If the row count of the epoch is not known yet (a filter, ``on_error="skip"`` or a format without row
+        counts, before the first epoch was read), skipping stops at the end of the epoch, and the skipped rows
+        are read to be counted.
         """
         with self._lock:
             self._check_free()

@@ -44,10 +44,10 @@ def find_corruption(read: Callable[[], T], block: int) -> T | Corruption:
 
 
 def make_late_corruption_error(error: object) -> SourceError:
-    """Make the error for a block found corrupt after its rows were assigned places."""
+    """Make the error for a block found corrupt after its rows were assigned positions."""
     return SourceError(
         f"{error}. It can no longer be skipped: it was read before, and rows of its window already "
-        "have places. Restore the file, and resume from a saved state"
+        "have positions. Restore the file, and resume from a saved state"
     )
 
 

@@ -55,7 +55,7 @@ class TaskContext:
     disk
         The disk cache of decoded blocks, or None.
     skips_corrupt
-        Whether a corrupt block counts as having no rows, unless its rows already have places.
+        Whether a corrupt block counts as having no rows, unless its rows already have positions.
     """
 
     reader: BlockReader

@@ -37,7 +37,7 @@ class ReadAhead:
         self._reader = reader
         self._addresses = addresses
         self._will_be_read = will_be_read
-        self._distant = isinstance(reader, RemoteReader) and reader.is_remote
+        self._is_remote = isinstance(reader, RemoteReader) and reader.is_remote
         self._started: dict[int, Future[Any]] = {}
 
     def read(self, at: int) -> pa.Table:
@@ -63,7 +63,7 @@ class ReadAhead:
 
     def _start_next(self, at: int) -> None:
         """Start reading the blocks after block ``at``."""
-        if not self._distant:
+        if not self._is_remote:
             return
         for later in range(at + 1, min(at + 1 + _READ_AHEAD_BLOCKS, len(self._addresses))):
             if later not in self._started and self._will_be_read(later):
