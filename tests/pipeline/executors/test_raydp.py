@@ -115,7 +115,7 @@ def test_staged_where_that_is_asked_for(spark: Any, tmp_path: Path) -> None:
     assert windrow.from_spark(df, cache_dir=tmp_path).count() == 10
     assert len(list(tmp_path.iterdir())) == 1
     assert windrow.from_spark(df, use="parquet").count() == 10
-    with pytest.raises(PlanError, match="reads no files"):
+    with pytest.raises(PlanError, match="does not read files"):
         windrow.from_spark(df).delete_staged()
 
 

@@ -52,7 +52,7 @@ class Resources:
     task_cpus
         The CPUs that a task requests.
     small_windows_bytes
-        If all held windows, a few extra ones included, take no more than this together, the coordinator
+        If all buffered windows, a few extra ones included, take no more than this together, the coordinator
         holds the extra ones, so that shards can batch their acknowledgements.
     processes
         Number of processes that share the machine or cluster; the values above are one's share.
