@@ -54,6 +54,7 @@ if _typing.TYPE_CHECKING:
     from windrow.io.sinks.written_manifest import WriteResult
     from windrow.pipeline.checkpoint.merge_states import merge_state_dicts
     from windrow.pipeline.coordinator.stats import Stats
+    from windrow.pipeline.delivery.iteration_methods import BatchIterator
     from windrow.pipeline.plan.explain import Explanation
     from windrow.pipeline.shard.epoch import Epoch
     from windrow.pipeline.shard.shard import Shard
@@ -61,6 +62,7 @@ if _typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchIterator",
     "Dataset",
     "DatasetPipeline",
     "Epoch",
@@ -143,6 +145,7 @@ _MODULES = {
     "DatasetPipeline": "windrow.dataset.pipeline",
     "WriteResult": "windrow.io.sinks.written_manifest",
     "Epoch": "windrow.pipeline.shard.epoch",
+    "BatchIterator": "windrow.pipeline.delivery.iteration_methods",
     "Explanation": "windrow.pipeline.plan.explain",
     "merge_state_dicts": "windrow.pipeline.checkpoint.merge_states",
     "Shard": "windrow.pipeline.shard.shard",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,6 @@ from windrow import Shard
 from windrow.pipeline.coordinator import driver
 from windrow.pipeline.executors.ray import coordinator
 from windrow.pipeline.executors.ray.coordinator import Coordinator
-from windrow.pipeline.shard import epoch_reader
-from windrow.pipeline.shard.stall_watch import Waiting
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -46,9 +43,6 @@ class Trainer:
             shard.load_state_dict(state)
         keys = [batch["key"] for epoch in shard.iter_epochs() for batch in epoch.iter_batches(BATCH_ROWS)]
         return np.concatenate(keys).tolist(), shard.stats().run.dropped_windows
-
-    def fail_early(self) -> None:
-        vars(epoch_reader)["Waiting"] = partial(Waiting, 2.0, FAIL_SECONDS)
 
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -106,10 +100,9 @@ def test_who_cannot_go_on_is_told_whom_it_waits_for(pipe: windrow.DatasetPipelin
     living, dying = on_nodes(Trainer, find_nodes()[:2])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(coordinator, "Coordinator", PatientCoordinator)
-        shards = pipe.split(2)
+        shards = pipe.options(stall_timeout=FAIL_SECONDS).split(2)
     ray.get(dying.begin.remote(shards[1], 1))
     _kill(dying)
-    ray.get(living.fail_early.remote())
     with pytest.raises(ray.exceptions.RayTaskError) as caught:
         ray.get(living.read.remote(shards[0]))
     assert isinstance(caught.value.cause, windrow.StallError)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import windrow
-import windrow.pipeline.delivery.batch_iterator
+import windrow.pipeline.delivery.epoch_batches
 import windrow.pipeline.shard.epoch_reader
 from tests.end_to_end.data import write_numbers
 from tests.end_to_end.reading import at_once
@@ -266,7 +266,7 @@ def test_an_epoch_that_is_left_at_once_leaves_the_state_as_it_was_loaded(
 
 def test_an_interrupt_at_any_call_loses_no_batch(trips_path: Path) -> None:
     """Python raises what a signal's handler raises in calls."""
-    files = {windrow.pipeline.shard.epoch_reader.__file__, windrow.pipeline.delivery.batch_iterator.__file__}
+    files = {windrow.pipeline.shard.epoch_reader.__file__, windrow.pipeline.delivery.epoch_batches.__file__}
     for calls in itertools.count():
         with _pipe(trips_path, "threads", filtered=False).iterator() as shard:
             found, left = [], calls

@@ -15,7 +15,7 @@ from tests.laws.cases import CASES, Case, Rows, take_rows
 from tests.laws.reference import Assigned, deal_list
 from windrow.core.errors import PlanError
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.checkpoint.state import resume
+from windrow.pipeline.checkpoint.resume import resume
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.shard.shard import Shard, open_shards
 

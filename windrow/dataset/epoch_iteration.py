@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from windrow.pipeline.delivery.iteration_methods import Batches, Delivery
+from windrow.pipeline.delivery.iteration_methods import BatchIterator, Delivery
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.shard.finalizers import in_background
@@ -88,5 +88,5 @@ class Passes(Iterator[Any]):
         self._delivered = 0
         self._current = self._start_epoch(epoch)
 
-    def _start_epoch(self, epoch: Epoch) -> Batches:
+    def _start_epoch(self, epoch: Epoch) -> BatchIterator:
         return epoch._deliver(self._delivery)

@@ -17,7 +17,7 @@ from windrow.dataset.head import find_schema
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.write_methods import Writable
 from windrow.pipeline.checkpoint.lineage import Lineage
-from windrow.pipeline.delivery.iteration_methods import Batches, Deliverable, Delivery
+from windrow.pipeline.delivery.iteration_methods import BatchIterator, Deliverable, Delivery
 from windrow.pipeline.plan.job import Job
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class Readable(Deliverable, Writable, Convertible):
         cache_dir: str | os.PathLike[str] | EllipsisType | None = ...,
         keep_cache: bool | EllipsisType = ...,
         row_id_column: str | EllipsisType | None = ...,
+        stall_timeout: float | EllipsisType | None = ...,
     ) -> Self:
         """Set how to run the pipeline; no option changes the order of rows.
 
@@ -162,6 +163,10 @@ class Readable(Deliverable, Writable, Convertible):
             Name of an int64 column to add that holds each row's id: its rank among all stored rows
             of all files. `row_lineage` maps ids to path, row group and row. None (the default): no
             column is added.
+        stall_timeout
+            Seconds that a consumer waits while nothing moves before it raises `StallError`; it warns
+            after 60, or after half of a shorter timeout. None (the default): 1,800, or 540 in a process
+            where torch.distributed is initialised, because NCCL ends processes after 600 by default.
 
         Raises
         ------
@@ -179,8 +184,9 @@ class Readable(Deliverable, Writable, Convertible):
             "cache_dir": cache_dir,
             "keep_cache": keep_cache,
             "row_id_column": row_id_column,
+            "stall_timeout": stall_timeout,
         }
         return type(self)(self._plan.configured(**changes))
 
-    def _deliver(self, delivery: Delivery) -> Batches:
+    def _deliver(self, delivery: Delivery) -> BatchIterator:
         return Passes(self._job(), delivery)

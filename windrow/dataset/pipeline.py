@@ -17,7 +17,7 @@ from windrow.dataset.write.write_job import WriteRequest
 from windrow.io.sinks.written_manifest import WriteResult
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.lineage import Lineage
-from windrow.pipeline.checkpoint.state import resume
+from windrow.pipeline.checkpoint.resume import resume
 from windrow.pipeline.delivery.batch_formats import BatchFormat
 from windrow.pipeline.plan.explain import Explanation, explain_job
 from windrow.pipeline.plan.job import Job

@@ -117,7 +117,7 @@ def test_the_shuffles_seed_is_adopted_where_it_was_drawn(folder: Path) -> None:
     assert left.stats().run.tasks == right.stats().run.tasks
     for shard in (left, right):
         shard.close()
-    with pytest.raises(StateError, match=f"the seed was {state['seed']}, now 4"):
+    with pytest.raises(StateError, match=rf"shuffle +seed {state['seed']} +seed 4"):
         chain(folder, seed=4).iterator(state_dict=state)
 
 
@@ -209,21 +209,21 @@ def test_an_error_is_gone_on_from(folder: Path) -> None:
 REFUSALS: dict[str, Any] = {
     "another window": (
         lambda path: windrow.read_parquet(str(path), target_block_bytes=1).window(blocks_per_window=5),
-        r"window\(blocks_per_window=4\), now window\(blocks_per_window=5\)",
+        r"window +window\(blocks_per_window=4\) +window\(blocks_per_window=5\)",
     ),
     "window in bytes": (
         lambda path: windrow.read_parquet(str(path), target_block_bytes=1).window(bytes_per_window="1GiB"),
-        r"window\(blocks_per_window=4\), now window\(bytes_per_window=1073741824\)",
+        r"window +window\(blocks_per_window=4\) +window\(bytes_per_window=1073741824\)",
     ),
     "other blocks": (
         lambda path: windrow.read_parquet(str(path), target_block_bytes="1KiB").window(blocks_per_window=4),
-        r"target_block_bytes was 1 B, now 1\.0 KiB",
+        r"target_block_bytes +1 B +1\.0 KiB",
     ),
     "a filter": (
         lambda path: windrow.read_parquet(
             str(path), target_block_bytes=1, filter=pc.field("x") + pc.field("y") > 4
         ).window(blocks_per_window=4),
-        "there was no filter, and now there is one",
+        r"filter +none +[0-9a-f]{8}",
     ),
     "changed rows": (
         lambda path: (
@@ -231,7 +231,7 @@ REFUSALS: dict[str, Any] = {
             .map_batches(lambda batch: batch, preserves_rows=False)
             .window(blocks_per_window=4)
         ),
-        "0 transforms with preserves_rows=False stood before the shuffle, now 1",
+        r"preserves_rows=False +0 transforms +1 transform",
     ),
 }
 
@@ -246,9 +246,9 @@ def test_another_chain_is_refused(folder: Path, what: str) -> None:
 
 def test_no_shuffle_is_another_stream(folder: Path) -> None:
     stored = windrow.read_parquet(str(folder), target_block_bytes=1).window(blocks_per_window=4)
-    with pytest.raises(StateError, match="there was a shuffle, and now there is none"):
+    with pytest.raises(StateError, match=r"shuffle +seed 3 +none"):
         stored.iterator(state_dict=save(chain(folder)))
-    with pytest.raises(StateError, match="there was no shuffle, and now there is one"):
+    with pytest.raises(StateError, match=r"(?s)shuffle +none +seed"):
         chain(folder, seed=None).iterator(state_dict=save(stored))
 
 
@@ -261,10 +261,10 @@ def test_filters_are_told_apart(folder: Path) -> None:
     assert rest(filtered(700).iterator(state_dict=save_first))
     many = list(range(200))
     for other in (filtered(701), filtered(many)):
-        with pytest.raises(StateError, match="the filter differs"):
+        with pytest.raises(StateError, match=r"filter +[0-9a-f]{8} +[0-9a-f]{8}"):
             other.iterator(state_dict=save_first)
     # in words, a filter of many values leaves some out
-    with pytest.raises(StateError, match="the filter differs"):
+    with pytest.raises(StateError, match=r"filter +[0-9a-f]{8} +[0-9a-f]{8}"):
         filtered([*many[:100], 500, *many[101:]]).iterator(state_dict=save(filtered(many), 2))
 
 
@@ -273,7 +273,7 @@ def test_columns_matter_where_windows_are_given_in_bytes(folder: Path) -> None:
         ds = windrow.read_parquet(str(folder), target_block_bytes=1, columns=columns)
         return ds.window(bytes_per_window=3_000).random_shuffle_each_window(seed=1)
 
-    with pytest.raises(StateError, match="other columns are selected"):
+    with pytest.raises(StateError, match=r"(?s)selected columns .*select the same columns"):
         sized(["x"]).iterator(state_dict=save(sized(["x", "y"])))
     counted = save(chain(folder, columns=["x", "y"]))
     chain(folder, columns=["x"]).iterator(state_dict=counted)
@@ -288,10 +288,16 @@ def _rename(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda path: write_numbers(path / "3.parquet", 50), "3 files then, 4 now, 900 rows then, 950 now"),
-        (lambda path: write_numbers(path / "2.parquet", 300, start=7), "the same number of files and rows"),
-        (lambda path: (path / "2.parquet").unlink(), "3 files then, 2 now, 900 rows then, 600 now"),
-        (_rename, "other columns or types than then, 3 files then, 1 now"),
+        (
+            lambda path: write_numbers(path / "3.parquet", 50),
+            r"files +3 +4\n +rows +900 +950\n.*allow_appended=True",
+        ),
+        (
+            lambda path: write_numbers(path / "2.parquet", 300, start=7),
+            r"names, sizes, content +[0-9a-f]{8} +[0-9a-f]{8}\nRead the data as it was\.",
+        ),
+        (lambda path: (path / "2.parquet").unlink(), r"files +3 +2\n +rows +900 +600\n"),
+        (_rename, r"columns and types +[0-9a-f]{8} +[0-9a-f]{8}\n +files +3 +1\n"),
     ],
 )
 def test_other_data_is_refused_naming_what_differs(folder: Path, change: Any, told: str) -> None:
@@ -325,10 +331,10 @@ def test_appended_data_is_admitted_on_purpose_only(folder: Path) -> None:
         assert shard.state_dict()["files"] == 4
     # existing files must be unchanged, and new ones must come last
     write_numbers(folder / "1.parquet", 300, start=4)
-    with pytest.raises(StateError, match="the data differs"):
+    with pytest.raises(StateError, match="Read the data as it was"):
         chain(folder).iterator(state_dict=at_start, allow_appended=True)
     (folder / "1.parquet").unlink()
-    with pytest.raises(StateError, match="the data differs"):
+    with pytest.raises(StateError, match="Read the data as it was"):
         chain(folder).iterator(state_dict=at_start, allow_appended=True)
 
 

@@ -45,6 +45,7 @@ from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard import window_fetch
 from windrow.pipeline.shard.shard import Shard, open_shards
+from windrow.pipeline.shard.stall_watch import Waiting
 from windrow.pipeline.tasks.map_task import Task, TaskContext
 from windrow.pipeline.tasks.transforms import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
@@ -131,13 +132,13 @@ def test_who_has_been_stopped_takes_nothing(shard_client: CoordinatorClient) -> 
 def test_a_feed_that_is_closed_while_it_opens_an_epoch_fetches_nothing(
     shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def close_meanwhile(ref: Any, who: str) -> Any:
-        answer = coordinator_calls.await_answer(ref, who)
+    def close_meanwhile(ref: Any, who: str, waiting: Waiting) -> Any:
+        answer = coordinator_calls.await_answer(ref, who, waiting)
         shard_client.close()
         return answer
 
     monkeypatch.setattr(client, "await_answer", close_meanwhile)
-    with pytest.raises(StallError, match="shard 0 was closed while epoch 0 was being opened"):
+    with pytest.raises(PlanError, match="shard 0 was closed while epoch 0 was being opened"):
         shard_client.open_epoch(Cursor(), 5, drop_last=False)
     assert fetcher_of(shard_client) is None
 

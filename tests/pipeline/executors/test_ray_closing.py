@@ -14,6 +14,7 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts
 from windrow.pipeline.executors.ray import client, coordinator_calls, fetch_thread
+from windrow.pipeline.shard.stall_watch import Waiting
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 WAIT_SECONDS = 10.0
@@ -60,14 +61,14 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> tuple[CoordinatorClient, Coordin
     ray = SimpleNamespace(is_initialized=lambda: True, wait=coordinator.wait)
     monkeypatch.setattr(coordinator_calls, "ray", ray)
     coordinator.answered.add("open 0")
-    monkeypatch.setattr(client, "await_answer", lambda ref, who: FACTS)
+    monkeypatch.setattr(client, "await_answer", lambda ref, who, waiting: FACTS)
     monkeypatch.setattr(client, "this_node", lambda: "node")
     monkeypatch.setattr(
         fetch_thread, "await_answer_until", lambda ref, who, stopped: stopped.wait(WAIT_SECONDS) and None
     )
     pool = BufferPool(0)
     shard_client = client._RayClient(
-        coordinator, 0, pool, 1, seed=7, has_disk_cache=False, leads_on=lambda _: False
+        coordinator, 0, pool, 1, seed=7, has_disk_cache=False, leads_on=lambda _: False, waiting=Waiting()
     )
     shard_client.open_epoch(Cursor(), 4, drop_last=False)
     assert coordinator.polled.wait(WAIT_SECONDS)

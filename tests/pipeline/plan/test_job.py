@@ -32,6 +32,12 @@ from windrow.pipeline.plan.job import Job, Options
         {"keep_cache": 1, "cache": "disk"},
         {"keep_cache": True, "cache": "memory"},
         {"keep_cache": True, "cache": "disk"},
+        {"stall_timeout": 0},
+        {"stall_timeout": -1.0},
+        {"stall_timeout": float("inf")},
+        {"stall_timeout": float("nan")},
+        {"stall_timeout": True},
+        {"stall_timeout": "60"},
     ],
 )
 def test_bad_options_are_refused_by_name(bad: dict[str, Any]) -> None:

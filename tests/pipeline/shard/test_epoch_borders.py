@@ -300,7 +300,7 @@ def test_a_shard_that_is_closed_while_it_opens_an_epoch_says_so(monkeypatch: pyt
 
     monkeypatch.setattr(_ThreadsClient, "open_epoch", close_meanwhile)
     (shard,) = _open()
-    with pytest.raises(StallError, match="was closed while epoch 0 was being read"):
+    with pytest.raises(PlanError, match="was closed while epoch 0 was being read"):
         list(shard.iter_batches(4))
     assert eventually(lambda: not _loop_threads())
 

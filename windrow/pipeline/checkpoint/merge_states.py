@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from windrow.core.errors import PlanError, StateError
-from windrow.pipeline.checkpoint.state import State, find_differences, parse_state
+from windrow.pipeline.checkpoint.differences import describe_differences
+from windrow.pipeline.checkpoint.state import State, parse_state
 
 __all__ = ["merge_state_dicts"]
 
@@ -56,9 +57,8 @@ def merge_state_dicts(
     if not parsed:
         raise StateError("there are no states to merge: pass those of all shards")
     for number, state in enumerate(parsed):
-        differences = find_differences(parsed[0], state)
-        if differences:
-            raise StateError(f"states 0 and {number} are of different streams: {'; '.join(differences)}")
+        if differences := describe_differences(parsed[0], state, ("state 0", f"state {number}")):
+            raise StateError(f"states 0 and {number} are of different streams:{differences}")
     numbers = range(len(parsed))
     first = min(numbers, key=lambda number: _place(parsed[number]))
     last = max(numbers, key=lambda number: _place(parsed[number]))

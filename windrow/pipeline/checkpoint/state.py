@@ -13,23 +13,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import StateError
 from windrow.core.integers import as_integer
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.plan.program import Program
 from windrow.shuffle.order.keys import ORDER_VERSION
 
 __all__ = [
     "State",
-    "check_cursor",
-    "check_state",
     "describe_stream",
-    "find_differences",
-    "make_seed_error",
+    "make_corrupt_error",
     "parse_state",
-    "resume",
 ]
 
 _FORMAT = "windrow state"
@@ -161,173 +155,10 @@ def parse_state(state: object) -> State:
     parsed = State(**fields, corrupt=_read_corrupt(body))
     known = parsed.to_dict()
     if unknown := sorted(str(key) for key in state if key not in known):
-        raise _make_corrupt_error(f"it has entries that no state has: {', '.join(map(repr, unknown))}")
+        raise make_corrupt_error(f"it has entries that no state has: {', '.join(map(repr, unknown))}")
     if body.get("check") != known["check"]:
-        raise _make_corrupt_error("its checksum does not match")
+        raise make_corrupt_error("its checksum does not match")
     return parsed
-
-
-def resume(job: Job, state_dict: Mapping[str, Any], *, allow_appended: bool = False) -> tuple[Job, Cursor]:
-    """The job that continues from a state, and its cursor.
-
-    Raises
-    ------
-    StateError
-        If the state is corrupt, or does not belong to this job's stream.
-    """
-    state = parse_state(state_dict)
-    job = check_state(state, job, allow_appended=allow_appended)
-    return job, check_cursor(state.cursor, Program(job, 1, False, (0,)))
-
-
-def check_state(state: State, job: Job, *, allow_appended: bool = False) -> Job:
-    """The job that continues from a state: the same, with the state's seed if its own was drawn at random.
-
-    Raises
-    ------
-    StateError
-        If the state has other data, windows, filter, order or seed; names what differs.
-    """
-    job = (
-        job
-        if state.seed == job.seed or not job.seed_drawn or state.seed is None
-        else job.with_seed(state.seed)
-    )
-    here = describe_stream(job)
-    if allow_appended:
-        state = _allow_appended(state, here, job)
-    differences = find_differences(state, here)
-    if differences:
-        raise StateError(f"the state is not of this stream: {'; '.join(differences)}")
-    if state.corrupt:
-        _check_corrupt(state.corrupt, job)
-    return job
-
-
-def find_differences(state: State, here: State) -> list[str]:
-    """How the stream of one state differs from another's, as text."""
-    return [*_data_differences(state, here), *_order_differences(state, here)]
-
-
-def check_cursor(cursor: Cursor, program: Program) -> Cursor:
-    """A state's cursor, checked against a program's stream.
-
-    Raises
-    ------
-    StateError
-        If it lies past the stream's end, or its window does not hold its row.
-    """
-    epochs = program.job.epochs
-    if epochs is not None and cursor.epoch > epochs:
-        raise StateError(
-            f"the state is at epoch {cursor.epoch}, but the pipeline has {epochs}: use repeat(...) for more"
-        )
-    if cursor.window_row > cursor.row or cursor.window > program.plan(cursor.epoch).windows:
-        raise _make_corrupt_error(
-            f"window {cursor.window} does not hold row {cursor.row} of epoch {cursor.epoch}"
-        )
-    if not program.job.rows_known:
-        return cursor
-    found = program.locate(cursor.epoch, cursor.row)
-    # where rows are counted as they are read, the end of a window is not yet the start of the next one
-    before = program.locate(cursor.epoch, max(0, cursor.row - 1))
-    if found.epoch == cursor.epoch and cursor not in (found, replace(before, row=cursor.row)):
-        raise _make_corrupt_error(f"row {cursor.row} of epoch {cursor.epoch} lies in another window")
-    return replace(found, assigned=cursor.assigned)
-
-
-def make_seed_error(seed: int | None, others: int | None) -> StateError:
-    """The error for a shard whose state has another seed than the one that other shards read by."""
-    return StateError(
-        f"the state has seed {seed}, but other shards of the same split() are being read with seed {others}: "
-        "load it into all shards before any is read, or pass it to split(..., state_dict=...)"
-    )
-
-
-def _allow_appended(state: State, here: State, job: Job) -> State:
-    """The state as if all present files had been there, if its files are the first of them."""
-    if state.row:
-        raise StateError(
-            f"allow_appended=True admits data at an epoch's start, but the state is at row {state.row:,} of "
-            f"epoch {state.epoch}: load it without this option, read that epoch to its end, and admit the data then"
-        )
-    if state.files > here.files:
-        return state
-    before = job.source.identity(state.files)
-    if (before.fingerprint, before.schema) != (state.fingerprint, state.schema):
-        return state
-    data = {name: getattr(here, name) for name in ("fingerprint", "files", "rows", "sizes")}
-    return replace(state, **data)
-
-
-def _data_differences(state: State, here: State) -> list[str]:
-    if state.fingerprint == here.fingerprint:
-        return []
-    differences = []
-    if state.schema != here.schema:
-        differences.append("the files have other columns or types than then")
-    if state.files != here.files:
-        differences.append(f"{state.files:,} files then, {here.files:,} now")
-    if state.rows != here.rows:
-        differences.append(f"{state.rows:,} rows then, {here.rows:,} now")
-    if not differences:
-        differences.append("the same number of files and rows with other names, sizes or content")
-    more = here.files > state.files or here.rows > state.rows
-    fix = "read the data as it was" + (
-        ", or admit appended data with allow_appended=True at an epoch's start" if more else ""
-    )
-    return [
-        f"the data differs ({', '.join(differences)}): {fix}; with a manifest saved then, "
-        "read_parquet(..., manifest=...) continues, and names any file that has changed"
-    ]
-
-
-def _order_differences(state: State, here: State) -> list[str]:
-    differences = []
-    if state.order != here.order:
-        differences.append(f"it has order version {state.order}, but this windrow uses {here.order}")
-    if state.block_bytes != here.block_bytes:
-        differences.append(
-            f"target_block_bytes was {format_bytes(state.block_bytes)}, now {format_bytes(here.block_bytes)}"
-        )
-    if _describe_window(state) != _describe_window(here):
-        differences.append(f"the pipeline had {_describe_window(state)}, now {_describe_window(here)}")
-    elif state.sizes != here.sizes and state.fingerprint == here.fingerprint:
-        differences.append(
-            f"other columns are selected, and {_describe_window(here)} depends on their bytes: select the same columns"
-        )
-    if state.filter != here.filter:
-        differences.append(
-            "the filter differs" if state.filter and here.filter else _describe_change(state.filter, "filter")
-        )
-    if state.row_changes != here.row_changes:
-        differences.append(
-            f"{state.row_changes} transforms with preserves_rows=False stood before the shuffle, now "
-            f"{here.row_changes}"
-        )
-    if state.seed != here.seed:
-        differences.append(
-            _describe_change(state.seed is not None, "shuffle")
-            if None in (state.seed, here.seed)
-            else f"the seed was {state.seed}, now {here.seed}"
-        )
-    return differences
-
-
-def _describe_change(before: object, noun: str) -> str:
-    return (
-        f"there was a {noun}, and now there is none"
-        if before
-        else f"there was no {noun}, and now there is one"
-    )
-
-
-def _describe_window(state: State) -> str:
-    if state.blocks_per_window is not None:
-        return f"window(blocks_per_window={state.blocks_per_window})"
-    if state.bytes_per_window is not None:
-        return f"window(bytes_per_window={state.bytes_per_window})"
-    return "no window()"
 
 
 def _digest_sizes(job: Job) -> str:
@@ -340,17 +171,17 @@ def _digest_sizes(job: Job) -> str:
 
 def _read_field(body: Mapping[str, Any], name: str) -> Any:
     if name not in body:
-        raise _make_corrupt_error(f"{name!r} is missing")
+        raise make_corrupt_error(f"{name!r} is missing")
     value = body[name]
     if name in _TEXTS:
         if not isinstance(value, str):
-            raise _make_corrupt_error(f"{name}={_shorten(value)} is not a string")
+            raise make_corrupt_error(f"{name}={_shorten(value)} is not a string")
         return value
     if value is None and name in _MAYBE:
         return None
     number = as_integer(value)
     if number is None or (number < 0 and name != "seed"):
-        raise _make_corrupt_error(f"{name}={_shorten(value)} is not a count")
+        raise make_corrupt_error(f"{name}={_shorten(value)} is not a count")
     return number
 
 
@@ -362,23 +193,12 @@ def _read_corrupt(body: Mapping[str, Any]) -> tuple[int, ...]:
             blocks = [as_integer(block) for block in given]
     found = tuple(block for block in blocks if block is not None and block >= 0)
     if len(found) != len(blocks):
-        raise _make_corrupt_error(f"{_CORRUPT}={_shorten(given)} is not a list of block numbers")
+        raise make_corrupt_error(f"{_CORRUPT}={_shorten(given)} is not a list of block numbers")
     return found
 
 
-def _check_corrupt(blocks: tuple[int, ...], job: Job) -> None:
-    """Check that a job can skip the blocks that a state has skipped."""
-    if max(blocks) >= len(job.source.blocks.rows):
-        raise _make_corrupt_error(f"there is no block {max(blocks)}")
-    if not job.skips_corrupt:
-        names = "; ".join(address.origin for address in job.source.addresses(blocks))
-        raise StateError(
-            f"the state has skipped corrupt blocks ({names}), and without them rows have other positions: resume "
-            "with options(on_error='skip')"
-        )
-
-
-def _make_corrupt_error(why: str) -> StateError:
+def make_corrupt_error(why: str) -> StateError:
+    """The error for a state whose values contradict each other."""
     return StateError(f"the state is corrupt: {why}. Load another copy of it")
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.checkpoint.state import make_seed_error
+from windrow.pipeline.checkpoint.resume import make_seed_error
 from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -16,27 +16,44 @@ from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, c
 if TYPE_CHECKING:
     from windrow.pipeline.delivery.tensors.torch_types import Device, DType
 
-__all__ = ["Batches", "Deliverable", "Delivery", "check_drop_last", "check_number"]
+__all__ = ["BatchIterator", "Deliverable", "Delivery", "check_drop_last", "check_number"]
 
 Check = Callable[[pa.Schema, Mapping[str, int | None]], None]
 
 
-class Batches(Protocol):
-    """What ``iter_*`` returns: an iterator with its length and its first step."""
+@runtime_checkable
+class BatchIterator(Protocol):
+    """What ``iter_*`` and ``to_torch`` return: an iterator over batches with a length and a first step.
+
+    Examples
+    --------
+    >>> import windrow
+    >>> batches = windrow.range(5).iter_batches(batch_size=2)
+    >>> isinstance(batches, windrow.BatchIterator), batches.start, len(batches)
+    (True, 0, 3)
+    """
 
     @property
     def start(self) -> int:
-        """Number of steps of the epoch that were consumed before this iterator."""
+        """Number of steps of the epoch that were consumed before this iterator, as after a resume."""
         ...
 
     def __iter__(self) -> Iterator[Any]: ...
 
     def __next__(self) -> Any: ...
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """Number of steps of the whole epoch, those before ``start`` included.
+
+        Raises
+        ------
+        TypeError
+            If row counts are not known yet, as with a filter in its first epoch; names ``count()``.
+        """
+        ...
 
     def close(self) -> None:
-        """Abandon the epoch."""
+        """Stop before the end. A state still names what follows the last batch handed out."""
         ...
 
 
@@ -135,10 +152,10 @@ class Deliverable(ABC):
         return "iter_torch_batches(batch_size=...) replaces torch's DataLoader"
 
     @abstractmethod
-    def _deliver(self, delivery: Delivery) -> Batches:
+    def _deliver(self, delivery: Delivery) -> BatchIterator:
         """Start delivery and return its iterator."""
 
-    def iter_rows(self) -> Batches:
+    def iter_rows(self) -> BatchIterator:
         """Iterate over rows as dicts of Python values.
 
         Rows are assigned to shards one by one (a batch size of 1).
@@ -152,7 +169,7 @@ class Deliverable(ABC):
         batch_format: BatchFormat = "numpy",
         drop_last: bool = False,
         prefetch_batches: int = 1,
-    ) -> Batches:
+    ) -> BatchIterator:
         """Iterate over batches.
 
         Parameters
@@ -204,7 +221,7 @@ class Deliverable(ABC):
         drop_last: bool = False,
         prefetch_batches: int = 1,
         pin_memory: bool | None = None,
-    ) -> Batches:
+    ) -> BatchIterator:
         """Iterate over batches as dicts of torch tensors.
 
         Tensors are writable and keep their memory alive. Numeric and boolean columns become tensors of shape
@@ -281,7 +298,7 @@ class Deliverable(ABC):
         prefetch_batches: int = 1,
         unsqueeze_label_tensor: bool = True,
         unsqueeze_feature_tensors: bool = True,
-    ) -> Batches:
+    ) -> BatchIterator:
         """Iterate over pairs of (features, label) tensors, as Ray's ``Dataset.to_torch`` does.
 
         Parameters

@@ -17,7 +17,7 @@ import pyarrow as pa
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.machine import available_cores, free_memory_bytes
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.checkpoint.state import make_seed_error
+from windrow.pipeline.checkpoint.resume import make_seed_error
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.scheduling.events import Place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
@@ -56,6 +57,9 @@ class Options:
         Whether the disk cache stays after the run, for later runs over the same data.
     row_id_column
         Name of a column to add that holds each row's id in stored order, or None.
+    stall_timeout
+        Seconds that a consumer waits while nothing moves before it raises `StallError`. None: 1,800, or 540
+        where torch.distributed is initialised.
     """
 
     executor: str | Executor = "auto"
@@ -68,6 +72,7 @@ class Options:
     cache_dir: str | os.PathLike[str] | None = None
     keep_cache: bool = False
     row_id_column: str | None = None
+    stall_timeout: float | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.executor, str) and self.executor not in _EXECUTORS:
@@ -81,7 +86,15 @@ class Options:
             raise PlanError(f"on_error={self.on_error!r} must be 'raise' or 'skip'")
         if self.progress not in _PROGRESS:
             raise PlanError(f"progress={self.progress!r} must be 'auto', True or False")
+        self._check_stall_timeout()
         self._check_cache()
+
+    def _check_stall_timeout(self) -> None:
+        given = self.stall_timeout
+        if given is None:
+            return
+        if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < math.inf:
+            raise PlanError(f"stall_timeout={given!r} must be a number of seconds above 0, or None")
 
     def _set_size(self, name: str, given: int | str | None) -> None:
         """Check a size and normalise it. A string keeps its unit, since it is displayed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.delivery.batch_iterator import BatchIterator
+from windrow.pipeline.delivery.epoch_batches import EpochBatches
 from windrow.pipeline.delivery.iteration_methods import Deliverable, Delivery
 from windrow.pipeline.executors.base import EpochFacts
 
@@ -66,7 +66,7 @@ class Epoch(Deliverable):
             )
         return self._facts.assignment.padded_rows(total)
 
-    def _deliver(self, delivery: Delivery) -> BatchIterator:
+    def _deliver(self, delivery: Delivery) -> EpochBatches:
         if self._facts is not None or self._shard._position.upcoming.epoch != self._number:
             raise PlanError(
                 f"epoch {self._number} has been read or abandoned: an epoch can be read once; "

@@ -1,4 +1,4 @@
-"""Reads one epoch of one shard on behalf of a `BatchIterator`, and tracks what was consumed."""
+"""Reads one epoch of one shard on behalf of a `EpochBatches`, and tracks what was consumed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from windrow.pipeline.shard.open_epoch import OpenEpoch
 from windrow.pipeline.shard.prefetch_thread import Prefetcher
 from windrow.pipeline.shard.progress import ProgressLine, is_shown
 from windrow.pipeline.shard.run_reader import RunReader
-from windrow.pipeline.shard.stall_watch import Waiting
+from windrow.pipeline.shard.stall_watch import waiting_of
 
 __all__ = ["EpochReader", "Owner", "start_epoch_reader"]
 
@@ -42,7 +42,7 @@ class Owner(Protocol):
 
 
 class EpochReader:
-    """The state and logic of a `BatchIterator`, in an object of its own so that it can outlive the iterator.
+    """The state and logic of a `EpochBatches`, in an object of its own so that it can outlive the iterator.
 
     Attributes
     ----------
@@ -270,7 +270,7 @@ def start_epoch_reader(
 ) -> EpochReader:
     """Create the reader of an epoch that was opened at a cursor."""
     shard_client, job = epoch.shard_client, program.job
-    reader = RunReader(epoch, consumer, Waiting())
+    reader = RunReader(epoch, consumer, waiting_of(job.options))
     progress = None
     if consumer.shard == program.members[0] and is_shown(job.options.progress):
         progress = ProgressLine(shard_client, epoch.facts, consumer.shard, job.epochs)

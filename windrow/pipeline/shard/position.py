@@ -8,7 +8,7 @@ from collections import deque
 
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.stats import Tally
-from windrow.pipeline.delivery.batch_iterator import BatchIterator
+from windrow.pipeline.delivery.epoch_batches import EpochBatches
 from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.epoch_reader import EpochReader
 from windrow.pipeline.shard.finalizers import in_background
@@ -47,12 +47,12 @@ class Position:
         self._left_epoch = left_epoch
         self._connection = connection
         self._tally = Tally()
-        self._open: weakref.ReferenceType[BatchIterator] | None = None
+        self._open: weakref.ReferenceType[EpochBatches] | None = None
         self._dropped_lock = threading.RLock()
         self._dropped: deque[EpochReader] = deque()
 
     @property
-    def iterator(self) -> BatchIterator | None:
+    def iterator(self) -> EpochBatches | None:
         """The iterator of the open epoch, if any."""
         return self._open() if self._open is not None else None
 
@@ -116,7 +116,7 @@ class Position:
         self._at, self._left_epoch = cursor, None
         self.moves += 1
 
-    def enter(self, iterator: BatchIterator, opened: Cursor) -> None:
+    def enter(self, iterator: EpochBatches, opened: Cursor) -> None:
         """Note that an epoch was opened at a cursor; it stays open while its iterator is alive."""
         self._at, self._left_epoch = opened, None
         self._open = weakref.ref(iterator)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from windrow.core.errors import StallError
+from windrow.core.errors import PlanError, StallError
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.open_epoch import OpenEpoch
@@ -203,8 +203,8 @@ class RunReader:
             self._client.heartbeat()
 
     def raise_closed(self) -> NoReturn:
-        """Raise StallError because reading was stopped from outside."""
-        raise StallError(f"shard {self._shard} was closed while epoch {self._epoch} was being read")
+        """Raise PlanError because reading was stopped from outside."""
+        raise PlanError(f"shard {self._shard} was closed while epoch {self._epoch} was being read")
 
     def _check_stall(self, began: float, warned: bool) -> bool:
         waited = time.monotonic() - began

@@ -12,10 +12,11 @@ from windrow.core.errors import PlanError, StateError
 from windrow.core.source import RowOrigin
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.lineage import Lineage
+from windrow.pipeline.checkpoint.resume import resume
 from windrow.pipeline.checkpoint.skip_steps import skip_steps
-from windrow.pipeline.checkpoint.state import State, describe_stream, resume
+from windrow.pipeline.checkpoint.state import State, describe_stream
 from windrow.pipeline.coordinator.stats import Stats
-from windrow.pipeline.delivery.batch_iterator import BatchIterator
+from windrow.pipeline.delivery.epoch_batches import EpochBatches
 from windrow.pipeline.delivery.iteration_methods import Deliverable, Delivery, check_drop_last, check_number
 from windrow.pipeline.executors.base import EpochFacts, Session
 from windrow.pipeline.executors.resolve import resolve_executor
@@ -362,7 +363,7 @@ class Shard(Deliverable):
 
     # --- delivery
 
-    def _deliver(self, delivery: Delivery) -> BatchIterator:
+    def _deliver(self, delivery: Delivery) -> EpochBatches:
         if not self._closed and not self._has_next():
             raise PlanError(
                 f"all {self._program.job.epochs} epochs of shard {self._shard} have been read: "
@@ -370,7 +371,7 @@ class Shard(Deliverable):
             )
         return self._begin(delivery)
 
-    def _begin(self, delivery: Delivery) -> BatchIterator:
+    def _begin(self, delivery: Delivery) -> EpochBatches:
         with self._lock:
             self._check_free()
             self._check(delivery)
@@ -387,7 +388,7 @@ class Shard(Deliverable):
             reader = start_epoch_reader(
                 self._position, self._program, epoch, delivery, self._consumer, opened=opened
             )
-            iterator = BatchIterator(reader)
+            iterator = EpochBatches(reader)
             self._position.enter(iterator, opened)
             return iterator
 

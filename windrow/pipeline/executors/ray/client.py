@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import ray
 
 from windrow.core.buffer_pool import BufferPool
-from windrow.core.errors import StallError
+from windrow.core.errors import PlanError, StallError
 from windrow.core.machine import available_cores, use_batch_scheduling
 from windrow.io.storage.io_threads import call_ahead
 from windrow.pipeline.checkpoint.cursor import Cursor
@@ -37,7 +37,7 @@ from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
 from windrow.pipeline.plan.program import RUN_BYTES, Program
 from windrow.pipeline.shard.consumer_pace import Pace
 from windrow.pipeline.shard.finalizers import in_background
-from windrow.pipeline.shard.stall_watch import Waiting
+from windrow.pipeline.shard.stall_watch import Waiting, waiting_of
 
 __all__ = ["RaySession"]
 
@@ -67,6 +67,7 @@ class RaySession:
             seed=seed,
             has_disk_cache=job.cache == "disk",
             leads_on=job.leads_on,
+            waiting=waiting_of(job.options),
         )
 
     def export(self, shard: int) -> Session:
@@ -87,7 +88,9 @@ class _RayClient:
         seed: int | None,
         has_disk_cache: bool,
         leads_on: Callable[[int], bool],
+        waiting: Waiting,
     ) -> None:
+        self._waiting = waiting
         self._seed = seed
         self._leads_on = leads_on
         self._has_disk_cache = has_disk_cache
@@ -113,27 +116,29 @@ class _RayClient:
         request = self._request(cursor, batch_rows, drop_last=drop_last, goes_on=False)
         answer = self._coordinator.open_epoch.remote(request)
         self._pending_calls.add(answer)
-        facts: EpochFacts = await_answer(answer, f"shard {self._shard}")
+        facts: EpochFacts = await_answer(answer, f"shard {self._shard}", self._waiting)
         self._pending_calls.remove(answer)
         leads_on = self._leads_on(cursor.epoch)
         self._fetcher = Fetcher(self._coordinator, request, facts, self._pending_calls, leads_on=leads_on)
         if self._closed:
             # another thread called close() before there was a fetcher to stop
             self._stop_fetching()
-            raise StallError(f"shard {self._shard} was closed while epoch {cursor.epoch} was being opened")
+            raise PlanError(f"shard {self._shard} was closed while epoch {cursor.epoch} was being opened")
         return facts
 
     def open_next(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> Future[EpochFacts]:
         """Open the next epoch; a thread waits for the answer."""
         fetcher = self._fetcher
         if fetcher is None:
-            raise StallError(f"shard {self._shard} was closed while epoch {cursor.epoch} was being opened")
+            raise PlanError(f"shard {self._shard} was closed while epoch {cursor.epoch} was being opened")
         request = self._request(cursor, batch_rows, drop_last=drop_last, goes_on=True)
         answer = self._coordinator.open_epoch.remote(request)
         self._pending_calls.add(answer)
         fetcher.open_next_epoch(request, leads_on=self._leads_on(cursor.epoch))
         who = f"shard {self._shard}"
-        (opened,) = call_ahead([partial(await_answer, answer, who)], 1, f"windrow-open-{self._shard}")
+        (opened,) = call_ahead(
+            [partial(await_answer, answer, who, self._waiting)], 1, f"windrow-open-{self._shard}"
+        )
         return opened
 
     def _request(self, cursor: Cursor, batch_rows: int, *, drop_last: bool, goes_on: bool) -> OpenRequest:

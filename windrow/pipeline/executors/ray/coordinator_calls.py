@@ -73,9 +73,8 @@ def notify(method: Any, *args: Any) -> Any:
     return method.remote(*args) if ray.is_initialized() else None
 
 
-def await_answer(ref: Any, who: str) -> Any:
+def await_answer(ref: Any, who: str, waiting: Waiting) -> Any:
     """Wait for the coordinator's answer; warns during a long wait, and finally raises a `StallError`."""
-    waiting = Waiting()
     for limit_seconds in (waiting.warn_seconds, waiting.fail_seconds - waiting.warn_seconds):
         try:
             return _unwrap(ref, who, limit_seconds)

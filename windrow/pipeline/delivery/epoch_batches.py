@@ -9,10 +9,10 @@ from typing import Any
 from windrow.core.tracebacks import USER_ERRORS, cause_of, trim_traceback
 from windrow.pipeline.shard.epoch_reader import EpochReader
 
-__all__ = ["BatchIterator"]
+__all__ = ["EpochBatches"]
 
 
-class BatchIterator:
+class EpochBatches:
     """One pass over the batches of one epoch for one shard.
 
     It only refers to the `EpochReader`, and nothing else refers to it, so that leaving a loop finalizes it.
