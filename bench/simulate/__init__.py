@@ -1,1 +1,1 @@
-"""Whole runs against a simulated cluster that fails, from one seed each."""
+"""Deterministic simulation: complete runs, each from one seed, on a simulated cluster that injects faults."""

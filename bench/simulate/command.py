@@ -1,4 +1,4 @@
-"""``python -m bench simulate``: many seeds, or one with all that happened."""
+"""``python -m bench simulate``: many seeds, or one seed with its trace."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _SEEDS_AT_ONCE = 50
 
 def add_simulate(parser: argparse.ArgumentParser) -> None:
     """Options of ``simulate``."""
-    parser.add_argument("--seeds", type=int, default=2_000, help="how many (default: %(default)s)")
-    parser.add_argument("--start", type=int, default=0, help="the first one (default: %(default)s)")
-    parser.add_argument("--processes", type=int, help="default: one for each core")
-    parser.add_argument("--seed", type=int, help="run this one alone")
-    parser.add_argument("--trace", action="store_true", help="with --seed: print all that happens")
+    parser.add_argument("--seeds", type=int, default=2_000, help="number of seeds (default: %(default)s)")
+    parser.add_argument("--start", type=int, default=0, help="first seed (default: %(default)s)")
+    parser.add_argument("--processes", type=int, help="worker processes (default: one per core)")
+    parser.add_argument("--seed", type=int, help="run only this seed")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print every event")
 
 
 def run_simulate(options: argparse.Namespace) -> int:
-    """Simulate; 0 when every promise was kept."""
+    """Run the seeds; the exit status is 0 if no guarantee was violated."""
     if options.seed is not None:
         return _run_one(options.seed, trace=options.trace)
     if options.trace:
-        raise ValueError("--trace prints what happens in one run: add --seed")
+        raise ValueError("--trace prints the events of one run: add --seed")
     if options.seeds < 1:
         raise ValueError(f"--seeds {options.seeds}: 1 or more")
     seeds = range(options.start, options.start + options.seeds)
@@ -48,19 +48,19 @@ def run_simulate(options: argparse.Namespace) -> int:
             total = _add(total, outcome)
             if outcome.failure:
                 failed.append(outcome.seed)
-                # at once, since the rest may take long
+                # printed immediately, because the remaining seeds may take long
                 print(f"seed {outcome.seed}: {_last_line(outcome.failure)}", flush=True)
             line.update(done / len(seeds), f"{len(failed)} failed")
     seconds = time.monotonic() - began
     line.finish(f"in {seconds:.0f} s, {1e3 * seconds / len(seeds):.1f} ms each")
     print(draw_total(total, len(seeds), len(failed)))
     if failed:
-        print(f"\nThe same again: python -m bench simulate --seed {failed[0]} --trace")
+        print(f"\nTo reproduce: python -m bench simulate --seed {failed[0]} --trace")
     return int(bool(failed))
 
 
 def draw_total(total: Outcome, seeds: int, failed: int) -> str:
-    """What happened over all seeds."""
+    """Table of the event and fault counts over all seeds."""
     rows = [
         ("seeds", seeds),
         ("failed", failed),
@@ -89,7 +89,7 @@ def _run_all(seeds: range, processes: int) -> Generator[Outcome, None, None]:
         for group in groups:
             yield from map(simulate, group)
         return
-    # a forked process would share locks with threads that it does not have
+    # spawn: a forked child would inherit locks held by threads that do not exist in it
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         try:
             for outcomes in pool.map(_run_group, groups):

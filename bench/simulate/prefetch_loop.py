@@ -1,4 +1,4 @@
-"""Walks the windows of epochs, as the thread of `windrow.pipeline.shard.prefetch_loop` does."""
+"""The prefetch loop as events: fetches windows and places runs like `windrow.pipeline.shard.prefetch_loop`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench.simulate.map_outputs import place_rows
 from bench.simulate.shard_client import CoordinatorClient
-from bench.simulate.work import place_rows
 from bench.simulate.world import Violation, World
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import EpochFacts, WindowData
@@ -18,26 +18,26 @@ from windrow.shuffle.order.runs import Run, WindowRuns
 
 __all__ = ["PrefetchLoop"]
 
-# as in the reader: before the run's patience with a silent shard ends
+# as in windrow: shorter than the coordinator's timeout for silent shards
 _RELEASE_SECONDS = 4.0
 _PLACE_SECONDS = 0.02
 
 
 @dataclass(eq=False)
-class _Placed:
-    """A run in the shard's stream; its rows once it is placed."""
+class _PlacedRun:
+    """A run submitted for placing; ``rows`` is set once it is placed."""
 
     place: int
-    takes_room: bool
+    takes_slot: bool
     rows: list[int] | None = None
 
 
 @dataclass(eq=False)
 class _Epoch:
-    """What is told of an epoch, and how far it is, which is held back until the trainer has begun it."""
+    """An epoch and its placed runs; progress is not reported before the trainer has opened the epoch."""
 
     facts: EpochFacts
-    queue: deque[_Placed] = field(default_factory=deque)
+    queue: deque[_PlacedRun] = field(default_factory=deque)
     ended: bool = False
     begun: bool = False
     acknowledged: Place | None = None
@@ -45,7 +45,7 @@ class _Epoch:
 
 
 class PrefetchLoop:
-    """One reader's way through the epochs, at most one ahead of the trainer."""
+    """Prefetches one reader's epochs, at most one epoch ahead of the trainer."""
 
     def __init__(
         self,
@@ -55,56 +55,56 @@ class PrefetchLoop:
         shard: int,
         *,
         depth: int,
-        news: Callable[[], None],
+        notify: Callable[[], None],
         leads_on: Callable[[int], bool],
     ) -> None:
         self._world, self._client, self._shard = world, shard_client, shard
-        self._room = depth
-        self._news = news
+        self._free_slots = depth
+        self._notify = notify
         self._leads_on = leads_on
-        self._handed = 0
+        self._submitted = 0
         self._data: WindowData | None = None
         self._runs: deque[Run] = deque()
-        self._stash: list[_Placed] = []
+        self._padding: list[_PlacedRun] = []
         self._paused = self._stopped = False
         self._full_since: float | None = None
-        self._walked = self._open = _Epoch(facts)
+        self._prefetch_epoch = self._consumer_epoch = _Epoch(facts)
         self._window = facts.first_window
-        self._begin(self._open)
+        self._begin(self._consumer_epoch)
 
     # --- the trainer's side
 
     def take(self) -> list[int] | None:
-        """The next run's rows, if it is there."""
-        queue = self._open.queue
+        """The rows of the next run, or None if it is not placed yet."""
+        queue = self._consumer_epoch.queue
         if not queue or queue[0].rows is None:
             return None
         placed = queue.popleft()
         rows = placed.rows
-        self._room += placed.takes_room
+        self._free_slots += placed.takes_slot
         self._full_since = None
         self._paused = False
-        self._go_on()
+        self._advance()
         return rows
 
     @property
     def empty(self) -> bool:
-        """Whether nothing of this epoch will come any more."""
-        return self._open.ended and not self._open.queue
+        """Whether all runs of this epoch have been taken."""
+        return self._consumer_epoch.ended and not self._consumer_epoch.queue
 
     @property
     def next(self) -> EpochFacts | None:
-        """The epoch that it goes on to, if any."""
-        return None if self._open.next is None else self._open.next.facts
+        """The epoch that follows the consumer's, if it is prefetched."""
+        return None if self._consumer_epoch.next is None else self._consumer_epoch.next.facts
 
     def begin_next(self) -> None:
-        """The trainer has opened the epoch that this one goes on to."""
-        assert self._open.next is not None, "there is a next epoch"
-        self._open = self._open.next
-        self._begin(self._open)
+        """Switch to the prefetched epoch, which the trainer has opened."""
+        assert self._consumer_epoch.next is not None, "there is a next epoch"
+        self._consumer_epoch = self._consumer_epoch.next
+        self._begin(self._consumer_epoch)
 
     def stop(self) -> None:
-        """Hand out nothing more."""
+        """Stop prefetching."""
         self._stopped = True
 
     # --- the thread's side
@@ -115,72 +115,76 @@ class PrefetchLoop:
         epoch.next = _Epoch(epoch.facts.next_epoch) if self._leads_on(number) else None
         if epoch.acknowledged is not None:
             self._client.acknowledge(epoch.acknowledged)
-        self._go_on()
+        self._advance()
 
-    def _go_on(self) -> None:
+    def _advance(self) -> None:
         while not (self._stopped or self._paused):
-            if self._walked.ended:
-                if self._walked.next is None:
+            if self._prefetch_epoch.ended:
+                if self._prefetch_epoch.next is None:
                     return
-                self._walked, self._window = self._walked.next, 0
-            elif self._window == self._walked.facts.windows:
+                self._prefetch_epoch, self._window = self._prefetch_epoch.next, 0
+            elif self._window == self._prefetch_epoch.facts.windows:
                 self._end()
             elif self._data is None:
-                self._data = self._client.window(self._walked.facts.epoch, self._window, self._go_on)
+                self._data = self._client.window(
+                    self._prefetch_epoch.facts.epoch, self._window, self._advance
+                )
                 if self._data is None:
                     return
                 self._begin_window(self._data)
-            elif not self._hand_out(self._data):
+            elif not self._submit_runs(self._data):
                 return
 
     def _end(self) -> None:
-        """Hand out repeated rows, which end an epoch, and for which no room is needed."""
-        self._walked.queue.extend(sorted(self._stash, key=lambda placed: placed.place))
-        self._stash.clear()
-        self._walked.ended = True
-        self._world.after(0.0, self._news)
+        """Queue the padding rows that end an epoch; they do not count against ``depth``."""
+        self._prefetch_epoch.queue.extend(sorted(self._padding, key=lambda placed: placed.place))
+        self._padding.clear()
+        self._prefetch_epoch.ended = True
+        self._world.after(0.0, self._notify)
 
     def _begin_window(self, data: WindowData) -> None:
-        layout, facts = data.layout, self._walked.facts
-        self._report = self._make_report(self._walked, self._window)
+        layout, facts = data.layout, self._prefetch_epoch.facts
+        self._report = self._make_report(self._prefetch_epoch, self._window)
         if layout is None:
             self._report(0, True)
-            self._pass()
+            self._next_window()
             return
         if layout.assignment != facts.assignment.whole:
-            raise Violation(f"shard {self._shard}, epoch {facts.epoch}: rows are placed as for another deal")
-        runs = layout.runs_from(facts.assignment.start_row, self._shard)[self._handed :]
+            raise Violation(
+                f"shard {self._shard}, epoch {facts.epoch}: rows are placed for a different shard assignment"
+            )
+        runs = layout.runs_from(facts.assignment.start_row, self._shard)[self._submitted :]
         padding = layout.padding_runs(self._shard)
         self._uses = SliceUses(data, self._report)
         self._uses.expect([run.slice for run in (*runs, *padding)])
         self._runs.extend(runs)
 
-    def _hand_out(self, data: WindowData) -> bool:
-        """Hand out what there is room for; returns whether that was all of the window."""
+    def _submit_runs(self, data: WindowData) -> bool:
+        """Submit runs up to ``depth``; returns whether all runs of the window were submitted."""
         layout = data.layout
-        assert isinstance(layout, WindowRuns), "what has no layout has been passed"
+        assert isinstance(layout, WindowRuns), "windows without a layout are skipped before"
         while self._runs:
-            if not self._room:
+            if not self._free_slots:
                 if self._full_since is None:
                     self._full_since = self._world.now
                     self._world.after(_RELEASE_SECONDS, self._release, self._full_since, data)
                 return False
-            self._room -= 1
-            self._handed += 1
-            self._walked.queue.append(self._submit(data, self._runs.popleft(), takes_room=True))
-        self._stash.extend(
-            self._submit(data, run, takes_room=False) for run in layout.padding_runs(self._shard)
+            self._free_slots -= 1
+            self._submitted += 1
+            self._prefetch_epoch.queue.append(self._submit(data, self._runs.popleft(), takes_slot=True))
+        self._padding.extend(
+            self._submit(data, run, takes_slot=False) for run in layout.padding_runs(self._shard)
         )
         self._uses.finish()
-        self._pass()
+        self._next_window()
         return True
 
-    def _pass(self) -> None:
-        self._data, self._handed = None, 0
+    def _next_window(self) -> None:
+        self._data, self._submitted = None, 0
         self._window += 1
 
     def _release(self, since: float, data: WindowData) -> None:
-        """Hold no window for a consumer that takes nothing."""
+        """Release the window if the consumer has not taken a run for a while."""
         if self._full_since != since or self._stopped or self._data is not data or not self._client.alive:
             return
         self._world.note("released", self._shard, self._window)
@@ -200,18 +204,20 @@ class PrefetchLoop:
 
         return report
 
-    def _submit(self, data: WindowData, run: Run, *, takes_room: bool) -> _Placed:
-        placed = _Placed(run.place, takes_room)
-        seconds = _PLACE_SECONDS * self._world.chance.random()
+    def _submit(self, data: WindowData, run: Run, *, takes_slot: bool) -> _PlacedRun:
+        placed = _PlacedRun(run.place, takes_slot)
+        seconds = _PLACE_SECONDS * self._world.rng.random()
         self._world.after(seconds, self._place, placed, data.slices[run.slice], run, self._uses)
         return placed
 
-    def _place(self, placed: _Placed, map_outputs: list[Any], run: Run, uses: SliceUses) -> None:
+    def _place(self, placed: _PlacedRun, map_outputs: list[Any], run: Run, uses: SliceUses) -> None:
         if not self._client.alive:
             return
         try:
             placed.rows = place_rows(map_outputs, run)[run.skip :]
         except ValueError as error:
-            raise Violation(f"shard {self._shard}, epoch {self._walked.facts.epoch}: {error}") from error
+            raise Violation(
+                f"shard {self._shard}, epoch {self._prefetch_epoch.facts.epoch}: {error}"
+            ) from error
         uses.used(run.slice)
-        self._news()
+        self._notify()

@@ -1,4 +1,4 @@
-"""One seed: a whole stream, in as many runs as it takes, with every promise checked."""
+"""One seed: a complete stream in one or more runs, with every guarantee checked."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from bench.simulate.actor import Actor
-from bench.simulate.crew import Crew
-from bench.simulate.law import Law
-from bench.simulate.machines import Machines
+from bench.simulate.cluster import Cluster
+from bench.simulate.reference_order import ReferenceOrder
 from bench.simulate.scenario import Scenario, Split, draw_scenario, draw_split
 from bench.simulate.trainer import Trainer
+from bench.simulate.trainer_group import TrainerGroup
 from bench.simulate.world import Violation, World
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.core import CoordinatorCore
 
 __all__ = ["Outcome", "simulate"]
 
-# no stream here is longer, whatever happens to it
+# upper bound for every simulated stream, whatever faults it meets
 _LONGEST_SECONDS = 3_600.0
 _RUNS = 3
-# late messages arrive and late tasks end within this time, as a rule and at most
+# delayed messages arrive and running tasks end within this time: usually, and at most
 _SETTLE_SECONDS, _LONGEST_SETTLE_SECONDS = 4.0, 60.0
 
 
 @dataclass
 class Outcome:
-    """What became of a seed.
+    """The result of one seed.
 
     Attributes
     ----------
     failure
-        The promise that was broken, in words; empty if none was.
+        Description of the violated guarantee; empty if there was none.
     digest
-        Of everything that happened, in its order.
+        Hash of all events in their order.
     """
 
     seed: int
@@ -50,81 +50,79 @@ class Outcome:
 
 
 def simulate(
-    seed: int, *, keep_trace: bool = False, coordination: type[CoordinatorCore] = CoordinatorCore
+    seed: int, *, keep_trace: bool = False, core_type: type[CoordinatorCore] = CoordinatorCore
 ) -> Outcome:
     """Run one seed.
 
     Parameters
     ----------
-    coordination
-        What serves the shards: another one where a fault is planted.
+    core_type
+        Class that serves the shards; tests pass one with a planted fault.
     """
-    chance = random.Random(seed)
-    scenario = draw_scenario(chance)
-    world = World(chance, keep_trace=keep_trace)
+    rng = random.Random(seed)
+    scenario = draw_scenario(rng)
+    world = World(rng, keep_trace=keep_trace)
     world.faults = scenario.faults
     outcome = Outcome(seed)
     world.note(scenario)
-    # what a cycle holds is held, until a time that no seed tells
-    collects = gc.isenabled()
+    # the garbage collector would free cycles at times that the seed does not determine
+    gc_was_enabled = gc.isenabled()
     gc.disable()
     try:
-        _run_stream(world, scenario, coordination, outcome)
+        _run_stream(world, scenario, core_type, outcome)
     except Violation as broken:
         outcome.failure = str(broken)
     except Exception:
         outcome.failure = traceback.format_exc()
     finally:
-        if collects:
+        if gc_was_enabled:
             gc.enable()
     world.note("END", outcome.failure)
     outcome.digest, outcome.events, outcome.seconds = world.digest, world.events, world.now
-    outcome.faults, outcome.trace = world.happened, world.trace
+    outcome.faults, outcome.trace = world.fault_counts, world.trace
     return outcome
 
 
-def _run_stream(
-    world: World, scenario: Scenario, coordination: type[CoordinatorCore], outcome: Outcome
-) -> None:
-    law = Law(scenario.job, scenario.dataset)
+def _run_stream(world: World, scenario: Scenario, core_type: type[CoordinatorCore], outcome: Outcome) -> None:
+    reference = ReferenceOrder(scenario.job, scenario.dataset)
     cursor: Cursor | None = Cursor()
     while cursor is not None:
-        split = draw_split(world.chance)
+        split = draw_split(world.rng)
         outcome.runs += 1
         resizes = split.resize_at is not None and outcome.runs < _RUNS
-        cursor = _Run(world, scenario, split, law, cursor, coordination).run(resizes=resizes)
+        cursor = _Run(world, scenario, split, reference, cursor, core_type).run(resizes=resizes)
 
 
 class _Run:
-    """One run: its coordinator, its trainers, and what befalls them."""
+    """One run: its coordinator, its trainers, and the faults that hit them."""
 
     def __init__(
         self,
         world: World,
         scenario: Scenario,
         split: Split,
-        law: Law,
+        reference: ReferenceOrder,
         start: Cursor,
-        coordination: type[CoordinatorCore],
+        core_type: type[CoordinatorCore],
     ) -> None:
-        self._world, self._split, self._law, self._start = world, split, law, start
+        self._world, self._split, self._reference, self._start = world, split, reference, start
         world.note("RUN", split, start)
         program = scenario.program(split)
-        self._machines = Machines(world, scenario, program)
-        nodes = {shard: f"node {world.chance.randrange(4)}" for shard in program.members}
-        self._actor = Actor(world, scenario, program, self._machines, nodes, coordination)
-        self._crew = Crew(world, self._actor, self._machines, law, split, start, scenario.job)
+        self._cluster = Cluster(world, scenario, program)
+        nodes = {shard: f"node {world.rng.randrange(4)}" for shard in program.members}
+        self._actor = Actor(world, scenario, program, self._cluster, nodes, core_type)
+        self._group = TrainerGroup(world, self._actor, self._cluster, reference, split, start, scenario.job)
         self._ended = self._resized = False
-        self._trainers = [Trainer(self._crew, shard) for shard in program.members]
-        self._crew.trainers.extend(self._trainers)
+        self._trainers = [Trainer(self._group, shard) for shard in program.members]
+        self._group.trainers.extend(self._trainers)
 
     def run(self, *, resizes: bool) -> Cursor | None:
-        """Run to the end, or until another number of trainers goes on; returns from where."""
+        """Run to the end, or until the number of trainers changes; returns the cursor to resume from, if any."""
         world = self._world
         for seconds in world.faults.restarts:
             world.after(seconds, self._restart)
-        for seconds in world.faults.leaves:
-            world.after(seconds, self._machines.leave, world.between(0.5, 10.0))
+        for seconds in world.faults.node_losses:
+            world.after(seconds, self._cluster.lose_node, world.uniform(0.5, 10.0))
         if resizes and self._split.resize_at is not None:
             world.after(self._split.resize_at, self._resize)
         began = world.now
@@ -145,7 +143,7 @@ class _Run:
         if not self._ended:
             for trainer in self._trainers:
                 trainer.kill_zombies()
-            self._actor.die(self._world.between(0.2, 4.0))
+            self._actor.die(self._world.uniform(0.2, 4.0))
 
     def _resize(self) -> None:
         if not self._ended:
@@ -153,11 +151,11 @@ class _Run:
             self._resized = True
 
     def _consumed(self) -> Cursor:
-        """What all trainers together have consumed for certain."""
-        return self._crew.cursor(*min(trainer.at for trainer in self._trainers))
+        """Cursor up to which every trainer has consumed its rows."""
+        return self._group.cursor(*min(trainer.progress for trainer in self._trainers))
 
     def _settle(self) -> None:
-        """Nothing may be left once everybody has closed."""
+        """Check that no bytes and no handles remain after all shards have closed."""
         world = self._world
         began = world.now
         for trainer in self._trainers:
@@ -165,14 +163,16 @@ class _Run:
         held_bytes, handles = -1, -1
         while (held_bytes or handles) and world.now < began + _LONGEST_SETTLE_SECONDS:
             world.run_for(_SETTLE_SECONDS)
-            held_bytes = self._actor.coordination.run_stats(spans=False).held_bytes
-            handles = world.live_handles[self._actor.life]
+            held_bytes = self._actor.core.run_stats(spans=False).held_bytes
+            handles = world.live_handles[self._actor.incarnation]
         if held_bytes or handles:
-            raise Violation(f"{held_bytes} bytes and {handles} handles are held though all shards are closed")
+            raise Violation(
+                f"{held_bytes} bytes and {handles} handles are still held after all shards have closed"
+            )
 
     def _end(self) -> None:
         self._ended = True
         for trainer in self._trainers:
             trainer.kill_zombies()
-            trainer.die(back_seconds=None)
+            trainer.die(downtime_seconds=None)
         self._actor.end()

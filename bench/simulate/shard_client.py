@@ -1,4 +1,4 @@
-"""A shard's line to the coordinator: the real choice of windows and the real way to fetch one."""
+"""A shard's coordinator client: real window selection and real fetch protocol, simulated transfers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from bench.simulate.actor import Actor
-from bench.simulate.machines import Machines, Vanished
-from bench.simulate.work import Handle
+from bench.simulate.cluster import Cluster, ObjectLost
+from bench.simulate.map_outputs import Handle
 from bench.simulate.world import World
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.buffered_window import WindowReply
@@ -21,27 +21,27 @@ from windrow.pipeline.shard.window_fetch import UNHEARD, Ahead, Ask, Load, Lost,
 
 __all__ = ["CoordinatorClient"]
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _TRANSFER_SECONDS = 0.05
-_TELL_SECONDS = 0.2
+_REPORT_SECONDS = 0.2
 
 Fetching = Generator[Ask | Load | Pause, Any, WindowData]
 
 
 class CoordinatorClient:
-    """One reader of a shard, as `windrow.pipeline.executors.ray.client` has it.
+    """The client of one reader, like `windrow.pipeline.executors.ray.client`.
 
     Attributes
     ----------
     alive
-        Whether its process is.
+        Whether its process is alive.
     """
 
     def __init__(
         self,
         world: World,
         actor: Actor,
-        machines: Machines,
+        cluster: Cluster,
         *,
         shard: int,
         node: str,
@@ -50,24 +50,24 @@ class CoordinatorClient:
         failed: Callable[[Failure], None],
         leads_on: Callable[[int], bool],
     ) -> None:
-        self._world, self._actor, self._machines = world, actor, machines
+        self._world, self._actor, self._cluster = world, actor, cluster
         self._shard, self._node, self._token, self._seed = shard, node, token, seed
         self._since = world.now
         self._failed = failed
         self._leads_on = leads_on
         self.alive = True
-        self._opened = self._asked = 0
+        self._opened = self._request_number = 0
         self._closed = False
         self._unanswered = 0
         self._ahead: Ahead | None = None
         self._fetching: Fetching | None = None
-        self._void = self._waits = False
+        self._cancelled = self._waiting = False
         self._arrived: Callable[[], None] | None = None
 
     def open_epoch(
         self, cursor: Cursor, batch_rows: int, *, drop_last: bool, done: Callable[[EpochFacts], None]
     ) -> None:
-        """Begin an epoch."""
+        """Open an epoch; ``done`` receives the coordinator's answer."""
         self._stop_fetching()
         request = self._make_request(cursor, batch_rows, drop_last=drop_last, goes_on=False)
 
@@ -81,12 +81,12 @@ class CoordinatorClient:
             done(facts)
             self._choose()
 
-        self._question("open_epoch", request, reply=opened)
+        self._call("open_epoch", request, reply=opened)
 
     def open_next(
         self, cursor: Cursor, batch_rows: int, *, drop_last: bool, done: Callable[[], None]
     ) -> None:
-        """Begin the next epoch, without waiting for the answer."""
+        """Open the next epoch without waiting for the answer."""
         ahead = self._ahead
         assert ahead is not None, "an epoch has been opened before"
 
@@ -94,11 +94,11 @@ class CoordinatorClient:
             if not isinstance(facts, Failure):
                 done()
             elif self._ahead is ahead:
-                # of an epoch that was left since, and another opened, nobody waits for the answer
+                # if another epoch was opened meanwhile, nothing waits for this answer
                 self._failed(facts)
 
         self._request = self._make_request(cursor, batch_rows, drop_last=drop_last, goes_on=True)
-        self._question("open_epoch", self._request, reply=opened)
+        self._call("open_epoch", self._request, reply=opened)
         ahead.open(cursor, leads_on=self._leads_on(cursor.epoch))
         self._choose()
 
@@ -120,87 +120,87 @@ class CoordinatorClient:
         )
 
     def window(self, epoch: int, window: int, arrived: Callable[[], None]) -> WindowData | None:
-        """Take a window if it is here; else ``arrived`` is called when one is."""
+        """Take a window if it has arrived; otherwise ``arrived`` is called when a window arrives."""
         if self._ahead is None:
             return None
         self._arrived = arrived
         self._ahead.want((epoch, window))
         data = self._ahead.take((epoch, window))
-        self._asked += 1
-        self._waits = data is None
-        self._world.after(_TELL_SECONDS, self._tell_waiting, self._asked)
+        self._request_number += 1
+        self._waiting = data is None
+        self._world.after(_REPORT_SECONDS, self._report_waiting, self._request_number)
         self._choose()
         return data
 
-    def _tell_waiting(self, asked: int) -> None:
-        if self._waits and asked == self._asked and self._ahead is not None:
-            self._tell(self._ahead.take_news(waits=True))
-            self._world.after(_TELL_SECONDS, self._tell_waiting, asked)
+    def _report_waiting(self, request_number: int) -> None:
+        if self._waiting and request_number == self._request_number and self._ahead is not None:
+            self._send_acknowledgement(self._ahead.take_news(waits=True))
+            self._world.after(_REPORT_SECONDS, self._report_waiting, request_number)
 
     def release(self) -> None:
-        """Hold nothing until a window is asked for."""
+        """Release all windows until the next one is requested."""
         if self._ahead is not None:
             self._ahead.release()
-            self._tell(self._ahead.take_news())
+            self._send_acknowledgement(self._ahead.take_news())
             self._abandon()
 
     def acknowledge(self, place: Place) -> None:
-        """Tell how far the shard has come."""
+        """Acknowledge that nothing before ``place`` is needed any more."""
         if not self.alive:
             return
         if self._ahead is None:
-            self._tell(place)
+            self._send_acknowledgement(place)
             return
         self._ahead.acknowledge(place)
-        self._tell(self._ahead.take_news())
+        self._send_acknowledgement(self._ahead.take_news())
         self._choose()
 
-    def _tell(self, place: Place | None) -> None:
+    def _send_acknowledgement(self, place: Place | None) -> None:
         if place is not None:
             self._actor.call(self, "acknowledge", self._shard, self._token, place)
 
     def heartbeat(self) -> None:
-        """Tell that the consumer is alive."""
+        """Report that the consumer is alive."""
         self._actor.call(self, "heartbeat", self._shard)
 
     def close(self) -> None:
-        """The shard reads no more."""
+        """Close the shard."""
         self._stop_fetching()
         self._closed = True
-        self._tell_closed()
+        self._send_close()
 
-    def _tell_closed(self) -> None:
+    def _send_close(self) -> None:
         self._actor.call(self, "close_shard", self._shard, self._token)
 
-    def _question(self, method: str, *args: Any, reply: Callable[[Any], None]) -> None:
-        """Ask what would open the shard again, if it were heard by another coordinator after the shard's end."""
+    def _call(self, method: str, *args: Any, reply: Callable[[Any], None]) -> None:
+        """Make a call that could reopen the shard at a restarted coordinator; close again after its answer."""
 
         def answered(answer: Any) -> None:
             self._unanswered -= 1
             reply(answer)
             if self._closed and not self._unanswered:
-                self._tell_closed()
+                self._send_close()
 
         self._unanswered += 1
         self._actor.call(self, method, *args, reply=answered)
 
     def die(self) -> None:
-        """Its process ends without a word."""
+        """Kill its process without notice to the coordinator."""
         self.alive = False
         self._ahead = None
         if self._fetching is not None:
             self._end(self._fetching)
 
-    # --- its thread
+    # --- the fetch thread
 
     def _stop_fetching(self) -> None:
         self._ahead = None
         self._abandon()
 
     def _abandon(self) -> None:
-        if self._fetching is not None and not self._void:
-            self._void = True
-            self._world.after(self._world.between(0.0, _LOOK_SECONDS), self._end, self._fetching)
+        if self._fetching is not None and not self._cancelled:
+            self._cancelled = True
+            self._world.after(self._world.uniform(0.0, _POLL_SECONDS), self._end, self._fetching)
 
     def _end(self, fetching: Fetching) -> None:
         if fetching is self._fetching:
@@ -213,14 +213,14 @@ class CoordinatorClient:
             return
         key = self._ahead.next()
         if key is not None:
-            self._void = False
+            self._cancelled = False
             self._fetching = fetch_window(self._shard, *key)
-            self._go_on(self._fetching, key, None)
+            self._advance(self._fetching, key, None)
 
-    def _go_on(self, fetching: Fetching, key: Key, result: Any) -> None:
+    def _advance(self, fetching: Fetching, key: Key, result: Any) -> None:
         if fetching is not self._fetching:
             return
-        if self._void:
+        if self._cancelled:
             return  # its thread looks up later
         try:
             step = fetching.send(result)
@@ -233,14 +233,14 @@ class CoordinatorClient:
             self._choose()
             return
         if isinstance(step, Ask):
-            self._ask(fetching, key, step)
+            self._poll(fetching, key, step)
         elif isinstance(step, Pause):
-            self._world.after(step.seconds, self._go_on, fetching, key, None)
+            self._world.after(step.seconds, self._advance, fetching, key, None)
         else:
             self._load(fetching, key, step)
 
-    def _ask(self, fetching: Fetching, key: Key, step: Ask) -> None:
-        assert self._ahead is not None, "nothing is asked for an epoch that has ended"
+    def _poll(self, fetching: Fetching, key: Key, step: Ask) -> None:
+        assert self._ahead is not None, "nothing is requested for an epoch that has ended"
 
         def answered(answer: Any) -> None:
             if fetching is not self._fetching:
@@ -248,40 +248,40 @@ class CoordinatorClient:
             if isinstance(answer, Failure):
                 self._failed(answer)
                 return
-            self._go_on(fetching, key, answer)
+            self._advance(fetching, key, answer)
 
         request = replace(self._request, cursor=self._ahead.cursor)
-        question = (request, self._ahead.ask(key), key, step.attempt, step.have, step.lost)
-        self._question("poll", *question, reply=answered)
+        arguments = (request, self._ahead.ask(key), key, step.attempt, step.have, step.lost)
+        self._call("poll", *arguments, reply=answered)
 
     def _load(self, fetching: Fetching, key: Key, step: Load) -> None:
         if step.reply.outputs and self._world.happens(self._world.faults.unheard):
             self._world.fault("unheard transfer")
-            self._world.after(step.patience_seconds, self._go_on, fetching, key, UNHEARD)
+            self._world.after(step.patience_seconds, self._advance, fetching, key, UNHEARD)
             return
-        seconds = _TRANSFER_SECONDS * self._world.chance.random()
+        seconds = _TRANSFER_SECONDS * self._world.rng.random()
         self._world.after(seconds, self._arrive, fetching, key, step.reply)
 
     def _arrive(self, fetching: Fetching, key: Key, reply: WindowReply) -> None:
         if fetching is not self._fetching:
             return
         try:
-            self._machines.find(_handles(reply))
-        except Vanished as error:
+            self._cluster.check_available(_handles(reply))
+        except ObjectLost as error:
             if self._world.happens(0.5):
-                self._go_on(fetching, key, Lost(error))
+                self._advance(fetching, key, Lost(error))
             else:
-                # as often, Ray has it made again without a word, and fails only where its owner is gone
-                self._world.after(1.0, self._arrive_at_last, fetching, key, reply)
+                # in half of the cases Ray reconstructs it silently, and fails only if its owner is dead
+                self._world.after(1.0, self._retry_arrival, fetching, key, reply)
             return
         loaded = {
             part: [_map_outputs(handle) for handle in handles] for part, handles in reply.outputs.items()
         }
-        self._go_on(fetching, key, replace(reply, outputs=loaded))
+        self._advance(fetching, key, replace(reply, outputs=loaded))
 
-    def _arrive_at_last(self, fetching: Fetching, key: Key, reply: WindowReply) -> None:
-        if not all(map(self._machines.is_owned, _handles(reply))):
-            self._go_on(fetching, key, Lost(Vanished("its owner is gone")))
+    def _retry_arrival(self, fetching: Fetching, key: Key, reply: WindowReply) -> None:
+        if not all(map(self._cluster.is_owned, _handles(reply))):
+            self._advance(fetching, key, Lost(ObjectLost("its owner is dead")))
         else:
             self._arrive(fetching, key, reply)
 

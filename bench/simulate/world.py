@@ -1,4 +1,4 @@
-"""The world of a run: its time, its chance, and what has happened so far."""
+"""State that all parts of a simulation share: clock, random generator, event trace."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ _USUAL_DELAY_SECONDS = 0.004
 
 
 class Violation(Exception):  # noqa: N818
-    """A promise that was broken, in words."""
+    """A guarantee was violated."""
 
 
 class World:
-    """What everybody shares: one clock, one source of chance, one trace.
+    """The clock, the random generator and the trace of a simulation.
 
     Attributes
     ----------
     faults
-        How things go wrong in this run.
-    happened
-        How often what went wrong.
+        The faults to inject.
+    fault_counts
+        Number of injected faults of each kind.
     events
-        How many things have happened.
-    lives
-        Of all coordinators, one after the other.
+        Number of events so far.
+    incarnations
+        Number of coordinator incarnations so far.
     live_handles
-        How many references there are to the objects of each of those lives.
+        Number of references to the objects of each incarnation.
     """
 
-    def __init__(self, chance: random.Random, *, keep_trace: bool = False) -> None:
+    def __init__(self, rng: random.Random, *, keep_trace: bool = False) -> None:
         self.clock = Clock()
-        self.chance = chance
+        self.rng = rng
         self.faults = Faults()
-        self.happened: Counter[str] = Counter()
+        self.fault_counts: Counter[str] = Counter()
         self.events = 0
-        self.lives = 0
+        self.incarnations = 0
         self.live_handles: Counter[int] = Counter()
         self.trace: list[str] | None = [] if keep_trace else None
         self._digest = hashlib.blake2b(digest_size=8)
 
     @property
     def now(self) -> float:
-        """Seconds since the beginning."""
+        """Simulated seconds since the start."""
         return self.clock.now
 
     @property
     def digest(self) -> str:
-        """A digest of all that has happened, in its order."""
+        """Hash of all events in their order."""
         return self._digest.hexdigest()
 
     def note(self, *what: Any) -> None:
-        """Something happened."""
+        """Record an event."""
         self.events += 1
         line = f"{self.clock.now:.6f} {what}"
         self._digest.update(line.encode())
@@ -68,32 +68,32 @@ class World:
             self.trace.append(f"{self.clock.now:10.4f}  {' '.join(map(str, what))}")
 
     def fault(self, kind: str, *what: Any) -> None:
-        """Something went wrong, as it may."""
-        self.happened[kind] += 1
+        """Record an injected fault."""
+        self.fault_counts[kind] += 1
         self.note("FAULT", kind, *what)
 
     def after(self, seconds: float, call: Callable[..., None], *args: Any) -> None:
-        """Call something later."""
+        """Schedule a call."""
         self.clock.after(seconds, partial(call, *args) if args else call)
 
     def run_for(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Process events for some simulated seconds."""
         passed: list[bool] = []
         self.after(seconds, passed.append, True)
         self.clock.run(lambda: bool(passed))
 
-    def between(self, least: float, most: float) -> float:
-        """A random number."""
-        return least + (most - least) * self.chance.random()
+    def uniform(self, least: float, most: float) -> float:
+        """Draw a uniform random number."""
+        return least + (most - least) * self.rng.random()
 
     def happens(self, probability: float) -> bool:
-        """Whether something of this probability happens now."""
-        return probability > 0 and self.chance.random() < probability
+        """Draw whether an event of this probability occurs."""
+        return probability > 0 and self.rng.random() < probability
 
     def send(self, call: Callable[..., None], *args: Any) -> None:
-        """A message: it takes a while, now and then a long one, and may overtake others."""
-        seconds = _USUAL_DELAY_SECONDS * self.chance.random()
+        """Deliver a message after a random, sometimes long, delay; messages may overtake each other."""
+        seconds = _USUAL_DELAY_SECONDS * self.rng.random()
         if self.happens(self.faults.late):
-            seconds = self.between(0.0, self.faults.late_seconds)
-            self.happened["late message"] += 1
+            seconds = self.uniform(0.0, self.faults.late_seconds)
+            self.fault_counts["late message"] += 1
         self.after(seconds, call, *args)

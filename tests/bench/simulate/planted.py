@@ -1,4 +1,4 @@
-"""Faults planted on purpose: each takes one precaution out of the real code."""
+"""Planted faults: each removes one precaution from the real code."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from windrow.shuffle.order.shard_assignment import ShardAssignment
 __all__ = ["PLANTED"]
 
 
-def lose_a_wake_up(patch: pytest.MonkeyPatch) -> None:
-    """A shard that was silent for long is not heard when it waits for rows again."""
+def lose_wake_up(patch: pytest.MonkeyPatch) -> None:
+    """A shard that was silent for long is ignored when it waits for rows again."""
     heartbeat = ShardTracker.heartbeat
 
-    def hear(self: ShardTracker, shard: int, now: float) -> None:
+    def heartbeat_unless_silent(self: ShardTracker, shard: int, now: float) -> None:
         if not self.is_silent(shard, now):
             heartbeat(self, shard, now)
 
-    patch.setattr(ShardTracker, "heartbeat", hear)
+    patch.setattr(ShardTracker, "heartbeat", heartbeat_unless_silent)
 
 
 def serve_two_readers(patch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def serve_two_readers(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_late_results(patch: pytest.MonkeyPatch) -> None:
-    """The result of a try that was given up is delivered beside that of the next."""
+    """The result of an abandoned attempt is delivered in addition to that of the next attempt."""
     take = Driver._record_result
 
     def take_any(self: Driver, task: Any, report: Any, output: Any, lane: str) -> None:
@@ -61,8 +61,8 @@ def take_late_results(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Driver, "_record_result", take_any)
 
 
-def leak_a_reference(patch: pytest.MonkeyPatch) -> None:
-    """A part that comes after its slice was passed is held to the window's end."""
+def leak_reference(patch: pytest.MonkeyPatch) -> None:
+    """A map output that arrives after its slice was acknowledged is held until the window ends."""
 
     def take(self: BufferedWindow, part: int, output: Any, *, ordered: bool) -> None:
         self.tables.pop(part, None)
@@ -71,8 +71,8 @@ def leak_a_reference(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BufferedWindow, "add", take)
 
 
-def leak_a_window(patch: pytest.MonkeyPatch) -> None:
-    """A window that every shard has passed is released by the scheduler, and held by the driver."""
+def leak_window(patch: pytest.MonkeyPatch) -> None:
+    """A window that every shard has acknowledged is released by the scheduler but held by the driver."""
     drop = Driver._drop
 
     def keep(self: Driver, instruction: Drop) -> None:
@@ -82,8 +82,8 @@ def leak_a_window(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Driver, "_drop", keep)
 
 
-def keep_a_stale_location(patch: pytest.MonkeyPatch) -> None:
-    """Parts of a try that was given up, or of a coordinator that is gone, count as parts of the next."""
+def keep_stale_location(patch: pytest.MonkeyPatch) -> None:
+    """Map outputs of an abandoned attempt, or of a dead coordinator, count as those of the next."""
 
     def add(self: WindowCollector, reply: Any, attempt: object) -> None:
         self._parts, self.layout, self.starts = reply.parts, reply.layout, reply.starts
@@ -92,8 +92,8 @@ def keep_a_stale_location(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WindowCollector, "add", add)
 
 
-def name_no_incarnation(patch: pytest.MonkeyPatch) -> None:
-    """A try of a restarted coordinator has the name of one of its predecessor."""
+def reuse_attempt_names(patch: pytest.MonkeyPatch) -> None:
+    """An attempt of a restarted coordinator has the same name as one of its predecessor."""
     drive = CoordinatorCore._ensure_driver
 
     def drive_unnamed(self: CoordinatorCore, batch_rows: int) -> Driver:
@@ -104,8 +104,8 @@ def name_no_incarnation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CoordinatorCore, "_ensure_driver", drive_unnamed)
 
 
-def restart_at_a_wrong_row(patch: pytest.MonkeyPatch) -> None:
-    """A restarted coordinator deals a resumed epoch from its first row."""
+def restart_at_wrong_row(patch: pytest.MonkeyPatch) -> None:
+    """A restarted coordinator assigns a resumed epoch from its first row."""
     open_request = CoordinatorCore._open
 
     def open_at_start(self: CoordinatorCore, request: OpenRequest) -> Any:
@@ -116,47 +116,47 @@ def restart_at_a_wrong_row(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CoordinatorCore, "_open", open_at_start)
 
 
-def restart_a_slice_too_far(patch: pytest.MonkeyPatch) -> None:
-    """A restarted coordinator takes it that a shard has passed one slice more."""
-    tell = CoordinatorCore._acknowledge
+def restart_one_slice_too_far(patch: pytest.MonkeyPatch) -> None:
+    """A restarted coordinator places a shard one slice too far."""
+    acknowledge = CoordinatorCore._acknowledge
 
-    def tell_more(self: CoordinatorCore, driver: Driver, shard: int, place: Place) -> None:
+    def acknowledge_more(self: CoordinatorCore, driver: Driver, shard: int, place: Place) -> None:
         more = self._environment.is_restarted() and place.slice > 0
-        tell(self, driver, shard, replace(place, slice=place.slice + 1) if more else place)
+        acknowledge(self, driver, shard, replace(place, slice=place.slice + 1) if more else place)
 
-    patch.setattr(CoordinatorCore, "_acknowledge", tell_more)
+    patch.setattr(CoordinatorCore, "_acknowledge", acknowledge_more)
 
 
-def forget_what_polls_say(patch: pytest.MonkeyPatch) -> None:
-    """A place in a request counts only where the shard is not known: found by this simulation."""
-    look = CoordinatorCore._read_window
+def ignore_places_in_requests(patch: pytest.MonkeyPatch) -> None:
+    """The place in a request is used only if the shard is unknown: a bug found by this simulation."""
+    read_window = CoordinatorCore._read_window
 
-    def look_without(self: CoordinatorCore, request: Any, place: Place, *rest: Any) -> Any:
+    def read_window_without_place(self: CoordinatorCore, request: Any, place: Place, *rest: Any) -> Any:
         known = request.shard in self._acknowledged
-        return look(self, request, Place(request.cursor.epoch, 0) if known else place, *rest)
+        return read_window(self, request, Place(request.cursor.epoch, 0) if known else place, *rest)
 
-    patch.setattr(CoordinatorCore, "_read_window", look_without)
+    patch.setattr(CoordinatorCore, "_read_window", read_window_without_place)
 
 
 def serve_incomplete_windows(patch: pytest.MonkeyPatch) -> None:
-    """A shard that comes back to a window gets what is left of it: found by this simulation."""
+    """A shard that returns to a window gets only its remaining slices: a bug found by this simulation."""
     patch.setattr(Scheduler, "_drop_incomplete", lambda self: None)
 
 
-def forget_who_has_closed(patch: pytest.MonkeyPatch) -> None:
-    """A restarted coordinator holds windows for shards that closed before: found by this simulation."""
+def forget_closed_shards(patch: pytest.MonkeyPatch) -> None:
+    """A restarted coordinator holds windows for shards that closed before: a bug found by this simulation."""
     patch.setattr(Actor, "is_restarted", lambda self: False)
 
 
-def round_the_limit_down(patch: pytest.MonkeyPatch) -> None:
-    """The largest window that the plan accepts may lack a byte: found by this simulation."""
+def round_limit_down(patch: pytest.MonkeyPatch) -> None:
+    """The minimum limit that the plan accepts may be one byte too low: a bug found by this simulation."""
     patch.setattr(
         Budget, "outputs_limit_bytes", property(lambda self: int(self.windows_limit_bytes / self.copies))
     )
 
 
-def keep_what_failed(patch: pytest.MonkeyPatch) -> None:
-    """A run that has failed holds its windows until Python looks for cycles: found by this simulation."""
+def keep_failed_run(patch: pytest.MonkeyPatch) -> None:
+    """A failed run holds its windows until the cycle collector runs: a bug found by this simulation."""
 
     def task_failed(self: Driver, failure: Failure) -> None:
         self._failure = self._failure or failure
@@ -164,7 +164,7 @@ def keep_what_failed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Driver, "task_failed", task_failed)
 
 
-def deal_before_counting(patch: pytest.MonkeyPatch) -> None:
+def assign_before_counting(patch: pytest.MonkeyPatch) -> None:
     """Rows are assigned before those behind the window are counted."""
 
     def is_ordered(self: EpochCounts, window: int, assignment: ShardAssignment) -> bool:
@@ -174,28 +174,28 @@ def deal_before_counting(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_corruption(patch: pytest.MonkeyPatch) -> None:
-    """A block that was left out as corrupt is read again, when its rows have places."""
+    """A block that was skipped as corrupt is read again when its rows are placed."""
     patch.setattr(SkippedBlocks, "find_skipped", lambda self, blocks: ())
 
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     fault.__name__: fault
     for fault in (
-        lose_a_wake_up,
-        keep_what_failed,
-        forget_who_has_closed,
-        round_the_limit_down,
+        lose_wake_up,
+        keep_failed_run,
+        forget_closed_shards,
+        round_limit_down,
         serve_two_readers,
         take_late_results,
-        leak_a_reference,
-        leak_a_window,
-        keep_a_stale_location,
-        name_no_incarnation,
-        restart_at_a_wrong_row,
-        restart_a_slice_too_far,
-        forget_what_polls_say,
+        leak_reference,
+        leak_window,
+        keep_stale_location,
+        reuse_attempt_names,
+        restart_at_wrong_row,
+        restart_one_slice_too_far,
+        ignore_places_in_requests,
         serve_incomplete_windows,
-        deal_before_counting,
+        assign_before_counting,
         forget_corruption,
     )
 }

@@ -1,4 +1,4 @@
-"""What a task puts out: for each destination and slice, the rows of its runs by place."""
+"""Map outputs of simulated tasks: for each destination and slice, row numbers by run and place."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ MapOutput = dict[int, list[tuple[int, int]]]
 
 
 class Handle:
-    """A reference to an object; the object lives as long as there is one.
+    """A reference to an object, which exists as long as a reference does.
 
     Attributes
     ----------
     owner
-        The coordinator's life that it belongs to.
-    stands
-        The node that holds it, and that node's life.
-    proven
-        Whether it has been seen to be there, and so will not vanish by itself.
+        The coordinator incarnation that owns it.
+    location
+        The node that holds it, and the incarnation of that node.
+    confirmed
+        Whether it was available once; it is then lost only together with its node.
     ready_at
-        From when on it is there, where it has to be made again.
+        Time at which a reconstructed object is available.
     """
 
-    __slots__ = ("_world", "map_output", "owner", "proven", "ready_at", "size_bytes", "stands")
+    __slots__ = ("_world", "confirmed", "location", "map_output", "owner", "ready_at", "size_bytes")
 
     def __init__(
-        self, world: World, map_output: MapOutput, size_bytes: int, owner: int, stands: tuple[int, int]
+        self, world: World, map_output: MapOutput, size_bytes: int, owner: int, location: tuple[int, int]
     ) -> None:
         self._world = world
         self.map_output = map_output
         self.size_bytes = size_bytes
         self.owner = owner
-        self.stands = stands
+        self.location = location
         self.ready_at = 0.0
-        self.proven = False
+        self.confirmed = False
         world.live_handles[owner] += 1
 
     def __del__(self) -> None:
@@ -54,7 +54,7 @@ class Handle:
 
 
 def map_rows(dataset: Dataset, task: Task) -> list[list[MapOutput]]:
-    """[destination][slice] -> the rows of a task that computes positions."""
+    """[destination][slice] -> map output of a task that computes positions."""
     ordering = task.ordering
     assert ordering is not None, "rows are placed by tasks that compute positions"
     rows = [row for block in task.blocks for row in range(dataset.firsts[block], dataset.firsts[block + 1])]
@@ -74,12 +74,12 @@ def map_rows(dataset: Dataset, task: Task) -> list[list[MapOutput]]:
 
 
 def place_rows(map_outputs: list[MapOutput], run: Run) -> list[int]:
-    """The rows of a run in their order.
+    """Place the rows of a run.
 
     Raises
     ------
     ValueError
-        If a place has two rows, or none.
+        If a place gets two rows, or none.
     """
     rows: list[int | None] = [None] * run.rows
     for map_output in map_outputs:

@@ -1,4 +1,4 @@
-"""The nodes: CPUs that run tasks, and objects, both of which go when a node does."""
+"""The simulated cluster: nodes with CPUs and objects, both of which are lost when a node dies."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.simulate.map_outputs import Handle, map_rows
 from bench.simulate.scenario import Scenario
-from bench.simulate.work import Handle, map_rows
 from bench.simulate.world import Violation, World
 from windrow.core.errors import SourceError
 from windrow.pipeline.coordinator.failures import Failure
@@ -18,22 +18,22 @@ from windrow.pipeline.tasks.corrupt_blocks import Corruption
 from windrow.pipeline.tasks.map_task import Task, TaskReport
 from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError
 
-__all__ = ["FAILED", "Job", "Machines", "Vanished"]
+__all__ = ["FAILED", "Cluster", "Job", "ObjectLost"]
 
 FAILED = "a block that cannot be read"
 CORRUPT = "a block that cannot be decoded"
 
-# Ray runs a task nine times at most; so often here, and the last time it ends well
+# Ray runs a task at most nine times; in this model the last attempt always succeeds
 _TRIES = 8
 
 
-class Vanished(Exception):  # noqa: N818
-    """An object is not there any more."""
+class ObjectLost(Exception):  # noqa: N818
+    """An object is no longer available."""
 
 
 @dataclass
 class Job:
-    """A task on its way: who owns it, and who is told."""
+    """A submitted task with its owner and its callbacks."""
 
     task: Task
     inputs: Sequence[Handle]
@@ -44,22 +44,22 @@ class Job:
     tries: int = 0
 
 
-class Machines:
+class Cluster:
     """All nodes of a cluster, for one run."""
 
     def __init__(self, world: World, scenario: Scenario, program: Program) -> None:
         self._world, self._scenario, self._program = world, scenario, program
-        self._free = list(scenario.nodes)
-        self._lives = [0] * len(self._free)
-        self._here = [True] * len(self._free)
+        self._free_cpus = list(scenario.nodes)
+        self._incarnations = [0] * len(self._free_cpus)
+        self._node_is_up = [True] * len(self._free_cpus)
         self._queue: deque[Job] = deque()
         self._owner = 0
         self._output_bytes = scenario.output_bytes(program)
         # blocks cached on each node's disk; None once that is full
-        self._disks: list[set[int] | None] = [set() for _ in self._free]
+        self._disks: list[set[int] | None] = [set() for _ in self._free_cpus]
 
-    def disown(self, owner: int) -> None:
-        """The coordinator has begun a new life: what belonged to others is lost, and their tasks end."""
+    def set_owner(self, owner: int) -> None:
+        """Set the coordinator incarnation that owns objects; queued tasks of earlier incarnations are dropped."""
         self._owner = owner
         self._queue = deque(job for job in self._queue if job.owner == owner)
 
@@ -68,75 +68,75 @@ class Machines:
         self._queue.append(job)
         self._start()
 
-    def leave(self, back_seconds: float) -> None:
-        """A node dies, with its tasks and objects, and comes back later. The last one stays."""
-        nodes = [node for node, here in enumerate(self._here) if here]
+    def lose_node(self, downtime_seconds: float) -> None:
+        """Kill a node with its tasks and objects; it rejoins later. The last node never dies."""
+        nodes = [node for node, is_up in enumerate(self._node_is_up) if is_up]
         if len(nodes) < 2:
             return
-        node = self._world.chance.choice(nodes)
+        node = self._world.rng.choice(nodes)
         self._world.fault("node left", node)
-        self._here[node] = False
+        self._node_is_up[node] = False
         self._disks[node] = set()
-        self._lives[node] += 1
-        self._world.after(back_seconds, self._come_back, node)
+        self._incarnations[node] += 1
+        self._world.after(downtime_seconds, self._rejoin, node)
 
-    def _come_back(self, node: int) -> None:
+    def _rejoin(self, node: int) -> None:
         self._world.fault("node joined", node)
-        self._here[node] = True
-        self._free[node] = self._scenario.nodes[node]
+        self._node_is_up[node] = True
+        self._free_cpus[node] = self._scenario.nodes[node]
         self._start()
 
-    def find(self, handles: Sequence[Handle]) -> None:
-        """See that objects are there; those that are not are being made again from now on, all at once.
+    def check_available(self, handles: Sequence[Handle]) -> None:
+        """Check that objects are available; lost ones start being reconstructed, all at the same time.
 
         Raises
         ------
-        Vanished
-            If any is not; for good where its owner is gone.
+        ObjectLost
+            If any is not available; permanently if its owner is dead.
         """
         if not all(map(self.is_owned, handles)):
-            raise Vanished("its owner is gone")
-        late = [self._awaits(handle) for handle in handles]
+            raise ObjectLost("its owner is dead")
+        late = [self._seconds_until_available(handle) for handle in handles]
         if any(late):
-            raise Vanished("it is being made again")
+            raise ObjectLost("it is being reconstructed")
 
-    def _awaits(self, handle: Handle) -> float:
-        """In how many seconds an object will be there."""
-        node, life = handle.stands
-        if not handle.proven and self._world.happens(self._world.faults.vanish):
+    def _seconds_until_available(self, handle: Handle) -> float:
+        """Seconds until an object is available; a lost one starts being reconstructed."""
+        node, incarnation = handle.location
+        if not handle.confirmed and self._world.happens(self._world.faults.object_loss):
             self._world.fault("object vanished")
-            life -= 1
-        handle.proven = True
-        if self._lives[node] != life:
-            handle.stands = node, self._lives[node]
-            handle.ready_at = self._world.now + self._world.between(0.1, 3.0)
+            incarnation -= 1
+        handle.confirmed = True
+        if self._incarnations[node] != incarnation:
+            handle.location = node, self._incarnations[node]
+            handle.ready_at = self._world.now + self._world.uniform(0.1, 3.0)
         return max(0.0, handle.ready_at - self._world.now)
 
     def is_owned(self, handle: Handle) -> bool:
-        """Whether the coordinator that owns an object still lives."""
+        """Whether the coordinator incarnation that owns an object is alive."""
         return handle.owner == self._owner
 
     def _start(self) -> None:
         while self._queue:
-            nodes = [node for node, free in enumerate(self._free) if free and self._here[node]]
+            nodes = [node for node, free in enumerate(self._free_cpus) if free and self._node_is_up[node]]
             if not nodes:
                 return
-            job, node = self._queue.popleft(), self._world.chance.choice(nodes)
-            self._free[node] -= 1
-            seconds = self._scenario.task_seconds * self._world.between(0.1, 2.0)
-            late = max(map(self._awaits, job.inputs), default=0.0)
+            job, node = self._queue.popleft(), self._world.rng.choice(nodes)
+            self._free_cpus[node] -= 1
+            seconds = self._scenario.task_seconds * self._world.uniform(0.1, 2.0)
+            late = max(map(self._seconds_until_available, job.inputs), default=0.0)
             if late and job.task.found and self._world.happens(0.8):
-                # Ray does not make them again
-                self._free[node] += 1
+                # Ray does not reconstruct these
+                self._free_cpus[node] += 1
                 self._world.fault("cached block lost", *_key(job.task))
                 self._world.send(job.lost, job.task)
             else:
-                self._world.after(seconds + late, self._end, job, node, self._lives[node])
+                self._world.after(seconds + late, self._end, job, node, self._incarnations[node])
 
-    def _end(self, job: Job, node: int, life: int) -> None:
-        died = self._lives[node] != life
+    def _end(self, job: Job, node: int, incarnation: int) -> None:
+        died = self._incarnations[node] != incarnation
         if not died:
-            self._free[node] += 1
+            self._free_cpus[node] += 1
         if job.owner == self._owner:
             job.tries += 1
             if died or (job.tries < _TRIES and self._world.happens(self._world.faults.crash)):
@@ -146,50 +146,54 @@ class Machines:
                 self._world.fault("task failed", *_key(job.task))
                 self._world.send(job.failed, Failure.capture(SourceError(FAILED)))
             else:
-                self._world.send(job.done, job.task, *self._perform(job, (node, life)))
+                self._world.send(job.done, job.task, *self._perform(job, (node, incarnation)))
         self._start()
 
-    def _perform(self, job: Job, stands: tuple[int, int]) -> tuple[TaskReport, Any, list[Handle]]:
+    def _perform(self, job: Job, location: tuple[int, int]) -> tuple[TaskReport, Any, list[Handle]]:
         task, dataset = job.task, self._scenario.dataset
         cached_bytes = tuple(int(dataset.blocks.memory_bytes[task.blocks[at]]) for at in task.keeps)
-        kept = [Handle(self._world, {}, size, job.owner, stands) for size in cached_bytes]
-        told = CacheReport(len(task.found), len(task.blocks) - len(task.found), cached_bytes)
+        cached_handles = [Handle(self._world, {}, size, job.owner, location) for size in cached_bytes]
+        cache_report = CacheReport(len(task.found), len(task.blocks) - len(task.found), cached_bytes)
         if task.reads and self._program.job.cache == "disk":
-            told = self._use_disk(task, stands[0])
-        rows = tuple(dataset.kept[block] for block in task.blocks)
+            cache_report = self._use_disk(task, location[0])
+        rows = tuple(dataset.delivered[block] for block in task.blocks)
         corrupt = self._find_corrupt(task) if task.reads else ()
         for expected, found in zip(task.rows, rows, strict=True):
-            assert expected in (None, found), "a task is told how many rows a block has"
+            assert expected in (None, found), "a task gets the right row count of a block, if any"
         try:
-            size = self._put_out(task)
+            size = self._output_size(task)
         except OutputLimitError as error:
             self._world.fault("task outgrew its bound", *_key(task))
             return TaskReport((), (), None, 0.0, 0.0, shortfall=error.shortfall), None, []
         if task.ordering is None:
-            output: Any = Handle(self._world, {}, size, job.owner, stands)
-            return TaskReport(rows, (size,), None, 0.0, 0.0, told, corrupt), output, kept
+            output: Any = Handle(self._world, {}, size, job.owner, location)
+            return TaskReport(rows, (size,), None, 0.0, 0.0, cache_report, corrupt), output, cached_handles
         map_outputs = map_rows(dataset, task)
         parts = [len(map_outputs) * len(map_outputs[0])] * len(map_outputs)
         output = [
             [
                 Handle(
-                    self._world, map_output, size * (at + 1) // count - size * at // count, job.owner, stands
+                    self._world,
+                    map_output,
+                    size * (at + 1) // count - size * at // count,
+                    job.owner,
+                    location,
                 )
                 for at, map_output in enumerate(slices, number * len(slices))
             ]
             for number, (slices, count) in enumerate(zip(map_outputs, parts, strict=True))
         ]
         sizes = tuple(sum(handle.size_bytes for handle in of_slice) for of_slice in zip(*output, strict=True))
-        return TaskReport(rows, sizes, None, 0.0, 0.0, told), output, kept
+        return TaskReport(rows, sizes, None, 0.0, 0.0, cache_report), output, cached_handles
 
     def _use_disk(self, task: Task, node: int) -> CacheReport:
-        """Find and keep the blocks of a task on its node's disk, which may become full in the middle of it."""
+        """Look up and cache the blocks of a task on its node's disk, which may become full meanwhile."""
         hits = written = 0
         for block in task.blocks:
             cached = self._disks[node]
             if cached is not None and block in cached:
                 hits += 1
-            elif cached is not None and self._world.happens(self._world.faults.full):
+            elif cached is not None and self._world.happens(self._world.faults.disk_full):
                 self._world.fault("cache disk full", node)
                 self._disks[node] = None
                 missed = len(task.blocks) - hits
@@ -199,13 +203,13 @@ class Machines:
                 written += int(self._scenario.dataset.blocks.memory_bytes[block])
         return CacheReport(hits, len(task.blocks) - hits, (), written)
 
-    def _put_out(self, task: Task) -> int:
-        """Bytes of a task's output, which is looked at block by block.
+    def _output_size(self, task: Task) -> int:
+        """Bytes of a task's output, checked against its limit block by block.
 
         Raises
         ------
         OutputLimitError
-            If it is more than the task may put out.
+            If the output exceeds the limit of the task.
         """
         if self._scenario.dataset.growths is None:
             return int(self.expected_bytes(task.blocks) * self._scenario.growth)
@@ -213,11 +217,11 @@ class Machines:
         total = 0
         for at, block in enumerate(task.blocks):
             total += int(sizes[block])
-            limit.add(at, self._scenario.dataset.kept[block], total)
+            limit.add(at, self._scenario.dataset.delivered[block], total)
         return total
 
     def _find_corrupt(self, task: Task) -> tuple[Corruption, ...]:
-        """The corrupt blocks that a task reads, which may be those alone that are not known as such."""
+        """The corrupt blocks that a task reads; a task that places rows must not read any."""
         read = [block for at, block in enumerate(task.blocks) if at not in (*task.skips, *task.found)]
         corrupt = [block for block in read if block in self._scenario.dataset.corrupt]
         if corrupt and task.ordering is not None:
@@ -227,7 +231,7 @@ class Machines:
         return tuple(Corruption(block, CORRUPT) for block in corrupt)
 
     def expected_bytes(self, blocks: Sequence[int]) -> int:
-        """What a task is expected to put out."""
+        """Expected output bytes of a task."""
         return int(self._program.held_bytes[list(blocks)].sum())
 
 

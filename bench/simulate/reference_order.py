@@ -1,4 +1,4 @@
-"""What every shard must get: the laws once more, as lists, knowing nothing of how windrow deals."""
+"""Test oracle: the batches that every shard must receive, computed with lists and without windrow's assignment."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.epoch_plan import plan_epoch
 from windrow.shuffle.order.window_order import order_window
 
-__all__ = ["Law"]
+__all__ = ["ReferenceOrder"]
 
 
-class Law:
-    """The order of each epoch of a job, and who gets what of it."""
+class ReferenceOrder:
+    """Reference order of each epoch of a job, and its assignment to shards."""
 
     def __init__(self, job: Job, dataset: Dataset) -> None:
         self._job, self._dataset = job, dataset
@@ -20,11 +20,11 @@ class Law:
         self._windows: dict[int, dict[int, int]] = {}
 
     def order(self, epoch: int) -> list[int]:
-        """The rows of an epoch, by number, in their order."""
+        """The row numbers of an epoch in their shuffled order."""
         return self._epoch(epoch)[0]
 
     def batches(self, epoch: int, split: Split, start_row: int) -> list[list[list[int]]]:
-        """[shard][step] -> the rows of a batch, assigned again from a row of the epoch."""
+        """[shard][step] -> row numbers of the batch, assigned from ``start_row`` of the epoch onwards."""
         order, n, B = self.order(epoch)[start_row:], split.shards, split.batch_rows
         full = len(order) // (n * B)
         assigned = [[order[(s * n + t) * B : (s * n + t + 1) * B] for s in range(full)] for t in range(n)]
@@ -35,9 +35,9 @@ class Law:
         return assigned
 
     def cursor(self, epoch: int, row: int) -> Cursor:
-        """The place of a row.
+        """The cursor of a row.
 
-        Its window is the one that holds it, or the one before where rows are counted as they are read.
+        Its window is the one that contains the row, or the one before it where rows are counted as they are read.
         """
         if row == 0:
             return Cursor(epoch)
@@ -46,7 +46,7 @@ class Law:
         return Cursor(epoch, row, window, firsts[window])
 
     def corrupt(self, start: Cursor, epoch: int, window: int) -> tuple[int, ...]:
-        """The corrupt blocks that a stream begun at ``start`` has met by the end of a window."""
+        """The corrupt blocks that a stream started at ``start`` has found by the end of a window."""
         self._epoch(epoch)
         first, now = self._windows[start.epoch], self._windows[epoch]
         return tuple(
