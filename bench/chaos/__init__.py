@@ -1,1 +1,1 @@
-"""A real cluster of several raylets whose parts are killed while trainers read."""
+"""Fault injection on a real Ray cluster of several raylets: processes are killed while trainers read."""

@@ -1,4 +1,4 @@
-"""A cluster of several raylets of its own on this machine, and the processes of it, to be killed."""
+"""A local Ray cluster of several raylets, and ways to find and kill its processes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from bench.process_tree import list_tree
 
 __all__ = ["ChaosCluster", "kill"]
 
-# by then Ray has started a worker in the place of a killed one
+# Ray replaces a killed worker within this time
 _STARTS_SECONDS = 5.0
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 
 
 class ChaosCluster:
-    """A head with the driver, raylets for trainers, and raylets without any.
+    """A head node with the driver, nodes with trainers, and nodes that only run data tasks.
 
     Attributes
     ----------
-    head, homes
-        The id of the node that has the driver and the coordinator, and of those that have trainers.
+    head, trainer_nodes
+        Id of the node with the driver and the coordinator, and ids of the nodes with trainers.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -37,11 +37,11 @@ class ChaosCluster:
         self._node = {"num_cpus": setting.cpus, "object_store_memory": setting.store_bytes}
         head = {**self._node, "include_dashboard": False}
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
-        homes = [self._cluster.add_node(**self._node) for _ in range(setting.nodes[0])]
-        self._bare = [self._cluster.add_node(**self._node) for _ in range(setting.nodes[1])]
+        trainer_nodes = [self._cluster.add_node(**self._node) for _ in range(setting.nodes[0])]
+        self._data_nodes = [self._cluster.add_node(**self._node) for _ in range(setting.nodes[1])]
         ray.init(address=self._cluster.address, log_to_driver=False, logging_level="ERROR")
         self.head = str(self._cluster.head_node.node_id)
-        self.homes = [str(node.node_id) for node in homes]
+        self.trainer_nodes = [str(node.node_id) for node in trainer_nodes]
 
     def __enter__(self) -> ChaosCluster:
         return self
@@ -55,68 +55,68 @@ class ChaosCluster:
         self._cluster.shutdown()
 
     @property
-    def bare(self) -> list[str]:
-        """The ids of the nodes that have none."""
-        return [str(node.node_id) for node in self._bare]
+    def data_nodes(self) -> list[str]:
+        """Ids of the nodes without trainers."""
+        return [str(node.node_id) for node in self._data_nodes]
 
     def find_map_workers(self) -> list[tuple[int, str]]:
-        """Worker processes that run a map task, else all idle ones, each with the id of its node."""
+        """Worker processes that run a map task, or else all idle ones, each with the id of its node."""
         workers = [(process, node, _read_title(process)) for process, node in self._workers()]
         busy = [(process, node) for process, node, title in workers if title.startswith("ray::windrow")]
         return busy or [(process, node) for process, node, title in workers if title.startswith("ray::IDLE")]
 
     def find_coordinators(self) -> list[tuple[int, str]]:
-        """The coordinator's process and the id of its node, if it lives."""
+        """The coordinator's process and the id of its node, if it is running."""
         return [found for found in self._workers() if "Coordinator" in _read_title(found[0])]
 
-    def kill_starting(self, chance: random.Random, *, anywhere: bool) -> str | None:
-        """Kill the map workers of a node, and the first process that Ray starts in their place.
+    def kill_starting(self, rng: random.Random, *, anywhere: bool) -> str | None:
+        """Kill the map workers of a node, and the first process that Ray starts to replace them.
 
-        The node is one without trainers, or with ``anywhere`` any but the head. Returns its id, or None where
+        The node is one without trainers, or with ``anywhere`` any node except the head. Returns its id, or None if
         no worker was killed as it started.
         """
         nodes = [node for node in self._cluster.list_all_nodes() if str(node.node_id) != self.head]
-        nodes = nodes if anywhere else self._bare
+        nodes = nodes if anywhere else self._data_nodes
         busy = [node for node in nodes if any(map(_is_map_worker, list_tree(_raylet(node))[1:]))]
         if not busy:
             return None
-        node = chance.choice(busy)
+        node = rng.choice(busy)
         for process in filter(_is_map_worker, list_tree(_raylet(node))[1:]):
             kill(process)
         until = time.monotonic() + _STARTS_SECONDS
         while time.monotonic() < until:
             if any(kill(process) for process in filter(_is_starting, list_tree(_raylet(node))[1:])):
                 return str(node.node_id)
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return None
 
-    def kill_bare_raylet(self, chance: random.Random, held_bytes: int = 0) -> str | None:
-        """Kill a raylet that has no trainers, with all its workers.
+    def kill_data_node(self, rng: random.Random, held_bytes: int = 0) -> str | None:
+        """Kill the raylet of a node without trainers, and all its workers.
 
-        Returns its node's id, or None where no store of theirs holds so much.
+        Returns the id of its node, or None if no such node's object store holds ``held_bytes``.
         """
-        found = [node for node in self._bare if not held_bytes or _held_bytes(node) >= held_bytes]
+        found = [node for node in self._data_nodes if not held_bytes or _held_bytes(node) >= held_bytes]
         if not found:
             return None
-        node = chance.choice(found)
-        self._bare.remove(node)
+        node = rng.choice(found)
+        self._data_nodes.remove(node)
         processes = list_tree(_raylet(node))
         for process in processes:
             kill(process)
         self._cluster.remove_node(node, allow_graceful=False)
         return str(node.node_id)
 
-    def add_bare_raylet(self) -> str:
-        """Start another one in its place; returns its node's id."""
-        self._bare.append(self._cluster.add_node(**self._node))
-        return str(self._bare[-1].node_id)
+    def add_data_node(self) -> str:
+        """Start a replacement; returns the id of its node."""
+        self._data_nodes.append(self._cluster.add_node(**self._node))
+        return str(self._data_nodes[-1].node_id)
 
-    def fill_store(self, chance: random.Random, share: float, seconds: float) -> None:
-        """Fill so much of the store of a node with trainers, for a while."""
+    def fill_store(self, rng: random.Random, share: float, seconds: float) -> None:
+        """Fill a share of the object store of a node with trainers for some seconds."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        there = NodeAffinitySchedulingStrategy(chance.choice(self.homes), soft=False)
+        there = NodeAffinitySchedulingStrategy(rng.choice(self.trainer_nodes), soft=False)
         size_bytes = int(share * self._node["object_store_memory"])
         fill: Any = ray.remote(num_cpus=0)(_fill)
         fill.options(scheduling_strategy=there).remote(size_bytes, seconds)
@@ -130,7 +130,7 @@ class ChaosCluster:
 
 
 def kill(process: int) -> bool:
-    """Kill a process of ours; returns whether it lived."""
+    """Kill a process of the cluster; returns whether it was running."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
         return True
@@ -160,12 +160,12 @@ def _raylet(node: Any) -> int:
 
 
 def _is_map_worker(process: int) -> bool:
-    """Whether a process runs a map task or a plain one, or is idle."""
+    """Whether a process runs a map task or a standby task, or is idle."""
     return _read_title(process).startswith(("ray::windrow", "ray::IDLE", "ray::standby-worker"))
 
 
 def _is_starting(process: int) -> bool:
-    """Whether a process is a worker that has not registered yet, which gives it its title."""
+    """Whether a process is a worker that has not registered yet: registration sets its title."""
     return "default_worker.py" in _read_title(process)
 
 

@@ -1,4 +1,4 @@
-"""``python -m bench chaos``: kills everything that may die, and compares what was delivered."""
+"""``python -m bench chaos``: kills processes of every kind and compares the delivered rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from bench.chaos.killer import KINDS
+from bench.chaos.kill_plan import KINDS
 from bench.chaos.report import draw_report
 from bench.chaos.run import run_chaos
 from bench.chaos.setting import Setting
@@ -20,15 +20,17 @@ from bench.sizes import read_size
 __all__ = ["add_chaos", "run_command"]
 
 _KILL_EVERY_SECONDS = 5.0
-_CALM_SECONDS = 20.0
+_BASELINE_SECONDS = 20.0
 
 
 def add_chaos(parser: argparse.ArgumentParser) -> None:
     """Options of ``chaos``."""
-    parser.add_argument("--minutes", type=float, default=2.0, help="of kills (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="who is killed when (default: %(default)s)")
-    parser.add_argument("--kills", type=int, help="default: one in 5 s")
-    parser.add_argument("--trainers", type=int, default=3, help="(default: %(default)s)")
+    parser.add_argument(
+        "--minutes", type=float, default=2.0, help="duration of the phase with kills (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the kill plan (default: %(default)s)")
+    parser.add_argument("--kills", type=int, help="number of kills (default: one per 5 s)")
+    parser.add_argument("--trainers", type=int, default=3, help="number of trainers (default: %(default)s)")
     parser.add_argument(
         "--cpus", type=int, default=Setting.cpus, help="logical CPUs of each raylet (default: %(default)s)"
     )
@@ -37,22 +39,27 @@ def add_chaos(parser: argparse.ArgumentParser) -> None:
         choices=KINDS,
         action="append",
         metavar="KIND",
-        help=f"kill only this kind: {', '.join(KINDS)}",
+        help=f"inject only this kind of fault: {', '.join(KINDS)}",
     )
     parser.add_argument(
-        "--lead", type=int, default=Setting.lead, help="steps that trainers may be apart (%(default)s)"
+        "--lead",
+        type=int,
+        default=Setting.lead,
+        help="maximum lead of a trainer over the others, in steps (%(default)s)",
     )
     parser.add_argument(
-        "--counted", action="store_true", help="leave rows out, so that counts are not known ahead"
+        "--counted", action="store_true", help="filter rows, so that row counts are not known in advance"
     )
     parser.add_argument(
-        "--store", default="120MiB", help="of each raylet; less than windows need: Ray spills (%(default)s)"
+        "--store",
+        default="120MiB",
+        help="object store of each raylet; Ray spills if windows need more (%(default)s)",
     )
-    parser.add_argument("--json", type=Path, metavar="PATH", help="everything, as JSON")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the full report as JSON")
 
 
 def run_command(options: argparse.Namespace) -> int:
-    """Run; 0 when nothing differed."""
+    """Run; the exit status is 0 if the delivered rows did not differ."""
     seconds = 60 * options.minutes
     kills = options.kills if options.kills is not None else round(seconds / _KILL_EVERY_SECONDS)
     if seconds <= 0 or kills < 1:
@@ -74,10 +81,10 @@ def run_command(options: argparse.Namespace) -> int:
         kills=kills,
         kinds=options.only or KINDS,
         seconds=seconds,
-        calm_seconds=min(_CALM_SECONDS, seconds / 4),
-        tell=line.update,
+        baseline_seconds=min(_BASELINE_SECONDS, seconds / 4),
+        report_progress=line.update,
     )
-    line.finish("the same rows in the same order" if report.passed else "FAILED")
+    line.finish("same rows in the same order" if report.passed else "FAILED")
     print(draw_report(report))
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)

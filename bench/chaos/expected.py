@@ -1,4 +1,4 @@
-"""What each shard must get, step by step: from the plan, knowing nothing of executors and deals."""
+"""Test oracle: the rows of each step of each shard, from the plan, without executors or shard assignment code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.chaos.setting import Setting, make_pipe
+from bench.chaos.setting import Setting, make_pipeline
 from windrow.shuffle.order.epoch_plan import plan_epoch
 from windrow.shuffle.order.window_order import order_window
 
@@ -26,7 +26,7 @@ class Expected:
 
     def __init__(self, setting: Setting, path: Path) -> None:
         self._setting = setting
-        self._job = make_pipe(setting, path)._job()
+        self._job = make_pipeline(setting, path)._job()
         self._order = lru_cache(4)(self._make_order)
 
     def rows(self) -> int:

@@ -1,4 +1,4 @@
-"""What a trainer writes down of every step, in a file that outlives it."""
+"""The log of a trainer's steps, in a file that survives its death, and the progress that trainers share."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Life", "Pace", "Step", "read_life", "write_step"]
+__all__ = ["Incarnation", "SharedProgress", "Step", "read_incarnation", "write_step"]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One batch that a trainer got.
+    """One batch that a trainer received.
 
     Attributes
     ----------
     began, time
-        When it was asked for, and when it was there.
+        Times at which it was requested and received.
     digest
-        Of its keys; None where its other columns do not belong to its keys.
+        Hash of its keys; None if its other columns do not match its keys.
     state
-        What ``state_dict()`` said then.
+        The ``state_dict()`` after the batch.
     """
 
     began: float
@@ -38,13 +38,13 @@ class Step:
 
     @property
     def wait_seconds(self) -> float:
-        """How long it was waited for."""
+        """How long the trainer waited for it."""
         return self.time - self.began
 
 
 @dataclass(frozen=True)
-class Life:
-    """A trainer from its start to its death: where it began, and all its steps."""
+class Incarnation:
+    """A trainer from its start to its death: the state it started from, and its steps."""
 
     shard: int
     began: float
@@ -53,14 +53,14 @@ class Life:
 
 
 def write_step(file: IO[str], step: Step) -> None:
-    """Add a line."""
+    """Append a step to the log."""
     file.write(json.dumps(vars(step)) + "\n")
     file.flush()
 
 
-def read_life(path: Path, shard: int, began: float, state: dict[str, Any] | None) -> Life:
-    """Read what one life has written; a line that death cut short is none."""
-    return Life(shard, began, state, list(_read(path)))
+def read_incarnation(path: Path, shard: int, began: float, state: dict[str, Any] | None) -> Incarnation:
+    """Read the log of one incarnation; an incomplete last line is ignored."""
+    return Incarnation(shard, began, state, list(_read(path)))
 
 
 def _read(path: Path) -> Iterator[Step]:
@@ -71,8 +71,8 @@ def _read(path: Path) -> Iterator[Step]:
             yield Step(**json.loads(line))
 
 
-class Pace:
-    """How far every trainer is, in a file that all of them map; the last entry ends the run."""
+class SharedProgress:
+    """Step counts of all trainers, in a file that each of them maps; the last entry is the stop flag."""
 
     def __init__(self, path: Path, trainers: int) -> None:
         if not path.exists():
@@ -80,11 +80,11 @@ class Pace:
         self._steps: NDArray[np.int64] = np.memmap(path, "<i8", "r+", shape=(trainers + 1,))
 
     def set(self, shard: int, steps: int) -> None:
-        """A trainer has done so many steps, over all epochs."""
+        """Set the steps that a trainer has completed over all epochs."""
         self._steps[shard] = steps
 
-    def least(self) -> int:
-        """Steps of the trainer that is farthest behind."""
+    def minimum(self) -> int:
+        """Steps of the slowest trainer."""
         return int(self._steps[:-1].min())
 
     def steps(self) -> list[int]:
@@ -92,10 +92,10 @@ class Pace:
         return self._steps[:-1].tolist()
 
     def stop(self) -> None:
-        """End the run."""
+        """Stop all trainers."""
         self._steps[-1] = 1
 
     @property
     def stopped(self) -> bool:
-        """Whether the run has ended."""
+        """Whether the trainers shall stop."""
         return bool(self._steps[-1])

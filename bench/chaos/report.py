@@ -1,9 +1,9 @@
-"""The table of a chaos run."""
+"""The report of a chaos run as text."""
 
 from __future__ import annotations
 
-from bench.chaos.account import Report
-from bench.chaos.killer import KINDS
+from bench.chaos.analysis import Report
+from bench.chaos.kill_plan import KINDS
 from bench.store import describe_spilled
 from bench.table import align_table, write_cell
 
@@ -26,15 +26,15 @@ def draw_report(report: Report) -> str:
         )
         for kind in KINDS
     ]
-    heads = ("what", "times", "shards held up", "median s", "longest s", "Ray median s", "Ray longest s")
-    calm, disturbed = report.rows_per_second["calm"], report.rows_per_second["disturbed"]
+    heads = ("fault", "times", "shards affected", "median s", "longest s", "Ray median s", "Ray longest s")
+    baseline, disturbed = report.rows_per_second["baseline"], report.rows_per_second["disturbed"]
     lines = [
-        align_table(heads, rows, ("what",)),
+        align_table(heads, rows, ("fault",)),
         f"seed {report.seed}: {report.killed} kills in {report.seconds:.0f} s; "
         f"{report.steps:,} batches of {report.epochs + 1} epochs, {report.reread_steps} read again by "
-        f"trainers that came back; {describe_spilled(report.spilled_bytes)} MiB spilled",
+        f"restarted trainers; {describe_spilled(report.spilled_bytes)} MiB spilled",
         f"longest wait for a batch: {report.longest_wait_seconds:.1f} s",
-        f"rows a second: {calm:,.0f} undisturbed, {disturbed:,.0f} disturbed",
+        f"rows a second: {baseline:,.0f} undisturbed, {disturbed:,.0f} disturbed",
         f"differences from the undisturbed run: {len(report.differences)}",
         *(f"  {difference}" for difference in report.differences[:_SHOWN]),
         *(f"error: {error}" for error in report.errors),

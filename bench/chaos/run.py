@@ -1,4 +1,4 @@
-"""A chaos run: a cluster, trainers, a calm while, then kills."""
+"""A chaos run: start a cluster and trainers, measure undisturbed throughput, then kill."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.chaos.account import Report, make_report
+from bench.chaos.analysis import Report, make_report
 from bench.chaos.cluster import ChaosCluster, kill
-from bench.chaos.crew import Crew
 from bench.chaos.expected import Expected
-from bench.chaos.killer import Kill, Planned, plan_kills
-from bench.chaos.setting import Setting, make_pipe, write_data
-from bench.chaos.standby import StandBys
+from bench.chaos.kill_plan import Kill, PlannedKill, plan_kills
+from bench.chaos.setting import Setting, make_pipeline, write_data
+from bench.chaos.standby import StandbyTasks
+from bench.chaos.trainer_group import TrainerGroup
 from bench.store import read_spilled
 
 __all__ = ["run_chaos"]
 
-Tell = Callable[[float, str], None]
+ProgressCallback = Callable[[float, str], None]
 _Hit = tuple[int | None, str | None]
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _FIRST_STEPS = 20
 _START_SECONDS = 120.0
-# after the last kill every trainer must go on within this
+# every trainer must continue within this time after the last kill
 _RECOVER_SECONDS = 180.0
 _STEPS_AFTER = 50
-# a node whose workers were killed as they started has none for up to a minute
+# a node whose workers were killed while starting has no workers for up to a minute
 _TARGET_SECONDS = 90.0
-# a raylet that holds so much loses objects that are needed
+# a raylet that holds this much loses objects that are needed
 _HELD_BYTES = 2**20
 _FILLED_SHARE, _FILLED_SECONDS = 0.6, 4.0
 
@@ -41,109 +41,111 @@ def run_chaos(
     kills: int,
     kinds: Sequence[str],
     seconds: float,
-    calm_seconds: float,
-    tell: Tell,
+    baseline_seconds: float,
+    report_progress: ProgressCallback,
 ) -> Report:
-    """Kill so many times within about so many seconds, and compare."""
+    """Execute ``kills`` kills within about ``seconds`` seconds, and compare the delivered rows."""
     import ray
 
     with tempfile.TemporaryDirectory(prefix="windrow-chaos-") as name, ChaosCluster(setting) as cluster:
         path = Path(name) / "data.parquet"
         write_data(setting, path)
         expected = Expected(setting, path)
-        shards = make_pipe(setting, path).options(executor="ray").split(setting.trainers)
-        crew = Crew(setting, cluster.homes, shards, Path(name), expected)
-        standbys = StandBys(Path(name), [cluster.head, *cluster.homes], cluster.bare)
-        chaos = _Chaos(cluster, crew, standbys, kinds, random.Random(seed))
+        shards = make_pipeline(setting, path).options(executor="ray").split(setting.trainers)
+        trainers = TrainerGroup(setting, cluster.trainer_nodes, shards, Path(name), expected)
+        standbys = StandbyTasks(Path(name), [cluster.head, *cluster.trainer_nodes], cluster.data_nodes)
+        chaos = _KillExecutor(cluster, trainers, standbys, kinds, random.Random(seed))
         chaos.wait_for_steps(_FIRST_STEPS, _START_SECONDS)
-        calm = time.time()
-        chaos.wait(calm_seconds)
+        baseline = time.time()
+        chaos.wait(baseline_seconds)
         disturbed = time.time()
         for number, planned in enumerate(plan_kills(seed, kills, seconds, kinds)):
-            tell(number / kills, f"{number} kills, next: {planned.kind}")
+            report_progress(number / kills, f"{number} kills, next: {planned.kind}")
             chaos.wait(planned.after_seconds)
-            chaos.perform(planned)
-            if crew.errors:
+            chaos.execute(planned)
+            if trainers.errors:
                 break
         chaos.wait_for_steps(_STEPS_AFTER, _RECOVER_SECONDS)
         ended = time.time()
-        lives = crew.finish(_RECOVER_SECONDS)
+        incarnations = trainers.finish(_RECOVER_SECONDS)
         report = make_report(
-            lives,
+            incarnations,
             chaos.done,
             expected,
             seed=seed,
             trainers=setting.trainers,
-            calm=(calm, disturbed),
+            baseline=(baseline, disturbed),
             disturbed=(disturbed, ended),
         )
-        report.errors = crew.errors
+        report.errors = trainers.errors
         report.ray_seconds = standbys.measure()
         session = Path(ray._private.worker._global_node.get_session_dir_path())
         report.spilled_bytes = read_spilled(session)
         return report
 
 
-class _Chaos:
-    """Does what was planned."""
+class _KillExecutor:
+    """Executes planned kills."""
 
     def __init__(
         self,
         cluster: ChaosCluster,
-        crew: Crew,
-        standbys: StandBys,
+        trainers: TrainerGroup,
+        standbys: StandbyTasks,
         kinds: Sequence[str],
-        chance: random.Random,
+        rng: random.Random,
     ) -> None:
-        self._cluster, self._crew, self._standbys, self._chance = cluster, crew, standbys, chance
-        # where trainers or the coordinator are killed as well, Ray alone decides when they are back
+        self._cluster, self._trainers, self._standbys, self._rng = cluster, trainers, standbys, rng
+        # if trainers or the coordinator are killed too, their restart time depends on Ray alone
         self._kills_starts_anywhere = {"trainer", "coordinator"}.isdisjoint(kinds)
         self.done: list[Kill] = []
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
+        """Wait, and record trainers that end."""
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and not self._crew.errors:
-            time.sleep(min(_LOOK_SECONDS, left))
-            self._crew.look()
+        while (left := until - time.monotonic()) > 0 and not self._trainers.errors:
+            time.sleep(min(_POLL_SECONDS, left))
+            self._trainers.look()
 
     def wait_for_steps(self, steps: int, seconds: float) -> None:
-        """Wait until every trainer has gone on by some steps."""
-        wanted = [before + steps for before in self._crew.pace.steps()]
+        """Wait until every trainer has completed some further steps."""
+        wanted = [before + steps for before in self._trainers.progress.steps()]
         until = time.monotonic() + seconds
-        while any(now < due for now, due in zip(self._crew.pace.steps(), wanted, strict=True)):
-            self.wait(_LOOK_SECONDS)
-            if self._crew.errors:
+        while any(now < due for now, due in zip(self._trainers.progress.steps(), wanted, strict=True)):
+            self.wait(_POLL_SECONDS)
+            if self._trainers.errors:
                 return
             if time.monotonic() > until:
-                self._crew.errors.append(
-                    f"within {seconds:.0f} s, trainers came to steps {self._crew.pace.steps()}, not to {wanted}"
+                self._trainers.errors.append(
+                    f"after {seconds:.0f} s, trainers are at steps {self._trainers.progress.steps()}, not {wanted}"
                 )
                 return
 
-    def perform(self, planned: Planned) -> None:
-        """Kill one of a kind, as soon as there is one."""
+    def execute(self, planned: PlannedKill) -> None:
+        """Execute a kill as soon as there is a target of its kind."""
         act = getattr(self, f"_kill_{planned.kind}")
         until = time.monotonic() + _TARGET_SECONDS
-        while not self._crew.errors:
+        while not self._trainers.errors:
             began = time.time()
             hit = act()
             if hit is not None:
                 shard, node = hit
-                self._standbys.strike(planned.kind, node, began)
+                self._standbys.kill_task(planned.kind, node, began)
                 self.done.append(Kill(began, planned.kind, shard))
                 self._after(planned.kind)
                 return
             if time.monotonic() > until:
-                self._crew.errors.append(f"for {_TARGET_SECONDS:.0f} s there was no {planned.kind} to kill")
+                self._trainers.errors.append(
+                    f"for {_TARGET_SECONDS:.0f} s there was no {planned.kind} to kill"
+                )
                 return
-            self.wait(_LOOK_SECONDS)
+            self.wait(_POLL_SECONDS)
 
     def _after(self, kind: str) -> None:
         if kind in ("raylet", "objects"):
-            self._standbys.begin(self._cluster.add_bare_raylet())
+            self._standbys.begin(self._cluster.add_data_node())
 
-    # who was hit: a trainer's shard, and the node of what was killed; None where there was nothing to kill
+    # each returns the shard of a killed trainer and the node of the target, or None if there was no target
 
     def _kill_worker(self) -> _Hit | None:
         return self._kill_one(self._cluster.find_map_workers())
@@ -152,24 +154,24 @@ class _Chaos:
         return self._kill_one(self._cluster.find_coordinators())
 
     def _kill_raylet(self) -> _Hit | None:
-        node = self._cluster.kill_bare_raylet(self._chance)
+        node = self._cluster.kill_data_node(self._rng)
         return None if node is None else (None, node)
 
     def _kill_trainer(self) -> _Hit | None:
-        return self._crew.kill(self._chance)
+        return self._trainers.kill(self._rng)
 
     def _kill_objects(self) -> _Hit | None:
-        node = self._cluster.kill_bare_raylet(self._chance, _HELD_BYTES)
+        node = self._cluster.kill_data_node(self._rng, _HELD_BYTES)
         return None if node is None else (None, node)
 
     def _kill_starting(self) -> _Hit | None:
-        node = self._cluster.kill_starting(self._chance, anywhere=self._kills_starts_anywhere)
+        node = self._cluster.kill_starting(self._rng, anywhere=self._kills_starts_anywhere)
         return None if node is None else (None, node)
 
     def _kill_pressure(self) -> _Hit | None:
-        self._cluster.fill_store(self._chance, _FILLED_SHARE, _FILLED_SECONDS)
+        self._cluster.fill_store(self._rng, _FILLED_SHARE, _FILLED_SECONDS)
         return None, None
 
     def _kill_one(self, found: Sequence[tuple[int, str]]) -> _Hit | None:
-        process, node = self._chance.choice(found) if found else (0, "")
+        process, node = self._rng.choice(found) if found else (0, "")
         return (None, node) if found and kill(process) else None

@@ -1,4 +1,4 @@
-"""What is read in a chaos run, and by whom."""
+"""The data, the pipeline and the cluster of a chaos run."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 import windrow
 
-__all__ = ["COLUMNS", "Setting", "derive", "make_pipe", "write_data"]
+__all__ = ["COLUMNS", "Setting", "derive", "make_pipeline", "write_data"]
 
 COLUMNS = 32
 _FACTOR = 0x9E3779B97F4A7C15
-_LEFT_OUT = 5
+_FILTER_MODULUS = 5
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The data, the chain and the cluster.
+    """The data, the pipeline and the cluster.
 
     Attributes
     ----------
@@ -31,21 +31,21 @@ class Setting:
     window_groups
         Row groups of a window.
     block_seconds
-        How long a transform takes for each block: that map tasks are often killed at work.
+        Duration of a transform per block, so that map tasks are often killed while they run.
     counted
-        Whether rows are left out, so that counts are unknown until blocks were read.
+        Whether rows are filtered, so that row counts are unknown until blocks are read.
     trainers, batch_rows
-        n and B.
+        Number of trainers, and rows of a batch.
     lead
-        How many steps a trainer may be ahead of the others, as if they exchanged gradients.
-    behind
-        Up to how many steps behind its death a trainer comes back.
+        Maximum number of steps by which a trainer may lead the others, as if they exchanged gradients.
+    max_rollback_steps
+        Maximum number of steps by which the state that a trainer restarts from is older than its last step.
     nodes
-        How many raylets have trainers, and how many have none, beside the driver's own.
+        Number of nodes with trainers and without, in addition to the driver's node.
     cpus
         Logical CPUs of each raylet.
     store_bytes
-        Of each raylet's object store.
+        Size of each raylet's object store.
     """
 
     seed: int = 7
@@ -57,7 +57,7 @@ class Setting:
     trainers: int = 3
     batch_rows: int = 1_000
     lead: int = 100
-    behind: int = 8
+    max_rollback_steps: int = 8
     nodes: tuple[int, int] = (2, 1)
     cpus: int = 2
     store_bytes: int = 120 * 2**20
@@ -65,7 +65,7 @@ class Setting:
     def keys_of(self, group: int) -> NDArray[np.int64]:
         """The keys that a row group delivers, in stored order."""
         keys = np.arange(group * self.group_rows, (group + 1) * self.group_rows)
-        return keys[keys % _LEFT_OUT != 0] if self.counted else keys
+        return keys[keys % _FILTER_MODULUS != 0] if self.counted else keys
 
 
 def derive(keys: NDArray[np.int64], number: int) -> NDArray[np.int64]:
@@ -74,7 +74,7 @@ def derive(keys: NDArray[np.int64], number: int) -> NDArray[np.int64]:
 
 
 def write_data(setting: Setting, path: Path) -> None:
-    """Write a file whose columns follow from its keys."""
+    """Write a file whose columns are functions of its keys."""
     names = ["key", *(f"c{number}" for number in range(1, COLUMNS))]
     schema = pa.schema([(name, pa.int64()) for name in names])
     with pq.ParquetWriter(path, schema, use_dictionary=False, compression="none") as writer:
@@ -84,8 +84,8 @@ def write_data(setting: Setting, path: Path) -> None:
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
-class _Dawdle:
-    """Takes its time, without a core."""
+class _SlowTransform:
+    """A transform that sleeps."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -97,15 +97,15 @@ class _Dawdle:
         return batch
 
 
-def make_pipe(setting: Setting, path: Path) -> windrow.DatasetPipeline:
-    """The endless chain that is read."""
+def make_pipeline(setting: Setting, path: Path) -> windrow.DatasetPipeline:
+    """The infinite pipeline that trainers read."""
     ds = windrow.read_parquet(str(path), target_block_bytes=1)
-    slow = ds.map_batches(_Dawdle(setting.block_seconds), batch_format="pyarrow")
+    slow = ds.map_batches(_SlowTransform(setting.block_seconds), batch_format="pyarrow")
     if setting.counted:
-        slow = slow.map_batches(_leave_out, batch_format="pyarrow", preserves_rows=False)
+        slow = slow.map_batches(_filter_keys, batch_format="pyarrow", preserves_rows=False)
     pipe = slow.window(blocks_per_window=setting.window_groups).repeat()
     return pipe.random_shuffle_each_window(seed=setting.seed)
 
 
-def _leave_out(batch: pa.Table) -> pa.Table:
-    return batch.filter(pa.array(batch["key"].to_numpy() % _LEFT_OUT != 0))
+def _filter_keys(batch: pa.Table) -> pa.Table:
+    return batch.filter(pa.array(batch["key"].to_numpy() % _FILTER_MODULUS != 0))

@@ -1,1 +1,1 @@
-"""A simulated cluster under the real planner, scheduler and driver."""
+"""Scale simulation: the real planner, scheduler and driver on a simulated cluster."""

@@ -1,4 +1,4 @@
-"""Simulated time: what is due happens in order, and nothing waits for it."""
+"""Simulated time: a queue of timed events, processed in order without waiting."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Call = Callable[[], None]
 
 
 class Clock:
-    """The time of a simulation, and what will happen.
+    """The time of a simulation and its event queue.
 
     Attributes
     ----------
     now
-        Seconds since the beginning.
+        Simulated seconds since the start.
     """
 
     def __init__(self) -> None:
@@ -26,19 +26,19 @@ class Clock:
         self._numbers = count()
 
     def after(self, seconds: float, call: Call) -> None:
-        """Call something so much later; what is due at the same time happens in the given order."""
+        """Schedule a call after some seconds; calls due at the same time run in the order of scheduling."""
         heapq.heappush(self._due, (self.now + seconds, next(self._numbers), call))
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Let time pass until it is done.
+        """Process events until ``done`` returns true.
 
         Raises
         ------
         RuntimeError
-            If nothing more would ever happen: somebody waits for what never comes.
+            If no events are left, which means a deadlock.
         """
         while not done():
             if not self._due:
-                raise RuntimeError("the simulation stands still: everybody waits")
+                raise RuntimeError("the simulation is deadlocked: no events are left")
             self.now, _, call = heapq.heappop(self._due)
             call()

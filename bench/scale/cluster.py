@@ -1,4 +1,4 @@
-"""What is simulated: the nodes and their network, what work costs, and how trainers read."""
+"""Parameters of a simulation: nodes, network, unit costs of work, and trainers."""
 
 from __future__ import annotations
 
@@ -15,30 +15,29 @@ GBIT = 1e9 / 8
 
 @dataclass(frozen=True)
 class Costs:
-    """Core seconds of the pieces of work; `bench.scale.calibrate` measures them here.
+    """Unit costs in core seconds; `thread_costs`, `worker_costs` and `ray_costs` measure them.
 
     Attributes
     ----------
     decode, group, put, place, consume
-        For a decoded byte: reading Parquet; computing positions and grouping; writing
-        into the object store; placing a run; conversion to tensors and what the trainer
-        does with them.
+        Per decoded byte: decoding Parquet; computing positions and grouping; writing
+        into the object store; placing a run; converting to tensors and consuming them.
     transfer
-        For a byte that crosses nodes, on each of the two.
+        Per byte that crosses nodes, on both the sender and the receiver.
     task
-        For a map task, beside its bytes; on Ray what its daemons use.
+        Per map task, in addition to its bytes; on Ray, what the daemons use.
     run
-        For a run, beside its bytes: handing it from thread to thread.
+        Per run, in addition to its bytes: handing it from thread to thread.
     get
-        For an object that a shard maps into its process.
+        Per object that a shard maps into its process.
     owner_task, owner_object, owner_handle, owner_call
-        In the coordinator's busiest thread, for Ray's part: a task, an object that it puts out,
-        a handle in an answer, a call.
+        In the coordinator's busiest thread, for Ray itself: per task, per output object,
+        per handle in an answer, per call.
     call
-        For a call, beside that thread: in the process that calls, and in the owner's other threads
+        Per call, outside that thread: in the calling process and in the owner's other threads
         (all of it is charged to the caller's node).
     wake
-        In the coordinator, for a waiting request at every piece of news.
+        In the coordinator, per waiting request at every state change.
     """
 
     decode: float = 0.65 / GB
@@ -59,50 +58,50 @@ class Costs:
 
     @property
     def map(self) -> float:
-        """For a decoded byte of a map task."""
+        """Per decoded byte of a map task."""
         return self.decode + self.group + self.put
 
 
 def read_costs(path: Path) -> Costs:
-    """Costs that were measured elsewhere, as JSON.
+    """Read unit costs from a JSON file.
 
     Raises
     ------
     ValueError
-        If the file holds something else.
+        If the file contains unknown names.
     """
     given: dict[str, Any] = json.loads(path.read_text())
     known = {field.name for field in fields(Costs)}
     if unknown := sorted(given.keys() - known):
-        raise ValueError(f"--costs {path}: {', '.join(unknown)} are no costs; there are {', '.join(known)}")
+        raise ValueError(f"--costs {path}: unknown costs {', '.join(unknown)}; known are {', '.join(known)}")
     return Costs(**{name: float(value) for name, value in given.items()})
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Equal nodes, each with some trainers; the coordinator lives on the first.
+    """Identical nodes with trainers; the coordinator runs on the first node.
 
     Attributes
     ----------
     nodes, cpus
-        Nodes, and the CPUs of each.
+        Number of nodes, and CPUs per node.
     cpu_speed
-        How fast one is, against the core that costs were measured on.
+        Speed of a CPU relative to the core that costs were measured on.
     memory_bytes, store_share
-        Of a node, and how much of it is object store.
+        Memory of a node, and the share of it that is object store.
     nic_bytes
-        What a node can send a second, and what it can receive.
+        Bytes per second that a node can send, and receive.
     connections, connection_bytes, first_byte_seconds
-        A task's connections to the store, what each brings a second, and how long the
-        store takes to answer; 0 connections: the data is in the page cache.
+        Connections of a task to object storage, bytes per second of each, and latency to
+        the first byte; 0 connections: the data is in the page cache.
     stored_share
         Stored bytes over decoded bytes.
     trainers, placers
-        Trainers on a node, and threads that place each one's runs.
+        Trainers per node, and threads per trainer that place runs.
     trainer_bytes
-        What a trainer can take a second at most; None: as much as it gets.
+        Maximum bytes per second that a trainer consumes; None: no limit.
     threads
-        All in one process, without Ray: one pool places runs and runs tasks.
+        The threads executor: one process without Ray, one pool for tasks and for placing runs.
     """
 
     nodes: int = 1
@@ -122,10 +121,10 @@ class Cluster:
 
     @property
     def shards(self) -> int:
-        """All trainers."""
+        """Number of trainers in the cluster."""
         return self.nodes * self.trainers
 
     @property
     def store_bytes(self) -> int:
-        """Object store of a node."""
+        """Object store bytes of a node."""
         return int(self.memory_bytes * self.store_share)

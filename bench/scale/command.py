@@ -1,4 +1,4 @@
-"""``python -m bench scale``: the check, planning, and the simulated clusters."""
+"""``python -m bench scale``: validate the simulator, measure planning, simulate clusters."""
 
 from __future__ import annotations
 
@@ -10,73 +10,86 @@ from pathlib import Path
 
 from bench.options import add_throughput, read_throughput
 from bench.progress import ProgressLine
-from bench.scale.check import Ratio, check_here, measure_costs, measure_ray_costs
 from bench.scale.cluster import Costs, read_costs
 from bench.scale.planning import PlanningCost, measure_planning
 from bench.scale.report import draw_outcomes, draw_planning, draw_ratios
 from bench.scale.settings import SETTINGS, Setting
 from bench.scale.simulation import Outcome
+from bench.scale.validation import Ratio, measure_costs, measure_ray_costs, validate_here
 from bench.sizes import read_size
 
 __all__ = ["add_scale", "run_scale"]
 
-# What a trainer takes where it does not take all that it gets: together the 8.18 GB/s that
-# Ray Datasets reached, over 16 nodes.
+# Consumption of a rate-limited trainer: an equal share of the 8.18 GB/s that Ray Datasets reached on 16 nodes.
 _TRAINER_BYTES = 8.18e9 / 16
-_ASKED_WITHIN = 0.15
+_MAX_ERROR = 0.15
 
 
 def add_scale(parser: argparse.ArgumentParser) -> None:
     """Options of ``scale``."""
-    group = parser.add_argument_group("what is run")
+    group = parser.add_argument_group("run")
     group.add_argument(
-        "--check", action="store_true", help="only predict this machine's own runs, and run them"
+        "--check", action="store_true", help="only validate: predict runs on this machine and measure them"
     )
-    group.add_argument("--rounds", type=int, default=1, help="how often to check (default: %(default)s)")
+    group.add_argument("--rounds", type=int, default=1, help="validation rounds (default: %(default)s)")
     group.add_argument(
-        "--patience", type=float, default=60.0, help="seconds to wait for a quiet machine (%(default)s)"
+        "--patience",
+        type=float,
+        default=60.0,
+        help="maximum seconds to wait until the machine is idle (%(default)s)",
     )
-    group.add_argument("--setting", help="only settings with this in their name")
+    group.add_argument("--setting", help="only settings whose name contains this")
     group.add_argument("--costs", type=Path, metavar="PATH", help="unit costs as JSON, instead of measuring")
     group.add_argument(
         "--plain",
         action="store_true",
-        help="words that need all of their bytes, as floats do (default: as dlrm's)",
+        help="values of full width, like floats (default: packed widths as in the dlrm data)",
     )
-    group.add_argument("--folder", type=Path, default=Path(".bench"), help="where made data is kept")
-    group = parser.add_argument_group("the cluster")
-    group.add_argument("--nic", type=float, default=10.0, help="Gbit/s of a node (default: %(default)s)")
-    group.add_argument("--connections", type=int, default=4, help="to the store, a task (%(default)s)")
-    group.add_argument("--connection", default="87MB", help="bytes a second of one (default: %(default)s)")
+    group.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
+    group = parser.add_argument_group("cluster")
     group.add_argument(
-        "--cpu-speed", type=float, default=1.0, help="of a CPU against one here (default: %(default)s)"
+        "--nic", type=float, default=10.0, help="network bandwidth of a node in Gbit/s (default: %(default)s)"
     )
-    group.add_argument("--trainer", help="bytes a second that a trainer takes (default: an 8.18 GB/s share)")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="everything, as JSON")
+    group.add_argument(
+        "--connections", type=int, default=4, help="connections per task to object storage (%(default)s)"
+    )
+    group.add_argument(
+        "--connection", default="87MB", help="bytes per second of a connection (default: %(default)s)"
+    )
+    group.add_argument(
+        "--cpu-speed",
+        type=float,
+        default=1.0,
+        help="speed of a CPU relative to this machine (default: %(default)s)",
+    )
+    group.add_argument(
+        "--trainer", help="bytes per second that a trainer consumes (default: its share of 8.18 GB/s)"
+    )
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
 
 
 def run_scale(options: argparse.Namespace) -> int:
-    """Check, plan and simulate; 0 when predictions are as close as asked for."""
+    """Validate, plan and simulate; the exit status is 0 if predictions are accurate enough."""
     line = ProgressLine(sys.stderr)
-    ratios = _check(options, line) if options.check else []
+    ratios = _validate(options, line) if options.check else []
     if ratios:
         print(draw_ratios(ratios), flush=True)
     planned = [] if options.check else _plan(options)
     costs = None if options.check else _find_costs(options, line)
-    seen = [] if costs is None else _simulate(options, costs, line)
-    if seen:
-        print(draw_outcomes(seen))
+    outcomes = [] if costs is None else _simulate(options, costs, line)
+    if outcomes:
+        print(draw_outcomes(outcomes))
     if options.json is not None:
-        _write(options.json, ratios, planned, costs, seen)
-    return int(any(abs(one.ratio - 1) > _ASKED_WITHIN for one in ratios))
+        _write(options.json, ratios, planned, costs, outcomes)
+    return int(any(abs(one.ratio - 1) > _MAX_ERROR for one in ratios))
 
 
-def _check(options: argparse.Namespace, line: ProgressLine) -> list[Ratio]:
+def _validate(options: argparse.Namespace, line: ProgressLine) -> list[Ratio]:
     asked = read_throughput(
         _throughput(["--executor", "both", "--peers", "none", "--folder", str(options.folder)])
     )
     ray_costs = read_costs(options.costs) if options.costs else measure_ray_costs(Costs())
-    return list(check_here(asked, line, options.rounds, ray_costs, options.patience))
+    return list(validate_here(asked, line, options.rounds, ray_costs, options.patience))
 
 
 def _throughput(arguments: list[str]) -> argparse.Namespace:
@@ -85,7 +98,7 @@ def _throughput(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _chosen(options: argparse.Namespace) -> list[Setting]:
+def _chosen_settings(options: argparse.Namespace) -> list[Setting]:
     return [setting for name, setting in SETTINGS.items() if (options.setting or "") in name]
 
 
@@ -98,7 +111,7 @@ def _plan(options: argparse.Namespace) -> list[PlanningCost]:
             setting.cluster.nodes,
             setting.cluster.cpus,
         )
-        for setting in _chosen(options)
+        for setting in _chosen_settings(options)
     }
     planned = [measure_planning(*size) for size in sizes.values()]
     print(draw_planning(planned), flush=True)
@@ -111,7 +124,7 @@ def _find_costs(options: argparse.Namespace, line: ProgressLine) -> Costs:
     from bench.asked import find_data
 
     asked = read_throughput(_throughput(["--folder", str(options.folder)]))
-    line.start("measuring what the pieces of work cost here")
+    line.start("measuring unit costs")
     costs = measure_costs("windrow-ray", find_data(asked, line), measure_ray_costs(Costs()))
     line.finish(", ".join(f"{name} {value:.3g}" for name, value in asdict(costs).items()))
     return costs
@@ -120,9 +133,9 @@ def _find_costs(options: argparse.Namespace, line: ProgressLine) -> Costs:
 def _simulate(
     options: argparse.Namespace, costs: Costs, line: ProgressLine
 ) -> list[tuple[Setting, str, Outcome]]:
-    seen = []
+    outcomes = []
     trainer_bytes = read_size(options.trainer, "--trainer") if options.trainer else _TRAINER_BYTES
-    for chosen in _chosen(options):
+    for chosen in _chosen_settings(options):
         setting = replace(chosen, packs=not options.plain).on(
             nic_gbit=options.nic,
             connection_bytes=read_size(options.connection, "--connection"),
@@ -133,8 +146,8 @@ def _simulate(
             line.start(f"{setting.name}, trainers {trainers}")
             outcome = setting.run(costs, taken)
             line.finish(f"{outcome.bytes_per_second / 1e9:.1f} GB/s")
-            seen.append((setting, trainers, outcome))
-    return seen
+            outcomes.append((setting, trainers, outcome))
+    return outcomes
 
 
 def _write(
@@ -142,7 +155,7 @@ def _write(
     ratios: list[Ratio],
     planned: list[PlanningCost],
     costs: Costs | None,
-    seen: list[tuple[Setting, str, Outcome]],
+    outcomes: list[tuple[Setting, str, Outcome]],
 ) -> None:
     fields = {
         "ratios": [{**asdict(one), "ratio": one.ratio} for one in ratios],
@@ -150,7 +163,7 @@ def _write(
         "costs": None if costs is None else asdict(costs),
         "runs": [
             {"setting": asdict(setting), "trainers": trainers, "outcome": outcome.to_dict()}
-            for setting, trainers, outcome in seen
+            for setting, trainers, outcome in outcomes
         ],
     }
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The real driver behind a simulated actor: one call at a time, each as long as it really takes."""
+"""The real driver behind a simulated actor, which serves one call at a time for as long as it really takes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from windrow.pipeline.tasks.map_task import Task, TaskReport
 
 __all__ = ["Coordinator"]
 
-# As in windrow.pipeline.executors.ray: tasks queued a CPU, and how long answers are gathered.
+# as in windrow.pipeline.executors.ray: queued tasks per CPU, and how long map outputs are batched into one answer
 _TASKS_PER_CPU = 2
 _GATHER_SECONDS = 0.25
 _POLL_SECONDS = 10.0
@@ -40,19 +40,19 @@ class _Poll:
 
 
 class Coordinator:
-    """Serves calls in turn on the first node's cores.
+    """Serves calls one after another on the cores of the first node.
 
     Parameters
     ----------
     driver_seconds
-        What the driver's own code takes for a call; None: what it is measured to take.
+        Duration of the driver's code per call; None: its measured duration.
 
     Attributes
     ----------
     measured_seconds
-        What the driver's code took on the machine that simulates.
+        Measured duration of all driver code on this machine.
     busy_seconds
-        Simulated seconds in which the coordinator had something to do.
+        Simulated seconds in which the coordinator was busy.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Coordinator:
     ) -> None:
         self._clock, self._cluster, self._costs, self._nodes, self._map = clock, cluster, costs, nodes, tasks
         self._driver_seconds = driver_seconds
-        # shard t is read on node t mod nodes, as trainers of a rank a node are
+        # shard t is read on node t mod nodes: trainers are spread round-robin
         self.destinations = tuple(
             tuple(range(node, program.shards, cluster.nodes))
             for node in range(min(cluster.nodes, program.shards))
@@ -77,7 +77,7 @@ class Coordinator:
         self._serving = False
         self._submitted: list[Task] = []
         self._polls: list[tuple[_Poll, Callable[[WindowReply], None]]] = []
-        self.calls = self.handles = self.news = self.finished = 0
+        self.calls = self.handles = self.state_changes = self.finished = 0
         self.measured_seconds = self.busy_seconds = 0.0
         workers = cluster.nodes * cluster.cpus
         self.driver = Driver(
@@ -89,21 +89,21 @@ class Coordinator:
         )
         clock.after(_TICK_SECONDS, self._tick)
 
-    # --- what shards call
+    # --- calls by shards
 
     def open_epoch(
         self, shard: int, cursor: Any, batch_rows: int, done: Callable[[EpochFacts], None]
     ) -> None:
-        """Begin an epoch for a shard."""
+        """Open an epoch for a shard."""
         work = partial(self.driver.open_epoch, shard, cursor, batch_rows, drop_last=False)
         self._call(work, done, shard=shard, wakes=True)
 
     def acknowledge(self, shard: int, place: Place) -> None:
-        """A shard needs nothing before a place."""
+        """Acknowledge that a shard needs nothing before a place."""
         self._call(lambda: self.driver.acknowledge(shard, place), lambda _: None, shard=shard, wakes=True)
 
     def heartbeat(self, shard: int) -> None:
-        """A shard's consumer is alive."""
+        """Report that a shard's consumer is alive."""
         self._call(lambda: self.driver.heartbeat(shard), lambda _: None, shard=shard)
 
     def poll(
@@ -114,21 +114,21 @@ class Coordinator:
         have: set[int],
         done: Callable[[WindowReply], None],
     ) -> None:
-        """Answer a shard at a place with parts of a window: all of it, or what there is after a while."""
-        self._look(_Poll(shard, place, key, have, self._clock.now), done)
+        """Answer a shard with map outputs of a window: all of them, or those available after a while."""
+        self._answer_poll(_Poll(shard, place, key, have, self._clock.now), done)
 
-    # --- what the driver calls
+    # --- calls by the driver
 
     def run(self, task: Task, tables: Any) -> None:
-        """Note a task to submit; its pickling is part of the call that is being measured."""
+        """Queue a task for submission; pickling it is part of the call that is being measured."""
         if not self._cluster.threads:
             pickle.dumps(task)
         self._submitted.append(task)
 
-    # --- inside
+    # --- internals
 
-    def _look(self, poll: _Poll, done: Callable[[WindowReply], None]) -> None:
-        def look() -> WindowReply:
+    def _answer_poll(self, poll: _Poll, done: Callable[[WindowReply], None]) -> None:
+        def read_window() -> WindowReply:
             if not poll.round:
                 self.driver.acknowledge(poll.shard, poll.place)
             reply = self.driver.poll(poll.shard, *poll.key, ())
@@ -141,23 +141,23 @@ class Coordinator:
             if whole or (reply.outputs and waited >= _GATHER_SECONDS) or waited >= _POLL_SECONDS:
                 done(reply)
             else:
-                self._park(poll, done, waited)
+                self._defer(poll, done, waited)
 
-        # that it looks again when it is woken is no call
-        self._call(look, answer, shard=None if poll.round else poll.shard, answers=True)
+        # polling again after a wake-up is not another call
+        self._call(read_window, answer, shard=None if poll.round else poll.shard, answers=True)
 
-    def _park(self, poll: _Poll, done: Callable[[WindowReply], None], waited: float) -> None:
+    def _defer(self, poll: _Poll, done: Callable[[WindowReply], None], waited: float) -> None:
         poll.round += 1
         self._polls.append((poll, done))
         this_round = poll.round
         pause = max(_GATHER_SECONDS - waited, _MIN_PAUSE_SECONDS)
         if self._cluster.threads:
-            pause = _TICK_SECONDS  # a shard is told of every part, which costs nothing that shows
+            pause = _TICK_SECONDS  # on threads a shard learns of each map output at negligible cost
 
         def again() -> None:
             if poll.round == this_round and (poll, done) in self._polls:
                 self._polls.remove((poll, done))
-                self._look(poll, done)
+                self._answer_poll(poll, done)
 
         self._clock.after(pause, again)
 
@@ -170,15 +170,15 @@ class Coordinator:
                 self.driver.failure.rethrow()
             return self.driver.is_complete(task.work.epoch, task.work.window)
 
-        def tell(complete: bool) -> None:
+        def wake_waiting(complete: bool) -> None:
             if complete:
                 key = (task.work.epoch, task.work.window)
                 ready = [entry for entry in self._polls if entry[0].key == key]
                 self._polls = [entry for entry in self._polls if entry[0].key != key]
                 for poll, done in ready:
-                    self._look(poll, done)
+                    self._answer_poll(poll, done)
 
-        self._call(take, tell, wakes=True)
+        self._call(take, wake_waiting, wakes=True)
 
     def _tick(self) -> None:
         self._call(self.driver.tick, lambda _: None, wakes=True)
@@ -200,7 +200,7 @@ class Coordinator:
             if not self._cluster.threads:
                 self._nodes.work(shard % self._cluster.nodes, self._costs.call, lambda: None)
         if wakes:
-            self.news += 1
+            self.state_changes += 1
         self._calls.append((work, then, seconds + wakes * self._wakes(), answers))
         if not self._serving:
             self._serve()
@@ -214,7 +214,7 @@ class Coordinator:
             return
         self._serving = True
         work, then, overhead, answers = self._calls.popleft()
-        # of this thread, since others may work on the machine that simulates
+        # CPU time of this thread, because other processes may use this machine
         began = time.thread_time()
         result = work()
         spent = time.thread_time() - began

@@ -1,4 +1,4 @@
-"""A dataset of which only the manifest exists."""
+"""A synthetic dataset that consists of a manifest only."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from windrow.io.storage.filesystems import Files
 
 __all__ = ["COLUMNS", "ENCODED_SHARE", "make_source"]
 
-# The columns of `bench.data.dlrm`, and what it takes in Parquet before compression.
+# number of columns of `bench.data.dlrm`, and its encoded size in Parquet before compression over its decoded size
 COLUMNS = 21
 ENCODED_SHARE = 0.457
-# What the words of each need, by the footers of that data; the key of so many rows needs all 8.
+# packed width of each column, from the footers of that data; the key of a large dataset needs all 8 bytes
 _WORD_BYTES = (8, 2, 1, 1, 1, 1, 2, 1, 1, 1, 2, 2, 4, 4, 2, 4, 4, 4, 1, 1, 8)
 _GROUPS_PER_FILE = 10
 _SPREAD = 0.1
@@ -25,9 +25,9 @@ _SPREAD = 0.1
 def make_source(
     row_groups: int, group_bytes: int, block_bytes: int = 64 * 2**20, *, packs: bool = True
 ) -> FileSource:
-    """Files of about equal row groups of 8-byte columns; their sizes differ by up to 10 %.
+    """Make files of 8-byte columns whose row groups have about the same size, within 10 %.
 
-    ``packs``: footers tell that most words need fewer bytes.
+    ``packs``: the column statistics allow most values to be packed into fewer bytes.
     """
     draws = np.random.Philox(key=1).random_raw(row_groups) / 2.0**64
     rows = (group_bytes / (8 * COLUMNS) * (1 + _SPREAD * (2 * draws - 1))).astype(np.int64)
@@ -52,5 +52,5 @@ def make_source(
 
 
 def _range(word_bytes: int) -> tuple[int, int]:
-    """Words that need so many bytes."""
+    """Minimum and maximum of values that need ``word_bytes`` bytes."""
     return (0, 2 ** (8 * word_bytes) - 1) if word_bytes < 8 else (-(2**63), 2**63 - 1)

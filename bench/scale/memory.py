@@ -1,4 +1,4 @@
-"""Who holds how many bytes: objects live, as in Ray, until nobody holds a handle any more."""
+"""Memory accounting of the simulated nodes: as in Ray, an object exists until its last handle is dropped."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class Ledger:
     Attributes
     ----------
     store, peak_store
-        Bytes in each node's object store, now and at most.
+        Current and peak bytes in each node's object store.
     heap, peak
-        Bytes of running tasks and of runs; and the most that both together were.
+        Current bytes of running tasks and of runs; peak of object store and heap together.
     objects, peak_objects
-        Objects that exist.
+        Current and peak number of objects.
     """
 
     def __init__(self, nodes: int) -> None:
@@ -26,23 +26,23 @@ class Ledger:
         self.objects = self.peak_objects = 0
 
     def put(self, node: int, size_bytes: float) -> None:
-        """An object, or a copy of one, is written."""
+        """Add an object, or a copy of one."""
         self.store[node] += size_bytes
         self.peak_store[node] = max(self.peak_store[node], self.store[node])
         self._note(node)
 
     def take(self, node: int, size_bytes: float) -> None:
-        """A process takes memory, or gives it back."""
+        """Add heap memory of a process; negative values release it."""
         self.heap[node] += size_bytes
         self._note(node)
 
     def count(self, objects: int) -> None:
-        """Objects come into being."""
+        """Add to the number of objects."""
         self.objects += objects
         self.peak_objects = max(self.peak_objects, self.objects)
 
     def release(self, node: int, size_bytes: float) -> None:
-        """An object's last handle is gone."""
+        """Remove an object whose last handle was dropped."""
         self.store[node] -= size_bytes
 
     def _note(self, node: int) -> None:
@@ -50,9 +50,9 @@ class Ledger:
 
 
 class Output:
-    """One object: what a map task puts out for one destination and slice.
+    """One object: the map output of a task for one destination and slice.
 
-    Its holders, the driver and the shards that use it, account for its bytes.
+    The driver and the shards keep it alive; the ledger counts its bytes until they drop it.
     """
 
     __slots__ = ("copy", "ledger", "node", "size_bytes")
@@ -65,7 +65,7 @@ class Output:
         ledger.put(node, size_bytes)
 
     def lacks(self, node: int) -> bool:
-        """Whether it must be copied to be read on a node; from now on it will be there."""
+        """Whether it must be copied to a node to be read there; if so, the copy is recorded."""
         if node in (self.node, self.copy):
             return False
         self.copy = node

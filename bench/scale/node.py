@@ -1,4 +1,4 @@
-"""The nodes: their cores, CPU slots and network cards."""
+"""The simulated nodes: cores, task slots and network interfaces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bench.scale.clock import Clock
 from bench.scale.cluster import Cluster
 from bench.scale.memory import Ledger, Output
-from bench.scale.shared import Shared
+from bench.scale.shared_resource import SharedResource
 from bench.scale.slots import Slots
 
 __all__ = ["Nodes"]
@@ -26,36 +26,36 @@ class Nodes:
     cpus
         The cores of each node.
     slots
-        The map tasks that each may run at once.
+        Slots for the map tasks that each node may run at once.
     ingress
-        What each network card receives; its users' limit is that of a connection.
+        Receive bandwidth of each network interface; a user's limit is that of one connection.
     crossed_bytes, read_bytes
-        What has crossed nodes, and what the store has sent.
+        Bytes sent between nodes, and bytes read from object storage.
     """
 
     def __init__(self, clock: Clock, cluster: Cluster) -> None:
         self._clock = clock
         self._cluster = cluster
         self.ledger = Ledger(cluster.nodes)
-        self.cpus = [Shared(clock, cluster.cpus, 1.0) for _ in range(cluster.nodes)]
+        self.cpus = [SharedResource(clock, cluster.cpus, 1.0) for _ in range(cluster.nodes)]
         self.slots = [Slots(cluster.cpus) for _ in range(cluster.nodes)]
         self.ingress = [
-            Shared(clock, cluster.nic_bytes, cluster.connection_bytes) for _ in range(cluster.nodes)
+            SharedResource(clock, cluster.nic_bytes, cluster.connection_bytes) for _ in range(cluster.nodes)
         ]
         self._sent_until = np.zeros(cluster.nodes)
         self.sent_bytes = np.zeros(cluster.nodes)
         self.crossed_bytes = self.read_bytes = 0.0
 
     def work(self, node: int, core_seconds: float, done: Callable[[], None], threads: int = 1) -> None:
-        """Compute, on one core or more at once."""
+        """Compute on one core or several."""
         self.cpus[node].use(core_seconds / self._cluster.cpu_speed, done, float(threads))
 
     def least_loaded(self) -> int:
-        """Where Ray would spread the next task to."""
+        """The node to which Ray's SPREAD strategy would send the next task."""
         return min(range(len(self.slots)), key=lambda node: self.slots[node].load)
 
     def read(self, node: int, size_bytes: float, done: Callable[[], None]) -> None:
-        """Get stored bytes over a task's connections."""
+        """Read from object storage over a task's connections."""
         if not self._cluster.connections:
             self._clock.after(0.0, done)
             return
@@ -65,10 +65,10 @@ class Nodes:
         self._clock.after(self._cluster.first_byte_seconds, receive)
 
     def pull(self, node: int, outputs: list[Output], transfer: float, done: Callable[[], None]) -> None:
-        """Copy the objects that a node lacks to it; ``transfer`` is core seconds a byte at each end.
+        """Copy missing objects to a node; ``transfer`` is core seconds per byte at each end.
 
-        A sender's card serves one node after the other; all that is moved at once is
-        there when the last of senders, receiver and their cores is done.
+        A sender's interface serves one node after another. The transfer is complete when the
+        senders, the receiver and their cores are all done.
         """
         lacking = [output for output in outputs if output.lacks(node)]
         if not lacking:
@@ -99,7 +99,7 @@ class Nodes:
                 done()
 
         self._clock.after(float(sent.max()) - self._clock.now, arrive)
-        # each sender streams over a few connections, so that the card is the limit
+        # each sender uses several connections, so that the interface is the bottleneck
         self.ingress[node].use(total, arrive, weight=float(max(4 * len(senders), 16)))
         self.work(node, total * transfer, arrive)
         for sender in senders.tolist():

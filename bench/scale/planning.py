@@ -1,4 +1,4 @@
-"""What planning an epoch costs: from the manifest to the first task that is handed out."""
+"""Cost of planning an epoch: from the manifest to the first submitted task."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BATCH_ROWS = 65_536
 
 @dataclass(frozen=True)
 class PlanningCost:
-    """Seconds and memory of planning one epoch, and how many tasks were handed out then."""
+    """Seconds and memory of planning one epoch, and the number of tasks submitted at once."""
 
     row_groups: int
     seconds: float
@@ -37,13 +37,13 @@ class PlanningCost:
 
 
 def measure_planning(row_groups: int, group_bytes: int, windows: int, nodes: int, cpus: int) -> PlanningCost:
-    """Plan in a process of its own, so that nothing is there already."""
+    """Plan in a fresh process, so that nothing is cached."""
     given = run_module("planning", [str(n) for n in (row_groups, group_bytes, windows, nodes, cpus)])
     return PlanningCost(**given)
 
 
 class _Runner:
-    """Takes tasks and notes when the first one came."""
+    """Accepts tasks and records when the first one arrived."""
 
     def __init__(self, nodes: int) -> None:
         self.destinations = tuple((shard,) for shard in range(nodes))

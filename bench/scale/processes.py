@@ -1,4 +1,4 @@
-"""Measurements in a process of their own, where nothing is warm and nothing is left behind."""
+"""Runs measurements in fresh processes, which start cold and leave no state behind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What Ray itself costs here: a task, an object, a handle, a call; run as a process of its own.
+"""Unit costs of Ray itself: a task, an object, a handle, a call; run as a separate process.
 
-A process of Ray has many threads that work at once, so what limits it is the busiest one. Of calls, what
-the others use is told as well: there are many, and cores may be few.
+A Ray process has many threads, so its busiest thread limits it. For calls the cost of the other threads is
+measured too, because calls are frequent and cores may be few.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 __all__ = ["measure_ray"]
 
-# Just too large to travel inside a reply, so that objects go to the store.
+# just above the limit for inlining into a reply, so that objects go to the object store
 _OBJECT_BYTES = 120_000
 _MANY = 64
 _STORE_BYTES = 800_000_000
 
 
 def measure_ray() -> dict[str, float]:
-    """Core seconds of an owner's and a reader's process for Ray's part of the work."""
+    """Core seconds that Ray itself takes in an owner's and in a reader's process."""
     import ray
 
     ray.init(
@@ -35,7 +35,7 @@ def measure_ray() -> dict[str, float]:
     )
     try:
         owner = ray.remote(num_cpus=0)(_Owner).remote()
-        ray.get(owner.submit.remote(50, 1))  # workers start
+        ray.get(owner.submit.remote(50, 1))  # starts the workers
         few = min(ray.get(owner.submit.remote(200, 1)) for _ in range(3))
         many = min(ray.get(owner.submit.remote(40, _MANY)) for _ in range(3))
         owner_call, call = _time_calls(owner, 300)
@@ -56,13 +56,13 @@ def measure_ray() -> dict[str, float]:
 
 
 class _Owner:
-    """As the coordinator: an actor of coroutines that owns what its tasks put out."""
+    """Like the coordinator: an async actor that owns the outputs of its tasks."""
 
     def __init__(self) -> None:
         self._kept: list[Any] = []
 
     async def submit(self, tasks: int, returns: int) -> float:
-        """Seconds of the busiest thread for a task with so many objects in the store."""
+        """Seconds of the busiest thread per task with ``returns`` objects in the object store."""
         import ray
 
         put = ray.remote(num_cpus=1)(_put).options(num_returns=1 + returns)
@@ -74,7 +74,7 @@ class _Owner:
         return _busiest(began, _read_threads()) / tasks
 
     async def make(self, tasks: int, returns: int) -> None:
-        """Own objects to hand out."""
+        """Create the objects whose handles are returned later."""
         import ray
 
         put = ray.remote(num_cpus=1)(_put).options(num_returns=1 + returns)
@@ -83,18 +83,18 @@ class _Owner:
         self._kept = [ref for _, *others in refs for ref in others]
 
     async def hand(self) -> list[Any]:
-        """Hand them out."""
+        """Return their handles."""
         return self._kept
 
     async def call(self) -> None:
         """Do nothing."""
 
     async def used(self) -> dict[str, float]:
-        """Seconds that each thread has used."""
+        """CPU seconds of each thread."""
         return _read_threads()
 
     async def wake(self, waiters: int, times: int) -> float:
-        """Seconds to wake one of the coroutines that wait for news, with a time limit as pollers do."""
+        """Seconds to wake one of the coroutines that wait for an event with a timeout, as polls do."""
         changed, woken = [asyncio.Event()], [0]
 
         async def wait() -> None:
@@ -134,7 +134,7 @@ def _put(returns: int) -> list[Any]:
 
 
 def _time_calls(owner: Any, calls: int) -> tuple[float, float]:
-    """The owner's core seconds for a call in its busiest thread, and those of all other threads of both."""
+    """Core seconds per call: in the owner's busiest thread, and in all other threads of owner and caller."""
     import ray
 
     before, began = ray.get(owner.used.remote()), time.process_time()
@@ -148,7 +148,7 @@ def _time_calls(owner: Any, calls: int) -> tuple[float, float]:
 
 
 def _time_handles(owner: Any, rounds: int) -> tuple[float, float]:
-    """The owner's core seconds to hand out a handle, and a reader's to get its object."""
+    """Core seconds of the owner to return a handle, and of a reader to get its object."""
     import ray
 
     ray.get(owner.make.remote(16, _MANY))

@@ -1,13 +1,13 @@
-"""What the simulation prints."""
+"""Tables of the scale simulation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.scale.check import Ratio
 from bench.scale.planning import PlanningCost
 from bench.scale.settings import Setting
 from bench.scale.simulation import Outcome
+from bench.scale.validation import Ratio
 from bench.table import align_table, write_cell
 
 __all__ = ["draw_outcomes", "draw_planning", "draw_ratios"]
@@ -25,8 +25,8 @@ _HEADS = (
     "object MB",
     "coordinator %",
     "driver ms/task",
-    "crossed/must",
-    "binds",
+    "sent/minimum",
+    "bottleneck",
 )
 _RIVALS = (
     "Ray Datasets reached 8.18 GB/s and Petastorm 2.16 on 1.5 TB, 16 nodes and 2 windows (measured by "
@@ -34,16 +34,16 @@ _RIVALS = (
 )
 
 
-def draw_outcomes(seen: Sequence[tuple[Setting, str, Outcome]]) -> str:
-    """One line a simulated run, and how busy each resource was."""
-    lines = [_write_outcome(setting, trainers, outcome) for setting, trainers, outcome in seen]
+def draw_outcomes(outcomes: Sequence[tuple[Setting, str, Outcome]]) -> str:
+    """One line per simulated run, and the utilisation of each resource."""
+    lines = [_write_outcome(setting, trainers, outcome) for setting, trainers, outcome in outcomes]
     busy = [
         f"{setting.name}, {trainers}: "
         + ", ".join(f"{name} {share:.0%}" for name, share in outcome.busy.items())
         + f"; {outcome.slices} slices"
-        for setting, trainers, outcome in seen
+        for setting, trainers, outcome in outcomes
     ]
-    return "\n".join([align_table(_HEADS, lines, {"setting", "binds"}), _RIVALS, "busy:", *busy])
+    return "\n".join([align_table(_HEADS, lines, {"setting", "bottleneck"}), _RIVALS, "busy:", *busy])
 
 
 def _write_outcome(setting: Setting, trainers: str, outcome: Outcome) -> tuple[str, ...]:
@@ -63,12 +63,12 @@ def _write_outcome(setting: Setting, trainers: str, outcome: Outcome) -> tuple[s
         f"{100 * outcome.driver_share:.0f}",
         f"{1e3 * outcome.driver_seconds / outcome.tasks:.2f}",
         write_cell(outcome.crossed_share / must if must else None, "{:.2f}"),
-        outcome.binds,
+        outcome.bottleneck,
     )
 
 
 def draw_planning(costs: Sequence[PlanningCost]) -> str:
-    """What planning an epoch takes."""
+    """Table of planning costs."""
     rows = [
         (f"{cost.row_groups:,}", f"{cost.seconds:.2f}", f"{cost.memory_bytes / 1e6:.0f}", f"{cost.tasks:,}")
         for cost in costs
@@ -77,7 +77,7 @@ def draw_planning(costs: Sequence[PlanningCost]) -> str:
 
 
 def draw_ratios(ratios: Sequence[Ratio]) -> str:
-    """Predicted beside measured."""
+    """Table of predicted and measured epoch times."""
     rows = [
         (
             one.system,
@@ -89,5 +89,5 @@ def draw_ratios(ratios: Sequence[Ratio]) -> str:
         )
         for one in ratios
     ]
-    heads = ("system", "windows", "predicted s", "measured s", "ratio", "cores left by others")
+    heads = ("system", "windows", "predicted s", "measured s", "ratio", "free cores")
     return align_table(heads, rows, {"system"})

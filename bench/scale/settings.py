@@ -1,4 +1,4 @@
-"""The clusters that are asked about."""
+"""The simulated datasets and clusters."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Setting:
     Attributes
     ----------
     name
-        What it is called in the report.
+        Name in the report.
     row_groups, group_bytes, windows
-        The dataset, and how an epoch is cut.
+        The dataset, and the number of windows of an epoch.
     cluster
-        What it runs on; bandwidths are the command line's.
+        The cluster; bandwidths come from the command line.
     epochs, stop_windows
-        What is simulated: whole epochs, or so many windows.
+        How much is simulated: complete epochs, or a number of windows.
     packs
-        Whether words travel packed, as those of identifiers and codes do.
+        Whether values are packed for the shuffle, as those of ids and codes can be.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Setting:
 
     @property
     def decoded_bytes(self) -> int:
-        """Decoded bytes of an epoch, about."""
+        """Approximate decoded bytes of an epoch."""
         return self.row_groups * self.group_bytes
 
     def on(self, *, nic_gbit: float, connection_bytes: float, connections: int, cpu_speed: float) -> Setting:
-        """The same with the bandwidths and the speed that are given."""
+        """The same setting with other bandwidths and CPU speed."""
         cluster = replace(
             self.cluster,
             nic_bytes=nic_gbit * GBIT,
@@ -59,7 +59,7 @@ class Setting:
         return replace(self, cluster=cluster)
 
     def run(self, costs: Costs, trainer_bytes: float | None = None) -> Outcome:
-        """Simulate it; ``trainer_bytes``: what each trainer takes a second, None: all it gets."""
+        """Simulate it; ``trainer_bytes`` limits the bytes per second of each trainer, None: no limit."""
         source = make_source(self.row_groups, self.group_bytes, packs=self.packs)
         total = int(source.blocks.decoded_bytes.sum())
         job = Job(source, WindowCut(None, -(-total // self.windows)), self.epochs + 1, 7)
@@ -74,7 +74,7 @@ class Setting:
         )
 
 
-# 40 vCPUs, 160 GiB and 10 Gbit/s, as the nodes of the seeds' measurement.
+# 40 vCPUs, 160 GiB and 10 Gbit/s, like the nodes of the Ray Datasets measurement
 _NODE = Cluster(cpus=40, memory_bytes=160 * 2**30)
 _LARGE_STORE = 0.75
 

@@ -1,4 +1,4 @@
-"""A simulated trainer and its shard: fetch, place a little ahead, consume, report slices."""
+"""A simulated trainer and its shard: fetch windows, place runs ahead, consume them, acknowledge slices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import groupby
 from bench.scale.clock import Clock
 from bench.scale.cluster import Cluster, Costs
 from bench.scale.coordinator import Coordinator
-from bench.scale.fetching import Fetcher
+from bench.scale.fetcher import Fetcher
 from bench.scale.node import Nodes
 from bench.scale.slots import Slots
 from windrow.pipeline.checkpoint.cursor import Cursor
@@ -28,7 +28,7 @@ _URGENCY = 0
 
 @dataclass
 class Times:
-    """What a trainer saw of a window: when it had taken all of it, and how long it waited."""
+    """Times of one window at one trainer: when it was consumed, and how long the trainer waited."""
 
     epoch: int
     window: int
@@ -51,10 +51,10 @@ class _Group:
 
 
 class Shard:
-    """One trainer's stream, epoch after epoch.
+    """The stream of one trainer over all epochs.
 
-    ``grain`` is how many groups a slice's runs are simulated in at most; None: each run
-    by itself.
+    ``grain`` is the maximum number of groups in which a slice's runs are simulated; None: each run
+    separately.
     """
 
     def __init__(
@@ -83,16 +83,16 @@ class Shard:
         self.delivered: list[int] = []
         self.done = False
         self.first_rows = 0.0
-        self.passed = 0
+        self.consumed_windows = 0
         self._groups: dict[int, int] = {}
-        self._left_of_window = 0
+        self._window_groups_left = 0
         self._waited = 0.0
         self._open(0)
-        clock.after(_HEARTBEAT_SECONDS, self._sign)
+        clock.after(_HEARTBEAT_SECONDS, self._send_heartbeat)
 
     @property
     def waiting(self) -> float:
-        """Seconds that the trainer has waited, up to now."""
+        """Seconds that the trainer has waited so far."""
         since = self._waiting_since
         return self._waited + (0.0 if since is None or self.done else self._clock.now - since)
 
@@ -105,14 +105,14 @@ class Shard:
     def _begin(self, facts: EpochFacts) -> None:
         self._facts = facts
         self._depth = max(_RUNS_AHEAD, -(-self._batch_rows // facts.run_rows) + 1)
-        self._room = self._depth
+        self._free_slots = self._depth
         self._window = 0
         self._expected = 0
         self._ahead: deque[_Group] = deque()
-        self._handed: deque[_Group] = deque()
-        self._held: dict[int, WindowData] = {}
-        self._left: dict[int, list[int]] = {}
-        self._free: dict[int, int] = {}
+        self._submitted: deque[_Group] = deque()
+        self._fetched: dict[int, WindowData] = {}
+        self._unplaced_runs: dict[int, list[int]] = {}
+        self._released_slices: dict[int, int] = {}
         self.delivered.append(0)
         if self._fetcher is None:
             self._fetcher = Fetcher(
@@ -127,7 +127,7 @@ class Shard:
             )
         else:
             self._fetcher.open(facts.epoch)
-        # what was fetched ahead is there already
+        # windows fetched in advance are already available
         self._prefetch_loop()
 
     def _end(self) -> None:
@@ -137,15 +137,15 @@ class Shard:
         else:
             self.done = True
 
-    def _sign(self) -> None:
+    def _send_heartbeat(self) -> None:
         if not self.done:
             self._coordinator.heartbeat(self._shard)
-            self._clock.after(_HEARTBEAT_SECONDS, self._sign)
+            self._clock.after(_HEARTBEAT_SECONDS, self._send_heartbeat)
 
-    # --- the walk over windows
+    # --- the prefetch loop
 
     def _prefetch_loop(self) -> None:
-        """Take the next window once all runs of the one before have been handed out."""
+        """Take the next window once all runs of the previous one have been submitted."""
         while self._fetcher is not None and not self._ahead and self._window < self._facts.windows:
             fetched = self._fetcher.take((self._facts.epoch, self._window))
             if fetched is None:
@@ -155,13 +155,13 @@ class Shard:
                 self._acknowledged(Place(self._epoch, self._window))
                 continue
             groups = list(self._group(window, fetched.layout.runs(self._shard)))
-            self._held[window], self._free[window] = fetched, 0
-            self._left[window] = [0] * len(fetched.slices)
+            self._fetched[window], self._released_slices[window] = fetched, 0
+            self._unplaced_runs[window] = [0] * len(fetched.slices)
             for group in groups:
-                self._left[window][group.slice] += 1
+                self._unplaced_runs[window][group.slice] += 1
             self._groups[window] = len(groups)
             self._ahead.extend(groups)
-            self._hand_out()
+            self._submit_runs()
 
     def _acknowledged(self, place: Place) -> None:
         assert self._fetcher is not None, "an epoch has been opened"
@@ -176,11 +176,11 @@ class Shard:
                 rows = sum(run.rows for run in joined)
                 yield _Group(window, number, joined[0].place, rows, len(joined))
 
-    def _hand_out(self) -> None:
-        while self._room and self._ahead:
-            self._room -= 1
+    def _submit_runs(self) -> None:
+        while self._free_slots and self._ahead:
+            self._free_slots -= 1
             group = self._ahead.popleft()
-            self._handed.append(group)
+            self._submitted.append(group)
             self._pool.submit(lambda free, group=group: self._place(group, free), _URGENCY)  # type: ignore[misc]
         if not self._ahead:
             self._prefetch_loop()
@@ -192,46 +192,50 @@ class Shard:
         def placed() -> None:
             group.placed = True
             free()
-            self._use_up(group)
+            self._release_slices(group)
             self._consume()
 
         seconds = size * self._costs.place + group.runs * self._costs.run
-        # a group of runs is placed by all placers, since they place several runs at once
+        # all placers work on a group, because they place several runs at the same time
         threads = 1 if self._grain is None else self._cluster.placers
         self._nodes.work(self._node, seconds, placed, threads)
 
-    def _use_up(self, group: _Group) -> None:
-        """Let go of slices whose runs are all placed, and tell how far the shard has come."""
-        window, left = group.window, self._left[group.window]
+    def _release_slices(self, group: _Group) -> None:
+        """Release slices whose runs are all placed, and acknowledge the progress."""
+        window, left = group.window, self._unplaced_runs[group.window]
         left[group.slice] -= 1
-        before = self._free[window]
-        while self._free[window] < len(left) and left[self._free[window]] == 0:
-            self._held[window].slices[self._free[window]] = MapOutputs()
-            self._free[window] += 1
-        if self._free[window] == before:
+        before = self._released_slices[window]
+        while self._released_slices[window] < len(left) and left[self._released_slices[window]] == 0:
+            self._fetched[window].slices[self._released_slices[window]] = MapOutputs()
+            self._released_slices[window] += 1
+        if self._released_slices[window] == before:
             return
-        ended = self._free[window] == len(left)
-        place = Place(self._epoch, window + 1) if ended else Place(self._epoch, window, self._free[window])
+        ended = self._released_slices[window] == len(left)
+        place = (
+            Place(self._epoch, window + 1)
+            if ended
+            else Place(self._epoch, window, self._released_slices[window])
+        )
         if ended:
-            del self._held[window], self._left[window], self._free[window]
+            del self._fetched[window], self._unplaced_runs[window], self._released_slices[window]
         self._acknowledged(place)
 
     # --- the trainer
 
     def _consume(self) -> None:
-        """Take the next run, if the trainer waits and the run is there."""
-        if self._waiting_since is None or not self._handed or not self._handed[0].placed:
+        """Take the next run, if the trainer waits and the run is placed."""
+        if self._waiting_since is None or not self._submitted or not self._submitted[0].placed:
             return
-        group = self._handed.popleft()
-        assert group.place == self._expected, "a shard's rows come in order, each once"
+        group = self._submitted.popleft()
+        assert group.place == self._expected, "a shard's rows arrive in order, each once"
         self._expected += group.rows
         self.delivered[-1] += group.rows
         waited, self._waiting_since = self._clock.now - self._waiting_since, None
         self._waited += waited
         self.first_rows = self.first_rows or self._clock.now
         times = self._times(group, waited)
-        self._room += 1
-        self._hand_out()
+        self._free_slots += 1
+        self._submit_runs()
         size = group.rows * self._row_bytes
         least = size / self._cluster.trainer_bytes if self._cluster.trainer_bytes else 0.0
 
@@ -242,9 +246,9 @@ class Shard:
             self._nodes.ledger.take(self._node, -size / group.runs)
             times.ended = self._clock.now
             self._waiting_since = self._clock.now
-            self._left_of_window -= 1
-            self.passed += self._left_of_window == 0
-            last = not self._handed and not self._ahead and self._window == self._facts.windows
+            self._window_groups_left -= 1
+            self.consumed_windows += self._window_groups_left == 0
+            last = not self._submitted and not self._ahead and self._window == self._facts.windows
             if last:
                 self._end()
             else:
@@ -257,7 +261,7 @@ class Shard:
         if last is None or (last.epoch, last.window) != (self._epoch, group.window):
             began = last.ended if last is not None else 0.0
             self.windows.append(Times(self._epoch, group.window, began))
-            self._left_of_window = self._groups.pop(group.window)
+            self._window_groups_left = self._groups.pop(group.window)
         times = self.windows[-1]
         times.waited += waited
         times.rows += group.rows

@@ -1,4 +1,4 @@
-"""One simulated run, from opening the first epoch to the last row, and what was seen of it."""
+"""One simulated run, from opening the first epoch to the last row, and its results."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ from windrow.pipeline.plan.window_budget import Budget
 
 __all__ = ["Outcome", "make_program", "simulate"]
 
-# What Ray's object store may hold before it begins to spill.
+# share of the object store that Ray fills before it spills
 _STORE_FILL = 0.8
 # as in windrow.pipeline.executors.ray
 _SMALL_WINDOWS_BYTES = 192 * 2**20
 _MEMORY = "memory"
-# A resource that is busy for more than this is what a run waits for.
+# a resource with a higher utilisation than this is the bottleneck
 _ALWAYS = 0.9
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run did; rates and shares are of the steady time, after the
-    first epoch (where only one is run: after the first window).
+    """Results of a run. Rates and shares are of the steady state: after the
+    first epoch or, if there is only one, after the first window.
 
     Attributes
     ----------
     seconds, first_rows_seconds
-        Simulated time in all, and until the first rows came.
+        Total simulated time, and time until the first rows.
     bytes_per_second, first_epoch_seconds, epoch_seconds
-        Decoded bytes delivered a second; the first epoch, and each later one (mean), if
-        they were run to their end.
+        Decoded bytes delivered per second; duration of the first epoch, and mean of the later ones,
+        if they were simulated completely.
     idle_share
-        The share of time that trainers wait, in the steady time; and over all.
+        Share of time that trainers wait, in the steady state.
     busy
-        How busy each resource was, by name: the largest one binds.
+        Utilisation of each resource by name; the largest is the bottleneck.
     node_peak_bytes, store_peak_bytes, store_bytes
-        The most that a node held, that its object store held, and what that has.
+        Peak of a node's memory and of its object store, and the size of that.
     objects_per_window, tasks_per_window, peak_objects
-        Objects and tasks of a window, and the most objects at once.
+        Objects and tasks per window, and peak number of objects.
     object_bytes
-        The mean size of an object.
+        Mean size of an object.
     driver_seconds, driver_share
-        What the driver's code took on this machine, and how busy the coordinator was.
-    crossed_share, least_crossed_share
-        Bytes that crossed nodes over those delivered in the steady time, and what must.
+        Measured duration of the driver's code on this machine, and utilisation of the coordinator.
+    crossed_share, min_crossed_share
+        Bytes sent between nodes over bytes delivered in the steady state, and its minimum.
     """
 
     seconds: float
@@ -86,8 +86,8 @@ class Outcome:
     delivered_rows: int
 
     @property
-    def binds(self) -> str:
-        """The busiest resource; memory only where nothing else is busy all the time."""
+    def bottleneck(self) -> str:
+        """The bottleneck: the busiest resource, or memory if nothing else is saturated."""
         rates = {name: share for name, share in self.busy.items() if name != _MEMORY}
         busiest = max(rates, key=lambda name: rates[name])
         short = rates[busiest] < _ALWAYS and self.busy.get(_MEMORY, 0.0) > _ALWAYS
@@ -95,11 +95,11 @@ class Outcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {**asdict(self), "binds": self.binds}
+        return {**asdict(self), "bottleneck": self.bottleneck}
 
 
 def find_resources(cluster: Cluster) -> Resources:
-    """What the executor would say of such a cluster."""
+    """The resources that an executor would report for such a cluster."""
     workers = cluster.nodes * cluster.cpus
     if cluster.threads:
         return Resources("simulated threads", workers, int(cluster.memory_bytes / 2), limit_covers_all=True)
@@ -131,12 +131,12 @@ def simulate(
     grain: int | None = 64,
     driver_seconds: float | None = None,
 ) -> Outcome:
-    """Run a job on a cluster until every shard has had so many epochs, or windows.
+    """Simulate a job until every shard has consumed a number of epochs, or of windows.
 
     Raises
     ------
     PlanError
-        When not even one window fits into the cluster's object stores.
+        If not even one window fits into the cluster's object stores.
     """
     program = make_program(job, cluster)
     budget = budget_program(program, find_resources(cluster), batch_rows)
@@ -160,12 +160,12 @@ def simulate(
         )
         for shard in range(cluster.shards)
     ]
-    # an epoch is like the next one; where it is not run to its end, windows after the first are
+    # steady state: after the first epoch or, if only one is simulated, after its first window
     warm = program.plan(0).windows if epochs > 1 else 1
-    watch = _Watch(clock, cluster, nodes, coordinator, shards, warm)
+    watch = _SteadyState(clock, cluster, nodes, coordinator, shards, warm)
 
     def done() -> bool:
-        watch.look()
+        watch.update()
         if stop_windows is not None:
             return all(shard.done or len(shard.windows) > stop_windows for shard in shards)
         return all(shard.done for shard in shards)
@@ -175,8 +175,8 @@ def simulate(
 
 
 @dataclass
-class _Mark:
-    """Where everything stood at some time."""
+class _Snapshot:
+    """All counters at one time."""
 
     now: float
     cpu: float
@@ -188,8 +188,8 @@ class _Mark:
     waited: float
 
 
-class _Watch:
-    """Notes where everything stands once the first windows, or the first epoch, are consumed."""
+class _SteadyState:
+    """Takes a snapshot of all counters when the steady state begins."""
 
     def __init__(
         self,
@@ -203,19 +203,19 @@ class _Watch:
         self._warm = warm
         self.clock, self.cluster, self.nodes = clock, cluster, nodes
         self.coordinator, self.shards = coordinator, shards
-        self.steady: _Mark | None = None
+        self.steady: _Snapshot | None = None
 
-    def look(self) -> None:
-        """Look whether the steady time begins."""
-        if self.steady is None and self.shards[0].passed >= self._warm:
-            self.steady = self.mark()
+    def update(self) -> None:
+        """Take the snapshot if the steady state has begun."""
+        if self.steady is None and self.shards[0].consumed_windows >= self._warm:
+            self.steady = self.snapshot()
 
-    def mark(self) -> _Mark:
-        """Where everything stands now."""
+    def snapshot(self) -> _Snapshot:
+        """Take a snapshot of all counters."""
         nodes, cluster = self.nodes, self.cluster
         for shared in (*nodes.cpus, *nodes.ingress):
             shared.settle()
-        return _Mark(
+        return _Snapshot(
             now=self.clock.now,
             cpu=sum(cpu.used for cpu in nodes.cpus) / (cluster.nodes * cluster.cpus),
             received=sum(card.used for card in nodes.ingress) / (cluster.nodes * cluster.nic_bytes),
@@ -227,10 +227,10 @@ class _Watch:
         )
 
 
-def _sum_up(program: Program, budget: Budget, watch: _Watch, epochs: int) -> Outcome:
+def _sum_up(program: Program, budget: Budget, watch: _SteadyState, epochs: int) -> Outcome:
     cluster, nodes, shards, coordinator = watch.cluster, watch.nodes, watch.shards, watch.coordinator
-    end, begin = watch.mark(), watch.steady or _Mark(0, 0, 0, 0, 0, 0, 0, 0)
-    lasted = end.now - begin.now
+    end, begin = watch.snapshot(), watch.steady or _Snapshot(0, 0, 0, 0, 0, 0, 0, 0)
+    steady_seconds = end.now - begin.now
     windows = program.plan(0).windows
     tasks = [len(program.parts(0, window)) for window in range(windows)]
     slices = budget.slices
@@ -241,24 +241,24 @@ def _sum_up(program: Program, budget: Budget, watch: _Watch, epochs: int) -> Out
         if all(shard.done or shard.windows[-1].epoch > epoch for shard in shards)
     ]
     busy = {
-        "CPUs": (end.cpu - begin.cpu) / lasted,
-        "network in": (end.received - begin.received) / lasted,
-        "network out": (end.sent - begin.sent) / lasted,
-        "coordinator": (end.coordinator - begin.coordinator) / lasted,
-        "trainers": 1 - (end.waited - begin.waited) / lasted / len(shards),
+        "CPUs": (end.cpu - begin.cpu) / steady_seconds,
+        "network in": (end.received - begin.received) / steady_seconds,
+        "network out": (end.sent - begin.sent) / steady_seconds,
+        "coordinator": (end.coordinator - begin.coordinator) / steady_seconds,
+        "trainers": 1 - (end.waited - begin.waited) / steady_seconds / len(shards),
         _MEMORY: max(nodes.ledger.peak_store) / (cluster.store_bytes * _STORE_FILL),
     }
     if cluster.threads:
         busy = {name: busy[name] for name in ("CPUs", "trainers")}
-    # since the steady time began: a window that is being fetched ahead at the end was so at its begin
+    # no correction for prefetched windows: there are as many at the end of the steady state as at its start
     delivered = (end.rows - begin.rows) * program.row_bytes
     return Outcome(
         seconds=end.now,
         first_rows_seconds=min(shard.first_rows for shard in shards),
-        bytes_per_second=delivered / lasted,
+        bytes_per_second=delivered / steady_seconds,
         first_epoch_seconds=ends[0] if ends else None,
         epoch_seconds=float(np.diff(ends).mean()) if len(ends) > 1 else None,
-        idle_share=(end.waited - begin.waited) / lasted / len(shards),
+        idle_share=(end.waited - begin.waited) / steady_seconds / len(shards),
         idle_share_all=end.waited / end.now / len(shards),
         busy=busy,
         node_peak_bytes=max(nodes.ledger.peak),
@@ -273,7 +273,7 @@ def _sum_up(program: Program, budget: Budget, watch: _Watch, epochs: int) -> Out
         peak_objects=nodes.ledger.peak_objects,
         tasks=coordinator.finished,
         driver_seconds=coordinator.measured_seconds,
-        driver_share=(end.coordinator - begin.coordinator) / lasted,
+        driver_share=(end.coordinator - begin.coordinator) / steady_seconds,
         driver_calls=coordinator.calls,
         crossed_share=(end.crossed - begin.crossed) / max(1.0, delivered),
         min_crossed_share=(1 - 1 / cluster.nodes) * _travelling_share(program),
@@ -282,7 +282,7 @@ def _sum_up(program: Program, budget: Budget, watch: _Watch, epochs: int) -> Out
 
 
 def _travelling_share(program: Program) -> float:
-    """What travels of a decoded byte: less where words are packed."""
+    """Bytes sent per decoded byte: below 1 if values are packed."""
     blocks = program.job.source.blocks
     if not program.packs or blocks.packed_bytes is None:
         return 1.0

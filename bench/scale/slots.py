@@ -1,4 +1,4 @@
-"""A few workers that take the most urgent work first."""
+"""A worker pool with priorities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Start = Callable[[Callable[[], None]], None]
 
 
 class Slots:
-    """Workers of a pool, or CPUs that tasks hold; ``start`` gets a function that frees the slot."""
+    """Workers of a pool, or CPU slots for tasks; ``start`` receives a function that frees the slot."""
 
     def __init__(self, slots: int) -> None:
         self._free = slots
@@ -21,7 +21,7 @@ class Slots:
         self.load = 0
 
     def submit(self, start: Start, urgency: int = 0) -> None:
-        """Start something as soon as a slot is free; a smaller urgency goes first."""
+        """Start work as soon as a slot is free; lower values of ``urgency`` go first."""
         self.load += 1
         heapq.heappush(self._waiting, (urgency, next(self._numbers), start))
         self._next()

@@ -1,4 +1,4 @@
-"""Map tasks on a simulated node."""
+"""Simulated map tasks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from windrow.pipeline.tasks.map_task import Task, TaskReport
 __all__ = ["MapTasks"]
 
 Done = Callable[[Task, TaskReport, Any], None]
-# Placing a run that a trainer may wait for goes before preparing the next window.
+# lower priority than placing a run, for which a trainer may wait
 _URGENCY = 1
 
 
 class MapTasks:
-    """Reads, computes and puts, as `windrow.pipeline.tasks.map_task.run_task` does with real rows."""
+    """Read, compute and put, like `windrow.pipeline.tasks.map_task.run_task` does with real rows."""
 
     def __init__(self, program: Program, cluster: Cluster, costs: Costs, nodes: Nodes) -> None:
         self._cluster = cluster
@@ -40,7 +40,7 @@ class MapTasks:
     def _run(self, task: Task, node: int, free: Callable[[], None], done: Done) -> None:
         blocks = self._parts(task.work.epoch, task.work.window)[task.work.part]
         decoded, held = float(self._decoded_bytes[blocks].sum()), float(self._held_bytes[blocks].sum())
-        # of a part one block is decoded at a time, and all of the output is there before it is put
+        # one block is decoded at a time, and the complete output exists before it is put into the object store
         heap = decoded / len(blocks) + (0.0 if self._cluster.threads else held)
         self._nodes.ledger.take(node, heap)
 
@@ -67,7 +67,7 @@ class MapTasks:
         self._nodes.read(node, decoded * self._cluster.stored_share, compute)
 
     def _put(self, task: Task, node: int, size_bytes: float) -> tuple[list[list[Output]], int]:
-        assert task.ordering is not None, "rows of the simulated data are known"
+        assert task.ordering is not None, "row counts of the simulated data are known"
         layouts = task.ordering.layouts
         slices = layouts[0].slices
         output = [

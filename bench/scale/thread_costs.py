@@ -1,4 +1,4 @@
-"""Core seconds a byte on threads, with all cores busy at the same mixture of work as in a run."""
+"""Unit costs on threads, measured with all cores busy with the same mix of work as in a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 import windrow
 from bench.machine import count_cores
-from bench.scale.rows import Plan, make_plan
+from bench.scale.one_window import Plan, make_plan
 from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.plan import program
 from windrow.pipeline.tasks.map_task import run_task
@@ -29,25 +29,24 @@ __all__ = ["measure_threads", "time_handing"]
 T = TypeVar("T")
 _ROUNDS = 6
 _BATCH_ROWS = 65_536
-# pipelines whose last epoch is timed, and what is placed before the first batch is taken: as in
-# windrow.pipeline.shard.open_epoch
+# number of pipelines, and epochs of each, of which the last is timed; runs placed before the first batch is
+# taken, as in windrow.pipeline.shard; minimum number of runs
 _PIPELINES, _EPOCHS, _PLACED_AHEAD, _MIN_RUNS = 3, 3, 2, 8
 _TINY_ROWS, _TINY_BATCH_ROWS = 4096, 8
 
 
 def measure_threads(paths: list[str]) -> dict[str, float]:
-    """What decoding, grouping, and placing and handing over cost here.
+    """Measure the costs of decoding, of grouping, and of placing runs and handing them over.
 
-    Tasks share caches, the memory's bandwidth and the interpreter's lock with placing, so both are
-    measured at once, by the clock: while a thread waits for the lock nobody else uses its core. From
-    worker to consumer and back a run goes through three threads, each of which has to be woken, so what
-    placing takes is seen in epochs that do nothing else.
+    Tasks share caches, memory bandwidth and the GIL with placing, so both are measured together in wall-clock
+    time: the core of a thread that waits for the GIL is not used by others. A run passes through
+    three threads, each of which must be woken, so placing is measured in epochs that do nothing else.
     """
     plan = make_plan(paths, 1, _BATCH_ROWS)
     decode, mapped = _time_mapping(plan)
     size = plan.decoded_bytes
     return {
-        # in a task a column is grouped at once, which can take less than decoding and keeping it
+        # a task groups each column right after decoding it, which can be faster than decoding and keeping all columns
         "decode": min(decode, mapped) / size,
         "group": max(0.0, mapped - decode) / size,
         "put": 0.0,
@@ -59,7 +58,7 @@ def measure_threads(paths: list[str]) -> dict[str, float]:
 
 
 def _time_mapping(plan: Plan) -> tuple[float, float]:
-    """Seconds of all tasks by the clock: their decoding alone, and in the mixture of a run."""
+    """Wall-clock seconds of all tasks: decoding only, and complete in the mix of a run."""
     pool = BufferPool(2**33)
     map_outputs = MapOutputs(map_output for task in plan.tasks for map_output in _map(plan, task, pool))
     work = _mix(plan.tasks, plan.layout.runs(0))
@@ -78,12 +77,12 @@ def _time_mapping(plan: Plan) -> tuple[float, float]:
 
 
 def _time_placing(paths: list[str], runs: int) -> float:
-    """Seconds of all cores in the last epoch of a run, in which nothing is left to map.
+    """Core seconds of the last epoch of a run, in which no map tasks are left.
 
     Raises
     ------
     ValueError
-        If the data has too few runs to see that.
+        If the data has too few runs for that.
     """
     if runs < _MIN_RUNS:
         raise ValueError(
@@ -94,20 +93,20 @@ def _time_placing(paths: list[str], runs: int) -> float:
         pipe = windrow.read_parquet(paths).repeat(_EPOCHS).random_shuffle_each_window(seed=7)
         with pipe.options(executor="threads", progress=False).iterator() as shard:
             for epoch in shard.iter_epochs():
-                times = [_look(batch) for batch in epoch.iter_torch_batches(_BATCH_ROWS)]
-        # what was placed ahead was there before the first batch was asked for
+                times = [_copy_keys(batch) for batch in epoch.iter_torch_batches(_BATCH_ROWS)]
+        # runs placed in advance existed before the first batch was requested
         seconds.append((times[-1] - times[0]) * runs / (runs - _PLACED_AHEAD))
     return statistics.median(seconds) * count_cores()
 
 
-def _look(batch: Any) -> float:
-    """What the benchmark's trainer does with a batch: it copies the keys. Returns when it is done."""
+def _copy_keys(batch: Any) -> float:
+    """Copy the keys of a batch, as the benchmark's trainer does; returns the time afterwards."""
     next(iter(batch.values())).numpy().copy()
     return time.perf_counter()
 
 
 def _mix(tasks: Sequence[Any], runs: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Each task, and after it the runs that are placed in the time of one."""
+    """Interleave tasks and runs evenly."""
     share = -(-len(runs) // len(tasks))
     mixed: list[tuple[Any, Any]] = []
     for number, task in enumerate(tasks):
@@ -117,13 +116,13 @@ def _mix(tasks: Sequence[Any], runs: Sequence[Any]) -> list[tuple[Any, Any]]:
 
 
 def _typical(measure: Callable[[], list[float]]) -> list[float]:
-    """What each item took, the median of rounds behind one that touches new memory."""
+    """Median seconds of each item over several rounds, after one that pays for first-touch page faults."""
     rounds = [measure() for _ in range(_ROUNDS + 1)][1:]
     return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
 def _time_all(threads: ThreadPoolExecutor, call: Callable[[T], Any], items: Iterable[T]) -> list[float]:
-    """The seconds of each call, as many at once as there are threads."""
+    """Seconds of each call, with all threads busy."""
 
     def timed(item: T) -> float:
         began = time.perf_counter()
@@ -150,7 +149,7 @@ def _place(map_outputs: MapOutputs, run: Any, pool: BufferPool) -> Any:
 
 
 def _convert(rows: Any) -> Any:
-    """Tensors of a run, whose keys are copied."""
+    """Convert a run to tensors and copy its keys."""
     from windrow.pipeline.delivery.tensors.column_tensors import TensorSpec, to_tensors
 
     spec = TensorSpec(None, None, None, "numpy", None)
@@ -158,9 +157,9 @@ def _convert(rows: Any) -> Any:
 
 
 def time_handing(path: str) -> float:
-    """Core seconds to hand a run from the walk over a worker to the consumer, beside placing it.
+    """Core seconds to hand a run from the prefetch loop over a worker to the consumer, without placing it.
 
-    Runs of a few rows show nothing else.
+    They are measured with runs of a few rows, which cost nothing else.
     """
     run_bytes, program.RUN_BYTES = program.RUN_BYTES, 1
     try:

@@ -1,4 +1,4 @@
-"""Core seconds a byte on Ray: map tasks that put, and readers that place while other tasks run."""
+"""Unit costs on Ray: map tasks that put, and readers that place runs while other tasks run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 
 from bench.machine import count_cores, read_memory_bytes
 from bench.process_tree import list_tree
-from bench.scale.quiet import TICK_SECONDS, read_used
-from bench.scale.rows import Plan, make_plan
+from bench.scale.idle_machine import TICK_SECONDS, read_used
+from bench.scale.one_window import Plan, make_plan
 from bench.scale.thread_costs import time_handing
 from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.tasks.map_task import Task, TaskContext, run_task
@@ -31,7 +31,7 @@ _DAEMONS = ("gcs_server", "raylet")
 
 
 def measure_workers(paths: list[str], shards: int) -> dict[str, float]:
-    """What a decoded byte costs in map tasks, puts included, and in readers."""
+    """Measure the cost per decoded byte of map tasks, including puts, and of readers."""
     import ray
 
     ray.init(
@@ -61,11 +61,11 @@ def measure_workers(paths: list[str], shards: int) -> dict[str, float]:
 
 
 def _time_tasks(plan: Plan, context: Any) -> tuple[float, float, float]:
-    """Core seconds of one epoch's map tasks on all CPUs, how much of that computes, and Ray's daemons beside.
+    """Core seconds of one epoch's map tasks on all CPUs, the part that computes, and those of Ray's daemons.
 
-    Outputs are dropped at once, so that the store's pages are used again, as in a run. What
-    a worker's process uses from the start of one task to that of its next is the task's:
-    the put and Ray's own part included.
+    Outputs are dropped at once, so that pages of the object store are reused, as in a run. The CPU time
+    of a worker's process between the starts of two tasks is attributed to the first: it includes the put
+    and Ray's overhead.
     """
     import ray
 
@@ -94,7 +94,7 @@ def _time_tasks(plan: Plan, context: Any) -> tuple[float, float, float]:
 
 
 def _daemon_seconds() -> float:
-    """Core seconds of the processes that Ray keeps on a machine: raylet, store, and head."""
+    """Core seconds of Ray's daemons on this machine: raylet, object store and GCS."""
     processes = [Path("/proc") / str(number) for number in list_tree(os.getpid())]
     return TICK_SECONDS * sum(read_used(process) for process in processes if _name_of(process) in _DAEMONS)
 
@@ -107,7 +107,7 @@ def _name_of(process: Path) -> str:
 
 
 def _submit(context: Any, task: Task) -> Any:
-    """A map task with one destination and slice: the references to its times and its output."""
+    """Submit a map task with one destination and slice; returns references to its times and its output."""
     import ray
 
     return ray.remote(num_cpus=1, num_returns=2)(_map).remote(context, task)
@@ -121,19 +121,19 @@ def _map(context: TaskContext, task: Task) -> list[Any]:
 
 @lru_cache(maxsize=1)
 def _keep_pool() -> BufferPool:
-    """A worker's memory for outputs, used again by its next task."""
+    """The output buffers of a worker, reused by its next task."""
     return BufferPool(_POOL_BYTES)
 
 
 def _time_placing(plan: Plan, context: Any) -> float:
-    """Core seconds of one epoch's runs, every shard in a process of its own."""
+    """Core seconds of placing one epoch's runs, with every shard in a separate process."""
     import ray
 
     readers = [ray.remote(num_cpus=0)(_Reader).remote() for _ in plan.layout.shards]
     rounds = []
     following = [_submit(context, task)[1] for task in plan.tasks]
     for _ in range(_ROUNDS):
-        # new objects each time, as in a run: pages that a reader has not touched cost more
+        # new objects each time, as in a run, because pages that a reader has not touched cost page faults
         refs = following
         ray.wait(refs, num_returns=len(refs), fetch_local=False)
         following = [_submit(context, task)[1] for task in plan.tasks]
@@ -145,13 +145,13 @@ def _time_placing(plan: Plan, context: Any) -> float:
 
 
 class _Reader:
-    """A shard's process."""
+    """The process of a shard."""
 
     def __init__(self) -> None:
         self._pool = BufferPool(2**27)
 
     def place(self, layout: Any, shard: int, refs: list[Any]) -> list[float]:
-        """Place all runs of a shard, one after the other; returns the core seconds of each."""
+        """Place all runs of a shard one after another; returns the core seconds of each."""
         import ray
 
         from windrow.shuffle.kernels.place_rows import MapOutputs, place_rows
@@ -165,7 +165,7 @@ class _Reader:
 
 
 if __name__ == "__main__":
-    # by its name, so that Ray's workers find what they are sent
+    # imported by name, so that Ray's workers can unpickle the functions of this module
     from bench.scale.worker_costs import measure_workers as measure
 
     print(json.dumps(measure(sys.argv[2:], int(sys.argv[1]))))

@@ -1,4 +1,4 @@
-"""Small simulated clusters: what they deliver, hold and cost, with a driver of fixed speed."""
+"""Small simulated clusters: delivered rows, memory and utilisation, with a driver of fixed speed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from bench.scale.clock import Clock
 from bench.scale.cluster import Cluster, Costs, read_costs
 from bench.scale.dataset import COLUMNS, make_source
-from bench.scale.shared import Shared
+from bench.scale.shared_resource import SharedResource
 from bench.scale.simulation import Outcome, make_program, simulate
 from bench.scale.slots import Slots
 from windrow.core.errors import PlanError
@@ -47,28 +47,28 @@ def _note(ends: dict[str, float], name: str, clock: Clock) -> None:
     ends[name] = clock.now
 
 
-def test_users_share_a_resource_and_none_is_faster_than_its_limit() -> None:
+def test_users_share_a_resource_within_their_limits() -> None:
     clock, ends = Clock(), dict[str, float]()
-    shared = Shared(clock, capacity=2.0, limit=1.0)
+    shared = SharedResource(clock, capacity=2.0, limit=1.0)
     for name, amount in (("a", 1.0), ("b", 1.0), ("c", 4.0)):
         shared.use(amount, partial(_note, ends, name, clock))
     clock.run(lambda: len(ends) == 3)
-    # three share two until a and b are done; c then gets no more than its limit
+    # three users share a capacity of two until a and b are done; then c is limited to one
     assert ends == pytest.approx({"a": 1.5, "b": 1.5, "c": 4.5})
     assert shared.used == pytest.approx(6.0)
     assert shared.users == 0
 
 
-def test_a_heavier_user_gets_more() -> None:
+def test_shares_are_proportional_to_weights() -> None:
     clock, ends = Clock(), list[float]()
-    shared = Shared(clock, capacity=4.0, limit=1.0)
+    shared = SharedResource(clock, capacity=4.0, limit=1.0)
     shared.use(6.0, lambda: ends.append(clock.now), weight=3.0)
     shared.use(6.0, lambda: ends.append(clock.now), weight=1.0)
     clock.run(lambda: len(ends) == 2)
     assert ends == pytest.approx([2.0, 6.0])
 
 
-def test_urgent_work_goes_first_when_a_slot_is_free() -> None:
+def test_urgent_work_starts_first() -> None:
     slots, started, frees = Slots(1), list[str](), []
     for name, urgency in (("first", 1), ("task", 1), ("run", 0)):
 
@@ -83,12 +83,12 @@ def test_urgent_work_goes_first_when_a_slot_is_free() -> None:
     assert slots.load == 0
 
 
-def test_a_simulation_that_stands_still_says_so() -> None:
-    with pytest.raises(RuntimeError, match="stands still"):
+def test_deadlock_is_reported() -> None:
+    with pytest.raises(RuntimeError, match="deadlocked"):
         Clock().run(lambda: False)
 
 
-# --- whole runs
+# --- complete runs
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_simulation_that_stands_still_says_so() -> None:
     ids=["one node", "threads", "four nodes", "eight trainers", "little memory", "slow trainers"],
 )
 def test_every_row_is_delivered_in_order_once(cluster: Cluster) -> None:
-    """Each shard asserts that its places follow each other; together they have all rows but a rest."""
+    """Each shard asserts that its places are consecutive; together they have all rows but a remainder."""
     outcome = run(cluster)
     rows = int(make_job(4).source.blocks.rows.sum())
     assert 0 <= 2 * rows - outcome.delivered_rows < 2 * cluster.shards
@@ -113,44 +113,44 @@ def test_every_row_is_delivered_in_order_once(cluster: Cluster) -> None:
     assert all(0 <= share <= 1.001 for name, share in outcome.busy.items() if name != "memory")
 
 
-def test_the_same_run_twice_is_the_same() -> None:
+def test_simulation_is_deterministic() -> None:
     once, again = (replace(run(SMALL), driver_seconds=0.0) for _ in range(2))
     assert once == again
 
 
 @pytest.mark.parametrize("store_share", [0.5, 0.13])
-def test_stores_hold_what_was_planned(store_share: float) -> None:
-    """With little memory windows are sliced; copies on two nodes count twice."""
+def test_object_stores_stay_within_their_size(store_share: float) -> None:
+    """Windows are sliced if memory is scarce; copies on two nodes count twice."""
     cluster = replace(SMALL, store_share=store_share)
     outcome = run(cluster)
     assert (outcome.slices > 1) == (store_share < 0.2)
     assert outcome.store_peak_bytes <= cluster.store_bytes
 
 
-def test_what_cannot_fit_is_refused_as_on_a_cluster() -> None:
+def test_too_small_memory_is_rejected() -> None:
     with pytest.raises(PlanError, match="the largest window takes"):
         run(replace(SMALL, store_share=0.01))
 
 
-def test_rows_cross_nodes_once() -> None:
+def test_rows_cross_nodes_at_most_once() -> None:
     outcome = run(SMALL)
     assert outcome.min_crossed_share == 0.75
-    # places travel along, and buffers are rounded up; the next epoch's first window may be on its way
+    # places are sent too, and buffers are rounded up; the next epoch's first window may be in transit
     extra = (8 * COLUMNS + 4) / (8 * COLUMNS) * 1.07
     assert outcome.crossed_share == pytest.approx(0.75 * extra, rel=0.15)
     assert run(replace(SMALL, nodes=1, memory_bytes=16e9)).crossed_share == 0
 
 
-def test_packed_words_take_less_of_network_and_store() -> None:
-    # of a few windows some are pulled before those that count
+def test_packed_values_take_less_network_and_object_store() -> None:
+    # with few windows, those pulled before the steady state would distort the share
     plain, packed = run(SMALL), run(SMALL, epochs=8, packs=True)
-    # 55 of 168 bytes a row, and 4 of its place
+    # 55 of 168 bytes per row, and 4 bytes of its place
     assert packed.min_crossed_share == pytest.approx(0.75 * 55 / 168)
     assert packed.crossed_share == pytest.approx(0.75 * 59 / 168 * 1.07, rel=0.15)
     assert packed.store_peak_bytes < 0.5 * plain.store_peak_bytes
 
 
-def test_objects_are_tasks_by_nodes_by_slices() -> None:
+def test_objects_are_tasks_times_nodes_times_slices() -> None:
     outcome = run(SMALL)
     assert outcome.objects_per_window == outcome.tasks_per_window * SMALL.nodes * outcome.slices
     assert outcome.tasks * SMALL.nodes >= outcome.peak_objects
@@ -158,26 +158,26 @@ def test_objects_are_tasks_by_nodes_by_slices() -> None:
     assert eight.objects_per_window == outcome.objects_per_window
 
 
-def test_the_coordinator_is_as_busy_as_its_calls_take() -> None:
+def test_coordinator_utilisation_grows_with_call_costs() -> None:
     cheap = run(SMALL)
     dear = run(SMALL, costs=replace(COSTS, owner_task=COSTS.owner_task + 5e-3))
     assert cheap.driver_share < 0.2
     assert dear.driver_share > cheap.driver_share + 0.05
 
 
-def test_what_is_slow_binds() -> None:
-    assert run(SMALL, costs=replace(COSTS, decode=40e-9)).binds == "CPUs"
-    assert run(replace(SMALL, nic_bytes=5e7)).binds == "network in"
-    assert run(replace(SMALL, trainer_bytes=2e7)).binds == "trainers"
-    assert run(SMALL, costs=replace(COSTS, owner_task=0.2)).binds == "coordinator"
+def test_slowest_resource_is_the_bottleneck() -> None:
+    assert run(SMALL, costs=replace(COSTS, decode=40e-9)).bottleneck == "CPUs"
+    assert run(replace(SMALL, nic_bytes=5e7)).bottleneck == "network in"
+    assert run(replace(SMALL, trainer_bytes=2e7)).bottleneck == "trainers"
+    assert run(SMALL, costs=replace(COSTS, owner_task=0.2)).bottleneck == "coordinator"
 
 
-def test_faster_networks_deliver_faster() -> None:
+def test_faster_network_increases_throughput() -> None:
     slow, fast = (run(replace(SMALL, nic_bytes=rate)).bytes_per_second for rate in (1e8, 2e8))
     assert 1.5 < fast / slow < 2.1
 
 
-def test_trainers_that_take_little_are_kept_busy() -> None:
+def test_slow_trainers_never_wait() -> None:
     outcome = run(replace(SMALL, trainer_bytes=2e7))
     assert outcome.idle_share < 0.05
     assert outcome.bytes_per_second == pytest.approx(4 * 2e7, rel=0.05)
@@ -186,8 +186,8 @@ def test_trainers_that_take_little_are_kept_busy() -> None:
 # --- tasks
 
 
-def test_a_task_puts_out_enough_for_each_node() -> None:
-    """Tasks join row groups until each of many nodes gets 4 MB, and no task reads a whole window."""
+def test_task_output_is_large_enough_for_each_node() -> None:
+    """Tasks merge row groups until each of many nodes gets 4 MB, and no task reads a complete window."""
     job = make_job(1, groups=400)
     few = make_program(job, replace(SMALL, nodes=2, memory_bytes=1e12))
     many = make_program(job, replace(SMALL, nodes=32, cpus=1, memory_bytes=1e11))
@@ -206,5 +206,5 @@ def test_costs_are_read_from_a_file(tmp_path: Path) -> None:
     path.write_text(json.dumps({**asdict(COSTS), "decode": 3e-9}))
     assert read_costs(path) == replace(COSTS, decode=3e-9)
     path.write_text(json.dumps({"decoding": 1}))
-    with pytest.raises(ValueError, match="decoding are no costs"):
+    with pytest.raises(ValueError, match="unknown costs decoding"):
         read_costs(path)

@@ -1,4 +1,4 @@
-"""Chaos on a real cluster: everything is killed once or more, and nothing differs."""
+"""Chaos runs on a real cluster: every kind of process is killed, and the delivered rows stay the same."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from bench.chaos.killer import KINDS
+from bench.chaos.kill_plan import KINDS
 from tests.conftest import REPOSITORY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 
-# Ray waits 60 s for a worker that dies before it has registered
+# Ray waits this long for a worker that dies before it has registered
 RAY_WAITS_SECONDS = 60.0
 
 
 def run_chaos(tmp_path: Path, *options: str) -> dict[str, Any]:
-    told = tmp_path / "report.json"
+    report_path = tmp_path / "report.json"
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "bench", "chaos", *options, "--json", str(told)],
+        [sys.executable, "-W", "error", "-m", "bench", "chaos", *options, "--json", str(report_path)],
         cwd=REPOSITORY,
         env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
         capture_output=True,
@@ -33,20 +33,20 @@ def run_chaos(tmp_path: Path, *options: str) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    report: dict[str, Any] = json.loads(told.read_text())
+    report: dict[str, Any] = json.loads(report_path.read_text())
     return report
 
 
 @pytest.mark.parametrize(("minutes", "kills", "seed"), [(0.6, 2 * len(KINDS), 1)])
-def test_killing_everything_changes_nothing(tmp_path: Path, minutes: float, kills: int, seed: int) -> None:
+def test_kills_of_every_kind_change_no_rows(tmp_path: Path, minutes: float, kills: int, seed: int) -> None:
     report = run_chaos(tmp_path, "--minutes", f"{minutes}", "--kills", f"{kills}", "--seed", f"{seed}")
     assert report["differences"] == report["errors"] == []
     assert report["kills"] == dict.fromkeys(KINDS, kills // len(KINDS))
     assert report["steps"] > 100
 
 
-def test_no_batch_waits_for_workers_that_died_while_they_started(tmp_path: Path) -> None:
-    # on nodes of one CPU each such death leaves its node without workers for as long as Ray waits
+def test_no_batch_waits_for_workers_killed_while_starting(tmp_path: Path) -> None:
+    # with one CPU per node, each such kill leaves its node without workers for as long as Ray waits
     options = ["--cpus", "1", "--only", "starting", "--minutes", "0.3", "--kills", "3", "--seed", "1"]
     report = run_chaos(tmp_path, *options)
     assert report["differences"] == report["errors"] == []

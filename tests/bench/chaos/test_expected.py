@@ -1,4 +1,4 @@
-"""The stream that a chaos run compares with is the one that threads deliver."""
+"""The oracle of chaos runs is the stream that the threads executor delivers."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from pathlib import Path
 import pytest
 
 from bench.chaos.expected import Expected, digest_keys
-from bench.chaos.setting import COLUMNS, Setting, derive, make_pipe, write_data
-from bench.chaos.trainer import _belongs
+from bench.chaos.setting import COLUMNS, Setting, derive, make_pipeline, write_data
+from bench.chaos.trainer import _columns_match
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_what_is_expected_is_what_threads_deliver(tmp_path: Path, counted: bool) -> None:
+def test_oracle_is_what_threads_deliver(tmp_path: Path, counted: bool) -> None:
     setting = Setting(
         groups=10, group_rows=50, window_groups=4, block_seconds=0.0, counted=counted, batch_rows=30
     )
     path = tmp_path / "data.parquet"
     write_data(setting, path)
     expected = Expected(setting, path)
-    shards = make_pipe(setting, path).options(executor="threads").split(setting.trainers)
+    shards = make_pipeline(setting, path).options(executor="threads").split(setting.trainers)
     readers = [shard.iter_epochs() for shard in shards]
     for number in range(2):
         for place, epochs in enumerate(readers):
             epoch = next(epochs)
             found = list(epoch.iter_batches(setting.batch_rows))
-            assert all(_belongs(batch) for batch in found)
+            assert all(_columns_match(batch) for batch in found)
             digests = [digest_keys(batch["key"]) for batch in found]
             due = [expected.digest(number, step, place) for step in range(expected.steps(place))]
             assert digests == due
@@ -33,9 +33,9 @@ def test_what_is_expected_is_what_threads_deliver(tmp_path: Path, counted: bool)
         shard.close()
 
 
-def test_columns_of_other_keys_are_noticed(tmp_path: Path) -> None:
+def test_mismatched_columns_are_detected(tmp_path: Path) -> None:
     keys = Setting(group_rows=9).keys_of(3)
     batch = {"key": keys, **{f"c{number}": derive(keys, number) for number in range(1, COLUMNS)}}
-    assert _belongs(batch)
-    assert not _belongs({**batch, "c7": derive(keys[::-1], 7)})
+    assert _columns_match(batch)
+    assert not _columns_match({**batch, "c7": derive(keys[::-1], 7)})
     assert digest_keys(keys) != digest_keys(keys[::-1])

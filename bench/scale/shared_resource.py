@@ -1,4 +1,4 @@
-"""A resource that all its users share: the cores of a node, or what a network card takes in."""
+"""A resource shared fairly by its users: the cores of a node, or a network interface."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from itertools import count
 
 from bench.scale.clock import Clock
 
-__all__ = ["Shared"]
+__all__ = ["SharedResource"]
 
-# Finishing times are sums of many small numbers.
+# tolerance for rounding: finishing times are sums of many small numbers
 _NEARLY = 1e-9
 
 
-class Shared:
-    """So much a second for everybody together, and at most so much for each.
+class SharedResource:
+    """Weighted fair sharing with a total capacity and a limit per user.
 
-    Time is kept as the progress of a user of weight 1 since the beginning, so a change in
-    the number of users changes how fast that progresses, and not when each one ends.
+    Progress is kept in virtual time: the amount that a user of weight 1 would have received since the start.
+    A change in the number of users changes its rate, but not the virtual time at which each user ends.
 
     Parameters
     ----------
     clock
-        The simulated time.
+        The simulated clock.
     capacity
-        What all together get a second.
+        Total amount per second.
     limit
-        What one user of weight 1 gets a second at most.
+        Maximum amount per second of a user of weight 1.
     """
 
     def __init__(self, clock: Clock, capacity: float, limit: float) -> None:
@@ -44,18 +44,18 @@ class Shared:
 
     @property
     def users(self) -> int:
-        """How many use it now."""
+        """Current number of users."""
         return len(self._ends)
 
     def use(self, amount: float, done: Callable[[], None], weight: float = 1.0) -> None:
-        """Use it until so much has been had; then ``done`` is called."""
+        """Use it until ``amount`` has been received; then ``done`` is called."""
         self._advance()
         heapq.heappush(self._ends, (self._progress + amount / weight, next(self._numbers), weight, done))
         self._weight += weight
         self._plan()
 
     def settle(self) -> None:
-        """Bring ``used`` up to the present."""
+        """Update ``used`` to the current time."""
         self._advance()
 
     def _rate(self) -> float:
@@ -78,7 +78,7 @@ class Shared:
         if version != self._version:
             return
         self._advance()
-        # the first one is due by definition, whatever rounding says
+        # the first user is due by definition, despite rounding
         self._progress = max(self._progress, self._ends[0][0])
         finished = []
         while self._ends and self._ends[0][0] <= self._progress * (1 + _NEARLY):

@@ -1,4 +1,4 @@
-"""How a simulated shard gets its windows: chosen by the real `Ahead`, one asked for at a time."""
+"""Window fetches of a simulated shard: chosen by the real `Ahead`, one request at a time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["Fetcher"]
 
 
 class Fetcher:
-    """The windows of all epochs for one shard, as the thread of `executors.ray.fetcher` gets them.
+    """Fetches the windows of all epochs for one shard, like the thread in `executors.ray.fetch_thread`.
 
-    Its pieces are what the nodes' ledger counts: the objects that lie on the shard's node.
+    Its map outputs are the objects that the ledger counts on the shard's node.
     """
 
     def __init__(
@@ -48,43 +48,43 @@ class Fetcher:
             leads_on=self._leads_on(facts.epoch),
             extra_windows=facts.extra_windows,
         )
-        self._go_on()
+        self._fetch_next()
 
     def open(self, epoch: int) -> None:
-        """The next epoch has been opened."""
+        """Continue with the next epoch, which was opened."""
         self._ahead.open(Cursor(epoch), leads_on=self._leads_on(epoch))
-        self._go_on()
+        self._fetch_next()
 
     def _leads_on(self, epoch: int) -> bool:
         return epoch + 1 < self._epochs
 
     def take(self, key: Key) -> WindowData | None:
-        """A window, if it is there; else ``arrived`` is called when one has come."""
+        """Take a window if it has arrived; otherwise ``arrived`` is called when a window arrives."""
         self._ahead.want(key)
         data = self._ahead.take(key)
-        self._go_on()
+        self._fetch_next()
         return data
 
     def acknowledge(self, place: Place) -> None:
-        """Nothing before a place is needed any more."""
+        """Acknowledge that nothing before a place is needed any more."""
         self._ahead.acknowledge(place)
-        news = self._ahead.take_news()
-        if news is not None:
-            self._coordinator.acknowledge(self._shard, news)
-        self._go_on()
+        acknowledged = self._ahead.take_news()
+        if acknowledged is not None:
+            self._coordinator.acknowledge(self._shard, acknowledged)
+        self._fetch_next()
 
-    def _go_on(self) -> None:
+    def _fetch_next(self) -> None:
         key = None if self._busy else self._ahead.next()
         if key is not None:
             self._busy = True
-            self._ask(key, WindowCollector())
+            self._request(key, WindowCollector())
 
-    def _ask(self, key: Key, collector: WindowCollector) -> None:
+    def _request(self, key: Key, collector: WindowCollector) -> None:
         place, have = self._ahead.ask(key), set(collector.outputs)
         self._coordinator.poll(self._shard, place, key, have, lambda reply: self._load(key, collector, reply))
 
     def _load(self, key: Key, collector: WindowCollector, reply: WindowReply) -> None:
-        # a slice that every shard has passed is no longer there
+        # slices that every shard has acknowledged are gone
         outputs = [output for slices in reply.outputs.values() for output in slices if output is not None]
 
         def mapped() -> None:
@@ -92,7 +92,7 @@ class Fetcher:
             if collector.complete:
                 self._keep(key, collector)
             else:
-                self._ask(key, collector)
+                self._request(key, collector)
 
         get_seconds = len(outputs) * self._costs.get
         work = self._nodes.work
@@ -107,4 +107,4 @@ class Fetcher:
         self._ahead.keep(key, WindowData(collector.layout, slices))
         self._busy = False
         self._arrived()
-        self._go_on()
+        self._fetch_next()

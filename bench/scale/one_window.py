@@ -1,4 +1,4 @@
-"""The real tasks and runs of one window over real files, to measure what each piece of work costs."""
+"""The real tasks and runs of one window over real files, for measuring unit costs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Plan", "make_plan"]
 
 @dataclass(frozen=True)
 class Plan:
-    """One window over all rows, assigned to some shards of one node."""
+    """One window over all rows, assigned to the shards of one node."""
 
     program: Program
     tasks: tuple[Task, ...]
@@ -32,7 +32,7 @@ class Plan:
 
 
 def make_plan(paths: Sequence[str], shards: int, batch_rows: int) -> Plan:
-    """Plan one epoch as a driver does."""
+    """Plan one epoch as the driver does."""
     program = Program(Job(open_parquet(list(paths)), WindowCut(), 1, 7), shards, False, tuple(range(shards)))
     counts = EpochCounts(program.shape(0, program.stored_rows))
     assignment = program.assignment(batch_rows, drop_last=False)

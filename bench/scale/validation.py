@@ -1,4 +1,4 @@
-"""Whether the simulator predicts what this machine measures: ratios of predicted to measured seconds."""
+"""Validation of the simulator: predicted over measured epoch times on this machine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bench.machine import count_cores, read_memory_bytes
 from bench.progress import ProgressLine
 from bench.rounds import run_rounds
 from bench.scale.cluster import Cluster, Costs
+from bench.scale.idle_machine import FreeCores, wait_until_idle
 from bench.scale.processes import run_module
-from bench.scale.quiet import CoresLeft, wait_until_quiet
 from bench.scale.simulation import simulate
 from windrow.io.catalog.file_source import open_parquet
 from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.epoch_plan import WindowCut
 
-__all__ = ["Ratio", "check_here", "measure_costs", "measure_ray_costs", "predict_here"]
+__all__ = ["Ratio", "measure_costs", "measure_ray_costs", "predict_here", "validate_here"]
 
 _EPOCHS = {"windrow-threads": 8, "windrow-ray": 14}
 _TRAINERS = {"windrow-threads": 1, "windrow-ray": 2}
@@ -29,14 +29,14 @@ _STORE_SHARE = 0.3
 
 @dataclass(frozen=True)
 class Ratio:
-    """One comparison.
+    """One predicted and one measured epoch time.
 
     Attributes
     ----------
     predicted, measured
-        Seconds of a steady epoch, the latter the median of several.
+        Seconds of a steady-state epoch; the measured value is the median of several.
     cores
-        The cores that others left to these, on average, and to the simulation.
+        Mean number of cores that other processes left free; the simulation gets as many.
     """
 
     system: str
@@ -52,27 +52,27 @@ class Ratio:
 
 
 def measure_costs(system: str, paths: Sequence[str], base: Costs) -> Costs:
-    """Measure the unit costs of one executor here, in a process of its own."""
+    """Measure the unit costs of one executor on this machine, in a separate process."""
     module = "thread_costs" if system == "windrow-threads" else "worker_costs"
     shards = [] if system == "windrow-threads" else [str(_TRAINERS[system])]
     return replace(base, **run_module(module, [*shards, *paths]))
 
 
 def measure_ray_costs(base: Costs) -> Costs:
-    """Measure what Ray's own part costs here."""
+    """Measure the unit costs of Ray itself on this machine."""
     return replace(base, **run_module("ray_costs", []))
 
 
-def check_here(
-    asked: Asked, line: ProgressLine, rounds: int, ray_costs: Costs, patience_seconds: float
+def validate_here(
+    asked: Asked, line: ProgressLine, rounds: int, ray_costs: Costs, timeout_seconds: float
 ) -> Iterator[Ratio]:
-    """Measure and predict this machine's own runs, costs and runs in turn, when nobody else works."""
+    """Measure and predict runs on this machine, with costs and runs measured in turn while it is otherwise idle."""
     paths = find_data(asked, line)
     facts = read_facts(paths, None, asked.key, count_cores())
     for _ in range(rounds):
         for system in asked.systems:
             for windows in (1, _MANY_WINDOWS):
-                wait_until_quiet(patience_seconds)
+                wait_until_idle(timeout_seconds)
                 before = measure_costs(system, paths, ray_costs)
                 measured, cores = _measure(asked, system, windows, paths, facts, line)
                 costs = _mean(before, measure_costs(system, paths, ray_costs))
@@ -81,7 +81,7 @@ def check_here(
 
 
 def _mean(one: Costs, other: Costs) -> Costs:
-    """Costs before and after a run: the machine's speed changes while it is measured."""
+    """Mean of the costs before and after a run, because the speed of the machine drifts meanwhile."""
     names = [field.name for field in fields(Costs)]
     return Costs(**{name: (getattr(one, name) + getattr(other, name)) / 2 for name in names})
 
@@ -89,23 +89,23 @@ def _mean(one: Costs, other: Costs) -> Costs:
 def _measure(
     asked: Asked, system: str, windows: int, paths: list[str], facts: Facts, line: ProgressLine
 ) -> tuple[float, float]:
-    """Seconds of a steady epoch, and the cores that others left to such epochs."""
+    """Seconds of a steady-state epoch, and the cores that other processes left free during these epochs."""
     window = None if windows == 1 else str(-(-facts.decoded_bytes // windows)) + "B"
     one = replace(
         asked, systems=(system,), window=window, epochs=_EPOCHS[system], trainers=_TRAINERS[system], rounds=1
     )
-    with CoresLeft(count_cores()) as left:
+    with FreeCores(count_cores()) as left:
         (result,) = run_rounds(one, paths, facts, line)
     if result.error is not None:
         raise ValueError(f"{system} failed: {result.error}")
-    # the first epochs touch memory that was never used before
+    # the first epochs pay for first-touch page faults
     late = result.epochs[len(result.epochs) // 3 :]
     cores = statistics.mean(left.during(epoch.start, epoch.end) for epoch in late)
     return statistics.median(epoch.seconds for epoch in late), min(cores, count_cores())
 
 
 def predict_here(system: str, windows: int, paths: Sequence[str], costs: Costs, cores: float) -> float:
-    """Simulated seconds of a steady epoch on this machine, of whose cores so many are free."""
+    """Simulated seconds of a steady-state epoch on this machine with ``cores`` free cores."""
     source = open_parquet(list(paths))
     total = int(source.blocks.decoded_bytes.sum())
     cut = WindowCut() if windows == 1 else WindowCut(None, -(-total // windows))
@@ -122,5 +122,5 @@ def predict_here(system: str, windows: int, paths: Sequence[str], costs: Costs, 
         threads=threads,
     )
     outcome = simulate(Job(source, cut, 5, 7), cluster, costs, batch_rows=65_536, epochs=4, grain=None)
-    assert outcome.epoch_seconds is not None, "all epochs were run"
+    assert outcome.epoch_seconds is not None, "all epochs were simulated"
     return outcome.epoch_seconds

@@ -1,0 +1,211 @@
+"""Analysis of a chaos run: differences from the undisturbed stream, recovery times, throughput."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from bench.chaos.kill_plan import Kill
+from bench.chaos.record import Incarnation, Step
+
+__all__ = ["Report", "compare", "compute_throughput", "find_recoveries", "make_report"]
+
+# a wait for a batch that is longer than this counts as caused by a kill
+_AFFECTED_SECONDS = 0.25
+
+
+class Stream(Protocol):
+    """The undisturbed stream."""
+
+    def steps(self, shard: int) -> int:
+        """Batches of a shard in an epoch."""
+        ...
+
+    def digest(self, epoch: int, step: int, shard: int) -> str:
+        """The digest of one batch's keys."""
+        ...
+
+
+def compare(incarnations: Sequence[Incarnation], stream: Stream, trainers: int) -> list[str]:
+    """Describe every difference from the undisturbed stream."""
+    differences = []
+    for shard in range(trainers):
+        own = sorted(
+            (incarnation for incarnation in incarnations if incarnation.shard == shard),
+            key=lambda incarnation: incarnation.began,
+        )
+        steps = stream.steps(shard)
+        end = 0
+        for incarnation in own:
+            at = 0 if incarnation.state is None else _count(incarnation.state, steps)
+            if at > end:
+                differences.append(f"shard {shard}: steps {end} to {at} are missing")
+            for got in incarnation.steps:
+                number = got.epoch * steps + got.step
+                where = f"shard {shard}, epoch {got.epoch}, step {got.step}"
+                if number != at:
+                    differences.append(f"{where}: received where overall step {at} is expected")
+                if got.digest != stream.digest(got.epoch, got.step, shard):
+                    differences.append(f"{where}: different rows or a different order")
+                at = number + 1
+            end = max(end, at)
+    return differences
+
+
+def _count(state: dict[str, Any], steps: int) -> int:
+    step_rows = state["shards"] * state["batch_size"]
+    return int(state["epoch"]) * steps + int(state["row"]) // step_rows
+
+
+def find_recoveries(incarnations: Sequence[Incarnation], kills: Sequence[Kill]) -> dict[str, list[float]]:
+    """For each kind of kill: seconds until each affected shard received its next batch.
+
+    A killed trainer is affected. Another trainer is if its wait for a batch was unusually long and either
+    was in progress at the kill or started before the next kill.
+    """
+    found: dict[str, list[float]] = {}
+    ends = [kill.time for kill in kills[1:]] + [float("inf")]
+    for kill, end in zip(kills, ends, strict=True):
+        for shard in sorted({incarnation.shard for incarnation in incarnations}):
+            seconds = _recovery_seconds(incarnations, shard, kill, end)
+            if seconds is not None:
+                found.setdefault(kill.kind, []).append(seconds)
+    return found
+
+
+def _recovery_seconds(
+    incarnations: Sequence[Incarnation], shard: int, kill: Kill, end: float
+) -> float | None:
+    got = [step for incarnation in incarnations if incarnation.shard == shard for step in incarnation.steps]
+    if shard == kill.shard:
+        back = [
+            incarnation
+            for incarnation in incarnations
+            if incarnation.shard == shard and incarnation.began >= kill.time and incarnation.steps
+        ]
+        first = min((incarnation.steps[0].time for incarnation in back), default=None)
+        return None if first is None else first - kill.time
+    delayed = [
+        step for step in got if step.time > kill.time and step.began < end and _is_long(step, kill.time)
+    ]
+    return delayed[0].time - kill.time if delayed else None
+
+
+def _is_long(step: Step, since: float) -> bool:
+    return step.time - max(step.began, since) > _AFFECTED_SECONDS
+
+
+def compute_throughput(incarnations: Sequence[Incarnation], start: float, stop: float) -> float:
+    """Rows per second between two times; rows that were read again count once."""
+    before = {
+        _key(incarnation, step)
+        for incarnation in incarnations
+        for step in incarnation.steps
+        if step.time < start
+    }
+    within = {
+        _key(incarnation, step): step.rows
+        for incarnation in incarnations
+        for step in incarnation.steps
+        if start <= step.time < stop
+    }
+    return sum(rows for key, rows in within.items() if key not in before) / max(stop - start, 1e-9)
+
+
+def _key(incarnation: Incarnation, step: Step) -> tuple[int, int, int]:
+    return incarnation.shard, step.epoch, step.step
+
+
+@dataclass
+class Report:
+    """Results of a chaos run.
+
+    Attributes
+    ----------
+    recovery_seconds
+        By kind of kill: seconds until each affected shard received its next batch.
+    ray_seconds
+        By kind of kill: seconds until Ray had restarted a plain task with retries.
+    longest_wait_seconds
+        Longest wait of a trainer for one batch.
+    """
+
+    seed: int
+    kills: dict[str, int]
+    recovery_seconds: dict[str, list[float]]
+    rows_per_second: dict[str, float]
+    seconds: float
+    steps: int
+    epochs: int
+    reread_steps: int
+    differences: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    spilled_bytes: int = 0
+    ray_seconds: dict[str, list[float]] = field(default_factory=dict)
+    longest_wait_seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        """Whether there were no differences and no errors."""
+        return not self.differences and not self.errors
+
+    @property
+    def killed(self) -> int:
+        """Number of kills, memory pressure excluded."""
+        return sum(times for kind, times in self.kills.items() if kind != "pressure")
+
+    def median(self, kind: str) -> float | None:
+        """Median recovery time in seconds; None if no shard was affected."""
+        seconds = self.recovery_seconds.get(kind)
+        return statistics.median(seconds) if seconds else None
+
+    def longest(self, kind: str) -> float | None:
+        """Longest recovery time in seconds."""
+        return max(self.recovery_seconds.get(kind, ()), default=None)
+
+    def ray_median(self, kind: str) -> float | None:
+        """Median seconds in which Ray restarted a plain task; None if none was killed."""
+        seconds = self.ray_seconds.get(kind)
+        return statistics.median(seconds) if seconds else None
+
+    def ray_longest(self, kind: str) -> float | None:
+        """Longest time in which Ray restarted a plain task, in seconds."""
+        return max(self.ray_seconds.get(kind, ()), default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def make_report(
+    incarnations: Sequence[Incarnation],
+    kills: Sequence[Kill],
+    stream: Stream,
+    *,
+    seed: int,
+    trainers: int,
+    baseline: tuple[float, float],
+    disturbed: tuple[float, float],
+) -> Report:
+    """Compare with the undisturbed stream and measure recovery and throughput."""
+    steps = [_key(incarnation, step) for incarnation in incarnations for step in incarnation.steps]
+    return Report(
+        seed=seed,
+        kills=dict(Counter(kill.kind for kill in kills)),
+        recovery_seconds=find_recoveries(incarnations, kills),
+        rows_per_second={
+            "baseline": compute_throughput(incarnations, *baseline),
+            "disturbed": compute_throughput(incarnations, *disturbed),
+        },
+        seconds=disturbed[1] - disturbed[0],
+        steps=len(set(steps)),
+        epochs=max((epoch for _, epoch, _ in steps), default=0),
+        reread_steps=len(steps) - len(set(steps)),
+        differences=compare(incarnations, stream, trainers),
+        longest_wait_seconds=max(
+            (step.wait_seconds for incarnation in incarnations for step in incarnation.steps), default=0.0
+        ),
+    )
