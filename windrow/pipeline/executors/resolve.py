@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
+from typing import cast
 
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.plan.job import CustomExecutor
 
 __all__ = ["ray_is_initialized", "resolve_executor"]
 
 
-def resolve_executor(executor: str | Executor) -> Executor:
+def resolve_executor(executor: str | CustomExecutor) -> Executor:
     """Return the executor for an option: ``"auto"`` means Ray if this process has initialised it, else threads."""
     if not isinstance(executor, str):
-        return executor
+        return cast(Executor, executor)
     if executor == "ray" or (executor == "auto" and ray_is_initialized()):
         require("ray", "ray", 'executor="ray"')
         from windrow.pipeline.executors.ray.executor import RayExecutor

@@ -5,24 +5,30 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.core.source import Source
+from windrow.pipeline.tasks.transforms import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 
-if TYPE_CHECKING:
-    from windrow.pipeline.executors.base import Executor
-    from windrow.pipeline.tasks.transforms import MapBatches
-
-__all__ = ["Job", "Options"]
+__all__ = ["CustomExecutor", "Job", "Launch", "Options"]
 
 _EXECUTORS = ("auto", "threads", "ray")
 _ON_ERROR = ("raise", "skip")
 _PROGRESS = ("auto", True, False)
 _CACHES = (None, "memory", "disk")
+
+
+class CustomExecutor(Protocol):
+    """An `Executor` that the user brings. A job only carries it: executors run programs, which are made of jobs."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class Options:
         where torch.distributed is initialised.
     """
 
-    executor: str | Executor = "auto"
+    executor: str | CustomExecutor = "auto"
     memory_limit: int | str | None = None
     prefetch_windows: int = 1
     on_error: Literal["raise", "skip"] = "raise"
