@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml $(CONSTRAINTS) $(LIBRARIES)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) setuptools
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --no-build-isolation --editable '.[dev]'
-	# as a wheel's installation does; where Python writes no bytecode, each of Ray's processes would compile again
+	# as installing a wheel does; without bytecode files, each of Ray's processes would compile the modules again
 	$(BIN)/python -m compileall -q windrow bench
 	@touch $@
 

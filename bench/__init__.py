@@ -1,4 +1,4 @@
-"""The throughput benchmark: data makers, rivals, measurements. Not part of the wheel.
+"""Benchmarks of windrow and of comparable libraries. Not part of the wheel.
 
-Run ``python -m bench --help`` from the repository's root.
+Run ``python -m bench --help`` from the root of the repository.
 """

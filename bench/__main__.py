@@ -8,6 +8,6 @@ import sys
 from bench.cli import main
 
 if __name__ == "__main__":
-    # Ending the benchmark also ends the systems that it runs.
+    # terminate like Ctrl-C, so that the child processes are terminated too
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

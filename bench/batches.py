@@ -1,4 +1,4 @@
-"""Tables of tensors, of whatever length they come, cut into batches."""
+"""Cuts tables of tensors of any length into batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Tensors = dict[str, Any]
 
 
 def cut_batches(tables: Iterable[Tensors], size: int) -> Iterator[Tensors]:
-    """Batches of ``size`` rows, the last short; views of a table where they fit in one."""
+    """Batches of ``size`` rows, the last one shorter; views if a batch lies within one table."""
     rest: Tensors | None = None
     for tensors in tables:
         rows = _count(tensors)

@@ -1,7 +1,7 @@
-"""One system in a process of its own: nobody inherits memory, threads or a Ray session.
+"""Runs one system in a separate process, so that no memory, threads or Ray session carry over.
 
-Speaks JSON lines: the request and the sums come on standard input, then "go" once the
-idle memory was measured; events leave through the file descriptor that is given.
+The protocol is JSON lines. The request and the sums arrive on standard input, followed by "go" after the
+idle memory was measured. Events are written to the given file descriptor.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class _Events:
 
 
 def main(descriptor: int) -> None:
-    """Run the one request that stands on standard input."""
-    os.set_inheritable(descriptor, False)  # the pipe ends with this process, whatever it starts
+    """Run the request that is read from standard input."""
+    os.set_inheritable(descriptor, False)  # the pipe closes with this process, even if its children live on
     order = json.loads(sys.stdin.readline())
     request, events = Request.from_json(order["request"]), _Events(descriptor)
     cache = request.cache if request.system.startswith("windrow") else None
@@ -59,15 +59,15 @@ def _measure(request: Request, sums: dict[str, Any], events: _Events, result: Sy
         events.send("done")
         expected = {name: (int(c), int(s), int(q)) for name, (c, s, q) in sums.items()}
         result.epochs = merge_trainers(request, expected, trainers, PEERS[request.system].delivers)
-        account = peer.account()
-        result.spans = [*(span for trainer in trainers for span in trainer.spans), *account.spans]
-        result.estimate, result.store = account.estimate, account.store
+        details = peer.details()
+        result.spans = [*(span for trainer in trainers for span in trainer.spans), *details.spans]
+        result.estimate, result.store = details.estimate, details.store
     finally:
         peer.close()
 
 
 def _shorten(error: Exception) -> str:
-    """The error on one line: of a remote traceback, what stands last; the rest is in the log."""
+    """The error on one line: the last line of a remote traceback; the log has the rest."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip(' "')]
     if len(lines) == 1:
         return f"{type(error).__name__}: {lines[0][:300]}"

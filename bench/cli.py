@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bench.asked import find_data
 from bench.chaos.command import add_chaos, run_command
+from bench.config import find_data
 from bench.formats.command import add_formats, run_formats
+from bench.memory_command import measure_memory
 from bench.options import add_data, add_memory, add_throughput, read_memory, read_throughput
 from bench.progress import ProgressLine
 from bench.remote.command import add_store, measure_store
@@ -20,7 +21,6 @@ from bench.scale.command import add_scale, run_scale
 from bench.simulate.command import add_simulate, run_simulate
 from bench.sizes import read_size
 from bench.throughput import measure
-from bench.tight import measure_memory
 
 __all__ = ["main"]
 
@@ -39,52 +39,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure windrow beside its rivals.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Benchmarks of windrow and comparable libraries."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     throughput = commands.add_parser(
-        "throughput", help="rows, bytes, waiting, memory and exactly-once, side by side"
+        "throughput", help="compare throughput, waiting, memory and exactly-once delivery of several systems"
     )
     add_throughput(throughput)
     throughput.set_defaults(run=lambda options: measure(read_throughput(options)))
     peers = commands.add_parser(
-        "peers", help="every rival beside windrow, in environments of their own that it sets up"
+        "peers",
+        help="compare windrow with all rivals, each in a virtual environment that is set up if missing",
     )
     add_peers(peers)
     memory = commands.add_parser(
-        "memory", help="ten times the memory streams through: nothing spilled, the promise kept"
+        "memory",
+        help="stream ten times the memory limit: check that nothing is spilled and the estimate holds",
     )
     add_memory(memory)
     memory.set_defaults(run=lambda options: measure_memory(read_memory(options)))
-    scale = commands.add_parser("scale", help="the real planner and scheduler on simulated clusters")
+    scale = commands.add_parser("scale", help="run the real planner and scheduler on simulated clusters")
     add_scale(scale)
     scale.set_defaults(run=run_scale)
     simulation = commands.add_parser(
-        "simulate", help="whole runs of the real scheduler and coordinator in a cluster that fails, by seed"
+        "simulate",
+        help="run the real scheduler and coordinator in a simulated cluster with injected faults, by seed",
     )
     add_simulate(simulation)
     simulation.set_defaults(run=run_simulate)
     formats = commands.add_parser(
-        "formats", help="each format's epoch beside what the library behind it reads alone"
+        "formats", help="compare epochs of each format with reads by the underlying library alone"
     )
     add_formats(formats)
     formats.set_defaults(run=run_formats)
-    resume = commands.add_parser("resume", help="what it costs to go on from a state, anywhere in an epoch")
+    resume = commands.add_parser(
+        "resume", help="measure the cost of resuming from a state, anywhere in an epoch"
+    )
     add_resume(resume)
     resume.set_defaults(run=_run_resume)
     store = commands.add_parser(
-        "store", help="epochs out of an S3 store, near, far away, and behind a narrow line"
+        "store", help="read from an S3 server: locally, with latency, and with limited bandwidth"
     )
     add_store(store)
     store.set_defaults(run=_run_store)
     chaos = commands.add_parser(
-        "chaos", help="a real cluster whose processes are killed while trainers read: the same rows?"
+        "chaos",
+        help="kill processes of a real Ray cluster while trainers read, and compare the delivered rows",
     )
     add_chaos(chaos)
     chaos.set_defaults(run=run_command)
     demo = commands.add_parser("demo", help="two Ray trainers on about 300 MB, in a minute or two")
-    demo.add_argument("--small", action="store_true", help="a tenth of the data, for automatic checks")
+    demo.add_argument("--small", action="store_true", help="a tenth of the data, for CI")
     demo.set_defaults(run=_run_demo)
-    data = commands.add_parser("data", help="make the data and nothing else")
+    data = commands.add_parser("data", help="only generate the data")
     add_data(data)
     data.set_defaults(run=_make_only)
     return parser
@@ -92,13 +100,13 @@ def _make_parser() -> argparse.ArgumentParser:
 
 def _make_only(options: argparse.Namespace) -> int:
     every = _make_parser().parse_args(["throughput"])
-    asked = replace(
+    config = replace(
         read_throughput(every),
         kind=options.kind,
         size_bytes=read_size(options.size, "--size"),
         folder=options.folder,
     )
-    find_data(asked, ProgressLine(sys.stderr))
+    find_data(config, ProgressLine(sys.stderr))
     return 0
 
 

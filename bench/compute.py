@@ -1,4 +1,4 @@
-"""Work of a trainer on one core, and how long it takes when nothing else is done in its process."""
+"""Simulated training work on one core, and its slowdown while the engine is busy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["Computing", "slowed_share"]
 
-_SCHEDULED = Path("/proc/thread-self/schedstat")
+_SCHEDSTAT = Path("/proc/thread-self/schedstat")
 
 _SIDE = 256
 _SETTLE_SECONDS = 1.5
@@ -20,15 +20,15 @@ _LAUNCHES = 64
 
 @dataclass
 class Computing:
-    """Products of small matrices on one thread, each launched from Python, as a model's operations are.
+    """Products of small matrices on one thread, each launched from Python like the operations of a model.
 
-    A launch takes some tenths of a millisecond and gives up the interpreter's lock meanwhile.
+    A launch takes some tenths of a millisecond, during which it releases the GIL.
     """
 
     _matrices: list[Any] = field(default_factory=list)
 
     def run(self, launches: int) -> float:
-        """Compute; returns the seconds it took."""
+        """Compute; returns the elapsed seconds."""
         import torch
 
         if not self._matrices:
@@ -40,16 +40,16 @@ class Computing:
         return time.monotonic() - began
 
     def core_wait(self) -> float:
-        """Seconds that this thread could have run for and had no core, ever; 0 where the system does not tell."""
+        """Total seconds that this thread was runnable without a core; 0 if the system does not report it."""
         try:
-            return int(_SCHEDULED.read_text().split()[1]) / 1e9
+            return int(_SCHEDSTAT.read_text().split()[1]) / 1e9
         except (OSError, IndexError, ValueError):
             return 0.0
 
     def time_launch_alone(self, settle_seconds: float = _SETTLE_SECONDS) -> float:
-        """Seconds of one launch, after a while in which the engine has become idle.
+        """Seconds of one launch, measured after the engine has become idle.
 
-        Where that takes longer than the while, "alone" is not alone, and what is told of the rest too little.
+        If the engine is still busy after ``settle_seconds``, the reported slowdown is too small.
         """
         until = time.monotonic() + settle_seconds
         while time.monotonic() < until:
@@ -61,7 +61,7 @@ class Computing:
 
 
 def slowed_share(seconds: float, launches: int, alone: tuple[float, float]) -> float:
-    """How much longer so many launches took than they would have, as they took before and after.
+    """Relative slowdown of launches, compared with launches measured alone before and after.
 
     Examples
     --------

@@ -1,26 +1,26 @@
-"""What ``explain`` promised to hold, and whether a run kept to it."""
+"""The memory estimate of ``explain``, and the comparison with measured peaks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["TOLERANCE_BYTES", "MemoryEstimate", "read_promise"]
+__all__ = ["TOLERANCE_BYTES", "MemoryEstimate", "read_estimate"]
 
 TOLERANCE_BYTES = 64 * 2**20
-"""What a run may hold above its promise, beyond the idle tree.
+"""Accepted excess of the peak over the estimate, idle memory excluded.
 
-The promise counts rows. Beside them the allocators of Arrow, NumPy and Ray keep freed
+The estimate covers rows. In addition, the allocators of Arrow, NumPy and Ray retain freed
 pages for a while, modules are imported after the idle memory was measured, and stacks
-and small objects of the interpreters grow: noise that depends on no data size.
+and small objects of the interpreters grow. None of this depends on the size of the data.
 """
 
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """The parts of the budget that ``explain`` told before the run.
+    """The parts of the memory budget that ``explain`` reports before the run.
 
-    ``windows`` is how many were to be held at once, ``blocks_per_window`` the mean.
+    ``windows`` is the number of windows held at the same time, ``blocks_per_window`` the mean.
     """
 
     total_bytes: int
@@ -31,8 +31,8 @@ class MemoryEstimate:
     windows: int
     blocks_per_window: float
 
-    def is_broken_by(self, peak_bytes: int) -> bool:
-        """Whether a peak passes the promise by more than the tolerance."""
+    def is_exceeded_by(self, peak_bytes: int) -> bool:
+        """Whether a peak exceeds the estimate by more than the tolerance."""
         return peak_bytes > self.total_bytes + TOLERANCE_BYTES
 
     def __str__(self) -> str:
@@ -43,8 +43,8 @@ class MemoryEstimate:
         return f"{mib[0]} MiB = windows {mib[1]} + runs {mib[2]} + tasks {mib[3]}"
 
 
-def read_promise(explanation: Any) -> MemoryEstimate:
-    """Take the promise out of a windrow ``Explanation``."""
+def read_estimate(explanation: Any) -> MemoryEstimate:
+    """Read the estimate from a windrow ``Explanation``."""
     budget = explanation.budget
     return MemoryEstimate(
         total_bytes=budget.total_bytes,

@@ -1,7 +1,7 @@
-"""Did every row arrive exactly once? By key where there is one, else by sums.
+"""Verification of exactly-once delivery: by key if there is one, or else by sums.
 
-Keys are only noted down while an epoch runs and compared afterwards, so that the
-check costs the measured time a few milliseconds and grants no system a pause.
+Keys are only recorded while an epoch runs and compared afterwards, so that the
+check adds only a few milliseconds to the measured time and gives no system a pause.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 __all__ = ["KeyLog", "SumLog", "Sums", "Verdict", "add_sums", "check_keys", "check_sums", "sum_column"]
 
 Sums = Mapping[str, tuple[int, int, int]]
-"""For each column: values, their sum and the sum of their squares, modulo 2**64."""
+"""For each column: count, sum and sum of squares of its values, modulo 2**64."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one epoch delivered, against what the files hold.
+    """The delivered rows of one epoch, compared with those of the files.
 
-    ``allowed`` rows may be left out: equal shards of n trainers leave up to n - 1.
+    ``allowed`` rows may be missing: equal shards of n trainers drop up to n - 1.
     """
 
     method: str
@@ -32,7 +32,7 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        """Whether every row came exactly once, but for those that equal shards leave out."""
+        """Whether every row arrived exactly once, except those that equal shards drop."""
         return self.missing <= self.allowed and self.repeated == 0
 
     def __str__(self) -> str:
@@ -42,10 +42,10 @@ class Verdict:
 
 
 class KeyLog:
-    """The keys that one trainer got, epoch by epoch, in the order of their arrival."""
+    """The keys that one trainer received in each epoch, in order of arrival."""
 
     def __init__(self, rows: int, capacity: int, epochs: int) -> None:
-        # Ones and not empty: the pages are touched before the idle memory is measured.
+        # ones instead of empty, so that the pages are touched before the idle memory is measured
         self._keys = np.ones((epochs, capacity), dtype=np.uint32 if rows < 2**32 else np.int64)
         self._counts: list[int] = []
 
@@ -54,7 +54,7 @@ class KeyLog:
         self._counts.append(0)
 
     def add(self, keys: NDArray[np.generic]) -> None:
-        """Note the keys of one batch."""
+        """Record the keys of one batch."""
         epoch, start = len(self._counts) - 1, self._counts[-1]
         stop = start + len(keys)
         if epoch >= len(self._keys):
@@ -71,7 +71,7 @@ class KeyLog:
 
 
 class SumLog:
-    """Sums over the integer columns that one trainer got, epoch by epoch."""
+    """Sums of the integer columns that one trainer received in each epoch."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = tuple(columns)
@@ -93,13 +93,13 @@ class SumLog:
 
 
 def sum_column(values: NDArray[np.generic]) -> tuple[int, int, int]:
-    """Count, sum and sum of squares of integers, modulo 2**64: the same in every order."""
+    """Count, sum and sum of squares of integers, modulo 2**64: independent of the order."""
     words = values.astype(np.int64, copy=False).view(np.uint64)
     return len(words), int(words.sum()), int(np.dot(words, words))
 
 
 def add_sums(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Sums of two disjoint sets of rows together."""
+    """Combine the sums of two disjoint sets of rows."""
     return one[0] + other[0], (one[1] + other[1]) % 2**64, (one[2] + other[2]) % 2**64
 
 

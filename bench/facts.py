@@ -1,4 +1,4 @@
-"""What the files hold, read once with pyarrow: the truth that every system is checked against."""
+"""Facts about the files, read once with pyarrow; the results of every system are checked against them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ __all__ = ["Facts", "measure_decoded", "read_facts"]
 class Facts:
     """Rows, bytes and sums of the chosen columns of some Parquet files.
 
-    ``key`` is the key column if it holds 0 .. rows - 1 once each, else None.
-    ``sums`` are those of every integer column without nulls; those of them with values
-    in [0, 64) are ``categories``.
+    ``key`` is the key column if it contains 0 .. rows - 1 once each, or None.
+    ``sums`` has every integer column without nulls; those with values in [0, 64) are ``categories``.
     """
 
     rows: int
@@ -46,7 +45,7 @@ def read_facts(paths: Sequence[str], columns: Sequence[str] | None, key: str | N
     Raises
     ------
     ValueError
-        If the files hold no rows, or a chosen column is not there.
+        If the files contain no rows, or a chosen column does not exist.
     """
     schema = _choose_columns(pq.read_schema(paths[0]), paths[0], columns)
     counted = key if key in schema.names and pa.types.is_integer(schema.field(key).type) else None
@@ -55,7 +54,7 @@ def read_facts(paths: Sequence[str], columns: Sequence[str] | None, key: str | N
         parts = list(pool.map(lambda path: _read_file(path, schema.names, integers, counted), paths))
     rows = sum(part.rows for part in parts)
     if rows == 0:
-        raise ValueError(f"{paths[0]} and the other {len(paths) - 1} files hold no rows to measure")
+        raise ValueError(f"{paths[0]} and the other {len(paths) - 1} files contain no rows to measure")
     sums = _add_files([part.sums for part in parts])
     return Facts(
         rows,
@@ -79,7 +78,7 @@ class _FileFacts:
 
 
 def measure_decoded(table: pa.Table) -> int:
-    """Bytes of the values; validity bitmaps are left out where nothing is null."""
+    """Bytes of the values; validity bitmaps are excluded if there are no nulls."""
     return sum(_measure_column(table.column(name)) for name in table.column_names)
 
 
@@ -128,7 +127,7 @@ def _is_small(column: pa.ChunkedArray) -> bool:
 
 
 def _add_files(files: Sequence[Sums]) -> Sums:
-    """Sums over all files, of the columns that have no null in any."""
+    """Sums over all files, of the columns without nulls in any of them."""
     total = dict(files[0])
     for sums in files[1:]:
         total = {name: add_sums(total[name], sums[name]) for name in total if name in sums}

@@ -1,4 +1,4 @@
-"""Run one system in its own process, watch its memory, and take its result."""
+"""Runs one system in a child process, samples its memory, and receives its result."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def run_system(
         watch = threading.Thread(target=_watch, args=(child, tree, timeout_seconds, late), daemon=True)
         watch.start()
         try:
-            result = _converse(child, tree, reader, request, sums, progress)
+            result = _communicate(child, tree, reader, request, sums, progress)
         except BaseException:
-            _ask(child)  # nobody waits for a result any more
+            _interrupt(child)  # nobody waits for the result any more
             raise
         finally:
             tree.refresh()
@@ -65,12 +65,12 @@ def _start(python: str, output: TextIO, writer: int) -> subprocess.Popen[str]:
         stdout=output,
         stderr=subprocess.STDOUT,
         pass_fds=[writer],
-        start_new_session=True,  # Ctrl-C reaches the child once, through _end
+        start_new_session=True,  # so that Ctrl-C reaches the child only once, through _interrupt
         text=True,
     )
 
 
-def _converse(
+def _communicate(
     child: subprocess.Popen[str],
     tree: ProcessTree,
     reader: int,
@@ -82,8 +82,8 @@ def _converse(
     sampler = MemorySampler(tree)
     idle_bytes: int | None = None
     result = SystemResult(request.system, request.trainers, error="the process ended without a result")
-    _tell(child.stdin, json.dumps({"request": request.to_json(), "sums": sums}))
-    sampler.start()  # from the first moment on, for it also notes the processes of the tree
+    _send_line(child.stdin, json.dumps({"request": request.to_json(), "sums": sums}))
+    sampler.start()  # from the start, because it also records the processes of the tree
     with contextlib.ExitStack() as stack:
         events = stack.enter_context(os.fdopen(reader))
         stack.callback(sampler.stop)
@@ -91,7 +91,7 @@ def _converse(
             event: dict[str, Any] = json.loads(line)
             if event["event"] == "idle":
                 idle_bytes = sampler.measure()
-                _tell(child.stdin, "go")
+                _send_line(child.stdin, "go")
             elif event["event"] == "progress":
                 progress(event["epoch"], event["rows"])
             elif event["event"] == "result":
@@ -101,12 +101,12 @@ def _converse(
     return result
 
 
-def _tell(stdin: Any, line: str) -> None:
+def _send_line(stdin: Any, line: str) -> None:
     try:
         stdin.write(line + "\n")
         stdin.flush()
     except BrokenPipeError:
-        pass  # the child is gone; the loop over its events ends and says so
+        pass  # the child has ended; the loop over its events ends too and reports it
 
 
 def _add_memory(result: SystemResult, sampler: MemorySampler, idle_bytes: int | None) -> None:
@@ -124,21 +124,21 @@ def _add_memory(result: SystemResult, sampler: MemorySampler, idle_bytes: int | 
 def _watch(
     child: subprocess.Popen[str], tree: ProcessTree, timeout_seconds: float, late: threading.Event
 ) -> None:
-    """End the child when it is late, and once it is gone what it left behind.
+    """Interrupt the child after the timeout; after its end, kill processes that it left behind.
 
-    Whatever holds the pipe of events open is gone then, so the loop over them ends.
+    Then no process keeps the event pipe open, so the loop over the events ends.
     """
     try:
         child.wait(timeout_seconds)
     except subprocess.TimeoutExpired:
         late.set()
         tree.refresh()
-        _ask(child)
+        _interrupt(child)
         _wait_or_kill(child)
     tree.end(_ORPHAN_SECONDS)
 
 
-def _ask(child: subprocess.Popen[str]) -> None:
+def _interrupt(child: subprocess.Popen[str]) -> None:
     if child.poll() is None:
         child.send_signal(signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""What the figures were taken on."""
+"""Description of the machine that results were measured on."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _PACKAGES = ("windrow", "pyarrow", "numpy", "torch", "ray", "pandas")
 
 
 def count_cores() -> int:
-    """Cores that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def read_memory_bytes() -> int:
-    """Physical memory."""
+    """Physical memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

@@ -1,10 +1,10 @@
-"""Memory of a process tree: anonymous and shared pages, each counted once; file pages not.
+"""Memory of a process tree: anonymous and shared pages, each counted once, without file pages.
 
-This is the sum of ``Pss_Anon`` and ``Pss_Shmem`` over the tree, told by counters that
-cost microseconds instead of by ``smaps_rollup``, which walks every page and takes
-a quarter of a second where several processes map a full object store. Anonymous pages
-are ``RssAnon`` (no process here shares them by forking); shared ones are the blocks
-of the shared-memory files that the tree holds open.
+This is the sum of ``Pss_Anon`` and ``Pss_Shmem`` over the tree, computed from counters that
+cost microseconds instead of from ``smaps_rollup``, which visits every page and takes
+a quarter of a second if several processes map a full object store. Anonymous pages
+are ``RssAnon`` (no process here shares them by forking); shared pages are the blocks
+of the shared-memory files that the tree has open.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHARED = ("/dev/shm/", "/memfd:")
 
 
 class TreeMemory:
-    """Measures one tree again and again; new processes are noticed within half a second."""
+    """Measures one tree repeatedly; new processes are included within half a second."""
 
     def __init__(self, tree: ProcessTree) -> None:
         self._tree = tree
@@ -32,13 +32,13 @@ class TreeMemory:
         self._shared: list[str] = []
 
     def refresh(self) -> None:
-        """Look for processes and shared files again."""
+        """List processes and shared files again."""
         self._processes = self._tree.refresh()
         self._shared = _find_shared_files(self._processes)
         self._listed = time.monotonic()
 
     def measure(self) -> int:
-        """Bytes that the tree holds now."""
+        """Current memory of the tree in bytes."""
         if time.monotonic() - self._listed > _REFRESH_SECONDS:
             self.refresh()
         counts = [_read_counts(process) for process in self._processes]
@@ -48,7 +48,7 @@ class TreeMemory:
 
 
 def _find_shared_files(processes: list[int]) -> list[str]:
-    """One path to each shared-memory file that a tree holds open."""
+    """One path to each shared-memory file that a tree has open."""
     found: dict[int, str] = {}
     for process in processes:
         folder = f"/proc/{process}/fd"
@@ -111,17 +111,17 @@ class MemorySampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more samples."""
+        """Stop sampling."""
         self._stop.set()
         self._thread.join()
 
     def measure(self) -> int:
-        """Bytes that the tree holds now, newest processes included."""
+        """Current memory of the tree in bytes, including processes started since the last sample."""
         self._memory.refresh()
         return self._memory.measure()
 
     def peak(self, start: float, end: float) -> int | None:
-        """The most bytes sampled in a stretch of time; None without a sample."""
+        """Peak of the samples within a time interval; None if there are none."""
         return max((size for when, size in self.samples if start <= when <= end), default=None)
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""A small real model: embeddings of categories, normalised numbers, one hidden layer, plain SGD."""
+"""A small real model: embeddings of categories, normalised numbers, one hidden layer, SGD."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _LEARNING_RATE = 0.2
 
 
 class SmallModel:
-    """Predicts one column from others, on one thread.
+    """Predicts one column from the others, on one thread.
 
-    ``categories`` are integer columns with values in [0, 64), embedded; ``numbers`` are
-    normalised by their batch. The label is standardised by the first batch, so a loss
-    of 1 is what a constant prediction gives.
+    ``categories`` are integer columns with values in [0, 64), which are embedded; ``numbers`` are
+    normalised per batch. The label is standardised with the first batch, so a constant prediction
+    has a loss of 1.
     """
 
     def __init__(self, categories: Sequence[str], numbers: Sequence[str], label: str, seed: int) -> None:
@@ -42,7 +42,7 @@ class SmallModel:
         self._trainers = 1
 
     def warm_up(self) -> None:
-        """Take one step on noise, so that torch's own memory and code are in place."""
+        """Take one step on dummy data, so that torch has allocated its memory and loaded its code."""
         noise = {name: self._torch.arange(CATEGORIES) for name in (*self._categories, *self._numbers)}
         before = [parameter.detach().clone() for parameter in self._parameters]
         self.step({**noise, self._label: self._torch.rand(CATEGORIES)})
@@ -53,7 +53,7 @@ class SmallModel:
                 parameter.copy_(old)
 
     def join(self, rendezvous: str, rank: int, trainers: int) -> None:
-        """Meet the other trainers; from now on every step averages the gradients of all."""
+        """Join the process group of all trainers; from now on every step averages their gradients."""
         self._torch.distributed.init_process_group(
             "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=trainers
         )
@@ -87,7 +87,7 @@ class SmallModel:
         return (values - mean) / deviation
 
     def _inputs(self, batch: Mapping[str, Any]) -> list[Any]:
-        """One matrix of embeddings and one of numbers, where there are any."""
+        """One matrix of embeddings and one of numbers, if there are any."""
         inputs: list[Any] = []
         if self._categories:
             rows = [batch[name] + CATEGORIES * place for place, name in enumerate(self._categories)]

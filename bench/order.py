@@ -1,4 +1,4 @@
-"""How random the order of an epoch was, seen in a key that counts the stored rows."""
+"""Randomness of the order of an epoch, measured with a key that numbers the stored rows."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ __all__ = ["Randomness", "expect_groups", "measure_randomness"]
 
 @dataclass(frozen=True)
 class Randomness:
-    """Measures of an order; a uniform one has about 1, 0, 0, as many row groups as expected, and 0.
+    """Measures of an order; a uniform order has about 1, 0, 0, the expected row groups, and 0.
 
     Attributes
     ----------
     neighbour_distance
-        Mean distance in storage of rows delivered next to each other, over what
-        uniform orders have.
+        Mean distance in storage of rows delivered next to each other, relative to
+        uniform orders.
     correlation
-        Between a row's place in the epoch and its place in storage.
+        Correlation between a row's place in the epoch and in storage.
     same_as_before
-        Share of the rows that came at the same place in the epoch before.
+        Share of the rows that had the same place in the previous epoch.
     groups_a_batch
-        Row groups that the rows of one batch come from, the mean over the batches.
+        Mean number of row groups that the rows of a batch come from.
     groups_expected
         The same in a uniform order.
     neighbours_kept
-        Share of the rows that arrive next to a row that is stored next to them.
+        Share of the rows that are delivered next to one of their neighbours in storage.
     """
 
     neighbour_distance: float
@@ -49,9 +49,9 @@ def measure_randomness(
     batch_size: int,
     row_groups: int,
 ) -> Randomness:
-    """Measure one epoch's order, trainer by trainer, weighted by their rows.
+    """Measure the order of one epoch: the mean over the trainers, weighted by their rows.
 
-    The row groups are taken to be of equal size.
+    Row groups are assumed to have equal sizes.
     """
     expected = expect_groups(rows, row_groups, batch_size)
     parts = [np.asarray(part, dtype=np.int64) for part in keys if len(part) > 2]
@@ -74,9 +74,9 @@ def measure_randomness(
 
 
 def expect_groups(rows: int, row_groups: int, batch_size: int) -> float:
-    """Row groups that a batch drawn at random without replacement has rows of.
+    """Expected number of row groups in a batch drawn at random without replacement.
 
-    Each is missed with the hypergeometric probability of no row of it among those drawn.
+    A row group is missed with the hypergeometric probability that none of its rows is drawn.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def expect_groups(rows: int, row_groups: int, batch_size: int) -> float:
 
 
 def _count_groups(groups: NDArray[np.int64], row_groups: int, batch_size: int) -> float:
-    """Distinct row groups a batch, over the whole batches, or over all rows where there is none."""
+    """Mean number of distinct row groups per full batch, or over all rows if no batch is full."""
     size = min(batch_size, len(groups))
     batches = groups[: len(groups) // size * size].reshape(-1, size)
     seen = np.zeros((len(batches), row_groups), dtype=bool)

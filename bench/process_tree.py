@@ -1,7 +1,7 @@
-"""A process and all that it started, found again even after it is gone.
+"""A process and all its descendants, even those that outlive it.
 
-Ray's processes outlive a driver that is killed: they are then children of init. So the
-tree is listed again and again while its root lives, and what was seen once is known.
+Ray's processes outlive a killed driver and become children of init. So the tree is
+listed repeatedly while its root is alive, and every process seen is remembered.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 __all__ = ["ProcessTree", "list_tree"]
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 
 def list_tree(root: int) -> list[int]:
@@ -32,7 +32,7 @@ def list_tree(root: int) -> list[int]:
 
 
 class ProcessTree:
-    """The processes under a root that were ever seen."""
+    """All processes that were ever seen under a root."""
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -49,19 +49,19 @@ class ProcessTree:
         self._seen.update({process: start for process, start in starts.items() if start is not None})
 
     def living(self) -> list[int]:
-        """Those seen that still run, with all that they started; a reused id is another process."""
+        """Remembered processes that still run, with their descendants; a reused id counts as another process."""
         for process, start in list(self._seen.items()):
             if _read_start(process) == start:
                 self._remember(list_tree(process))
         return [process for process, start in self._seen.items() if _read_start(process) == start]
 
     def end(self, grace_seconds: float) -> None:
-        """Wait for the living to end by themselves, then kill them."""
+        """Wait for running processes to end on their own, then kill them."""
         kill_at = time.monotonic() + grace_seconds
         while (living := self.living()) and time.monotonic() < kill_at + grace_seconds:
             if time.monotonic() > kill_at:
                 _kill(living)
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
 
 def _kill(processes: list[int]) -> None:
@@ -71,7 +71,7 @@ def _kill(processes: list[int]) -> None:
 
 
 def _read_start(process: int) -> bytes | None:
-    """When a process started, in clock ticks; None when it is gone or only its status is left."""
+    """Start time of a process in clock ticks; None if it has ended or is a zombie."""
     stat = _read_stat(process)
     return None if stat is None or stat[0] == b"Z" else stat[19]
 

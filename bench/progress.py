@@ -1,4 +1,4 @@
-"""One line that moves on a terminal, a few lines in a log."""
+"""Progress on a terminal as one updated line, in a log as a few lines."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _LOG_SECONDS = 15.0
 
 
 class ProgressLine:
-    """Shows what is being done, how far it is, and for how long.
+    """Shows the current step, its progress and its duration.
 
     Parameters
     ----------
     stream
-        Where to write; on a terminal the line is redrawn in place, elsewhere a line
+        Output stream; on a terminal the line is redrawn in place, otherwise a line
         is added at the start, every 15 s, and at the end.
     """
 
@@ -34,7 +34,7 @@ class ProgressLine:
         self._write(f"{title} …", last=not self._terminal)
 
     def update(self, done: float, note: str) -> None:
-        """Show the share done (0 to 1) and a note."""
+        """Show the completed share (0 to 1) and a note."""
         now = time.monotonic()
         if now - self._shown < (0.1 if self._terminal else _LOG_SECONDS):
             return

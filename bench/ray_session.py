@@ -1,4 +1,4 @@
-"""A Ray session of the benchmark's own, and trainer actors in it."""
+"""A local Ray session for the benchmark, and its trainer actors."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from bench.object_store import ObjectStoreMonitor
 from bench.request import Request
 from bench.spans import Span
-from bench.store import StoreWatch
 from bench.trainer import Progress, Trainer, TrainerResult
 
 __all__ = ["EpochSource", "start_ray", "start_trainers", "train_all"]
@@ -19,36 +19,36 @@ _POLL_SECONDS = 1.0
 
 
 class EpochSource(Protocol):
-    """What a trainer actor is handed: epochs of batches, picklable before it is iterated."""
+    """Epochs of batches for a trainer actor, picklable before iteration."""
 
     def __iter__(self) -> Any:
         """Iterate over epochs, each an iterable of batches."""
 
     def spans(self) -> Sequence[Span]:
-        """What the source tells about its work, after the last epoch."""
+        """Spans of the source's own work, after the last epoch."""
         ...
 
 
-def start_ray(request: Request) -> StoreWatch:
-    """Start a local cluster with as many CPUs as the scan uses, and watch its store."""
+def start_ray(request: Request) -> ObjectStoreMonitor:
+    """Start a local cluster with as many CPUs as the scan uses, and monitor its object store."""
     import ray
 
     context = ray.init(
-        address="local",  # whatever else runs on this machine
+        address="local",  # never join another cluster on this machine
         num_cpus=request.cores,
         object_store_memory=request.object_store_bytes,
         include_dashboard=False,
         logging_level="error",
         log_to_driver=False,
-        # dead objects make room at once, not after a second; see "Tuning Ray" in the README
+        # free dead objects after 50 ms instead of 1 s; see "Tuning Ray" in the README
         _system_config={"free_objects_period_milliseconds": 50},
     )
     session = Path(context.address_info["session_dir"])
-    return StoreWatch(session, request.object_store_bytes, polls=request.watch_store)
+    return ObjectStoreMonitor(session, request.object_store_bytes, polls=request.watch_store)
 
 
 class _TrainerActor:
-    """A trainer in a process of its own; takes no CPU slot, so that data tasks have them all."""
+    """A trainer in its own process; it takes no CPU slot, so that data tasks have all of them."""
 
     def __init__(self, request: Request, number: int, imports: Sequence[str]) -> None:
         import importlib
@@ -66,7 +66,7 @@ class _TrainerActor:
         return self._seen
 
     def train(self, source: EpochSource) -> str:
-        """Returns a file with the result: its keys would take much of a small object store."""
+        """Train; returns a file with the result, whose keys would fill much of a small object store."""
         result = self._trainer.train(source)
         result.spans.extend(source.spans())
         with tempfile.NamedTemporaryFile(prefix="windrow-bench-", delete=False) as file:
@@ -90,7 +90,7 @@ def start_trainers(request: Request, imports: Sequence[str]) -> list[Any]:
 def train_all(
     actors: Sequence[Any], sources: Iterable[EpochSource], progress: Progress
 ) -> list[TrainerResult]:
-    """Let every actor consume its source; report the rows of the epoch that lags most."""
+    """Let every actor consume its source; report the rows of the slowest trainer's epoch."""
     import ray
 
     running = [actor.train.remote(source) for actor, source in zip(actors, sources, strict=True)]
@@ -115,7 +115,7 @@ def _sum_rows(seen: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 def make_collate(request: Request) -> Mapping[str, Any]:
-    """Arguments of Ray Data's ``iter_torch_batches``; strings are left out where there are any."""
+    """Arguments of Ray Data's ``iter_torch_batches`` that drop strings, if there are any."""
     if request.only_tensors:
         return {}
     from ray.data.collate_fn import ArrowBatchCollateFn

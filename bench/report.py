@@ -1,4 +1,4 @@
-"""What is printed and written at the end."""
+"""The printed table and the JSON report."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.asked import Asked
+from bench.config import BenchConfig
 from bench.estimate import TOLERANCE_BYTES
 from bench.facts import Facts
-from bench.figures import Figures, describe_title, judge_rows
+from bench.object_store import describe_spilled
 from bench.peers import PEERS
 from bench.results import SystemResult
-from bench.store import describe_spilled
+from bench.summary import Summary, describe_title, worst_verdict
 from bench.table import align_table, write_cell
 
 __all__ = ["describe_breaches", "describe_run", "draw_table", "print_head", "write_json"]
@@ -30,26 +30,26 @@ _HEADS = (
     "slowed %",
     "no core %",
     "peak MiB",
-    "promised MiB",
+    "estimated MiB",
     "exactly once",
     "order",
 )
 _NOTES = (
-    "peak: above the idle processes; promised: what explain() told before the run; "
-    f"above it by {TOLERANCE_BYTES // 2**20} MiB is a breach",
-    "slowed: how much longer trainers computed than with an idle engine (--computing); no core: what of that they "
-    "waited for one, as the kernel counts it",
-    "order: how far apart in the files two rows are that arrive one after the other, over that of a "
+    "peak: above the idle processes; estimated: by explain() before the run; "
+    f"a peak more than {TOLERANCE_BYTES // 2**20} MiB above the estimate is a breach",
+    "slowed: slowdown of the trainers' computation relative to an idle engine (--computing); no core: the part of it "
+    "in which they waited for a core, as the kernel counts it",
+    "order: mean distance in the files of rows delivered one after the other, relative to a "
     "full shuffle; windows of k of n blocks reach 1 - 1/k + 1/n",
 )
 
 
-def print_head(asked: Asked, facts: Facts, machine: dict[str, Any], files: int) -> None:
-    """Say what is measured, and on what."""
+def print_head(config: BenchConfig, facts: Facts, machine: dict[str, Any], files: int) -> None:
+    """Print the data and the machine that are measured."""
     print(
         f"{facts.rows:,} rows, {len(facts.schema)} columns, {facts.decoded_bytes / 1e6:,.0f} MB decoded, "
-        f"{files} files, {facts.row_groups} row groups; batches of {asked.batch_size:,}; "
-        f"window: {asked.window or 'the whole dataset'}"
+        f"{files} files, {facts.row_groups} row groups; batches of {config.batch_size:,}; "
+        f"window: {config.window or 'the whole dataset'}"
     )
     print(
         f"{machine['cores']} cores, {machine['processor']}, load {machine['load_1min']:.1f} at the start",
@@ -57,15 +57,15 @@ def print_head(asked: Asked, facts: Facts, machine: dict[str, Any], files: int) 
     )
 
 
-def draw_table(figures: Sequence[Figures]) -> str:
-    """The table, with what its columns mean below it."""
-    if not figures:
+def draw_table(summaries: Sequence[Summary]) -> str:
+    """The table, followed by the meaning of its columns."""
+    if not summaries:
         return "no system could be measured"
-    table = align_table(_HEADS, [_write_line(one) for one in figures], {"system", "exactly once"})
+    table = align_table(_HEADS, [_write_line(one) for one in summaries], {"system", "exactly once"})
     return "\n".join([table, *_NOTES])
 
 
-def _write_line(one: Figures) -> tuple[str, ...]:
+def _write_line(one: Summary) -> tuple[str, ...]:
     return (
         one.title,
         f"{one.seconds:.2f}",
@@ -78,14 +78,14 @@ def _write_line(one: Figures) -> tuple[str, ...]:
         write_cell(None if one.slowed_share is None else one.slowed_share * 100, "{:.1f}"),
         write_cell(None if one.coreless_share is None else one.coreless_share * 100, "{:.1f}"),
         write_cell(one.peak_mib, "{:,.0f}"),
-        write_cell(one.promised_mib, "{:,.0f}"),
+        write_cell(one.estimated_mib, "{:,.0f}"),
         one.exactly_once,
         write_cell(one.neighbour_distance, "{:.2f}"),
     )
 
 
 def describe_breaches(results: Sequence[SystemResult], facts: Facts) -> list[str]:
-    """A line for everything that must not be: failures, rows not delivered once, memory, spilling."""
+    """One line per breach: failures, delivery not exactly once, memory above the estimate, spilling."""
     return [
         f"{describe_title(result)}: {breach}" for result in results for breach in _breaches(result, facts)
     ]
@@ -95,12 +95,12 @@ def _breaches(result: SystemResult, facts: Facts) -> list[str]:
     if result.error is not None:
         return [f"FAILED, {result.error}"]
     found = []
-    rows = judge_rows(result, facts)
+    rows = worst_verdict(result, facts)
     if rows.startswith("NO"):
         found.append(f"exactly once? {rows}")
-    if result.broken_promise and result.peak_bytes is not None:
+    if result.exceeds_estimate and result.peak_bytes is not None:
         found.append(
-            f"PEAK of {result.peak_bytes / 2**20:,.0f} MiB is above the promise of {result.estimate} "
+            f"PEAK of {result.peak_bytes / 2**20:,.0f} MiB is above the estimate of {result.estimate} "
             f"by more than {TOLERANCE_BYTES // 2**20} MiB"
         )
     if PEERS[result.system].streams and result.store is not None and result.store.spilled_bytes:
@@ -109,25 +109,25 @@ def _breaches(result: SystemResult, facts: Facts) -> list[str]:
 
 
 def write_json(path: Path, fields: dict[str, Any]) -> None:
-    """Write what ``describe_run`` tells, or several of it."""
+    """Write the result of ``describe_run``, or a report that contains several."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(fields, indent=1))
     print(f"written: {path}")
 
 
 def describe_run(
-    asked: Asked,
+    config: BenchConfig,
     results: Sequence[SystemResult],
-    figures: Sequence[Figures],
+    summaries: Sequence[Summary],
     facts: Facts,
     machine: dict[str, Any],
     breaches: Sequence[str],
 ) -> dict[str, Any]:
-    """Everything measured, with what was asked and what it was measured on."""
+    """All results, with the configuration and the machine."""
     return {
         "machine": machine,
         "options": {
-            name: str(value) if isinstance(value, Path) else value for name, value in vars(asked).items()
+            name: str(value) if isinstance(value, Path) else value for name, value in vars(config).items()
         },
         "data": {
             "rows": facts.rows,
@@ -137,6 +137,6 @@ def describe_run(
         },
         "tolerance_bytes": TOLERANCE_BYTES,
         "breaches": list(breaches),
-        "figures": [vars(one) for one in figures],
+        "summaries": [vars(one) for one in summaries],
         "systems": [result.to_dict() for result in results],
     }

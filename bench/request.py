@@ -1,4 +1,4 @@
-"""What one system is asked to do: one value, written as JSON for its own process."""
+"""The request for one system, sent as JSON to its process."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ class Request:
     paths
         Parquet files, in order.
     columns
-        The columns that are read; all of the files' when none were chosen.
+        Columns to read; all columns of the files by default.
     tensor_columns
-        Those of them that become tensors: numbers, booleans and timestamps.
+        Those that become tensors: numbers, booleans and timestamps.
     rows
-        Rows an epoch.
+        Rows of an epoch.
     key
-        A column that holds 0 .. rows - 1 once each, or None.
+        A column that contains 0 .. rows - 1 once each, or None.
     sum_columns
-        Integer columns whose sums are compared where there is no such key.
+        Integer columns whose sums are compared if there is no such key.
     categories
-        Integer columns with few values, which a model embeds.
+        Integer columns with few distinct values, which the model embeds.
     label
-        The column that ``train`` predicts; None does not train.
+        The column that the model predicts; None: no training.
     rendezvous
-        A file through which trainers in actors find each other: to agree on one pace and, where
-        they get the same number of rows, to average their gradients; None: each is alone.
+        A file through which trainers in actors find each other, to agree on a common pace and, if
+        they get the same number of rows, to average their gradients; None: each trains alone.
     window
-        None for the whole dataset, else blocks ("12") or bytes ("256MiB").
+        None for the whole dataset, or blocks ("12") or bytes ("256MiB").
     block
-        The size to which row groups are joined, with a unit; None: the library's default.
+        Target block size with a unit; None: the library's default.
     watch_store
-        Whether Ray is asked for the use of its store all the time.
+        Whether the use of Ray's object store is polled.
     row_groups
-        Of all files together.
+        Number of row groups in all files.
     python
-        The interpreter that runs the system; None: this one.
+        Python interpreter that runs the system; None: the current one.
     converted
-        Where a system that cannot read Parquet keeps these files in a format of its own.
+        Folder for converted files of a system that cannot read Parquet.
     paced
-        After a third of the epochs, trainers idle after each batch for as long as one took to come
-        before; the last third counts, when as much is prepared ahead as the new pace allows.
+        After a third of the epochs, trainers sleep after each batch for the time that a batch took
+        before. Only the last third counts, when prefetching has adapted to the new pace.
     computing
-        As ``paced``, but trainers compute on one core, for twice as long as the cores left need for
-        the batch, and after each epoch alone, to tell how much slower they are beside the engine.
+        Like ``paced``, but trainers compute on one core, for twice as long as the remaining cores need for
+        a batch. After each epoch they compute alone, to measure their slowdown by the engine.
     cache, cache_limit
-        Where windrow keeps decoded blocks, and how many bytes of them.
+        Where windrow caches decoded blocks, and the size limit.
     """
 
     system: str
@@ -88,12 +88,12 @@ class Request:
 
     @property
     def paced_from(self) -> int:
-        """The first epoch with trainers that take their time."""
+        """The first epoch in which trainers are paced or compute."""
         return max(2, self.epochs // 3)
 
     @property
     def counts_from(self) -> int:
-        """The first epoch that counts, where trainers take their time."""
+        """The first epoch that counts if trainers are paced or compute."""
         return (self.paced_from + self.epochs) // 2
 
     def to_json(self) -> str:

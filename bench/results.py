@@ -1,4 +1,4 @@
-"""Figures of one system: what its trainers saw, merged epoch by epoch."""
+"""Results of one system: the measurements of its trainers, merged for each epoch."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from bench.estimate import MemoryEstimate
 from bench.exactly_once import Sums, Verdict, check_keys, check_sums
+from bench.object_store import ObjectStoreUse
 from bench.order import Randomness, measure_randomness
 from bench.request import Request
 from bench.spans import Span
-from bench.store import StoreUse
 from bench.trainer import EpochTimes, TrainerResult
 
 __all__ = ["EpochResult", "SystemResult", "merge_trainers"]
@@ -20,10 +20,10 @@ __all__ = ["EpochResult", "SystemResult", "merge_trainers"]
 
 @dataclass
 class EpochResult:
-    """One epoch over all trainers; times are of the monotonic clock.
+    """One epoch over all trainers; times are on the monotonic clock.
 
-    An epoch lasts from the end of the one before (the first from the start of the run)
-    until the last trainer has its last batch.
+    An epoch lasts from the end of the previous one (the first from the start of the run)
+    until the last trainer has received its last batch.
     """
 
     number: int
@@ -43,13 +43,13 @@ class EpochResult:
 
     @property
     def seconds(self) -> float:
-        """How long the epoch took."""
+        """Duration of the epoch."""
         return self.end - self.start
 
 
 @dataclass
 class SystemResult:
-    """Everything measured of one system."""
+    """All results of one system."""
 
     system: str
     trainers: int
@@ -59,24 +59,24 @@ class SystemResult:
     idle_bytes: int | None = None
     peak_bytes: int | None = None
     estimate: MemoryEstimate | None = None
-    store: StoreUse | None = None
+    store: ObjectStoreUse | None = None
     cache: str | None = None
 
     @property
-    def broken_promise(self) -> bool:
-        """Whether the peak passed what was promised by more than the tolerance."""
+    def exceeds_estimate(self) -> bool:
+        """Whether the peak exceeded the estimate by more than the tolerance."""
         if self.estimate is None or self.peak_bytes is None:
             return False
-        return self.estimate.is_broken_by(self.peak_bytes)
+        return self.estimate.is_exceeded_by(self.peak_bytes)
 
     @property
     def steady(self) -> list[EpochResult]:
-        """The epochs that count: the paced ones, else those after the first, or the only one."""
+        """The epochs that count: the paced ones, or else those after the first, or the only one."""
         paced = [epoch for epoch in self.epochs if epoch.paced]
         return paced or [epoch for epoch in self.epochs if epoch.number > 0] or self.epochs
 
     def median_seconds(self) -> float:
-        """Seconds an epoch, the median of the steady ones."""
+        """Median duration of the steady epochs in seconds."""
         return statistics.median(epoch.seconds for epoch in self.steady)
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class SystemResult:
             "epochs": epochs,
             "spans": spans,
             "estimate": MemoryEstimate(**estimate) if estimate else None,
-            "store": StoreUse(**store) if store else None,
+            "store": ObjectStoreUse(**store) if store else None,
         }
         return SystemResult(**{**fields, **read})
 
@@ -111,16 +111,16 @@ def _read_epoch(fields: dict[str, Any]) -> EpochResult:
 def merge_trainers(
     request: Request, expected: Sums, trainers: Sequence[TrainerResult], delivers: bool
 ) -> list[EpochResult]:
-    """Merge the trainers' epochs and check what arrived.
+    """Merge the trainers' epochs and check the delivered rows.
 
     Raises
     ------
     ValueError
-        If the trainers saw different numbers of epochs.
+        If the trainers had different numbers of epochs.
     """
     counts = {len(trainer.epochs) for trainer in trainers}
     if len(counts) != 1:
-        raise ValueError(f"the trainers saw different numbers of epochs: {sorted(counts)}")
+        raise ValueError(f"the trainers had different numbers of epochs: {sorted(counts)}")
     epochs: list[EpochResult] = []
     for number in range(counts.pop()):
         times = [trainer.epochs[number] for trainer in trainers]

@@ -1,4 +1,4 @@
-"""What happened when: spans for the timeline, merged where they are too short to see."""
+"""Spans of the timeline; those too short to be visible are merged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VISIBLE_SECONDS = 0.005
 
 @dataclass(frozen=True)
 class Span:
-    """One stretch of time in one lane.
+    """A time interval in one lane.
 
     ``kind`` is "map", "reduce", "train" or "wait"; ``window`` is (epoch, window).
     """
@@ -25,24 +25,24 @@ class Span:
 
 
 class SpanLog:
-    """Turns a trainer's batches into few spans: waiting of 5 ms and more, else training."""
+    """Merges a trainer's batches into few spans: waits of at least 5 ms, and training."""
 
     def __init__(self, lane: str) -> None:
         self._lane = lane
         self._spans: list[Span] = []
         self._training: tuple[int, float, float] | None = None
 
-    def add(self, epoch: int, asked: float, got: float, done: float) -> None:
-        """Note one batch: asked for, got, and done with."""
-        if got - asked < _VISIBLE_SECONDS and self._training is not None and self._training[0] == epoch:
+    def add(self, epoch: int, requested: float, got: float, done: float) -> None:
+        """Record the times at which a batch was requested, received and processed."""
+        if got - requested < _VISIBLE_SECONDS and self._training is not None and self._training[0] == epoch:
             self._training = (epoch, self._training[1], done)
             return
         self._close()
-        self._spans.append(Span("wait", (epoch, 0), asked, got, self._lane))
+        self._spans.append(Span("wait", (epoch, 0), requested, got, self._lane))
         self._training = (epoch, got, done)
 
     def spans(self) -> list[Span]:
-        """Everything so far."""
+        """All spans so far."""
         self._close()
         return list(self._spans)
 
@@ -54,15 +54,15 @@ class SpanLog:
 
 
 def shift_spans(spans: Iterable[Span], origin: float) -> list[Span]:
-    """The same spans on a clock that is 0 at ``origin``."""
+    """Shift spans to a clock that is 0 at ``origin``."""
     return [Span(s.kind, s.window, s.start - origin, s.end - origin, s.lane) for s in spans]
 
 
 def pack_lanes(spans: Iterable[Span]) -> list[Span]:
-    """Put what ran at the same time into as few lanes as it needs, regardless of the worker.
+    """Assign concurrent spans to as few lanes as possible, regardless of the worker.
 
-    Reading goes into lanes "read 1", "read 2", …, placing into "place 1", …; the
-    trainers keep theirs.
+    Reading goes into lanes "read 1", "read 2", …, placing into "place 1", …; trainers
+    keep their lanes.
     """
     ends: dict[str, list[float]] = {"read": [], "place": []}
     packed: list[Span] = []
@@ -77,7 +77,7 @@ def pack_lanes(spans: Iterable[Span]) -> list[Span]:
 
 
 def _take_lane(ends: list[float], span: Span) -> int:
-    """The first lane that is free when a span starts; it is taken until the span ends."""
+    """Take the first lane that is free at the start of a span, until its end."""
     for lane, end in enumerate(ends):
         if end <= span.start:
             ends[lane] = span.end

@@ -1,4 +1,4 @@
-"""Aligned plain text."""
+"""Plain text tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["align_table", "write_cell"]
 
 
 def align_table(heads: Sequence[str], rows: Sequence[Sequence[str]], texts: Collection[str]) -> str:
-    """Columns of numbers to the right, those named in ``texts`` to the left."""
+    """Align columns to the right, except those named in ``texts``."""
     lines = [heads, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     aligned = [
@@ -23,5 +23,5 @@ def align_table(heads: Sequence[str], rows: Sequence[Sequence[str]], texts: Coll
 
 
 def write_cell(value: float | None, pattern: str) -> str:
-    """A number, or "-" where there is nothing to say."""
+    """Format a number, or "-" for None."""
     return "-" if value is None else pattern.format(value)

@@ -1,4 +1,4 @@
-"""Arrow tables to tensors, for the systems that are handed Arrow."""
+"""Converts Arrow tables to tensors, for systems that deliver Arrow."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["TableToTensors"]
 
 
 class TableToTensors:
-    """A collate function: the named columns as tensors, timestamps as their int64 counts.
+    """A collate function that converts the named columns to tensors, timestamps to int64.
 
-    Fixed-width columns in one chunk are not copied.
+    Fixed-width columns with one chunk are not copied.
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
@@ -35,6 +35,6 @@ def _to_tensor(column: pa.ChunkedArray | pa.Array) -> Any:
     if values.dtype.kind == "M":
         values = values.view(np.int64)
     with warnings.catch_warnings():
-        # Arrow's memory is read-only and nothing here writes to the tensors.
+        # Arrow's memory is read-only, and nothing here writes to the tensors
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(values)

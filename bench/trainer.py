@@ -1,7 +1,7 @@
-"""A trainer: takes batches as fast as it can (or trains on them) and notes the times.
+"""A trainer: takes batches as fast as possible, or trains on them, and records times.
 
-The same class runs in the benchmark's process, in threads of it, and in Ray actors.
-Times are of the monotonic clock, which all processes of one machine share.
+The same class runs in the benchmark's process, in its threads, and in Ray actors.
+Times are on the monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.agreement import agree_on_largest
+from bench.agreement import agree_on_maximum
 from bench.compute import Computing, slowed_share
 from bench.exactly_once import KeyLog, SumLog
 from bench.model import SmallModel
@@ -23,20 +23,20 @@ __all__ = ["EpochTimes", "Progress", "Trainer", "TrainerResult"]
 
 _REPORT_SECONDS = 0.5
 _AGREE_SECONDS = 60.0
-# The engine then works for half of the time on the cores that trainers leave it.
+# makes the engine busy for half of the time on the cores that trainers leave free
 _IDLE_FACTOR = 2.0
 
 Progress = Callable[[int, int], None]
-"""Called now and then with (epoch, rows of it that have come)."""
+"""Called from time to time with the epoch and the number of its rows received so far."""
 
 
 @dataclass
 class EpochTimes:
     """One trainer's view of one epoch.
 
-    ``wait_seconds`` is the time from asking for a batch to having it, summed;
-    ``step_seconds`` how long the trainer is busy with each. ``slowed`` is how much longer
-    it computed than with an idle engine, ``coreless`` what of that it waited for a core.
+    ``wait_seconds`` is the total time between requesting and receiving batches, and
+    ``step_seconds`` the time that the trainer spends on each. ``slowed`` is the relative slowdown of its
+    computation by the engine, and ``coreless`` the part of it spent waiting for a core.
     """
 
     start: float
@@ -53,7 +53,7 @@ class EpochTimes:
 
 @dataclass
 class TrainerResult:
-    """What one trainer got: times an epoch, keys or sums an epoch, spans for the timeline."""
+    """Results of one trainer: times and keys or sums of each epoch, and spans for the timeline."""
 
     epochs: list[EpochTimes]
     arrived: Sequence[Any]
@@ -91,25 +91,25 @@ class Trainer:
         self._launch_seconds = 0.0
 
     def join(self, rank: int) -> None:
-        """Meet the trainers of the other actors, where they train together."""
+        """Join the process group of the other actors' trainers if they train together."""
         self._rank = rank
         if self._model is not None and self._request.rendezvous is not None and self._request.equal:
-            # only shards of equal length can step together
+            # only shards of equal length can train in lockstep
             self._model.join(self._request.rendezvous, rank, self._request.trainers)
 
     def train(self, epochs: Iterable[Iterable[Mapping[str, Any]]]) -> TrainerResult:
         """Consume every batch of every epoch."""
         times: list[EpochTimes] = []
-        asked = time.monotonic()
+        requested = time.monotonic()
         for batches in epochs:
             step_seconds = self._choose_step(times)
             if self._request.computing and step_seconds:
-                asked = time.monotonic()  # not counting what it computed alone
-            epoch = EpochTimes(asked, step_seconds=step_seconds)
+                requested = time.monotonic()  # without the time in which it computed alone
+            epoch = EpochTimes(requested, step_seconds=step_seconds)
             times.append(self._train_epoch(batches, epoch, len(times)))
-            asked = times[-1].end
+            requested = times[-1].end
             if self._request.computing and step_seconds:
-                self._judge_computing(epoch)
+                self._measure_slowdown(epoch)
         arrived = self._keys.epochs() if self._keys is not None else self._sums.epochs()
         return TrainerResult(times, arrived, self._spans.spans())
 
@@ -117,29 +117,29 @@ class Trainer:
         self, batches: Iterable[Mapping[str, Any]], times: EpochTimes, number: int
     ) -> EpochTimes:
         (self._keys or self._sums).open_epoch()
-        asked = times.start
+        requested = times.start
         for batch in batches:
             got = time.monotonic()
             times.first = times.first or got
             rows = self._take(batch, times)
             times.rows, times.batches = times.rows + rows, times.batches + 1
-            times.wait_seconds += got - asked
-            self._take_time(got, times.step_seconds)
+            times.wait_seconds += got - requested
+            self._spend_step(got, times.step_seconds)
             done = time.monotonic()
-            self._spans.add(number, asked, got, done)
-            asked = done
+            self._spans.add(number, requested, got, done)
+            requested = done
             if done - self._reported > _REPORT_SECONDS:
                 self._reported = done
                 self._progress(number, times.rows)
         times.end = time.monotonic()
-        times.wait_seconds += times.end - asked
+        times.wait_seconds += times.end - requested
         times.first = times.first or times.end
         return times
 
     def _choose_step(self, before: Sequence[EpochTimes]) -> float:
-        """As long as a batch took to come in the median of the steady epochs before trainers idle.
+        """Seconds per step: the median time per batch of the steady epochs before trainers are paced.
 
-        Of several trainers, the slowest sets the pace.
+        With several trainers, the slowest determines the pace.
         """
         request = self._request
         if not (request.paced or request.computing) or len(before) < request.paced_from:
@@ -149,7 +149,7 @@ class Trainer:
             own = statistics.median((one.end - one.start) / max(1, one.batches) for one in steady)
             self._step_seconds = own
             if request.rendezvous is not None:
-                self._step_seconds = agree_on_largest(
+                self._step_seconds = agree_on_maximum(
                     request.rendezvous, own, self._rank, request.trainers, _AGREE_SECONDS
                 )
             if request.computing:
@@ -157,7 +157,7 @@ class Trainer:
                 self._launch_seconds = self._computing.time_launch_alone()
         return self._step_seconds
 
-    def _take_time(self, got: float, step_seconds: float) -> None:
+    def _spend_step(self, got: float, step_seconds: float) -> None:
         if not step_seconds:
             return
         if self._request.computing:
@@ -170,8 +170,8 @@ class Trainer:
     def _launches(self, step_seconds: float) -> int:
         return max(1, round(step_seconds / self._launch_seconds))
 
-    def _judge_computing(self, epoch: EpochTimes) -> None:
-        """Compare what the epoch's steps took with what they take alone, before it and after."""
+    def _measure_slowdown(self, epoch: EpochTimes) -> None:
+        """Compare the computation of the epoch with the same computation alone, before and after it."""
         launches = self._launches(epoch.step_seconds) * epoch.batches
         before, self._launch_seconds = self._launch_seconds, self._computing.time_launch_alone()
         alone = (before, self._launch_seconds)

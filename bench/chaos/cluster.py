@@ -141,9 +141,9 @@ def _fill(size_bytes: int, seconds: float) -> None:
     import numpy as np
     import ray
 
-    kept = ray.put(np.ones(size_bytes, np.uint8))
+    reference = ray.put(np.ones(size_bytes, np.uint8))
     time.sleep(seconds)
-    del kept
+    del reference
 
 
 def _held_bytes(node: Any) -> float:

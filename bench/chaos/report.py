@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.chaos.analysis import Report
 from bench.chaos.kill_plan import KINDS
-from bench.store import describe_spilled
+from bench.object_store import describe_spilled
 from bench.table import align_table, write_cell
 
 __all__ = ["draw_report"]

@@ -15,7 +15,7 @@ from bench.chaos.kill_plan import Kill, PlannedKill, plan_kills
 from bench.chaos.setting import Setting, make_pipeline, write_data
 from bench.chaos.standby import StandbyTasks
 from bench.chaos.trainer_group import TrainerGroup
-from bench.store import read_spilled
+from bench.object_store import read_spilled
 
 __all__ = ["run_chaos"]
 

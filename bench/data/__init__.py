@@ -1,4 +1,4 @@
-"""Deterministic Parquet data of any size, kept under ``.bench/data``."""
+"""Generators of deterministic Parquet data of any size, cached under ``.bench/data``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Data like a recommendation model's: the columns of Ray's shuffling data loader benchmark.
+"""Recommendation data with the columns of Ray's shuffling data loader benchmark.
 
-20 int64 columns and a double label, 168 bytes a row. The keys are 0 .. rows - 1 in
+20 int64 columns and a double label, 168 bytes per row. The keys are 0 .. rows - 1 in
 stored order. The label depends on three of the columns, so that a model can learn it.
 """
 

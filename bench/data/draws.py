@@ -1,7 +1,7 @@
-"""Random numbers that no library version changes.
+"""Random numbers that do not change with library versions.
 
-NumPy promises stable bit generators but not stable ``Generator`` methods, so only
-raw Philox output is used and shaped here.
+NumPy guarantees stable bit generators but not stable ``Generator`` methods, so only
+raw Philox output is used and converted here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["draw_integers", "draw_raw", "draw_unit"]
 
 
 def draw_raw(seed: int, group: int, column: int, count: int) -> NDArray[np.uint64]:
-    """Draw 64-bit words; each (seed, row group, column) has a stream of its own."""
+    """Draw 64-bit words; each (seed, row group, column) has a separate stream."""
     key = (seed & 0xFFFFFFFF) << 96 | group << 32 | column
     return np.asarray(np.random.Philox(key=key).random_raw(count), dtype=np.uint64)
 

@@ -1,4 +1,4 @@
-"""How many rows, row groups and files a data set of a given size has."""
+"""The division of a dataset of a given size into files and row groups."""
 
 from __future__ import annotations
 

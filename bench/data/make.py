@@ -1,4 +1,4 @@
-"""Write a data set once, in parallel, each file atomically, and find it again later."""
+"""Writes a generated dataset in parallel, each file atomically; existing files are reused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.data.layout import FileRows, Layout, plan_layout
 
 __all__ = ["KINDS", "make_data"]
 
-# what a row takes, and what makes a row group
+# bytes of a row, and the function that generates a row group
 _MAKERS: dict[str, tuple[int, Callable[[int, int, int, int], pa.Table]]] = {
     "dlrm": (dlrm.ROW_BYTES, dlrm.make_group),
     "taxi": (taxi.ROW_BYTES, taxi.make_group),
@@ -25,28 +25,28 @@ _MAKERS: dict[str, tuple[int, Callable[[int, int, int, int], pa.Table]]] = {
     "text": (shapes.TEXT_ROW_BYTES, shapes.make_text),
 }
 KINDS = tuple(_MAKERS)
-_FORMAT = 1  # part of the folder's name: raise it when a maker's rows change
+_FORMAT = 1  # part of the folder's name: increase it when a generator's rows change
 
 
 def make_data(
     kind: str, size_bytes: int, *, seed: int, folder: Path, workers: int, progress: Callable[[int, int], None]
 ) -> list[Path]:
-    """Make the files that are not there yet, and return all of them in order.
+    """Generate the missing files, and return all files in order.
 
     Parameters
     ----------
     kind
         One of `KINDS`.
     size_bytes
-        Decoded bytes; rounded to whole row groups where there are eight or more.
+        Decoded bytes; rounded to complete row groups if there are eight or more.
     seed
-        Another seed gives other rows.
+        Seed of the random values.
     folder
-        Where data sets are kept; each gets a folder named by its parameters.
+        Parent folder; each dataset has a subfolder named after its parameters.
     workers
-        Processes that write at once.
+        Number of writer processes.
     progress
-        Called with (files done, files in all).
+        Called with (files done, total files).
     """
     layout = plan_layout(size_bytes, _MAKERS[kind][0])
     home = folder / f"{kind}-{layout.rows}-rows-seed-{seed}-v{_FORMAT}"
@@ -77,7 +77,7 @@ def _write_missing(
 
 
 def write_file(kind: str, layout: Layout, file: FileRows, path: Path, seed: int) -> None:
-    """Write one file under a temporary name, then give it its own."""
+    """Write one file under a temporary name, then rename it."""
     unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
     try:
         _write_groups(kind, layout, file, unfinished, seed)
@@ -99,5 +99,5 @@ def _write_groups(kind: str, layout: Layout, file: FileRows, path: Path, seed: i
 
 
 def make_table(kind: str, first_row: int, rows: int, group: int, seed: int) -> pa.Table:
-    """Make one row group of a kind."""
+    """Generate one row group."""
     return _MAKERS[kind][1](first_row, rows, group, seed)

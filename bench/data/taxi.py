@@ -1,4 +1,4 @@
-"""Data like New York's taxi trips: timestamps, doubles and short strings, stored by time."""
+"""Data like the New York taxi trips: timestamps, doubles and short strings, sorted by time."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Each format's epoch beside what the library behind it reads alone, on the same cores."""
+"""Epochs of each format compared with reads by the underlying library alone, on the same cores."""

@@ -1,4 +1,4 @@
-"""Arrow IPC and NumPy: read, or mapped and copied."""
+"""Arrow IPC and NumPy: read, or memory-mapped and copied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of one format."""
+"""The measurement of one format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.machine import count_cores
 
 __all__ = ["BATCH_ROWS", "Case", "on_all_cores"]
 
-# of the batches that the library alone makes too, each in memory of its own
+# the library alone produces batches of this size too, each in newly allocated memory
 BATCH_ROWS = 1024
 
 T = TypeVar("T")
@@ -25,17 +25,17 @@ class Case:
     Attributes
     ----------
     name
-        What it is called on the command line.
+        Name on the command line.
     make
-        Writes about so many bytes of data into a folder.
+        Writes about this many bytes of data into a folder.
     alone
-        Reads that folder once with the library alone, on all cores, into memory, as the library
-        does where nothing else is asked for; returns rows.
+        Reads the folder once into memory with the library alone and its defaults, on all cores;
+        returns the number of rows.
     read
-        The same as a Dataset.
+        Opens the folder as a windrow Dataset.
     mapped
-        The same as ``alone`` by mapping files and copying batch by batch, for libraries that do
-        so where they are asked.
+        Like ``alone``, but by memory-mapping files and copying batch by batch, for libraries that
+        support it.
     """
 
     name: str
@@ -46,6 +46,6 @@ class Case:
 
 
 def on_all_cores(work: Callable[[T], int], items: Sequence[T]) -> int:
-    """Do something for each item on as many threads as there are cores, and add up."""
+    """Process the items on one thread per core, and sum the results."""
     with ThreadPoolExecutor(count_cores()) as threads:
         return sum(threads.map(work, items))

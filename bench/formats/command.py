@@ -1,4 +1,4 @@
-"""``python -m bench formats``."""
+"""``python -m bench formats``: windrow compared with the underlying library of each format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bench.sizes import read_size
 __all__ = ["CASES", "add_formats", "run_formats"]
 
 CASES: tuple[Case, ...] = (*ARRAYS, *ROWS, *RECORDS, *TABLES)
-# A pass touches memory for the first time, and is left out.
+# the first epoch pays for first-touch page faults and is excluded
 _EPOCHS = 4
 _TITLES = {
     "format": 14,
@@ -33,29 +33,33 @@ _TITLES = {
     "by CPU": 8,
 }
 
-# seconds of the clock, and of the processor
+# wall-clock seconds and CPU seconds
 Taken = tuple[float, float]
 
 
 def add_formats(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     names = ",".join(case.name for case in CASES)
-    parser.add_argument("--formats", default=names, help=f"which, separated by commas (default: {names})")
-    parser.add_argument("--size", default="400MB", help="data of each format, decoded (default: 400MB)")
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each (default: 3)")
-    parser.add_argument("--folder", type=Path, default=Path(".bench/formats"), help="where data is made")
+    parser.add_argument("--formats", default=names, help=f"formats, separated by commas (default: {names})")
+    parser.add_argument(
+        "--size", default="400MB", help="decoded size of the data of each format (default: 400MB)"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="measurements per format (default: 3)")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(".bench/formats"), help="folder of generated data"
+    )
 
 
 def run_formats(options: argparse.Namespace) -> int:
-    """Measure, one format after the other, the library alone and windrow in turn."""
+    """Measure each format, alternating between the library alone and windrow."""
     known = {case.name: case for case in CASES}
-    asked = options.formats.split(",")
-    unknown = [name for name in asked if name not in known]
+    chosen = options.formats.split(",")
+    unknown = [name for name in chosen if name not in known]
     if unknown:
-        raise ValueError(f"--formats: {unknown[0]!r} is none of {', '.join(known)}")
+        raise ValueError(f"--formats: {unknown[0]!r} is not one of {', '.join(known)}")
     size_bytes = read_size(options.size, "--size")
     print("".join(f"{title:>{width}}" for title, width in _TITLES.items()))
-    for name in asked:
+    for name in chosen:
         folder = options.folder / f"{name}-{size_bytes}"
         _make(known[name], folder, size_bytes)
         rows = known[name].alone(folder)
@@ -78,8 +82,8 @@ def _median(taken: Iterable[Taken]) -> Taken:
 
 
 def _make(case: Case, folder: Path, size_bytes: int) -> None:
-    """Make the data, and nothing where that was done before."""
-    # beside the folder, which stays where it was made: Iceberg's paths are absolute
+    """Generate the data unless that was done before."""
+    # a marker next to the folder; the folder cannot be renamed into place, because Iceberg's paths are absolute
     made = folder.with_name(folder.name + ".made")
     if made.exists():
         return
@@ -90,7 +94,7 @@ def _make(case: Case, folder: Path, size_bytes: int) -> None:
 
 
 def _measure(case: Case, folder: Path, rows: int) -> dict[str, Taken]:
-    """What a pass takes by the library alone, and by windrow in order and shuffled, in turn."""
+    """Time one pass of the library alone, and epochs of windrow in stored order and shuffled."""
     taken = {"alone": _time(lambda: case.alone(folder))}
     if case.mapped is not None:
         mapped = case.mapped
@@ -108,13 +112,13 @@ def _time(work: Callable[[], object]) -> Taken:
 
 
 def _measure_epochs(case: Case, pipe: Any, rows: int) -> Taken:
-    """What an epoch takes after the first."""
+    """Time of an epoch, without the first."""
 
     def read(epochs: Iterable[Any]) -> None:
         for epoch in epochs:
             found = _count(epoch)
             if found != rows:
-                raise ValueError(f"{case.name}: {found} rows where the library reads {rows}")
+                raise ValueError(f"{case.name}: {found} rows, but the library reads {rows}")
 
     with pipe.options(executor="threads", progress=False).iterator() as shard:
         epochs = iter(shard.iter_epochs())

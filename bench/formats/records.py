@@ -1,4 +1,4 @@
-"""Formats of records whose number nobody knows before: CSV, JSON lines, text, TFRecord, WebDataset."""
+"""Formats without row counts in their metadata: CSV, JSON lines, text, TFRecord, WebDataset."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _make_tar(folder: Path, size_bytes: int) -> None:
 
 
 def _batches(table: pa.Table) -> int:
-    """What a table is as NumPy arrays, batch by batch."""
+    """Copy a table to NumPy arrays batch by batch; returns its rows."""
     rows = 0
     for batch in table.to_batches(BATCH_ROWS):
         owned = {name: batch[name].to_numpy(zero_copy_only=False).copy() for name in batch.schema.names}

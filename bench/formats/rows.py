@@ -1,4 +1,4 @@
-"""Images and other files of one row each."""
+"""Images and binary files, with one row per file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ROWS"]
 _SIZE = (224, 224)
 _STORED = (256, 320)
 _FILE_BYTES = 10_000
-# a few files a call: a call for each would cost as much as a small file
+# several files per call: the overhead of a call is as large as reading a small file
 _AT_ONCE = 64
 
 
@@ -24,7 +24,7 @@ def _make_jpeg(folder: Path, size_bytes: int) -> None:
 
     bits = np.random.Generator(np.random.PCG64(0))
     for number in range(max(1, size_bytes // (3 * _STORED[0] * _STORED[1]))):
-        # smooth as photographs are, so that decoding costs what it does of them
+        # smooth like photographs, so that decoding costs the same
         coarse = Image.fromarray(bits.integers(0, 256, (16, 20, 3), np.uint8))
         coarse.resize(_STORED[::-1]).save(folder / f"{number:06}.jpg", quality=90)
 

@@ -1,4 +1,4 @@
-"""Tables: Lance, Delta Lake and Iceberg."""
+"""Table formats: Lance, Delta Lake and Iceberg."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _read_iceberg(folder: Path) -> int:
 
 
 def _count(table: Any) -> int:
-    """Rows of a table, seen as NumPy arrays batch by batch."""
+    """Convert a table to NumPy arrays batch by batch; returns its rows."""
     return sum(
         max(len(batch[name].to_numpy()) for name in batch.schema.names)
         for batch in table.to_batches(BATCH_ROWS)

@@ -1,4 +1,4 @@
-"""The systems that are measured: one small adapter a file, each run in its own process."""
+"""The measured systems: one small adapter per file, each run in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an adapter is."""
+"""The adapter interface."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ import importlib
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from bench.account import Account
 from bench.peers.names import PEERS
 from bench.request import Request
+from bench.run_details import RunDetails
 from bench.trainer import Progress, TrainerResult
 
 __all__ = ["Peer", "load_peer"]
 
 
 class Peer(Protocol):
-    """One system. Made with a request and a progress callback; used once, in its own process."""
+    """Adapter of one system; created with a request and a progress callback, and used once in its own process."""
 
     def __init__(self, request: Request, progress: Progress) -> None: ...
 
     def prepare(self) -> None:
-        """Import, start sessions and actors; the process tree's idle memory is measured after this."""
+        """Import libraries, start sessions and actors; the idle memory is measured after this."""
 
     def run(self) -> Sequence[TrainerResult]:
-        """Deliver every epoch; the clock starts with this call."""
+        """Deliver every epoch; the measured time starts with this call."""
         ...
 
-    def account(self) -> Account:
-        """What the system itself tells about its run; asked once, before ``close``."""
+    def details(self) -> RunDetails:
+        """What the system itself reports about its run; called once, before ``close``."""
         ...
 
     def close(self) -> None:
-        """Stop whatever ``prepare`` started."""
+        """Stop everything that ``prepare`` started."""
 
 
 def load_peer(request: Request, progress: Progress) -> Peer:
-    """Import and make the adapter that a request names."""
+    """Import and create the adapter that a request names."""
     module, _, name = PEERS[request.system].adapter.partition(":")
     return cast(Peer, getattr(importlib.import_module(module), name)(request, progress))

@@ -13,17 +13,17 @@ __all__ = ["Daft"]
 
 
 class Daft(OneTrainer):
-    """Reads, shuffles and delivers Arrow, again in every epoch."""
+    """Reads, shuffles and delivers Arrow data in every epoch."""
 
     def prepare(self) -> None:
-        """Choose the runner that needs no cluster."""
+        """Choose the native runner, which needs no cluster."""
         import daft
 
         super().prepare()
         daft.set_runner_native()
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """Daft cuts batches by its own measure, so they are cut again."""
+        """Cut batches of the requested size; Daft chooses its own batch sizes."""
         import daft
 
         frame = daft.read_parquet(list(self._request.paths)).select(*self._request.columns)

@@ -1,4 +1,4 @@
-"""A limit of first epochs: as much memory as two windows of the whole dataset take, touched on all cores."""
+"""A limit of first epochs: first touch of the memory for two windows of the whole dataset, on all cores."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pyarrow.parquet as pq
 
-from bench.account import Account
 from bench.request import Request
+from bench.run_details import RunDetails
 from bench.trainer import EpochTimes, Progress, TrainerResult
 
 __all__ = ["FreshMemory"]
@@ -19,14 +19,14 @@ __all__ = ["FreshMemory"]
 _WINDOWS = 2
 _BLOCK_BYTES = 16 * 2**20
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
-_TEXT_BYTES = 16  # a guess: footers do not tell
+_TEXT_BYTES = 16  # a guess: footers do not state it
 
 
 class FreshMemory:
-    """Nothing is read: blocks are mapped, one byte a page is written, and all are kept until the end.
+    """Reads nothing: allocates blocks, writes one byte per page, and keeps all blocks until the end.
 
-    The first epoch pays what the system takes for pages that the process did not have, which is much
-    where a hypervisor has to find them; later ones write to the same pages.
+    The first epoch pays for first-touch page faults, which are expensive if a hypervisor has to provide
+    the pages; later epochs write to the same pages.
     """
 
     def __init__(self, request: Request, progress: Progress) -> None:
@@ -35,7 +35,7 @@ class FreshMemory:
         self._blocks = 0
 
     def prepare(self) -> None:
-        """Ask the footers how large the decoded table is."""
+        """Compute the decoded size from the footers."""
         columns = set(self._request.columns)
         footers = map(pq.read_metadata, self._request.paths)
         groups = (footer.row_group(number) for footer in footers for number in range(footer.num_row_groups))
@@ -48,7 +48,7 @@ class FreshMemory:
         self._blocks = -(-_WINDOWS * decoded // _BLOCK_BYTES)
 
     def run(self) -> Sequence[TrainerResult]:
-        """Touch it once an epoch."""
+        """Touch all pages once per epoch."""
         times: list[EpochTimes] = []
         start = time.monotonic()
         held = [
@@ -65,9 +65,9 @@ class FreshMemory:
                 self._progress(number, epoch.rows)
         return [TrainerResult(times, [], [])]
 
-    def account(self) -> Account:
-        """Nothing to tell."""
-        return Account()
+    def details(self) -> RunDetails:
+        """Nothing to report."""
+        return RunDetails()
 
     def close(self) -> None:
         """Nothing to stop."""

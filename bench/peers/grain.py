@@ -1,4 +1,4 @@
-"""Grain: ArrayRecord files, one record a row, shuffled by index."""
+"""Grain: ArrayRecord files with one record per row, shuffled by index."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Grain"]
 
 
 class Grain(OneTrainer):
-    """A random access source, its global shuffle, and its own batching."""
+    """A random access source with Grain's global shuffle and batching."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -23,7 +23,7 @@ class Grain(OneTrainer):
         self._layout = np.dtype([])
 
     def prepare(self) -> None:
-        """Convert, and open the records."""
+        """Convert the files and open the records."""
         from grain.sources import ArrayRecordDataSource
 
         super().prepare()
@@ -33,7 +33,7 @@ class Grain(OneTrainer):
         self._source = ArrayRecordDataSource(sorted(map(str, home.iterdir())))
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """Another seed an epoch; worker processes decode and collate."""
+        """Use a new seed per epoch; worker processes decode and collate."""
         import grain
 
         rows = grain.MapDataset.source(self._source).seed(self._request.seed + number).shuffle()

@@ -1,4 +1,4 @@
-"""HF datasets, streaming: Parquet as it is, through a shuffle buffer."""
+"""HF datasets in streaming mode: Parquet files through a shuffle buffer."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ class HFStreaming(OneTrainer):
         import datasets
 
         super().prepare()
-        # It sleeps 5 s after each epoch, which would count for much in a small sample and
-        # for little in a large dataset.
+        # it sleeps 5 s after each epoch, which would dominate a small sample
         datasets.config.SLEEP_TIME_ON_THREADS_SHUTDOWN = 0
         rows = datasets.load_dataset(
             "parquet",
@@ -37,22 +36,22 @@ class HFStreaming(OneTrainer):
             columns=list(self._request.columns),
             cache_dir=self._request.converted,
         )
-        buffers = self._request.cores if self.workers else 1  # each worker has its own
+        buffers = self._request.cores if self.workers else 1  # each worker has its own buffer
         self._dataset = rows.shuffle(seed=self._request.seed, buffer_size=self.buffer_rows // buffers)
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """The epoch changes the seed."""
+        """The epoch number changes the seed."""
         self._dataset.set_epoch(number)
         return load_by_workers(self._dataset, self._request)
 
 
 class HFStreamingBatches(HFStreaming):
-    """Arrow from the files through the buffer to the batch: no row is handled by itself."""
+    """Arrow data from the files through the buffer to the batch, without per-row processing."""
 
     workers = False
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """Batches of Arrow, made into tensors without a copy."""
+        """Convert Arrow batches to tensors without a copy."""
         self._dataset.set_epoch(number)
         batches = self._dataset.with_format("arrow").iter(batch_size=self._request.batch_size)
         return map(TableToTensors(self._request.tensor_columns), batches)

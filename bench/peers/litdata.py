@@ -13,9 +13,9 @@ __all__ = ["LitData"]
 
 
 class LitData(OneTrainer):
-    """The default shuffle: chunks, and rows within stretches of a chunk that it decodes at once.
+    """The default shuffle: of chunks, and of rows within the ranges of a chunk that it decodes together.
 
-    It can permute whole chunks (``item_shuffle_window=0``), at a fraction of the speed.
+    It can permute complete chunks (``item_shuffle_window=0``) at a fraction of the speed.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -23,13 +23,13 @@ class LitData(OneTrainer):
         self._loader: Any = None
 
     def prepare(self) -> None:
-        """Convert, and open the chunks."""
+        """Convert the files and open the chunks."""
         from litdata import StreamingDataLoader, StreamingDataset
 
         super().prepare()
         home = convert_once(self._request, self._convert)
         dataset = StreamingDataset(str(home), shuffle=True, drop_last=False, seed=self._request.seed)
-        # Without worker processes: passing batches between processes costs it more than they save.
+        # without worker processes: passing batches between processes costs more than they save
         self._loader = StreamingDataLoader(dataset, batch_size=self._request.batch_size, num_workers=0)
 
     def read_epoch(self, number: int) -> Iterable[Any]:

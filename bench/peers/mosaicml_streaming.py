@@ -16,20 +16,20 @@ __all__ = ["MosaicMLStreaming"]
 
 
 class MosaicMLStreaming(OneTrainer):
-    """The shuffle that it recommends, spread over as many rows as others buffer."""
+    """The recommended shuffle algorithm, over as many rows as the buffers of other rivals hold."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._loader: Any = None
 
     def prepare(self) -> None:
-        """Convert, and open the shards."""
+        """Convert the files and open the shards."""
         super().prepare()
         _stand_in_for_torchvision()
         from streaming import StreamingDataset
         from streaming.base.util import clean_stale_shared_memory
 
-        clean_stale_shared_memory()  # of a run that was ended
+        clean_stale_shared_memory()  # left behind by an interrupted run
         dataset = StreamingDataset(
             local=str(convert_once(self._request, self._convert)),
             shuffle=True,
@@ -56,7 +56,7 @@ class MosaicMLStreaming(OneTrainer):
 
 
 def _stand_in_for_torchvision() -> None:
-    """streaming imports torchvision for its images; no build of that fits every torch."""
+    """Provide empty modules: streaming imports torchvision for images, and no build of it fits every torch."""
     names = ("torchvision", "torchvision.datasets", "torchvision.transforms")
     for name in (*names, "torchvision.transforms.functional"):
         sys.modules[name] = types.ModuleType(name)

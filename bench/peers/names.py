@@ -1,4 +1,4 @@
-"""The systems by name, known without importing any of their libraries."""
+"""The systems by name, without importing their libraries."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from dataclasses import dataclass
 __all__ = ["BUFFER_SHARE", "PEERS", "PeerName"]
 
 BUFFER_SHARE = 12
-"""A rival that shuffles through a buffer gets one of the rows divided by this."""
+"""The shuffle buffer of a rival holds the total number of rows divided by this."""
 
 
 @dataclass(frozen=True)
 class PeerName:
-    """A system: where its adapter is, and what it does to the order.
+    """Properties of a system.
 
-    ``shuffle`` is what the system promises; the report shows what was measured. One
-    that ``trains`` does so even where the others only take the batches; one that
-    ``streams`` must not spill. A ``rival`` is not ours; one that is ``by_row`` handles
-    rows one at a time, so it is measured on a sample and in small batches, in which those
-    that are ``small_too`` are measured beside it. One that is ``cached``
-    keeps decoded blocks in memory, whatever the others do. ``environment`` names the file
-    of ``bench/peers/requirements`` that a rival needs where our own versions do not do;
-    ``library`` is what it is a loader of.
+    ``shuffle`` describes the shuffle that the system claims; the report shows the measured order. A system
+    that ``trains`` does so even if the others only take batches; one that ``streams`` must not spill.
+    A ``rival`` is a system other than windrow. One that is ``by_row`` processes rows one at a time, so it is
+    measured on a sample and with small batches; systems that are ``small_too`` are measured with
+    small batches as well. One that is ``cached`` always caches decoded blocks in memory. ``environment`` names
+    the file in ``bench/peers/requirements`` with the versions that a rival needs if they differ from ours;
+    ``library`` is the library it belongs to.
     """
 
     adapter: str

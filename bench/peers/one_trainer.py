@@ -1,4 +1,4 @@
-"""A system with one consumer, in its own process: what most rivals are."""
+"""Base class of systems with a single consumer, like most rivals."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import importlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bench.account import Account
 from bench.peers.names import BUFFER_SHARE
 from bench.request import Request
+from bench.run_details import RunDetails
 from bench.trainer import Progress, Trainer, TrainerResult
 
 __all__ = ["OneTrainer"]
 
 
 class OneTrainer:
-    """Subclasses say what is made ready, and what the batches of an epoch are."""
+    """Subclasses define the preparation and the batches of an epoch."""
 
     libraries: tuple[str, ...] = ()
 
@@ -25,13 +25,13 @@ class OneTrainer:
 
     @property
     def buffer_rows(self) -> int:
-        """The shuffle buffer of a rival that has one."""
+        """Rows of the shuffle buffer of a rival that has one."""
         return max(1, self._request.rows // BUFFER_SHARE)
 
     def prepare(self) -> None:
-        """Import the library; convert the files where it needs that.
+        """Import the library; subclasses also convert the files if necessary.
 
-        Torch gets one thread: with more, its short operations wait for each other.
+        Torch gets one thread, because its short operations are slower with several.
         """
         import torch
 
@@ -47,9 +47,9 @@ class OneTrainer:
         """The batches of one epoch."""
         raise NotImplementedError
 
-    def account(self) -> Account:
-        """Nothing to tell."""
-        return Account()
+    def details(self) -> RunDetails:
+        """Nothing to report."""
+        return RunDetails()
 
     def close(self) -> None:
         """Nothing to stop."""

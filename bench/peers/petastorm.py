@@ -1,4 +1,4 @@
-"""Petastorm's loaders of whole batches: a shuffling queue, and everything in memory."""
+"""Petastorm's batch loaders: with a shuffling queue, and with everything in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Petastorm", "PetastormMemory"]
 
 
 class Petastorm(OneTrainer):
-    """A new reader an epoch, since one reader repeats its first order."""
+    """A new reader per epoch, because a reader repeats its first order."""
 
     libraries = ("petastorm.pytorch",)
 
@@ -42,14 +42,14 @@ class Petastorm(OneTrainer):
 
 
 class PetastormMemory(Petastorm):
-    """Reads once; that time belongs to the first epoch."""
+    """Reads once, in the first epoch."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._batches: Any = None
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """A permutation of all rows; the loader goes through its epochs without a pause."""
+        """A permutation of all rows; one loader delivers all epochs."""
         if self._batches is None:
             self._batches = iter(self._load())
         return islice(self._batches, -(-self._request.rows // self._request.batch_size))

@@ -1,4 +1,4 @@
-"""Ray Data's ``random_shuffle`` of blocks that were read once into the object store."""
+"""Ray Data's ``random_shuffle`` of blocks that were read into the object store once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["RayMaterialize"]
 
 
 class RayMaterialize(RayShuffle):
-    """As re-reading, after ``materialize()``; that call's time belongs to the first epoch."""
+    """Like `RayShuffle`, but after ``materialize()``, which is part of the first epoch."""
 
     def read(self) -> Any:
         """Read everything into the object store."""

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bench.account import Account
+from bench.object_store import ObjectStoreMonitor
 from bench.peers.one_trainer import OneTrainer
 from bench.ray_session import make_collate, start_ray
 from bench.request import Request
-from bench.store import StoreWatch
+from bench.run_details import RunDetails
 from bench.trainer import Progress
 
 __all__ = ["RayShuffle"]
 
 
 class RayShuffle(OneTrainer):
-    """One consumer, in the driver; every epoch runs the same lazy pipeline again."""
+    """One consumer in the driver; every epoch runs the same lazy pipeline again."""
 
     def __init__(self, request: Request, progress: Progress) -> None:
         super().__init__(request, progress)
-        self._store: StoreWatch | None = None
+        self._store: ObjectStoreMonitor | None = None
         self._dataset: Any = None
 
     def prepare(self) -> None:
@@ -44,9 +44,9 @@ class RayShuffle(OneTrainer):
 
         return ray.data.read_parquet(list(self._request.paths), columns=list(self._request.columns))
 
-    def account(self) -> Account:
-        """What Ray tells of its store."""
-        return Account(store=self._store.end() if self._store else None)
+    def details(self) -> RunDetails:
+        """Report the use of the object store."""
+        return RunDetails(store=self._store.end() if self._store else None)
 
     def close(self) -> None:
         """Stop Ray."""

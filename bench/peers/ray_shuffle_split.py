@@ -1,15 +1,15 @@
-"""Ray Data's ``random_shuffle`` split to trainer actors, reading again every epoch."""
+"""Ray Data's ``random_shuffle`` split to trainer actors, reading the files again every epoch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.account import Account
+from bench.object_store import ObjectStoreMonitor
 from bench.ray_session import make_collate, start_ray, start_trainers, train_all
 from bench.request import Request
+from bench.run_details import RunDetails
 from bench.spans import Span
-from bench.store import StoreWatch
 from bench.trainer import Progress, TrainerResult
 
 __all__ = ["RayShuffleSplit"]
@@ -22,7 +22,7 @@ class RayShuffleSplit:
         self._request = request
         self._progress = progress
         self._actors: list[Any] = []
-        self._store: StoreWatch | None = None
+        self._store: ObjectStoreMonitor | None = None
 
     def prepare(self) -> None:
         """Start Ray and the trainers."""
@@ -33,7 +33,7 @@ class RayShuffleSplit:
         self._actors = start_trainers(self._request, ["torch", "ray.data"])
 
     def run(self) -> Sequence[TrainerResult]:
-        """Read, shuffle and deliver once an epoch."""
+        """Read, shuffle and deliver once per epoch."""
         import ray.data
 
         dataset = ray.data.read_parquet(list(self._request.paths), columns=list(self._request.columns))
@@ -43,9 +43,9 @@ class RayShuffleSplit:
         sources = [_SplitEpochs(shard, self._request) for shard in shards]
         return train_all(self._actors, sources, self._progress)
 
-    def account(self) -> Account:
-        """What Ray tells of its store."""
-        return Account(store=self._store.end() if self._store else None)
+    def details(self) -> RunDetails:
+        """Report the use of the object store."""
+        return RunDetails(store=self._store.end() if self._store else None)
 
     def close(self) -> None:
         """Stop Ray."""

@@ -1,4 +1,4 @@
-"""A limit of first epochs on Ray: the processes that one needs, and as many bytes of the store as the files have."""
+"""A limit of first epochs on Ray: process start, and first touch of as much object store as the files take."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.account import Account
+from bench.object_store import ObjectStoreMonitor
 from bench.ray_session import start_ray
 from bench.request import Request
-from bench.store import StoreWatch
+from bench.run_details import RunDetails
 from bench.trainer import EpochTimes, Progress, TrainerResult
 
 __all__ = ["RayStart"]
 
 _TASKS_EACH = 4
-# smaller objects do not go to the store
+# smaller objects do not go to the object store
 _MIN_BYTES = 2**20
 _PAGE_BYTES = 4096
-# what a process that reads Parquet cannot do without
+# imports that every process that reads Parquet needs
 _IMPORTS = ("numpy", "pyarrow", "pyarrow.parquet")
 
 
 class RayStart:
-    """Nothing is read, and nothing of windrow runs: an actor that coordinates nobody, tasks on all cores that
-    put zeros into the store, at least 1 MiB each, and one actor a trainer that looks at each page of its share.
+    """Reads nothing and does not use windrow: an idle actor in place of the coordinator, tasks on all cores that
+    put zeros into the object store, at least 1 MiB each, and one actor per trainer that reads each page of its share.
 
-    The first epoch starts the processes, as all systems on Ray have to that find no idle ones, and writes to pages
-    of the store that nobody has used; later ones hardly do. The trainers are there before the clock starts.
+    The first epoch starts the processes, as every system on Ray must without idle workers, and touches new pages
+    of the object store; later epochs hardly do. The trainers are started before the measured time.
     """
 
     def __init__(self, request: Request, progress: Progress) -> None:
         self._request = request
         self._progress = progress
         self._takers: list[Any] = []
-        self._store: StoreWatch | None = None
+        self._store: ObjectStoreMonitor | None = None
 
     def prepare(self) -> None:
         """Start Ray and the trainers."""
@@ -47,7 +47,7 @@ class RayStart:
         ray.get([taker.ready.remote() for taker in self._takers])
 
     def run(self) -> Sequence[TrainerResult]:
-        """Fill and look at the store once an epoch."""
+        """Fill and read the object store once per epoch."""
         import ray
 
         stored = sum(Path(path).stat().st_size for path in self._request.paths)
@@ -59,7 +59,7 @@ class RayStart:
         for number in range(self._request.epochs):
             epoch = EpochTimes(start)
             if self._fill(tasks, share, coordinator) < stored:
-                raise RuntimeError("less was found in the store than the files have")
+                raise RuntimeError("the object store returned fewer bytes than the files have")
             epoch.first = epoch.end = start = time.monotonic()
             epoch.rows, epoch.batches = self._request.rows, tasks
             times.append(epoch)
@@ -67,7 +67,7 @@ class RayStart:
         return [TrainerResult(times, [], [])]
 
     def _fill(self, tasks: int, share: int, coordinator: Any) -> int:
-        """Put and look at everything once, and tell its bytes; nothing refers to it when this returns."""
+        """Put and read everything once; returns its bytes, and keeps no reference."""
         import ray
 
         count = len(self._takers)
@@ -79,9 +79,9 @@ class RayStart:
         pairs = zip(self._takers, taken, strict=True)
         return sum(ray.get([taker.take.remote(outputs) for taker, outputs in pairs]))
 
-    def account(self) -> Account:
-        """What Ray tells of its store."""
-        return Account(store=self._store.end() if self._store else None)
+    def details(self) -> RunDetails:
+        """Report the use of the object store."""
+        return RunDetails(store=self._store.end() if self._store else None)
 
     def close(self) -> None:
         """Stop Ray."""
@@ -96,7 +96,7 @@ class _Coordinator:
 
 
 class _Taker:
-    """A trainer that is there already."""
+    """A trainer that is started in advance."""
 
     def __init__(self) -> None:
         _import_all()

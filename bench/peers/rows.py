@@ -1,4 +1,4 @@
-"""What loaders that handle rows one at a time share: rows, conversion, and torch's DataLoader."""
+"""Helpers for loaders that process rows one at a time: rows, conversion, and torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bench.request import Request
 __all__ = ["SHARDS", "convert_once", "iterate_rows", "iterate_tables", "load_by_workers"]
 
 SHARDS = 64
-"""Into so many pieces a format of its own is cut, as the sample has row groups."""
+"""Number of shards of converted data: the number of row groups of the sample."""
 
 
 def iterate_tables(paths: Sequence[str]) -> Iterator[pa.Table]:
-    """One table a row group, in stored order."""
+    """One table per row group, in stored order."""
     for path in paths:
         with pq.ParquetFile(path) as file:
             for number in range(file.num_row_groups):
@@ -27,13 +27,13 @@ def iterate_tables(paths: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def iterate_rows(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Every row as a dict of Python's numbers."""
+    """Every row as a dict of Python numbers."""
     for table in iterate_tables(paths):
         yield from table.to_pylist()
 
 
 def convert_once(request: Request, convert: Callable[[Path], None]) -> Path:
-    """A folder that ``convert`` has filled, now or in a run before."""
+    """The folder that ``convert`` has filled, now or in an earlier run."""
     home = Path(request.converted) / request.system
     if not home.exists():
         unfinished = home.with_suffix(".unfinished")
@@ -45,7 +45,7 @@ def convert_once(request: Request, convert: Callable[[Path], None]) -> Path:
 
 
 def load_by_workers(dataset: Any, request: Request, **options: Any) -> Any:
-    """Batches of a dataset of row dicts, collated by as many worker processes as there are cores."""
+    """Batches of a dataset of row dicts, collated by one worker process per core."""
     from torch.utils.data import DataLoader
 
     return DataLoader(

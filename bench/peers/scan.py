@@ -1,4 +1,4 @@
-"""The limit: every row group decoded by pyarrow on all cores, and dropped."""
+"""The throughput limit: pyarrow decodes every row group on all cores and drops it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow.parquet as pq
 
-from bench.account import Account
 from bench.request import Request
+from bench.run_details import RunDetails
 from bench.trainer import EpochTimes, Progress, TrainerResult
 
 __all__ = ["Scan"]
 
 
 class Scan:
-    """Row groups over threads, each decoded on one thread from a memory map."""
+    """Row groups on a thread pool, each decoded by one thread from a memory map."""
 
     def __init__(self, request: Request, progress: Progress) -> None:
         self._request = request
@@ -26,7 +26,7 @@ class Scan:
         """Nothing to start."""
 
     def run(self) -> Sequence[TrainerResult]:
-        """Scan all files once an epoch."""
+        """Scan all files once per epoch."""
         times: list[EpochTimes] = []
         start = time.monotonic()
         with ThreadPoolExecutor(self._request.cores) as pool:
@@ -55,9 +55,9 @@ class Scan:
             table = file.read_row_group(number, columns=list(self._request.columns), use_threads=False)
         return int(table.num_rows)
 
-    def account(self) -> Account:
-        """Nothing to tell."""
-        return Account()
+    def details(self) -> RunDetails:
+        """Nothing to report."""
+        return RunDetails()
 
     def close(self) -> None:
         """Nothing to stop."""

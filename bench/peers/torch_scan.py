@@ -1,4 +1,4 @@
-"""The limit for batches: row groups in stored order, decoded on all cores, cut into torch batches."""
+"""The throughput limit for batches: row groups in stored order, decoded on all cores, cut into torch batches."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.account import Account
 from bench.batches import Tensors, cut_batches
 from bench.request import Request
+from bench.run_details import RunDetails
 from bench.tensors import TableToTensors
 from bench.trainer import Progress, Trainer, TrainerResult
 
@@ -19,7 +19,7 @@ __all__ = ["TorchScan"]
 
 
 class TorchScan:
-    """Decoding runs a few row groups ahead; batches are views of a row group where they fit in one."""
+    """Decodes a few row groups ahead; batches that lie within one row group are views."""
 
     def __init__(self, request: Request, progress: Progress) -> None:
         self._request = request
@@ -33,7 +33,7 @@ class TorchScan:
         torch.set_num_threads(1)
 
     def run(self) -> Sequence[TrainerResult]:
-        """Deliver all files once an epoch."""
+        """Deliver all files once per epoch."""
         with ThreadPoolExecutor(self._request.cores) as pool:
             return [self._trainer.train(self._batches(pool) for _ in range(self._request.epochs))]
 
@@ -62,9 +62,9 @@ class TorchScan:
             )
         return self._convert(table)
 
-    def account(self) -> Account:
-        """Nothing to tell."""
-        return Account()
+    def details(self) -> RunDetails:
+        """Nothing to report."""
+        return RunDetails()
 
     def close(self) -> None:
         """Nothing to stop."""

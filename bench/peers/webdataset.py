@@ -1,4 +1,4 @@
-"""WebDataset: tar shards, one pickled dict a row."""
+"""WebDataset: tar shards with one pickled dict per row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["WebDataset"]
 
 
 class WebDataset(OneTrainer):
-    """Shards in a random order, rows through a shuffle buffer."""
+    """Shards in random order, rows through a shuffle buffer."""
 
     libraries = ("webdataset",)
 
@@ -22,16 +22,16 @@ class WebDataset(OneTrainer):
         self._shards: list[str] = []
 
     def prepare(self) -> None:
-        """Convert."""
+        """Convert the files."""
         super().prepare()
         self._shards = sorted(map(str, convert_once(self._request, self._convert).glob("*.tar")))
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """Another seed an epoch."""
+        """Use a new seed per epoch."""
         import webdataset
         from torch.utils.data import default_collate
 
-        workers = self._request.cores  # each has a buffer of its own
+        workers = self._request.cores  # each has its own buffer
         buffer = self.buffer_rows // workers
         rows = webdataset.WebDataset(
             self._shards, shardshuffle=len(self._shards), detshuffle=True, seed=self._request.seed + number

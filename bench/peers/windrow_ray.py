@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.account import Account
 from bench.estimate import MemoryEstimate
-from bench.peers.windrow_chain import ShardEpochs, build_chain, import_all, promise_memory
+from bench.object_store import ObjectStoreMonitor
+from bench.peers.windrow_pipeline import ShardEpochs, build_pipeline, estimate_memory, import_all
 from bench.ray_session import start_ray, start_trainers, train_all
 from bench.request import Request
-from bench.store import StoreWatch
+from bench.run_details import RunDetails
 from bench.trainer import Progress, TrainerResult
 
 __all__ = ["WindrowRay"]
@@ -19,13 +19,13 @@ _IMPORTS = ("torch", "windrow.pipeline.executors.ray.client", "windrow.pipeline.
 
 
 class WindrowRay:
-    """A trainer actor a shard; data tasks have the CPUs."""
+    """One trainer actor per shard; data tasks have the CPUs."""
 
     def __init__(self, request: Request, progress: Progress) -> None:
         self._request = request
         self._progress = progress
         self._actors: list[Any] = []
-        self._store: StoreWatch | None = None
+        self._store: ObjectStoreMonitor | None = None
         self._estimate: MemoryEstimate | None = None
 
     def prepare(self) -> None:
@@ -36,15 +36,19 @@ class WindrowRay:
 
     def run(self) -> Sequence[TrainerResult]:
         """Plan, split, and let every actor consume its shard."""
-        chain = build_chain(self._request, "ray")
-        self._estimate = promise_memory(chain, self._request)
-        shards = chain.split(self._request.trainers, equal=self._request.equal, locality_hints=self._actors)
-        sources = [ShardEpochs(shard, self._request, tells_run=shard is shards[0]) for shard in shards]
+        pipeline = build_pipeline(self._request, "ray")
+        self._estimate = estimate_memory(pipeline, self._request)
+        shards = pipeline.split(
+            self._request.trainers, equal=self._request.equal, locality_hints=self._actors
+        )
+        sources = [
+            ShardEpochs(shard, self._request, includes_run_spans=shard is shards[0]) for shard in shards
+        ]
         return train_all(self._actors, sources, self._progress)
 
-    def account(self) -> Account:
-        """The promise and the store; the actors' results bring the spans along."""
-        return Account(estimate=self._estimate, store=self._store.end() if self._store else None)
+    def details(self) -> RunDetails:
+        """The memory estimate and the object store; the spans are part of the actors' results."""
+        return RunDetails(estimate=self._estimate, store=self._store.end() if self._store else None)
 
     def close(self) -> None:
         """Stop Ray."""

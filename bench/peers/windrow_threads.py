@@ -1,14 +1,14 @@
-"""windrow on threads, in one process; several trainers are threads of it."""
+"""windrow on threads, in one process; trainers are threads of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from bench.account import Account
 from bench.estimate import MemoryEstimate
-from bench.peers.windrow_chain import ShardEpochs, build_chain, import_all, promise_memory
+from bench.peers.windrow_pipeline import ShardEpochs, build_pipeline, estimate_memory, import_all
 from bench.request import Request
+from bench.run_details import RunDetails
 from bench.spans import Span
 from bench.trainer import Progress, Trainer, TrainerResult
 
@@ -16,7 +16,7 @@ __all__ = ["WindrowThreads"]
 
 
 class WindrowThreads:
-    """One engine, a shard a trainer."""
+    """One run with one shard per trainer."""
 
     def __init__(self, request: Request, progress: Progress) -> None:
         self._request = request
@@ -36,7 +36,7 @@ class WindrowThreads:
         return Trainer(self._request, f"trainer {number}", note)
 
     def prepare(self) -> None:
-        """Import torch, and what reading needs."""
+        """Import torch and the modules that reading needs."""
         import torch
 
         import_all()
@@ -44,10 +44,12 @@ class WindrowThreads:
 
     def run(self) -> Sequence[TrainerResult]:
         """Plan, split, and consume every shard in its own thread."""
-        chain = build_chain(self._request, "threads")
-        self._estimate = promise_memory(chain, self._request)
-        shards = chain.split(self._request.trainers, equal=self._request.equal)
-        sources = [ShardEpochs(shard, self._request, tells_run=shard is shards[0]) for shard in shards]
+        pipeline = build_pipeline(self._request, "threads")
+        self._estimate = estimate_memory(pipeline, self._request)
+        shards = pipeline.split(self._request.trainers, equal=self._request.equal)
+        sources = [
+            ShardEpochs(shard, self._request, includes_run_spans=shard is shards[0]) for shard in shards
+        ]
         try:
             if len(sources) == 1:
                 return [self._trainers[0].train(sources[0])]
@@ -58,9 +60,9 @@ class WindrowThreads:
         finally:
             self._spans = [span for source in sources for span in source.spans()]
 
-    def account(self) -> Account:
-        """The promise, and reading and placing as the shards tell it."""
-        return Account(self._spans, self._estimate)
+    def details(self) -> RunDetails:
+        """The memory estimate, and the shards' spans of reading and placing."""
+        return RunDetails(self._spans, self._estimate)
 
     def close(self) -> None:
         """Nothing to stop."""

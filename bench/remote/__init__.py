@@ -1,1 +1,1 @@
-"""A store on the loopback, as far away and as narrow as is asked for."""
+"""A local S3 server behind a proxy that adds latency and limits bandwidth."""

@@ -1,4 +1,4 @@
-"""``python -m bench store``: what distance to a store costs an epoch."""
+"""``python -m bench store``: the cost of latency and limited bandwidth to object storage."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.asked import Asked, find_data
+from bench.config import BenchConfig, find_data
 from bench.machine import count_cores, describe_machine
 from bench.progress import ProgressLine
-from bench.remote.distance import Distance, Proxy, open_proxy
 from bench.remote.epochs import Reading, Timed, open_pipe, time_epochs
+from bench.remote.proxy import NetworkConditions, Proxy, open_proxy
 from bench.remote.server import serve_folder
 from bench.sizes import read_size
 from bench.table import align_table
@@ -24,37 +24,50 @@ __all__ = ["add_store", "measure_store"]
 _LATENCY_LEAST, _BANDWIDTH_LEAST = 0.7, 0.9
 _HEADS = ("executor", "client", "store", "first batch s", "epoch s", "MB/s", "requests", "at once", "ratio")
 _NOTE = (
-    "epoch s: the mean of all epochs but the first; MB/s: of those between the first and the last; requests: "
-    "of an epoch; ratio: with latency, of the epoch without; with a bandwidth limit, of the limit. "
-    "Server, proxy and reader share this machine's cores."
+    "epoch s: mean of all epochs but the first; MB/s: mean of the epochs between the first and the last; "
+    "requests: per epoch; ratio: with latency, the epoch time without it over that with it; with a bandwidth "
+    "limit, the throughput over the limit. Server, proxy and reader share the cores of this machine."
 )
 
 
 @dataclass(frozen=True)
 class _Setting:
     name: str
-    distance: Distance
+    conditions: NetworkConditions
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
     """Options of ``store``."""
-    parser.add_argument("--size", default="600MB", help="decoded bytes of the data (default: %(default)s)")
-    parser.add_argument("--executors", default="threads,ray", help="(default: %(default)s)")
-    parser.add_argument("--clients", default="s3fs,arrow", help="(default: %(default)s)")
-    parser.add_argument("--latency", type=float, default=50.0, help="added milliseconds (%(default)s)")
-    parser.add_argument("--bandwidth", default="50MB", help="a second, as a limit (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=4, help="of a run (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=2, help="all settings in turn (default: %(default)s)")
-    parser.add_argument("--window", default="150MB", help="bytes of a window (default: %(default)s)")
-    parser.add_argument("--block", default="16MiB", help="join row groups up to this (default: %(default)s)")
-    parser.add_argument("--columns", metavar="A,B", help="only these (default: all)")
-    parser.add_argument("--cache", choices=("memory", "disk"), help="(default: nowhere)")
+    parser.add_argument("--size", default="600MB", help="decoded size of the data (default: %(default)s)")
+    parser.add_argument(
+        "--executors", default="threads,ray", help="executors to measure (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--clients", default="s3fs,arrow", help="S3 clients to measure (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--latency", type=float, default=50.0, help="added latency in milliseconds (%(default)s)"
+    )
+    parser.add_argument(
+        "--bandwidth", default="50MB", help="bandwidth limit per second (default: %(default)s)"
+    )
+    parser.add_argument("--epochs", type=int, default=4, help="epochs of a run (default: %(default)s)")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=2,
+        help="number of times that all settings run in turn (default: %(default)s)",
+    )
+    parser.add_argument("--window", default="150MB", help="window size (default: %(default)s)")
+    parser.add_argument("--block", default="16MiB", help="target block size (default: %(default)s)")
+    parser.add_argument("--columns", metavar="A,B", help="columns to read (default: all)")
+    parser.add_argument("--cache", choices=("memory", "disk"), help="cache of decoded blocks (default: none)")
 
 
-def measure_store(options: argparse.Namespace, asked: Asked) -> int:
-    """Measure, print the table; 0 when the ratios hold."""
+def measure_store(options: argparse.Namespace, config: BenchConfig) -> int:
+    """Measure and print the table; the exit status is 0 if all ratios are high enough."""
     line = ProgressLine(sys.stderr)
-    paths = find_data(replace(asked, size_bytes=read_size(options.size, "--size")), line)
+    paths = find_data(replace(config, size_bytes=read_size(options.size, "--size")), line)
     folder = Path(paths[0]).parent
     settings = _settings(options)
     rows, broken = [], []
@@ -75,16 +88,16 @@ def measure_store(options: argparse.Namespace, asked: Asked) -> int:
     print(align_table(_HEADS, rows, ("executor", "client", "store")))
     print(_NOTE)
     least = f"{_LATENCY_LEAST:g} with latency and {_BANDWIDTH_LEAST:g} of the bandwidth"
-    print(f"at least {least}: {'; '.join(broken) if broken else 'kept'}")
+    print(f"at least {least}: {'; '.join(broken) if broken else 'met'}")
     return int(bool(broken))
 
 
 def _settings(options: argparse.Namespace) -> list[_Setting]:
     rate = read_size(options.bandwidth, "--bandwidth")
     return [
-        _Setting("near", Distance()),
-        _Setting(f"{options.latency:g} ms", Distance(latency_seconds=options.latency / 1e3)),
-        _Setting(f"{rate / 1e6:g} MB/s", Distance(bytes_per_second=rate)),
+        _Setting("near", NetworkConditions()),
+        _Setting(f"{options.latency:g} ms", NetworkConditions(latency_seconds=options.latency / 1e3)),
+        _Setting(f"{rate / 1e6:g} MB/s", NetworkConditions(bytes_per_second=rate)),
     ]
 
 
@@ -111,14 +124,14 @@ def _running(executor: str) -> Iterator[None]:
 def _measure(
     folder: Path, proxy: Proxy, reading: Reading, settings: Sequence[_Setting], rounds: int
 ) -> list[list[Timed]]:
-    """The settings in turn, since all of them move with the machine; one run before warms it up."""
-    proxy.set(Distance())
+    """Measure the settings in turn, because the speed of the machine drifts; an initial run warms up."""
+    proxy.set(NetworkConditions())
     pipe = open_pipe(folder, proxy.endpoint, reading)
-    time_epochs(open_pipe(folder, proxy.endpoint, replace(reading, epochs=1)), proxy, Distance())
+    time_epochs(open_pipe(folder, proxy.endpoint, replace(reading, epochs=1)), proxy, NetworkConditions())
     timed: list[list[Timed]] = [[] for _ in settings]
     for _ in range(rounds):
         for setting, runs in zip(settings, timed, strict=True):
-            runs.append(time_epochs(pipe, proxy, setting.distance))
+            runs.append(time_epochs(pipe, proxy, setting.conditions))
     return timed
 
 
@@ -127,27 +140,27 @@ def _seconds(runs: Sequence[Timed]) -> float:
 
 
 def _bytes_per_second(runs: Sequence[Timed]) -> float:
-    """What passed while the store was read without a pause: not at the beginning, nor in the last epoch."""
-    middle = [(run.passed[1:-1] or run.passed, run.seconds[1:-1] or run.seconds) for run in runs]
-    passed = sum(each.answer_bytes for some, _ in middle for each in some)
-    return passed / sum(sum(seconds) for _, seconds in middle)
+    """Throughput of the epochs in which the store is read without a pause: not the first and not the last."""
+    middle = [(run.traffic[1:-1] or run.traffic, run.seconds[1:-1] or run.seconds) for run in runs]
+    traffic = sum(each.answer_bytes for some, _ in middle for each in some)
+    return traffic / sum(sum(seconds) for _, seconds in middle)
 
 
 def _ratio(setting: _Setting, runs: Sequence[Timed], near: Sequence[Timed]) -> float | None:
-    if setting.distance.bytes_per_second:
-        return _bytes_per_second(runs) / setting.distance.bytes_per_second
-    return _seconds(near) / _seconds(runs) if setting.distance.latency_seconds else None
+    if setting.conditions.bytes_per_second:
+        return _bytes_per_second(runs) / setting.conditions.bytes_per_second
+    return _seconds(near) / _seconds(runs) if setting.conditions.latency_seconds else None
 
 
 def _least(setting: _Setting) -> float:
-    return _BANDWIDTH_LEAST if setting.distance.bytes_per_second else _LATENCY_LEAST
+    return _BANDWIDTH_LEAST if setting.conditions.bytes_per_second else _LATENCY_LEAST
 
 
 def _write_line(
     reading: Reading, setting: _Setting, runs: Sequence[Timed], ratio: float | None
 ) -> tuple[str, ...]:
     seconds = _seconds(runs)
-    requests = sum(passed.requests for run in runs for passed in run.passed)
+    requests = sum(traffic.requests for run in runs for traffic in run.traffic)
     return (
         reading.executor,
         reading.client,
@@ -155,7 +168,7 @@ def _write_line(
         f"{statistics.median(run.first_batch_seconds for run in runs):.2f}",
         f"{seconds:.2f}",
         f"{_bytes_per_second(runs) / 1e6:.0f}",
-        f"{requests / sum(len(run.passed) for run in runs):.0f}",
-        f"{max(passed.at_once for run in runs for passed in run.passed)}",
+        f"{requests / sum(len(run.traffic) for run in runs):.0f}",
+        f"{max(traffic.max_concurrent for run in runs for traffic in run.traffic)}",
         "-" if ratio is None else f"{ratio:.2f}",
     )

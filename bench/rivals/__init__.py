@@ -1,1 +1,1 @@
-"""``python -m bench peers``: windrow and every rival in one run, and whether the bars were held."""
+"""``python -m bench peers``: windrow and all rivals in one run, compared with performance targets."""

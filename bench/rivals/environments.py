@@ -1,8 +1,8 @@
-"""A virtual environment for each rival, with the versions that it needs.
+"""Virtual environments of the rivals, with the versions that they need.
 
-``bench/peers/requirements/<name>.txt`` pins them all. What stands in
-``<name>.no-deps.txt`` is installed without what it asks for: its own demands are out
-of date, or pull in much that is not used here.
+``bench/peers/requirements/<name>.txt`` pins all of them. Packages in
+``<name>.no-deps.txt`` are installed without their dependencies, because these are out
+of date or include much that is not needed here.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _REQUIREMENTS = Path(__file__).resolve().parent.parent / "peers" / "requirements
 
 
 def list_requirements(name: str) -> list[Path]:
-    """The files that say what an environment holds, in the order in which they are installed."""
+    """The requirements files of an environment, in the order of installation."""
     files = [_REQUIREMENTS / f"{name}.txt", _REQUIREMENTS / f"{name}.no-deps.txt"]
     return [file for file in files if file.exists()]
 
 
 def find_version(library: str, environment: str | None) -> str:
-    """The version of a library: the one pinned for an environment, or our own."""
+    """The version of a library: pinned for its environment, or installed here."""
     if environment is None:
         return metadata.version(library)
     lines = "\n".join(file.read_text() for file in list_requirements(environment)).splitlines()
@@ -33,31 +33,33 @@ def find_version(library: str, environment: str | None) -> str:
 
 
 def find_python(folder: Path, name: str) -> Path:
-    """The interpreter of an environment.
+    """The Python interpreter of an environment.
 
     Raises
     ------
     ValueError
-        If it was not set up, or for other versions.
+        If it was not set up, or with other versions.
     """
     if not is_ready(folder, name):
-        raise ValueError(f"there is no environment for {name} in {folder}/venvs yet: make peers sets it up")
+        raise ValueError(
+            f"there is no environment for {name} in {folder}/venvs yet: run make peers to set it up"
+        )
     return _place(folder, name) / "bin" / "python"
 
 
 def is_ready(folder: Path, name: str) -> bool:
-    """Whether an environment is there and holds what is asked for now."""
+    """Whether an environment exists with the current requirements."""
     stamp = _place(folder, name) / ".installed"
     return stamp.exists() and stamp.read_text() == _digest(name)
 
 
 def make_environment(folder: Path, name: str, log: Path) -> None:
-    """Create an environment from scratch; what pip says goes into the log.
+    """Create an environment from scratch; the output of pip goes to the log.
 
     Raises
     ------
     ValueError
-        If that fails.
+        If the installation fails.
     """
     place = _place(folder, name)
     pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet"]
@@ -78,6 +80,6 @@ def _place(folder: Path, name: str) -> Path:
 
 
 def _digest(name: str) -> str:
-    """Changes with the pins and with the Python that they were installed for."""
+    """A hash of the pinned versions and of the Python version."""
     pins = b"".join(file.read_bytes() for file in list_requirements(name))
     return hashlib.sha256(sys.version.encode() + pins).hexdigest()

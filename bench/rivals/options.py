@@ -1,4 +1,4 @@
-"""The options of ``peers``: those of ``throughput`` with other defaults, and two more."""
+"""Options of ``peers``: those of ``throughput`` with other defaults, and two more."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ _PEERS = ",".join(
 
 
 def add_peers(parser: argparse.ArgumentParser) -> None:
-    """Options of ``peers``, and what runs them."""
+    """Options of ``peers``."""
     add_throughput(parser)
-    group = parser.add_argument_group("what else is run")
+    group = parser.add_argument_group("small batches")
     group.add_argument(
-        "--small-batch-size", type=int, default=1024, help="of the second part (default: %(default)s)"
+        "--small-batch-size",
+        type=int,
+        default=1024,
+        help="batch size of the second part (default: %(default)s)",
     )
     group.add_argument(
-        "--sample-rows", type=int, default=131_072, help="for loaders by row (default: %(default)s)"
+        "--sample-rows",
+        type=int,
+        default=131_072,
+        help="rows of the sample for row-wise loaders (default: %(default)s)",
     )
     parser.set_defaults(executor="both", peers=_PEERS, peer_epochs=3, run=_run)
 

@@ -1,4 +1,4 @@
-"""The first rows of the files as Parquet of their own, for rivals that handle rows one at a time."""
+"""A sample of the first rows as separate Parquet files, for rivals that process rows one at a time."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ _GROUPS_PER_FILE = 4
 
 
 def name_files(paths: Sequence[str]) -> str:
-    """A short name for some files as they are now."""
-    told = "".join(f"{path} {Path(path).stat().st_size} {Path(path).stat().st_mtime_ns}\n" for path in paths)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    """A short hash of the paths, sizes and modification times of files."""
+    description = "".join(
+        f"{path} {Path(path).stat().st_size} {Path(path).stat().st_mtime_ns}\n" for path in paths
+    )
+    return hashlib.sha256(description.encode()).hexdigest()[:16]
 
 
 def make_sample(paths: Sequence[str], columns: Sequence[str], rows: int, folder: Path) -> list[str]:
-    """Write the sample unless it is there, in 16 files of 4 row groups each.
+    """Write the sample in 16 files of 4 row groups each, unless it exists.
 
-    Only the columns that become tensors are in it, timestamps as integers, so that no
-    rival fails over a type.
+    It contains only the columns that become tensors, with timestamps as integers, because some
+    rivals do not support other types.
     """
     chosen = hashlib.sha256(",".join(columns).encode()).hexdigest()[:8]
     home = folder / "sample" / f"{name_files(paths)}-{chosen}-{rows}-rows"

@@ -85,11 +85,11 @@ def run_scale(options: argparse.Namespace) -> int:
 
 
 def _validate(options: argparse.Namespace, line: ProgressLine) -> list[Ratio]:
-    asked = read_throughput(
+    config = read_throughput(
         _throughput(["--executor", "both", "--peers", "none", "--folder", str(options.folder)])
     )
     ray_costs = read_costs(options.costs) if options.costs else measure_ray_costs(Costs())
-    return list(validate_here(asked, line, options.rounds, ray_costs, options.patience))
+    return list(validate_here(config, line, options.rounds, ray_costs, options.patience))
 
 
 def _throughput(arguments: list[str]) -> argparse.Namespace:
@@ -121,11 +121,11 @@ def _plan(options: argparse.Namespace) -> list[PlanningCost]:
 def _find_costs(options: argparse.Namespace, line: ProgressLine) -> Costs:
     if options.costs is not None:
         return read_costs(options.costs)
-    from bench.asked import find_data
+    from bench.config import find_data
 
-    asked = read_throughput(_throughput(["--folder", str(options.folder)]))
+    config = read_throughput(_throughput(["--folder", str(options.folder)]))
     line.start("measuring unit costs")
-    costs = measure_costs("windrow-ray", find_data(asked, line), measure_ray_costs(Costs()))
+    costs = measure_costs("windrow-ray", find_data(config, line), measure_ray_costs(Costs()))
     line.finish(", ".join(f"{name} {value:.3g}" for name, value in asdict(costs).items()))
     return costs
 

@@ -171,7 +171,7 @@ def simulate(
         return all(shard.done for shard in shards)
 
     clock.run(done)
-    return _sum_up(program, budget, watch, epochs)
+    return _summarize(program, budget, watch, epochs)
 
 
 @dataclass
@@ -227,7 +227,7 @@ class _SteadyState:
         )
 
 
-def _sum_up(program: Program, budget: Budget, watch: _SteadyState, epochs: int) -> Outcome:
+def _summarize(program: Program, budget: Budget, watch: _SteadyState, epochs: int) -> Outcome:
     cluster, nodes, shards, coordinator = watch.cluster, watch.nodes, watch.shards, watch.coordinator
     end, begin = watch.snapshot(), watch.steady or _Snapshot(0, 0, 0, 0, 0, 0, 0, 0)
     steady_seconds = end.now - begin.now

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
-from bench.asked import Asked, find_data
+from bench.config import BenchConfig, find_data
 from bench.facts import Facts, read_facts
 from bench.machine import count_cores, read_memory_bytes
 from bench.progress import ProgressLine
@@ -64,17 +64,17 @@ def measure_ray_costs(base: Costs) -> Costs:
 
 
 def validate_here(
-    asked: Asked, line: ProgressLine, rounds: int, ray_costs: Costs, timeout_seconds: float
+    config: BenchConfig, line: ProgressLine, rounds: int, ray_costs: Costs, timeout_seconds: float
 ) -> Iterator[Ratio]:
     """Measure and predict runs on this machine, with costs and runs measured in turn while it is otherwise idle."""
-    paths = find_data(asked, line)
-    facts = read_facts(paths, None, asked.key, count_cores())
+    paths = find_data(config, line)
+    facts = read_facts(paths, None, config.key, count_cores())
     for _ in range(rounds):
-        for system in asked.systems:
+        for system in config.systems:
             for windows in (1, _MANY_WINDOWS):
                 wait_until_idle(timeout_seconds)
                 before = measure_costs(system, paths, ray_costs)
-                measured, cores = _measure(asked, system, windows, paths, facts, line)
+                measured, cores = _measure(config, system, windows, paths, facts, line)
                 costs = _mean(before, measure_costs(system, paths, ray_costs))
                 predicted = predict_here(system, windows, paths, costs, cores)
                 yield Ratio(system, windows, predicted, measured, cores)
@@ -87,12 +87,12 @@ def _mean(one: Costs, other: Costs) -> Costs:
 
 
 def _measure(
-    asked: Asked, system: str, windows: int, paths: list[str], facts: Facts, line: ProgressLine
+    config: BenchConfig, system: str, windows: int, paths: list[str], facts: Facts, line: ProgressLine
 ) -> tuple[float, float]:
     """Seconds of a steady-state epoch, and the cores that other processes left free during these epochs."""
     window = None if windows == 1 else str(-(-facts.decoded_bytes // windows)) + "B"
     one = replace(
-        asked, systems=(system,), window=window, epochs=_EPOCHS[system], trainers=_TRAINERS[system], rounds=1
+        config, systems=(system,), window=window, epochs=_EPOCHS[system], trainers=_TRAINERS[system], rounds=1
     )
     with FreeCores(count_cores()) as left:
         (result,) = run_rounds(one, paths, facts, line)

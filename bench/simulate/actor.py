@@ -117,7 +117,7 @@ class Actor:
     def _execute(self, call: _Call, incarnation: int) -> None:
         if self.ended or not self._up or incarnation != self.incarnation or call not in self._calls:
             return
-        self._world.note(call.method, *call.args[1:] if call.method == "poll" else call.args)
+        self._world.record(call.method, *call.args[1:] if call.method == "poll" else call.args)
         if not self._ticking and call.method in ("open_epoch", "poll"):
             self._ticking = True
             self._tick(self.incarnation)
@@ -193,7 +193,7 @@ class Actor:
         if incarnation != self.incarnation:
             return
         work = task.work
-        self._world.note("done", work.epoch, work.window, work.part, work.stage, work.attempt)
+        self._world.record("done", work.epoch, work.window, work.part, work.stage, work.attempt)
         if driver is self.driver:
             self.running_bytes -= self._expect(task)
         driver.task_done(task, report, output, "", cached_handles)
@@ -222,7 +222,7 @@ class Actor:
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
         """Run a task on the simulated nodes."""
         work, incarnation = task.work, self.incarnation
-        self._world.note("run", work.epoch, work.window, work.part, work.stage, work.attempt)
+        self._world.record("run", work.epoch, work.window, work.part, work.stage, work.attempt)
         if driver is not self.driver:
             self.driver, self.running_bytes = driver, 0
         self.running_bytes += self._expect(task)

@@ -187,7 +187,7 @@ class PrefetchLoop:
         """Release the window if the consumer has not taken a run for a while."""
         if self._full_since != since or self._stopped or self._data is not data or not self._client.alive:
             return
-        self._world.note("released", self._shard, self._window)
+        self._world.record("released", self._shard, self._window)
         data.slices[:] = [MapOutputs()] * len(data.slices)
         self._runs.clear()
         self._data, self._paused = None, True

@@ -64,7 +64,7 @@ def simulate(
     world = World(rng, keep_trace=keep_trace)
     world.faults = scenario.faults
     outcome = Outcome(seed)
-    world.note(scenario)
+    world.record(scenario)
     # the garbage collector would free cycles at times that the seed does not determine
     gc_was_enabled = gc.isenabled()
     gc.disable()
@@ -77,7 +77,7 @@ def simulate(
     finally:
         if gc_was_enabled:
             gc.enable()
-    world.note("END", outcome.failure)
+    world.record("END", outcome.failure)
     outcome.digest, outcome.events, outcome.seconds = world.digest, world.events, world.now
     outcome.faults, outcome.trace = world.fault_counts, world.trace
     return outcome
@@ -106,7 +106,7 @@ class _Run:
         core_type: type[CoordinatorCore],
     ) -> None:
         self._world, self._split, self._reference, self._start = world, split, reference, start
-        world.note("RUN", split, start)
+        world.record("RUN", split, start)
         program = scenario.program(split)
         self._cluster = Cluster(world, scenario, program)
         nodes = {shard: f"node {world.rng.randrange(4)}" for shard in program.members}

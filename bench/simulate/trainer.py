@@ -50,7 +50,7 @@ class Trainer:
             return
         self._incarnations += 1
         self._client = self._connect(f"{self._shard}.{self._incarnations}")
-        self._world.note("trainer begins", self._shard, self._incarnations)
+        self._world.record("trainer begins", self._shard, self._incarnations)
         self._last_heartbeat = self._world.now
         self._open()
         self._watch_for_stall(self._client)
@@ -61,7 +61,7 @@ class Trainer:
 
         def failed(failure: Failure) -> None:
             if shard_client is not self._client:
-                self._world.note("a replaced reader is rejected", self._shard)
+                self._world.record("a replaced reader is rejected", self._shard)
                 shard_client.die()
             elif failure.message == FAILED:
                 shard_client.close()
@@ -130,7 +130,7 @@ class Trainer:
 
     def _close(self) -> None:
         assert self._client is not None
-        self._world.note("trainer closes", self._shard)
+        self._world.record("trainer closes", self._shard)
         self.closed = True
         self._client.close()
         self._stop()
@@ -223,7 +223,7 @@ class Trainer:
         self._client.acknowledge(Place(epoch + 1, 0))
         self._paused = True
         self.progress = (epoch + 1, 0)
-        self._world.note("epoch ends", self._shard, epoch)
+        self._world.record("epoch ends", self._shard, epoch)
         self._group.notify_step()
         self._open()
 
@@ -258,7 +258,7 @@ class Trainer:
 
     def _check(self, batch: list[int]) -> None:
         epoch, step = self.progress
-        self._world.note("batch", self._shard, epoch, step, *batch)
+        self._world.record("batch", self._shard, epoch, step, *batch)
         due = self._expected[step] if step < len(self._expected) else None
         if batch != due:
             raise Violation(

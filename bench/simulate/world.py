@@ -59,7 +59,7 @@ class World:
         """Hash of all events in their order."""
         return self._digest.hexdigest()
 
-    def note(self, *what: Any) -> None:
+    def record(self, *what: Any) -> None:
         """Record an event."""
         self.events += 1
         line = f"{self.clock.now:.6f} {what}"
@@ -70,7 +70,7 @@ class World:
     def fault(self, kind: str, *what: Any) -> None:
         """Record an injected fault."""
         self.fault_counts[kind] += 1
-        self.note("FAULT", kind, *what)
+        self.record("FAULT", kind, *what)
 
     def after(self, seconds: float, call: Callable[..., None], *args: Any) -> None:
         """Schedule a call."""

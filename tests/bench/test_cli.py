@@ -9,7 +9,7 @@ from bench.cli import main
 from bench.sizes import read_size
 
 
-def test_sizes() -> None:
+def test_read_size() -> None:
     assert (read_size("1.4GB", "--size"), read_size("256MiB", "--size")) == (1_400_000_000, 2**28)
     for text in ("12", "0GB", "-1GB", "3 parsecs"):
         with pytest.raises(ValueError, match="--size"):
@@ -19,13 +19,13 @@ def test_sizes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--peers", "spark"], "no system is called spark"),
+        (["--peers", "spark"], "unknown system spark"),
         (["--peers", "none", "--executor", "none"], "nothing to measure"),
-        (["--size", "14"], "--size 14 is no size"),
-        (["--data", "/no/such/*.parquet"], "names no Parquet file"),
+        (["--size", "14"], "--size 14 is not a size"),
+        (["--data", "/no/such/*.parquet"], "is not a Parquet file"),
     ],
 )
-def test_bad_options_are_one_line(
+def test_bad_options_give_a_one_line_error(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["throughput", *arguments]) == 2
@@ -33,9 +33,7 @@ def test_bad_options_are_one_line(
 
 
 @pytest.mark.timeout(120)
-def test_the_limits_and_windrow_are_measured_end_to_end(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_limits_and_windrow_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--executor", "threads", "--peers", "scan,torch-scan", "--epochs", "2", "--kind", "taxi"]
     arguments += ["--trainers", "2", "--window", "500kB", "--batch-size", "1000", "--train"]
     written = ["--json", str(tmp_path / "out.json"), "--plot", str(tmp_path / "out.png")]
@@ -50,7 +48,7 @@ def test_the_limits_and_windrow_are_measured_end_to_end(
 
 @pytest.mark.ray
 @pytest.mark.timeout(120)
-def test_what_ray_takes_by_itself_is_a_limit(tmp_path: Path) -> None:
+def test_cost_of_ray_itself_is_a_limit(tmp_path: Path) -> None:
     options = ["--peers", "ray-start", "--executor", "threads", "--epochs", "2", "--batch-size", "1000"]
     options += ["--object-store", "80MB", "--folder", str(tmp_path), "--json", str(tmp_path / "out.json")]
     assert main(["throughput", "--size", "4MB", *options]) == 0
@@ -65,7 +63,7 @@ def test_what_ray_takes_by_itself_is_a_limit(tmp_path: Path) -> None:
 
 @pytest.mark.ray
 @pytest.mark.timeout(120)
-def test_memory_is_measured_on_ray_and_a_refusal_is_a_breach(
+def test_memory_is_measured_on_ray_and_a_plan_error_is_a_breach(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--window", "1MB", "--block", "500kB", "--batch-size", "1000", "--folder", str(tmp_path)]

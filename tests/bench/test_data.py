@@ -20,8 +20,8 @@ def test_same_parameters_give_the_same_rows(kind: str) -> None:
     assert not first.drop_columns("key").equals(make_table(kind, 1000, 500, 4, 0).drop_columns("key"))
 
 
-def test_draws_are_pinned() -> None:
-    # Data sets made years apart must hold the same rows: these come from Philox alone.
+def test_draws_are_stable() -> None:
+    # datasets generated years apart must have the same rows, so they depend on Philox only
     raw = draw_raw(7, 2, 5, 3)
     assert raw.tolist() == PINNED
     assert draw_integers(raw, 1000).tolist() == [(word >> 32) * 1000 >> 32 for word in PINNED]
@@ -31,7 +31,7 @@ def test_draws_are_pinned() -> None:
 PINNED = [9768265065511003490, 6244053782864664058, 17121882707027018269]
 
 
-def test_dlrm_has_168_bytes_a_row_and_a_label_that_can_be_learnt() -> None:
+def test_dlrm_has_168_bytes_per_row_and_a_learnable_label() -> None:
     table = make_table("dlrm", 0, 20_000, 0, 0)
     assert sum(field.type.bit_width for field in table.schema) == 168 * 8
     labels, hot = table["labels"].to_numpy(), table["one_hot0"].to_numpy()
@@ -41,7 +41,7 @@ def test_dlrm_has_168_bytes_a_row_and_a_label_that_can_be_learnt() -> None:
     assert max(means) - min(means) > 0.05
 
 
-def test_taxi_is_stored_by_time_and_has_no_nulls() -> None:
+def test_taxi_is_sorted_by_time_without_nulls() -> None:
     table = make_table("taxi", 0, 5_000, 0, 0)
     pickup = table["pickup_at"].to_numpy().astype(np.int64)
     assert np.corrcoef(pickup, np.arange(len(pickup)))[0, 1] > 0.99
@@ -49,7 +49,7 @@ def test_taxi_is_stored_by_time_and_has_no_nulls() -> None:
     assert sum(column.null_count for column in table.columns) == 0
 
 
-def test_keys_run_through_all_files(tmp_path: Path) -> None:
+def test_keys_are_consecutive_over_all_files(tmp_path: Path) -> None:
     layout = Layout(rows=1003, group_rows=100)
     keys: list[int] = []
     for file in layout.files():
@@ -60,7 +60,7 @@ def test_keys_run_through_all_files(tmp_path: Path) -> None:
     assert [path.suffix for path in tmp_path.iterdir()] == [".parquet"] * 3
 
 
-def test_a_failed_file_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("no space")
 

@@ -10,12 +10,12 @@ def _shuffled(rows: int) -> NDArray[np.int64]:
     return np.random.Generator(np.random.Philox(1)).permutation(rows)
 
 
-def test_keys_over_several_trainers_are_merged() -> None:
+def test_keys_of_several_trainers_are_merged() -> None:
     keys = _shuffled(1000)
     assert check_keys([keys[:300], keys[300:]], 1000).good
 
 
-def test_a_missing_and_a_repeated_key_are_counted() -> None:
+def test_missing_and_repeated_keys_are_counted() -> None:
     keys = _shuffled(1000)
     keys[5] = keys[6]
     verdict = check_keys([keys], 1000)
@@ -24,19 +24,19 @@ def test_a_missing_and_a_repeated_key_are_counted() -> None:
     assert check_keys([keys[7:]], 1000).missing == 7
 
 
-def test_equal_shards_may_leave_rows_out_but_repeat_none() -> None:
+def test_equal_shards_may_drop_but_not_repeat_rows() -> None:
     verdict = check_keys([np.arange(998)], 1000, allowed=2)
     assert str(verdict) == "yes (key, 2 left out)"
     assert not check_keys([np.arange(997)], 1000, allowed=2).good
     assert not check_keys([np.zeros(1000, dtype=np.int64)], 1000, allowed=2).good
 
 
-def test_a_key_that_no_file_holds_is_too_many() -> None:
+def test_unknown_key_counts_as_repeated() -> None:
     verdict = check_keys([np.array([0, 1, 2, 99])], 3)
     assert (verdict.missing, verdict.repeated) == (0, 1)
 
 
-def test_key_log_keeps_epochs_apart_and_grows() -> None:
+def test_key_log_separates_epochs_and_grows() -> None:
     log = KeyLog(rows=10, capacity=4, epochs=1)
     for epoch in range(2):
         log.open_epoch()
@@ -56,13 +56,13 @@ def _sums_of(*batches: NDArray[np.int64]) -> Sums:
     return log.epochs()[0]
 
 
-def test_sums_are_the_same_in_every_order_and_cut() -> None:
+def test_sums_do_not_depend_on_order_or_batches() -> None:
     values = _shuffled(1000) * 2**50 - 5
     expected = {"a": sum_column(values[::-1].copy())}
     assert check_sums([_sums_of(values[:10], values[10:400]), _sums_of(values[400:])], expected, 1000).good
 
 
-def test_sums_notice_a_swap_that_keeps_the_total() -> None:
+def test_sums_detect_a_swap_with_equal_total() -> None:
     expected = {"a": sum_column(np.array([1, 2, 3, 4]))}
     verdict = check_sums([_sums_of(np.array([1, 1, 4, 4]))], expected, 4)
     assert (verdict.missing, verdict.repeated) == (1, 1)
@@ -70,5 +70,5 @@ def test_sums_notice_a_swap_that_keeps_the_total() -> None:
     assert check_sums([_sums_of(np.array([1, 2, 3, 4, 4]))], expected, 4).repeated == 1
 
 
-def test_nothing_to_compare_is_not_good() -> None:
+def test_verdict_is_bad_without_anything_to_compare() -> None:
     assert not check_sums([{}], {"a": (1, 1, 1)}, 1).good

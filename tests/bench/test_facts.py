@@ -26,7 +26,7 @@ def test_facts_of_two_files(tmp_path: Path) -> None:
     assert facts.decoded_bytes == numbers + letters + offsets
 
 
-def test_a_key_with_a_gap_is_no_key(tmp_path: Path) -> None:
+def test_column_with_a_gap_is_not_a_key(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.parquet", key=[0, 1, 3])
     assert read_facts([path], None, "key", threads=1).key is None
 
@@ -41,5 +41,5 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no column 'fare'; it has key"):
         read_facts([path], ["fare"], "key", threads=1)
     pq.write_table(pa.table({"key": pa.array([], pa.int64())}), tmp_path / "b.parquet")
-    with pytest.raises(ValueError, match="hold no rows"):
+    with pytest.raises(ValueError, match="contain no rows"):
         read_facts([str(tmp_path / "b.parquet")], None, "key", threads=1)

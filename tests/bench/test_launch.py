@@ -14,7 +14,7 @@ from bench.process_tree import ProcessTree, list_tree
 from tests.bench.test_results import REQUEST
 
 
-def test_a_failing_system_is_a_result_that_names_its_log(tmp_path: Path) -> None:
+def test_result_of_a_failing_system_names_its_log(tmp_path: Path) -> None:
     request = replace(REQUEST, system="scan", paths=(str(tmp_path / "gone.parquet"),))
     log = tmp_path / "scan.log"
     result = run_system(request, {}, log=log, timeout_seconds=60, progress=lambda *_: None)
@@ -25,7 +25,7 @@ def test_a_failing_system_is_a_result_that_names_its_log(tmp_path: Path) -> None
 
 
 @pytest.mark.timeout(60)
-def test_a_system_that_hangs_is_ended(tmp_path: Path) -> None:
+def test_hanging_system_is_interrupted(tmp_path: Path) -> None:
     before = set(list_tree(os.getpid()))
     request = replace(REQUEST, python=str(_write_sleeper(tmp_path)))
     result = run_system(request, {}, log=tmp_path / "log", timeout_seconds=0.5, progress=lambda *_: None)
@@ -35,9 +35,9 @@ def test_a_system_that_hangs_is_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_what_a_killed_system_leaves_behind_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orphans_of_a_killed_system_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "python"
-    # a daemon in a session of its own, whose parent is killed as by the kernel
+    # a daemon in a separate session, whose parent is killed as by the kernel's OOM killer
     script.write_text("#!/bin/sh\nsetsid sleep 101 & echo $! > daemon\nsleep 1\nkill -9 $$\n")
     script.chmod(0o755)
     monkeypatch.setattr("bench.launch._ROOT", tmp_path)
@@ -57,7 +57,7 @@ def _runs(process: int) -> bool:
         return False
 
 
-def test_an_id_used_anew_is_another_process() -> None:
+def test_reused_id_is_another_process() -> None:
     tree = ProcessTree(os.getpid())
     tree.refresh()
     assert os.getpid() in tree.living()
@@ -72,13 +72,13 @@ def _write_sleeper(folder: Path) -> Path:
     return script
 
 
-def test_a_remote_traceback_becomes_its_last_line() -> None:
+def test_remote_traceback_is_shortened_to_its_last_line() -> None:
     assert _shorten(ValueError("boom")) == "ValueError: boom"
     assert _shorten(RuntimeError('ray::f()\n  File "a.py"\nKeyError: 1\n"""')) == "KeyError: 1"
     assert _shorten(RuntimeError()) == "RuntimeError"
 
 
-def test_memory_of_a_tree_grows_by_what_is_touched() -> None:
+def test_memory_of_a_tree_grows_by_touched_pages() -> None:
     memory = TreeMemory(ProcessTree(os.getpid()))
     before = memory.measure()
     held = np.ones(64 * 2**20, dtype=np.uint8)

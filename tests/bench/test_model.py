@@ -8,7 +8,7 @@ from bench.tensors import TableToTensors
 
 
 @pytest.mark.parametrize(("kind", "label"), [("dlrm", "labels"), ("taxi", "total_amount")])
-def test_the_model_learns(kind: str, label: str) -> None:
+def test_model_learns(kind: str, label: str) -> None:
     table = make_table(kind, 0, 32_768, 0, 0)
     columns = [field.name for field in table.schema if str(field.type) != "string"]
     batches = [TableToTensors(columns)(table.slice(start, 1024)) for start in range(0, len(table), 1024)]

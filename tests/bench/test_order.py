@@ -14,7 +14,7 @@ def _measure(
     return measure_randomness([keys], previous, len(keys), batch_size=batch_size, row_groups=20)
 
 
-def test_a_uniform_order_and_the_stored_one() -> None:
+def test_uniform_and_stored_order() -> None:
     rows = 20_000
     draws = np.random.Generator(np.random.Philox(1))
     one, other = draws.permutation(rows), draws.permutation(rows)
@@ -29,7 +29,7 @@ def test_a_uniform_order_and_the_stored_one() -> None:
 
 
 @pytest.mark.parametrize(("in_window", "blocks"), [(1, 2), (2, 8), (4, 8), (8, 8)])
-def test_windows_of_few_blocks_reach_what_the_report_says(in_window: int, blocks: int) -> None:
+def test_windows_of_few_blocks_match_the_formula_in_the_report(in_window: int, blocks: int) -> None:
     block_rows = 4_000
     draws = np.random.Generator(np.random.Philox(2))
     expected = 1 - 1 / in_window + 1 / blocks
@@ -43,20 +43,20 @@ def test_windows_of_few_blocks_reach_what_the_report_says(in_window: int, blocks
 
 
 @pytest.mark.parametrize("batch_size", [10, 64, 1_000])
-def test_batches_of_a_uniform_order_have_the_expected_row_groups(batch_size: int) -> None:
+def test_uniform_batches_have_the_expected_row_groups(batch_size: int) -> None:
     draws = np.random.Generator(np.random.Philox(3))
     uniform = _measure(draws.permutation(20_000), batch_size=batch_size)
     assert uniform.groups_a_batch == pytest.approx(uniform.groups_expected, rel=0.03)
     assert uniform.neighbours_kept < 0.001
 
 
-def test_row_groups_that_are_expected() -> None:
+def test_expected_row_groups() -> None:
     assert expect_groups(4, 2, 2) == pytest.approx(2 * 5 / 6)
     assert expect_groups(1_000, 20, 1) == pytest.approx(1)
     assert expect_groups(1_000, 20, 5_000) == 20
 
 
-def test_a_buffer_and_the_stored_order_have_few_row_groups_a_batch() -> None:
+def test_buffered_and_stored_order_have_few_row_groups_per_batch() -> None:
     rows, buffer = 20_000, 2_000
     stored = _measure(np.arange(rows))
     assert (stored.groups_a_batch, stored.neighbours_kept) == (1, 1)
@@ -65,5 +65,5 @@ def test_a_buffer_and_the_stored_order_have_few_row_groups_a_batch() -> None:
     assert _measure(buffered).groups_a_batch == 2
 
 
-def test_a_batch_that_never_fills_is_all_rows() -> None:
+def test_batch_larger_than_the_epoch_is_all_rows() -> None:
     assert _measure(np.arange(100), batch_size=1_000).groups_a_batch == 20

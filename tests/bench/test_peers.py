@@ -16,10 +16,10 @@ from tests.bench.test_results import REQUEST
 @pytest.mark.parametrize("system", PEERS)
 def test_every_system_has_an_adapter(system: str) -> None:
     peer = load_peer(replace(REQUEST, system=system), lambda *_: None)
-    assert all(callable(getattr(peer, name)) for name in ("prepare", "run", "account", "close"))
+    assert all(callable(getattr(peer, name)) for name in ("prepare", "run", "details", "close"))
 
 
-def test_the_memory_of_two_windows_is_touched(tmp_path: Path) -> None:
+def test_memory_of_two_windows_is_touched(tmp_path: Path) -> None:
     rows = 3 * 2**20
     table = pa.table(
         {"key": np.arange(rows), "other": np.zeros(rows, np.float32), "left out": np.zeros(rows)}

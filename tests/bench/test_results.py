@@ -10,12 +10,12 @@ import pytest
 from bench.estimate import TOLERANCE_BYTES, MemoryEstimate
 from bench.exactly_once import Verdict
 from bench.facts import Facts
-from bench.figures import sum_up
+from bench.object_store import ObjectStoreUse
 from bench.report import describe_breaches, draw_table
 from bench.request import Request
 from bench.results import SystemResult, merge_trainers
 from bench.spans import Span, SpanLog, pack_lanes
-from bench.store import StoreUse
+from bench.summary import summarize
 from bench.trainer import EpochTimes, TrainerResult
 
 REQUEST = Request(
@@ -39,7 +39,7 @@ REQUEST = Request(
     object_store_bytes=1,
     cores=2,
 )
-PROMISE = MemoryEstimate(60 * 2**20, 30 * 2**20, 20 * 2**20, 10 * 2**20, 2**30, 2, 4.0)
+ESTIMATE = MemoryEstimate(60 * 2**20, 30 * 2**20, 20 * 2**20, 10 * 2**20, 2**30, 2, 4.0)
 FACTS = Facts(4, 32_000_000, 1, pa.schema([("key", pa.int64())]), "key", {"key": (4, 6, 14)}, ())
 
 
@@ -54,7 +54,7 @@ def merge_results() -> SystemResult:
     return SystemResult("windrow-ray", 2, merge_trainers(REQUEST, FACTS.sums, [one, other], True))
 
 
-def test_epochs_last_until_the_last_trainer() -> None:
+def test_epoch_ends_with_the_last_trainer() -> None:
     epochs = merge_results().epochs
     assert [epoch.seconds for epoch in epochs] == [3, 3]
     assert [epoch.first_batch_seconds for epoch in epochs] == [1.5, 0.5]
@@ -62,59 +62,61 @@ def test_epochs_last_until_the_last_trainer() -> None:
     assert [epoch.verdict for epoch in epochs] == [Verdict("key", 0, 0)] * 2
 
 
-def test_results_survive_json() -> None:
+def test_results_round_trip_through_json() -> None:
     result = merge_results()
     result.spans = [Span("map", (0, 1), 1.0, 2.0, "a")]
-    result.estimate, result.store = PROMISE, StoreUse(100, 50, 0)
+    result.estimate, result.store = ESTIMATE, ObjectStoreUse(100, 50, 0)
     assert SystemResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
     assert Request.from_json(REQUEST.to_json()) == REQUEST
 
 
-def test_trainers_that_disagree_are_an_error() -> None:
+def test_different_epoch_counts_are_an_error() -> None:
     trainers = [_trainer([0], (0, 1, 2, 0)), _trainer([1], (0, 1, 2, 0), (2, 3, 4, 0))]
     with pytest.raises(ValueError, match=r"different numbers of epochs: \[1, 2\]"):
         merge_trainers(REQUEST, FACTS.sums, trainers, True)
 
 
-def test_figures_leave_the_first_epoch_out_but_not_its_verdict() -> None:
+def test_summary_excludes_the_first_epoch_but_not_its_verdict() -> None:
     result = merge_results()
     result.epochs[0].end = 110.0
     result.epochs[0].verdict = Verdict("key", 1, 0)
-    figures = sum_up(result, FACTS, scan_seconds=1.5)
-    assert (figures.seconds, figures.first_epoch_seconds) == (3, 100)
-    assert figures.megabytes_per_second == pytest.approx(32 / 3)
-    assert figures.of_scan == 0.5
-    assert figures.exactly_once == "NO: 1 missing, 0 too many (epoch 0)"
+    summaries = summarize(result, FACTS, scan_seconds=1.5)
+    assert (summaries.seconds, summaries.first_epoch_seconds) == (3, 100)
+    assert summaries.megabytes_per_second == pytest.approx(32 / 3)
+    assert summaries.of_scan == 0.5
+    assert summaries.exactly_once == "NO: 1 missing, 0 too many (epoch 0)"
 
 
-def test_table_is_aligned_and_holds_the_promise() -> None:
+def test_table_is_aligned_and_shows_the_estimate() -> None:
     result = merge_results()
-    result.estimate, result.peak_bytes = PROMISE, 50 * 2**20
-    figures = sum_up(result, FACTS, None)
-    lines = draw_table([figures, replace(figures, title="x" * 40)]).splitlines()
+    result.estimate, result.peak_bytes = ESTIMATE, 50 * 2**20
+    summaries = summarize(result, FACTS, None)
+    lines = draw_table([summaries, replace(summaries, title="x" * 40)]).splitlines()
     ends = [line.index("yes (key)") for line in lines[2:4]]
     assert ends[0] == ends[1] == lines[0].index("exactly once")
-    assert lines[0].split().index("promised") > lines[0].split().index("peak")
-    assert (figures.peak_mib, figures.promised_mib, figures.promise_kept) == (50, 60, True)
+    assert lines[0].split().index("estimated") > lines[0].split().index("peak")
+    assert (summaries.peak_mib, summaries.estimated_mib, summaries.within_estimate) == (50, 60, True)
 
 
-def test_breaches_are_named_and_good_results_are_none() -> None:
+def test_breaches_are_described_and_good_results_have_none() -> None:
     good = merge_results()
-    good.estimate, good.peak_bytes = PROMISE, PROMISE.total_bytes + TOLERANCE_BYTES
-    good.store = StoreUse(100, 50, 0)
+    good.estimate, good.peak_bytes = ESTIMATE, ESTIMATE.total_bytes + TOLERANCE_BYTES
+    good.store = ObjectStoreUse(100, 50, 0)
     assert describe_breaches([good], FACTS) == []
-    bad = replace(good, peak_bytes=PROMISE.total_bytes + TOLERANCE_BYTES + 1, store=StoreUse(100, 100, 1))
+    bad = replace(
+        good, peak_bytes=ESTIMATE.total_bytes + TOLERANCE_BYTES + 1, store=ObjectStoreUse(100, 100, 1)
+    )
     bad.epochs[1].verdict = Verdict("key", 1, 0)
     failed = SystemResult("ray-shuffle", 1, error="out of memory")
     breaches = describe_breaches([bad, failed], FACTS)
     assert breaches[0].startswith("windrow ray, 2 trainers: exactly once? NO: 1 missing")
-    assert "PEAK of 124 MiB is above the promise of 60 MiB = windows 30 + runs 20 + tasks 10" in breaches[1]
+    assert "PEAK of 124 MiB is above the estimate of 60 MiB = windows 30 + runs 20 + tasks 10" in breaches[1]
     assert "SPILLED" in breaches[2]
     assert breaches[3:] == ["Ray Data random_shuffle: FAILED, out of memory"]
 
 
-def test_a_rival_may_spill() -> None:
-    rival = replace(merge_results(), system="ray-shuffle", trainers=1, store=StoreUse(100, None, 10**9))
+def test_rival_may_spill() -> None:
+    rival = replace(merge_results(), system="ray-shuffle", trainers=1, store=ObjectStoreUse(100, None, 10**9))
     assert describe_breaches([rival], FACTS) == []
 
 
@@ -135,7 +137,7 @@ def test_short_waits_are_merged_into_training() -> None:
     ]
 
 
-def test_lanes_never_hold_two_things_at_once() -> None:
+def test_lanes_have_no_overlapping_spans() -> None:
     spans = [
         Span("map", (0, 0), start, start + 1.0, f"worker {start}") for start in (0.0, 0.5, 1.0, 1.2, 1.6)
     ]

@@ -11,7 +11,7 @@ from bench.peers.rows import convert_once, iterate_rows
 from tests.bench.test_results import REQUEST
 
 
-def test_rows_come_as_stored(tmp_path: Path) -> None:
+def test_rows_are_in_stored_order(tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in ("a.parquet", "b.parquet")]
     for number, path in enumerate(paths):
         pq.write_table(
@@ -20,7 +20,7 @@ def test_rows_come_as_stored(tmp_path: Path) -> None:
     assert [row["key"] for row in iterate_rows(paths)] == list(range(6))
 
 
-def test_files_are_converted_once_and_never_by_half(tmp_path: Path) -> None:
+def test_files_are_converted_once_and_completely(tmp_path: Path) -> None:
     request = replace(REQUEST, converted=str(tmp_path / "converted"))
     calls: list[Path] = []
 

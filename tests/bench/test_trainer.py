@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bench import trainer as trainer_module
-from bench.agreement import agree_on_largest, forget_agreements
+from bench.agreement import agree_on_maximum, remove_agreement
 from bench.compute import Computing
 from bench.trainer import Trainer, TrainerResult
 from tests.bench.test_results import REQUEST
@@ -20,7 +20,7 @@ REQUESTED = replace(REQUEST, rows=4, trainers=1, epochs=EPOCHS, batch_size=2)
 
 
 class _Steps(Computing):
-    """Takes 1 ms a launch alone, and a tenth more beside others, three tenths of that for want of a core."""
+    """A launch takes 1 ms alone and 10 % more beside the engine, three tenths of which is waiting for a core."""
 
     launched = 0
     waited = 0.0
@@ -46,17 +46,17 @@ def train(request: Any) -> TrainerResult:
     return Trainer(request, "trainer 0", lambda epoch, rows: None).train(read_epochs())
 
 
-def test_a_computing_trainer_tells_how_much_it_was_slowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_computing_trainer_measures_its_slowdown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer_module, "Computing", _Steps)
     request = replace(REQUESTED, computing=True)
     epochs = train(request).epochs
     assert [epoch.slowed for epoch in epochs[: request.paced_from]] == [None, None]
     assert [epoch.slowed for epoch in epochs[request.paced_from :]] == [pytest.approx(0.1)] * 4
     assert [epoch.coreless for epoch in epochs[request.paced_from :]] == [pytest.approx(0.03)] * 4
-    assert _Steps.launched >= 2 * 4  # one a batch at the least
+    assert _Steps.launched >= 2 * 4  # at least one per batch
 
 
-def test_the_step_leaves_the_engine_half_of_the_other_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_computing_step_leaves_half_of_the_other_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer_module, "Computing", _Steps)
     paced = train(replace(REQUESTED, paced=True)).epochs
     two, four = (train(replace(REQUESTED, computing=True, cores=cores)).epochs for cores in (2, 4))
@@ -67,29 +67,29 @@ def test_the_step_leaves_the_engine_half_of_the_other_cores(monkeypatch: pytest.
     assert four[2].step_seconds == pytest.approx(own / 2 * 2 * 4 / 3)
 
 
-def test_trainers_agree_on_the_slowest(tmp_path: Path) -> None:
-    meeting = str(tmp_path / "meeting")
-    told: dict[int, float] = {}
+def test_trainers_agree_on_the_slowest_pace(tmp_path: Path) -> None:
+    rendezvous = str(tmp_path / "rendezvous")
+    maxima: dict[int, float] = {}
 
-    def tell(rank: int) -> None:
-        told[rank] = agree_on_largest(meeting, 0.5 + rank, rank, 3, 30.0)
+    def agree(rank: int) -> None:
+        maxima[rank] = agree_on_maximum(rendezvous, 0.5 + rank, rank, 3, 30.0)
 
-    threads = [threading.Thread(target=tell, args=(rank,)) for rank in range(3)]
+    threads = [threading.Thread(target=agree, args=(rank,)) for rank in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert told == {0: 2.5, 1: 2.5, 2: 2.5}
-    forget_agreements(meeting)
+    assert maxima == {0: 2.5, 1: 2.5, 2: 2.5}
+    remove_agreement(rendezvous)
     assert not list(tmp_path.iterdir())
 
 
-def test_who_does_not_tell_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TimeoutError, match=r"trainers \[1\] do not tell"):
-        agree_on_largest(str(tmp_path / "meeting"), 0.5, 0, 2, 0.0)
+def test_trainer_that_does_not_report_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError, match=r"trainers \[1\] did not report"):
+        agree_on_maximum(str(tmp_path / "rendezvous"), 0.5, 0, 2, 0.0)
 
 
-def test_work_is_done_and_timed() -> None:
+def test_computation_is_done_and_timed() -> None:
     computing = Computing()
     assert computing.run(3) > 0
     assert torch.equal(computing._matrices[2], torch.full((256, 256), 64.0))

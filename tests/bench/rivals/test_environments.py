@@ -19,7 +19,7 @@ def _pins(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_version_is_pinned_once_and_torch_is_the_one_with_a_cpu_build(name: str) -> None:
+def test_versions_are_pinned_once_and_torch_has_a_cpu_build(name: str) -> None:
     pins = _pins(name)
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", pin) for pin in pins), pins
     packages = [pin.partition("==")[0].lower().replace("_", "-") for pin in pins]
@@ -29,29 +29,29 @@ def test_every_version_is_pinned_once_and_torch_is_the_one_with_a_cpu_build(name
     assert "windrow" not in packages
 
 
-def test_the_version_of_every_rival_is_known() -> None:
+def test_version_of_every_rival_is_known() -> None:
     rivals = [peer for peer in PEERS.values() if peer.rival]
     assert all(re.match(r"\d+\.\d", find_version(peer.library or "", peer.environment)) for peer in rivals), (
         rivals
     )
 
 
-def test_no_requirements_are_left_over() -> None:
+def test_every_requirements_file_is_used() -> None:
     files = {file for name in NAMES for file in list_requirements(name)}
     assert files == set(next(iter(files)).parent.iterdir())
 
 
-def test_only_rivals_have_environments_of_their_own_and_all_by_row_do() -> None:
+def test_environments_belong_to_rivals_including_all_row_wise_ones() -> None:
     assert all(peer.rival for peer in PEERS.values() if peer.environment)
     assert all(peer.environment for peer in PEERS.values() if peer.by_row)
 
 
-def test_an_environment_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no environment for daft .* make peers sets it up"):
+def test_missing_environment_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no environment for daft .* run make peers to set it up"):
         find_python(tmp_path, "daft")
 
 
-def test_an_environment_is_ready_once_its_pins_are_installed(
+def test_environment_is_ready_once_its_pins_are_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pins, alone = tmp_path / "toy.txt", tmp_path / "toy.no-deps.txt"
@@ -75,7 +75,7 @@ def test_an_environment_is_ready_once_its_pins_are_installed(
         find_python(tmp_path, "toy")
 
 
-def test_what_cannot_be_installed_names_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_installation_names_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed: subprocess.CompletedProcess[str] = subprocess.CompletedProcess([""], 1)
     monkeypatch.setattr("subprocess.run", lambda *_, **__: failed)
     with pytest.raises(ValueError, match=f"environment for daft cannot be set up: see {tmp_path / 'log'}"):
@@ -83,13 +83,13 @@ def test_what_cannot_be_installed_names_its_log(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_child_imports_neither_windrow_nor_what_a_rival_lacks(name: str) -> None:
+def test_child_imports_only_what_every_environment_has(name: str) -> None:
     try:
         python = find_python(FOLDER, name)
     except ValueError as absent:
         pytest.skip(str(absent))
     code = "import sys, bench.child; print(sorted({'windrow', 'ray', 'pandas'} & set(sys.modules)))"
-    told = subprocess.run(
+    output = subprocess.run(
         [str(python), "-c", code], cwd=FOLDER.parent, capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip() == "[]"
+    assert output.stdout.strip() == "[]"

@@ -2,16 +2,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.figures import sum_up
 from bench.rivals.orders import describe_shuffle, draw_orders
+from bench.summary import summarize
 from tests.bench.test_results import FACTS, merge_results
 
 
-def test_the_table_tells_what_was_promised_and_what_was_seen() -> None:
-    figures = replace(
-        sum_up(merge_results(), FACTS, None), groups_a_batch=24.04, groups_expected=63.9, neighbours_kept=0.5
+def test_table_shows_claimed_shuffle_and_measured_order() -> None:
+    summaries = replace(
+        summarize(merge_results(), FACTS, None),
+        groups_a_batch=24.04,
+        groups_expected=63.9,
+        neighbours_kept=0.5,
     )
-    table = draw_orders({"windrow-ray": figures, "scan": figures}, None)
+    table = draw_orders({"windrow-ray": summaries, "scan": summaries}, None)
     head, _, line, *rest = table.splitlines()
     assert len(rest) == 1  # the note: a scan delivers nothing
     assert "24.0 of 63.9" in line
@@ -19,14 +22,17 @@ def test_the_table_tells_what_was_promised_and_what_was_seen() -> None:
     assert line[head.index("exactly once") :].startswith("yes (key)")
 
 
-def test_order_is_left_open_where_there_is_no_key() -> None:
-    figures = replace(
-        sum_up(merge_results(), FACTS, None), groups_a_batch=None, groups_expected=None, neighbours_kept=None
+def test_order_is_empty_without_a_key() -> None:
+    summaries = replace(
+        summarize(merge_results(), FACTS, None),
+        groups_a_batch=None,
+        groups_expected=None,
+        neighbours_kept=None,
     )
-    assert draw_orders({"daft": figures}, None).splitlines()[2].split()[-3:-1] == ["-", "-"]
+    assert draw_orders({"daft": summaries}, None).splitlines()[2].split()[-3:-1] == ["-", "-"]
 
 
-def test_our_shuffle_is_the_window_that_was_asked_for() -> None:
+def test_shuffle_of_windrow_is_the_configured_window() -> None:
     assert describe_shuffle("windrow-threads", None) == "full"
     assert describe_shuffle("windrow-threads", "12") == "windows of 12 blocks"
     assert describe_shuffle("windrow-ray", "256MiB") == "windows of 256MiB"

@@ -12,7 +12,7 @@ from bench.rivals.sample import make_sample, name_files
 
 
 @pytest.mark.parametrize(("kind", "rows"), [("dlrm", 1_000), ("taxi", 130), ("dlrm", 100_000)])
-def test_a_sample_has_the_first_rows_in_many_row_groups(kind: str, rows: int, tmp_path: Path) -> None:
+def test_sample_has_the_first_rows_in_many_row_groups(kind: str, rows: int, tmp_path: Path) -> None:
     size = 500_000
     made = make_data(kind, size, seed=0, folder=tmp_path, workers=1, progress=lambda *_: None)
     paths = [str(path) for path in made]
@@ -29,7 +29,7 @@ def test_a_sample_has_the_first_rows_in_many_row_groups(kind: str, rows: int, tm
     assert make_sample(paths, whole.tensor_columns, min(rows, whole.rows), tmp_path) == files
 
 
-def test_other_files_have_another_name(tmp_path: Path) -> None:
+def test_changed_files_have_another_name(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(b"one")
     before = name_files([str(path)])

@@ -1,8 +1,8 @@
-"""A proxy that puts distance between a client and a store: latency, and a limit of bandwidth.
+"""A proxy that adds latency and a bandwidth limit between a client and object storage.
 
-Bodies go from socket to socket inside the kernel, so that it costs next to nothing itself. It is
-a process of its own: each line that it reads is a new setting, and it answers what it has passed
-since the one before.
+Response bodies go from socket to socket inside the kernel, so the proxy itself costs almost nothing. It runs
+as a separate process: each line on its standard input sets new conditions, and it answers with the traffic
+since the previous line.
 """
 
 from __future__ import annotations
@@ -19,50 +19,50 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 
-__all__ = ["Distance", "Passed", "Proxy", "open_proxy"]
+__all__ = ["NetworkConditions", "Proxy", "Traffic", "open_proxy"]
 
 _CHUNK_BYTES = 256 * 1024
 _BODY = re.compile(rb"(?i)\r\ncontent-length:\s*(\d+)")
-# of a bandwidth limit; what may pass at once
+# burst size of the bandwidth limit
 _BURST_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
-class Distance:
-    """What is added: seconds to each request, and bytes a second for all answers; 0: no limit."""
+class NetworkConditions:
+    """Latency added to each request, and bandwidth limit of all responses together; 0: no limit."""
 
     latency_seconds: float = 0.0
     bytes_per_second: float = 0.0
 
 
 @dataclass(frozen=True)
-class Passed:
-    """Requests and bytes of answers, and how many requests were under way at once at most."""
+class Traffic:
+    """Number of requests, bytes of responses, and maximum number of concurrent requests."""
 
     requests: int = 0
     answer_bytes: int = 0
-    at_once: int = 0
+    max_concurrent: int = 0
 
 
 class Proxy:
-    """The proxy's process."""
+    """Handle of the proxy process."""
 
     def __init__(self, process: subprocess.Popen[str], endpoint: str) -> None:
         self._process, self.endpoint = process, endpoint
 
-    def set(self, distance: Distance) -> Passed:
-        """Add this from now on; returns what has passed since the last time."""
+    def set(self, conditions: NetworkConditions) -> Traffic:
+        """Set the conditions; returns the traffic since the previous call."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asdict(distance)) + "\n")
+        self._process.stdin.write(json.dumps(asdict(conditions)) + "\n")
         self._process.stdin.flush()
-        return Passed(**json.loads(self._process.stdout.readline()))
+        return Traffic(**json.loads(self._process.stdout.readline()))
 
 
 @contextmanager
 def open_proxy(host: str, port: int) -> Iterator[Proxy]:
-    """Run a proxy before a server."""
-    command = [sys.executable, "-m", "bench.remote.distance", host, str(port)]
+    """Run a proxy in front of a server."""
+    command = [sys.executable, "-m", "bench.remote.proxy", host, str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -71,39 +71,39 @@ def open_proxy(host: str, port: int) -> Iterator[Proxy]:
             process.terminate()
 
 
-class _Line:
-    """What all connections share."""
+class _Link:
+    """The state that all connections share."""
 
     def __init__(self, upstream: tuple[str, int]) -> None:
         self.upstream = upstream
-        self.distance = Distance()
+        self.conditions = NetworkConditions()
         self._lock = threading.Lock()
         self._free_at = 0.0
-        self._requests = self._bytes = self._at_once = self._under_way = 0
+        self._requests = self._bytes = self._max_concurrent = self._concurrent = 0
 
-    def take_passed(self) -> Passed:
+    def take_traffic(self) -> Traffic:
         with self._lock:
-            passed = Passed(self._requests, self._bytes, self._at_once)
-            self._requests = self._bytes = self._at_once = 0
-            return passed
+            traffic = Traffic(self._requests, self._bytes, self._max_concurrent)
+            self._requests = self._bytes = self._max_concurrent = 0
+            return traffic
 
     def request(self) -> None:
-        """Count a request, and hold it up."""
+        """Count a request and delay it."""
         with self._lock:
             self._requests += 1
-            self._under_way += 1
-            self._at_once = max(self._at_once, self._under_way)
-        if self.distance.latency_seconds:
-            time.sleep(self.distance.latency_seconds)
+            self._concurrent += 1
+            self._max_concurrent = max(self._max_concurrent, self._concurrent)
+        if self.conditions.latency_seconds:
+            time.sleep(self.conditions.latency_seconds)
 
     def ended(self, requests: int) -> None:
-        """Some requests are no longer under way."""
+        """Count requests as completed."""
         with self._lock:
-            self._under_way -= requests
+            self._concurrent -= requests
 
     def answer(self, size_bytes: int) -> None:
-        """Count bytes of answers, and hold them up."""
-        rate, now = self.distance.bytes_per_second, time.monotonic()
+        """Count bytes of responses and delay them."""
+        rate, now = self.conditions.bytes_per_second, time.monotonic()
         with self._lock:
             self._bytes += size_bytes
             if not rate:
@@ -114,31 +114,31 @@ class _Line:
             time.sleep(wait)
 
 
-def _serve(line: _Line) -> None:
+def _serve(link: _Link) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=512) as server:
         print(server.getsockname()[1], flush=True)
         while True:
             client, _ = server.accept()
-            threading.Thread(target=_connect, args=(line, client), daemon=True).start()
+            threading.Thread(target=_connect, args=(link, client), daemon=True).start()
 
 
-def _connect(line: _Line, client: socket.socket) -> None:
-    with client, socket.create_connection(line.upstream) as upstream:
+def _connect(link: _Link, client: socket.socket) -> None:
+    with client, socket.create_connection(link.upstream) as upstream:
         for end in (client, upstream):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        asked = [0]
-        back = threading.Thread(target=_pass_answers, args=(line, upstream, client), daemon=True)
+        pending = [0]
+        back = threading.Thread(target=_pass_answers, args=(link, upstream, client), daemon=True)
         back.start()
         with suppress(OSError):
-            _pass_requests(line, client, upstream, asked)
+            _pass_requests(link, client, upstream, pending)
         with suppress(OSError):
             upstream.shutdown(socket.SHUT_RDWR)
         back.join()
-        line.ended(asked[0])
+        link.ended(pending[0])
 
 
-def _pass_requests(line: _Line, client: socket.socket, upstream: socket.socket, asked: list[int]) -> None:
-    """Requests come one after another on a connection, so the next one tells that one has ended."""
+def _pass_requests(link: _Link, client: socket.socket, upstream: socket.socket, pending: list[int]) -> None:
+    """Forward requests; on one connection they are sequential, so a new one means that the last is complete."""
     seen, body = b"", 0
     while received := client.recv(_CHUNK_BYTES):
         seen += received
@@ -151,22 +151,22 @@ def _pass_requests(line: _Line, client: socket.socket, upstream: socket.socket, 
             if not blank:
                 break
             length = _BODY.search(head)
-            line.ended(asked[0])
-            asked[0] = 1
-            line.request()
+            link.ended(pending[0])
+            pending[0] = 1
+            link.request()
             upstream.sendall(head + blank)
             seen, body = rest, int(length[1]) if length else 0
 
 
-def _pass_answers(line: _Line, upstream: socket.socket, client: socket.socket) -> None:
+def _pass_answers(link: _Link, upstream: socket.socket, client: socket.socket) -> None:
     read, write = os.pipe()
     try:
         while count := os.splice(upstream.fileno(), write, _CHUNK_BYTES):
-            line.answer(count)
+            link.answer(count)
             while count:
                 count -= os.splice(read, client.fileno(), count)
     except OSError:
-        pass  # either side may go away
+        pass  # either side may close the connection
     finally:
         os.close(read)
         os.close(write)
@@ -175,11 +175,11 @@ def _pass_answers(line: _Line, upstream: socket.socket, client: socket.socket) -
 
 
 def _main() -> None:
-    line = _Line((sys.argv[1], int(sys.argv[2])))
-    threading.Thread(target=_serve, args=(line,), daemon=True).start()
+    link = _Link((sys.argv[1], int(sys.argv[2])))
+    threading.Thread(target=_serve, args=(link,), daemon=True).start()
     for setting in sys.stdin:
-        line.distance = Distance(**json.loads(setting))
-        print(json.dumps(asdict(line.take_passed())), flush=True)
+        link.conditions = NetworkConditions(**json.loads(setting))
+        print(json.dumps(asdict(link.take_traffic())), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.store import read_spilled
+from bench.object_store import read_spilled
 
 
 @pytest.mark.parametrize(
@@ -15,13 +15,13 @@ from bench.store import read_spilled
         ("x :info_message:Spilled 0 MiB, 1 objects, write throughput 0 MiB/s.\n", 1),
     ],
 )
-def test_the_log_of_a_raylet_tells_what_was_spilled(tmp_path: Path, lines: str, spilled: int) -> None:
+def test_spilled_bytes_are_read_from_the_raylet_log(tmp_path: Path, lines: str, spilled: int) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "raylet.out").write_text(lines)
     assert read_spilled(tmp_path) == spilled
 
 
-def test_a_worker_that_spills_is_noticed_before_the_log_is(tmp_path: Path) -> None:
+def test_spill_worker_counts_before_the_log_does(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     assert read_spilled(tmp_path) == 0
     (tmp_path / "logs" / "python-core-spill_worker-1_2.log").touch()

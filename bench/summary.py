@@ -1,4 +1,4 @@
-"""The figures of one system: medians, and the worst where the worst counts."""
+"""Summary of one system's results: medians, and worst cases of delivery and order."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from bench.facts import Facts
 from bench.peers import PEERS
 from bench.results import SystemResult
 
-__all__ = ["Figures", "describe_title", "judge_rows", "sum_up"]
+__all__ = ["Summary", "describe_title", "summarize", "worst_verdict"]
 
 
 @dataclass(frozen=True)
-class Figures:
-    """One line of the table; None where there is nothing to say.
+class Summary:
+    """One line of the table; None for values that were not measured.
 
-    ``of_scan`` is the throughput over that of the raw scan in the same run.
+    ``of_scan`` is the throughput relative to the raw scan of the same run.
     """
 
     title: str
@@ -28,8 +28,8 @@ class Figures:
     first_batch_seconds: float
     wait_share: float | None
     peak_mib: float | None
-    promised_mib: float | None
-    promise_kept: bool | None
+    estimated_mib: float | None
+    within_estimate: bool | None
     exactly_once: str
     neighbour_distance: float | None
     groups_a_batch: float | None
@@ -39,15 +39,15 @@ class Figures:
     coreless_share: float | None = None
 
 
-def sum_up(result: SystemResult, facts: Facts, scan_seconds: float | None) -> Figures:
-    """Take the medians of the steady epochs, and the worst where the worst counts."""
+def summarize(result: SystemResult, facts: Facts, scan_seconds: float | None) -> Summary:
+    """Take medians over the steady epochs, and worst cases of delivery and order."""
     seconds = result.median_seconds()
     steady = result.steady
     waits = [epoch.wait_share for epoch in steady if epoch.wait_share is not None]
     slowed = [epoch.slowed for epoch in steady if epoch.slowed is not None]
     coreless = [epoch.coreless for epoch in steady if epoch.coreless is not None]
     orders = [epoch.randomness for epoch in steady if epoch.randomness is not None]
-    return Figures(
+    return Summary(
         title=describe_title(result),
         seconds=seconds,
         first_epoch_seconds=result.epochs[0].seconds,
@@ -57,9 +57,9 @@ def sum_up(result: SystemResult, facts: Facts, scan_seconds: float | None) -> Fi
         first_batch_seconds=statistics.median(epoch.first_batch_seconds for epoch in steady),
         wait_share=statistics.median(waits) if waits else None,
         peak_mib=result.peak_bytes / 2**20 if result.peak_bytes is not None else None,
-        promised_mib=result.estimate.total_bytes / 2**20 if result.estimate is not None else None,
-        promise_kept=not result.broken_promise if result.estimate is not None else None,
-        exactly_once=judge_rows(result, facts),
+        estimated_mib=result.estimate.total_bytes / 2**20 if result.estimate is not None else None,
+        within_estimate=not result.exceeds_estimate if result.estimate is not None else None,
+        exactly_once=worst_verdict(result, facts),
         neighbour_distance=min((order.neighbour_distance for order in orders), default=None),
         groups_a_batch=min((order.groups_a_batch for order in orders), default=None),
         groups_expected=orders[0].groups_expected if orders else None,
@@ -70,13 +70,13 @@ def sum_up(result: SystemResult, facts: Facts, scan_seconds: float | None) -> Fi
 
 
 def describe_title(result: SystemResult) -> str:
-    """The system's name, with where it keeps blocks, and the trainers where there are several."""
+    """The system's name, with its cache and the number of trainers if there are several."""
     title = PEERS[result.system].title + (f", cached ({result.cache})" if result.cache else "")
     return f"{title}, {result.trainers} trainers" if result.trainers > 1 else title
 
 
-def judge_rows(result: SystemResult, facts: Facts) -> str:
-    """The worst verdict over all epochs, the first included."""
+def worst_verdict(result: SystemResult, facts: Facts) -> str:
+    """The worst exactly-once verdict over all epochs, including the first."""
     verdicts = [epoch.verdict for epoch in result.epochs if epoch.verdict is not None]
     bad = [
         f"{e.verdict} (epoch {e.number})"

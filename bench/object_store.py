@@ -1,4 +1,4 @@
-"""Ray's object store as Ray itself reports it: what is pinned, and what was spilled."""
+"""Use of Ray's object store as reported by Ray: pinned and spilled bytes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["StoreUse", "StoreWatch", "describe_spilled", "read_spilled"]
+__all__ = ["ObjectStoreMonitor", "ObjectStoreUse", "describe_spilled", "read_spilled"]
 
 _POLL_SECONDS = 0.05
 _SPILLED = re.compile(r"Spilled (\d+) MiB, (\d+) objects")
 
 
 @dataclass(frozen=True)
-class StoreUse:
-    """The object store of one run.
+class ObjectStoreUse:
+    """Use of the object store in one run.
 
-    ``peak_bytes`` is the most that was pinned, None where nobody watched. ``spilled_bytes``
-    is what Ray reported, which may lag behind; it is 0 only if nothing was spilled.
+    ``peak_bytes`` is the peak of pinned bytes, None if it was not polled. ``spilled_bytes``
+    is reported by Ray and may lag behind; it is 0 only if nothing was spilled.
     """
 
     size_bytes: int
@@ -26,17 +26,17 @@ class StoreUse:
     spilled_bytes: int
 
 
-class StoreWatch:
-    """Watches the store of a local Ray session.
+class ObjectStoreMonitor:
+    """Monitors the object store of a local Ray session.
 
     Parameters
     ----------
     session
-        Ray's folder of the session.
+        Folder of the Ray session.
     size_bytes
-        The size of the store.
+        Size of the object store.
     polls
-        Whether a thread asks Ray for the pinned bytes all the time, which takes about
+        Whether a thread polls Ray for the pinned bytes, which takes about
         2 % of a core.
     """
 
@@ -49,12 +49,12 @@ class StoreWatch:
         if polls:
             self._thread.start()
 
-    def end(self) -> StoreUse:
-        """Watch no longer; call it while Ray still runs."""
+    def end(self) -> ObjectStoreUse:
+        """Stop monitoring; call it while Ray is still running."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
-        return StoreUse(self._size_bytes, self._peak_bytes, read_spilled(self._session))
+        return ObjectStoreUse(self._size_bytes, self._peak_bytes, read_spilled(self._session))
 
     def _run(self) -> None:
         import ray
@@ -65,15 +65,15 @@ class StoreWatch:
 
 
 def read_spilled(session: Path) -> int:
-    """Bytes that the raylets' logs say were spilled, at least one where an object was."""
+    """Spilled bytes according to the raylets' logs; at least 1 if an object was spilled."""
     spilled = 0
     for log in session.glob("logs/raylet*.out"):
-        told = _SPILLED.findall(log.read_text(errors="replace"))
-        spilled += max((max(1, int(mib) * 2**20) for mib, _ in told), default=0)
-    # A worker that spills is started before the first object is, and the log may come later.
+        reported = _SPILLED.findall(log.read_text(errors="replace"))
+        spilled += max((max(1, int(mib) * 2**20) for mib, _ in reported), default=0)
+    # a spill worker starts before the first object is spilled, and the log line may follow later
     return spilled or int(any(session.glob("logs/*spill_worker*")))
 
 
 def describe_spilled(spilled_bytes: int) -> str:
-    """In MiB; a little is not nothing."""
+    """Format spilled bytes in MiB; less than one is shown as "<1"."""
     return "<1" if 0 < spilled_bytes < 2**20 else f"{spilled_bytes / 2**20:,.0f}"

@@ -1,4 +1,4 @@
-"""The proxy of ``python -m bench store``: what it adds, what it counts, and that bytes stay as they are."""
+"""The proxy of ``python -m bench store``: latency, bandwidth limit, counters, and unchanged bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench.remote.distance import Distance, Proxy, open_proxy
+from bench.remote.proxy import NetworkConditions, Proxy, open_proxy
 
 CONTENT = bytes(range(256)) * 4096
 
@@ -61,30 +61,30 @@ def ask(proxy: Proxy, times: int, method: str = "GET", body: bytes | None = None
 
 
 def test_bytes_pass_unchanged_and_are_counted(proxy: Proxy) -> None:
-    proxy.set(Distance())
+    proxy.set(NetworkConditions())
     assert ask(proxy, 3) == [CONTENT] * 3
-    passed = proxy.set(Distance())
-    assert (passed.requests, passed.at_once) == (3, 1)
-    assert 3 * len(CONTENT) < passed.answer_bytes < 3 * len(CONTENT) + 1_000
-    # counted apart: that the first connection is closed is noticed a moment later
+    traffic = proxy.set(NetworkConditions())
+    assert (traffic.requests, traffic.max_concurrent) == (3, 1)
+    assert 3 * len(CONTENT) < traffic.answer_bytes < 3 * len(CONTENT) + 1_000
+    # counted separately, because the end of the first connection is noticed a moment later
     sizes = ask(proxy, 2, "PUT", b"GET / HTTP/1.1\r\n\r\n" * 50_000)
     assert [int.from_bytes(size, "little") for size in sizes] == [900_000] * 2
-    assert proxy.set(Distance()).requests == 2
-    assert proxy.set(Distance()).requests == 0
+    assert proxy.set(NetworkConditions()).requests == 2
+    assert proxy.set(NetworkConditions()).requests == 0
 
 
-def test_latency_holds_up_each_request_and_not_those_beside_it(proxy: Proxy) -> None:
-    proxy.set(Distance(latency_seconds=0.1))
+def test_latency_delays_each_request_but_not_concurrent_ones(proxy: Proxy) -> None:
+    proxy.set(NetworkConditions(latency_seconds=0.1))
     began = time.monotonic()
     ask(proxy, 3)
     assert time.monotonic() - began >= 0.3
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda _: ask(proxy, 1), range(8)))
-    assert proxy.set(Distance()).at_once >= 4
+    assert proxy.set(NetworkConditions()).max_concurrent >= 4
 
 
-def test_the_bandwidth_is_that_of_all_answers_together(proxy: Proxy) -> None:
-    proxy.set(Distance(bytes_per_second=8 * len(CONTENT)))
+def test_bandwidth_limit_covers_all_responses(proxy: Proxy) -> None:
+    proxy.set(NetworkConditions(bytes_per_second=8 * len(CONTENT)))
     began = time.monotonic()
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: ask(proxy, 1), range(4)))

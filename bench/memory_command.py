@@ -1,4 +1,4 @@
-"""``python -m bench memory``: much data through little memory, on Ray and on threads."""
+"""``python -m bench memory``: stream data that is larger than memory, on Ray and on threads."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bench.asked import Asked, find_data
+from bench.config import BenchConfig, find_data
 from bench.facts import Facts, read_facts
-from bench.figures import describe_title, judge_rows, sum_up
 from bench.machine import count_cores, describe_machine
+from bench.object_store import describe_spilled
 from bench.progress import ProgressLine
 from bench.report import describe_breaches, describe_run, print_head, write_json
 from bench.results import SystemResult
 from bench.rounds import run_rounds
-from bench.store import describe_spilled
+from bench.summary import describe_title, summarize, worst_verdict
 from bench.table import align_table, write_cell
 
 __all__ = ["measure_memory"]
@@ -27,33 +27,33 @@ _HEADS = (
     "store peak MiB",
     "spilled MiB",
     "peak MiB",
-    "promised MiB",
+    "estimated MiB",
     "s/epoch",
     "exactly once",
 )
 _NOTE = (
-    "limit: of the object store on Ray, of everything on threads; store peak: the most that was pinned; "
+    "limit: of the object store on Ray, of all memory on threads; store peak: peak of pinned bytes; "
     "peak: above the idle processes"
 )
 
 
-def measure_memory(asked: Asked) -> int:
-    """Stream through the limits, print the table; 0 when they and the promises were kept."""
+def measure_memory(config: BenchConfig) -> int:
+    """Stream within the limits and print the table; the exit status is 0 without breaches."""
     line = ProgressLine(sys.stderr)
-    paths = find_data(asked, line)
-    facts = read_facts(paths, asked.columns, asked.key, count_cores())
+    paths = find_data(config, line)
+    facts = read_facts(paths, config.columns, config.key, count_cores())
     machine = describe_machine()
-    print_head(asked, facts, machine, len(paths))
+    print_head(config, facts, machine, len(paths))
     results = [
-        *run_rounds(replace(asked, systems=("windrow-ray",), memory_limit=None), paths, facts, line),
-        *run_rounds(replace(asked, systems=("windrow-threads",)), paths, facts, line),
+        *run_rounds(replace(config, systems=("windrow-ray",), memory_limit=None), paths, facts, line),
+        *run_rounds(replace(config, systems=("windrow-threads",)), paths, facts, line),
     ]
     worked = [result for result in results if result.error is None]
     breaches = describe_breaches(results, facts)
     print("", _draw_table(worked, facts), *breaches, sep="\n")
-    if asked.json is not None:
-        figures = [sum_up(result, facts, None) for result in worked]
-        write_json(asked.json, describe_run(asked, results, figures, facts, machine, breaches))
+    if config.json is not None:
+        summaries = [summarize(result, facts, None) for result in worked]
+        write_json(config.json, describe_run(config, results, summaries, facts, machine, breaches))
     return 1 if breaches else 0
 
 
@@ -75,7 +75,7 @@ def _write_line(result: SystemResult, facts: Facts) -> tuple[str, ...]:
         _write_mib(result.peak_bytes),
         _write_mib(estimate.total_bytes if estimate is not None else None),
         f"{result.median_seconds():.2f}",
-        judge_rows(result, facts),
+        worst_verdict(result, facts),
     )
 
 

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bench.peers import PEERS
+from bench.rivals.targets import LARGE_TARGETS, SMALL_TARGETS, Target, check_targets
+from bench.summary import Summary, summarize
+from tests.bench.test_results import FACTS, merge_results
+
+TARGET = Target("the others", 4.0, ("daft", "petastorm"))
+
+
+def _at(rate: float, title: str) -> Summary:
+    return replace(summarize(merge_results(), FACTS, None), title=title, megabytes_per_second=rate)
+
+
+def test_target_compares_the_best_windrow_system_with_the_fastest_rival() -> None:
+    summaries = {
+        "windrow-threads": _at(85, "threads"),
+        "windrow-ray": _at(60, "ray"),
+        "daft": _at(10, "Daft"),
+        "petastorm": _at(20, "Petastorm"),
+    }
+    (target_results,) = check_targets([TARGET], summaries)
+    assert target_results.met
+    assert target_results.text == (
+        "4 x the others (fastest: Petastorm): threads 4.2 x, met; ray 3.0 x, NOT met"
+    )
+    del summaries["windrow-threads"]
+    assert not check_targets([TARGET], summaries)[0].met
+
+
+@pytest.mark.parametrize("measured", [["daft"], ["windrow-threads"], []])
+def test_targets_without_measurements_are_skipped(measured: list[str]) -> None:
+    assert check_targets([TARGET], {name: _at(1, name) for name in measured}) == []
+
+
+def test_targets_name_known_systems() -> None:
+    for target in (*LARGE_TARGETS, *SMALL_TARGETS):
+        assert set(target.ours) | set(target.rivals) <= set(PEERS)
+        assert all(PEERS[name].rival for name in target.rivals)
+    assert all(
+        PEERS[name].small_too or PEERS[name].by_row for target in SMALL_TARGETS for name in target.rivals
+    )
