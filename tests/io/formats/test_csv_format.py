@@ -113,7 +113,7 @@ def test_one_type_for_all_files(tmp_path: Path, values: tuple[str, str], kind: p
 
 @pytest.mark.usefixtures("small_ranges")
 def test_a_later_value_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windrow.io.formats.file_head.HEAD_BYTES", 40)
+    monkeypatch.setattr("windrow.io.formats.sampled_format.HEAD_BYTES", 40)
     content = b"x,price\n" + b"1,2\n" * 30 + b"1,n/a?\n" + b"1,2\n" * 30
     write_files(tmp_path, {"a.csv": content})
     ds = windrow.read_csv(tmp_path, target_block_bytes=1)
@@ -145,7 +145,7 @@ def test_newlines_in_values(tmp_path: Path, lead: int) -> None:
 @pytest.mark.usefixtures("small_ranges")
 @pytest.mark.parametrize("lead", range(16))
 def test_newlines_behind_the_beginning(tmp_path: Path, lead: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windrow.io.formats.file_head.HEAD_BYTES", 24)
+    monkeypatch.setattr("windrow.io.formats.sampled_format.HEAD_BYTES", 24)
     text = "s\n" + "x\n" * 20 + "y" * lead + '\n"one\ntwo"\n' + "z\n" * 9
     write_files(tmp_path, {"a.csv": text.encode()})
     ds = windrow.read_csv(tmp_path, target_block_bytes=1)

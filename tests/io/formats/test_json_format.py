@@ -128,7 +128,7 @@ def test_types_that_nothing_holds(tmp_path: Path) -> None:
 @pytest.fixture
 def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file whose rows change behind the first 40 bytes, which are all that is looked at."""
-    monkeypatch.setattr("windrow.io.formats.file_head.HEAD_BYTES", 40)
+    monkeypatch.setattr("windrow.io.formats.sampled_format.HEAD_BYTES", 40)
     monkeypatch.setattr(line_ranges, "RANGE_BYTES", 64)
     return tmp_path
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.laws.examples import examples
 from windrow.dataset.dataset import Dataset
-from windrow.io.formats import file_head
+from windrow.io.formats import sampled_format
 
 Row = dict[str, Any]
 
@@ -101,7 +101,7 @@ def test_order_is_that_of_parquet(
         pq.write_table(pa.Table.from_pylist(rows), path)
     with pytest.MonkeyPatch.context() as patch:
         # so little is looked at that estimates are far off
-        patch.setattr(file_head, "HEAD_BYTES", 48)
+        patch.setattr(sampled_format, "HEAD_BYTES", 48)
         sources = [(windrow.read_parquet(folder / "parquet"), "x"), (read(folder / name), column)]
     orders = []
     for ds, key in sources:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.io.formats.lines_of import COMPRESS, all_rows, write_files
 from tests.laws.examples import examples
-from windrow.io.formats import compression, line_ranges, text_format
+from windrow.io.formats import decompression, line_ranges, text_format
 
 
 @examples(60)
@@ -94,7 +94,7 @@ def test_ebcdic_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_joined_streams(
     tmp_path: Path, suffix: str, step_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compression, "_STEP_BYTES", step_bytes)
+    monkeypatch.setattr(decompression, "_STEP_BYTES", step_bytes)
     values = [f"{at} {at * 7919 % 1009}" for at in range(400)]
     first, second = (
         COMPRESS[suffix]("".join(f"{value}\n" for value in some).encode())

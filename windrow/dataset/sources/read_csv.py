@@ -10,10 +10,9 @@ from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_count
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.sources.file_arguments import read_files
-from windrow.io.formats.compression import check_compression
-from windrow.io.formats.csv_format import CsvFormat
-from windrow.io.formats.csv_parsing import CsvOptions, check_csv_type
+from windrow.io.formats.csv_format import CsvFormat, CsvOptions, check_csv_type
 from windrow.io.formats.csv_quotes import Quoting
+from windrow.io.formats.decompression import check_compression
 from windrow.io.formats.line_ranges import LineFiles
 from windrow.io.formats.text_encoding import check_encoding
 from windrow.io.formats.user_types import check_dtypes

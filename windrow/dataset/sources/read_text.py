@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.sources.file_arguments import read_files
-from windrow.io.formats.compression import check_compression
+from windrow.io.formats.decompression import check_compression
 from windrow.io.formats.line_ranges import LineFiles
 from windrow.io.formats.text_encoding import check_encoding
 from windrow.io.formats.text_format import TextFormat

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.sources.file_arguments import read_files
-from windrow.io.formats.compression import check_compression
-from windrow.io.formats.tfrecord_columns import list_kind
-from windrow.io.formats.tfrecord_features import load_example
-from windrow.io.formats.tfrecord_format import TFRecordFormat
-from windrow.io.formats.tfrecord_frames import load_checksum
+from windrow.io.formats.decompression import check_compression
+from windrow.io.formats.tfrecord_features import list_kind, load_example
+from windrow.io.formats.tfrecord_format import TFRecordFormat, load_checksum
 from windrow.io.formats.user_types import check_dtypes
 
 if TYPE_CHECKING:

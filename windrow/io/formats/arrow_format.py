@@ -5,104 +5,109 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
-from windrow.core.errors import SourceError
-from windrow.io.catalog.fragments import Fragment, digest_ends, fetch_ends
-from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.fragments import FragmentFacts
 from windrow.io.catalog.value_widths import fixed_bits
-from windrow.io.formats.block_files import OpenFile, open_path
-from windrow.io.formats.ipc_columns import find_columns, summarise_batches
-from windrow.io.formats.ipc_messages import Layout, Message, find_messages, read_header
-from windrow.io.formats.table_reader import PART_BYTES, TableReader
+from windrow.io.formats.block_files import OpenFile
+from windrow.io.formats.ipc_messages import BatchHeader, Layout, Message, find_messages, read_header
+from windrow.io.formats.row_group_reader import RowGroupFormat, corruption_is_invalid, group_by_bytes
 from windrow.io.parquet.footer_cache import FooterCache
-from windrow.io.storage.filesystems import Files
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
 
 __all__ = ["ArrowFormat"]
 
-_CORRUPTION = (ValueError, struct.error)
 # message layouts, so that the blocks of a file parse them once per process
 _LAYOUTS = FooterCache(max_footers=64, max_bytes=16 * 2**20)
+# estimated ratio of compression: the actual one is unknown before decoding
+_GROWTH = 3
 
 
 @dataclass(frozen=True)
-class ArrowFormat:
+class ArrowFormat(RowGroupFormat):
     """Arrow IPC: headers yield rows, nulls and sizes, and columns are read selectively."""
+
+    corruption = (ValueError, struct.error)
 
     name: str = "Arrow"
     options: str = ""
-    rows_known: bool = True
-    joins_files: bool = False
 
-    def look(self, files: Files, path: str) -> Fragment:
-        """Read a file's message headers.
-
-        Raises
-        ------
-        SourceError
-            If the file cannot be read or is not Arrow IPC.
-        """
-        version, name = files.look(path), files.name(path)
-        with open_path(files, path, version.size_bytes) as file:
-            fetch_ends(file.fetch, version.size_bytes)
-            digest = digest_ends(file.read_range, version.size_bytes)
-            try:
-                layout = find_messages(file)
-                file.fetch([(batch.start, batch.body) for batch in layout.batches])
-                headers = [read_header(file, batch) for batch in layout.batches]
-                facts = summarise_batches(layout.schema, headers)
-            except _CORRUPTION as error:
-                raise SourceError(f"{name} {error}: {_FIX}") from files.cause(error)
-        return Fragment(version, digest, facts)
-
-    def reader(
-        self,
-        files: Files,
-        schema: pa.Schema,
-        stored: pa.Schema,
-        partitions: Partitions,
-        row_filter: pc.Expression | None,
-    ) -> TableReader:
-        """Make a reader of record batches."""
-        return TableReader(self, files, schema, stored, partitions, row_filter)
+    def summarise(self, file: OpenFile) -> FragmentFacts:
+        """Read a file's message headers."""
+        layout = find_messages(file)
+        file.fetch([(batch.start, batch.body) for batch in layout.batches])
+        headers = [read_header(file, batch) for batch in layout.batches]
+        return _summarise_batches(layout.schema, headers)
 
     def can_map(self, schema: pa.Schema) -> bool:
         """Whether no column's values stay shared with rows that are taken from it."""
         return not any(_shares_memory(field.type) for field in schema)
 
-    def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read record batches ``start`` to ``stop`` as one table."""
-        return pa.concat_tables(self.tables(file, start, stop, schema))
-
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
         """Read record batches, grouped to about one part in size."""
-        with _corruption_is_invalid():
+        with corruption_is_invalid(self.corruption):
             layout = _cached_layout(file)
             names = layout.schema.names
             needed = sorted(names.index(name) for name in schema.names) or [0]
-            part: list[pa.RecordBatch] = []
-            part_bytes = 0
-            for whole in _read_batches(file, layout, start, stop, needed):
-                batch = whole.select([names[number] for number in needed])
-                _validate(batch)
-                part.append(batch)
-                part_bytes += batch.nbytes
-                if part_bytes >= PART_BYTES:
-                    yield pa.Table.from_batches(part)
-                    part, part_bytes = [], 0
-            if part:
+            chosen = [names[number] for number in needed]
+            batches = (batch.select(chosen) for batch in _read_batches(file, layout, start, stop, needed))
+            for part in group_by_bytes(map(_validated, batches), lambda batch: batch.nbytes):
                 yield pa.Table.from_batches(part)
 
 
-_FIX = "restore the file, write it again, or exclude it"
+@dataclass(frozen=True)
+class _StoredColumn:
+    """A column of a batch: its null count (None if unknown), and (offset, bytes) of its buffers in the body."""
+
+    nulls: int | None
+    buffers: list[tuple[int, int]]
+
+    @property
+    def stored_bytes(self) -> int:
+        """Total bytes of its buffers."""
+        return sum(size for _, size in self.buffers)
+
+
+def _find_columns(schema: pa.Schema, header: BatchHeader) -> list[_StoredColumn]:
+    """Locate the columns of a batch; a ValueError if its header does not fit the schema."""
+    views = iter(header.views)
+    node = buffer = 0
+    columns = []
+    for field in schema:
+        nodes, buffers, viewed = _count(field.type)
+        buffers += sum(next(views, 0) for _ in range(viewed))
+        if node >= len(header.nulls):
+            break
+        nulls = header.nulls[node] if _has_null_count(field.type) and header.nulls[node] >= 0 else None
+        columns.append(_StoredColumn(nulls, header.buffers[buffer : buffer + buffers]))
+        node, buffer = node + nodes, buffer + buffers
+    if len(columns) != len(schema) or node != len(header.nulls) or buffer != len(header.buffers):
+        raise ValueError("has a batch that does not fit its schema: it is corrupt, or of Arrow before 1.0")
+    return columns
+
+
+def _summarise_batches(schema: pa.Schema, headers: Sequence[BatchHeader]) -> FragmentFacts:
+    """Summarise the record batches of a file."""
+    found = [_find_columns(schema, header) for header in headers]
+    growth = [_GROWTH if header.compressed else 1 for header in headers]
+    rows = [header.rows for header in headers]
+    encoded = [0] * len(rows)
+    variable, nulls = {}, {}
+    for number, field in enumerate(schema):
+        columns = [batch[number] for batch in found]
+        bits = fixed_bits(field.type)
+        if bits is None:
+            sizes = [column.stored_bytes * factor for column, factor in zip(columns, growth, strict=True)]
+            variable[field.name] = (sizes, sizes)
+        else:
+            sizes = [(count * bits + 7) // 8 for count in rows]
+        encoded = [before + size for before, size in zip(encoded, sizes, strict=True)]
+        counts = [column.nulls for column in columns if column.nulls is not None]
+        nulls[field.name] = sum(counts) if len(counts) == len(columns) else None
+    return FragmentFacts(schema, rows, encoded, variable, nulls)
 
 
 def _cached_layout(file: OpenFile) -> Layout:
@@ -145,7 +150,7 @@ def _fetch_columns(file: OpenFile, layout: Layout, batches: Sequence[Message], n
     file.fetch([(batch.start, batch.body) for batch in batches])
     ranges = [(message.start, message.stop) for message in layout.dictionaries]
     for batch in batches:
-        columns = find_columns(layout.schema, read_header(file, batch))
+        columns = _find_columns(layout.schema, read_header(file, batch))
         spans = [span for number in needed for span in columns[number].buffers]
         ranges += [(batch.body + begin, batch.body + begin + size) for begin, size in spans]
     file.fetch(ranges)
@@ -197,10 +202,11 @@ class _SplicedStream(io.RawIOBase):
         return self._file.read_range(start, end)
 
 
-def _validate(batch: pa.RecordBatch) -> None:
+def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Validate that no offset points outside the batch, which would crash the process."""
     for column in batch.columns:
         column.validate(full=fixed_bits(column.type) is None)
+    return batch
 
 
 def _shares_memory(kind: pa.DataType) -> bool:
@@ -213,10 +219,35 @@ def _shares_memory(kind: pa.DataType) -> bool:
     return any(_shares_memory(kind.field(place).type) for place in range(kind.num_fields))
 
 
-@contextmanager
-def _corruption_is_invalid() -> Iterator[None]:
-    """Raise corruption as ``ArrowInvalid``, which callers recognise."""
-    try:
-        yield
-    except _CORRUPTION as error:
-        raise pa.ArrowInvalid(str(error)) from error
+def _storage(kind: pa.DataType) -> pa.DataType:
+    return _storage(kind.storage_type) if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def _has_null_count(kind: pa.DataType) -> bool:
+    """Whether a column's nulls are those of its outermost array."""
+    kind = _storage(kind)
+    return not (pt.is_dictionary(kind) or pt.is_union(kind) or pt.is_run_end_encoded(kind))
+
+
+def _count(kind: pa.DataType) -> tuple[int, int, int]:
+    """A column's numbers of arrays, of buffers, and of view arrays; the latter have additional buffers."""
+    kind = _storage(kind)
+    if pt.is_dictionary(kind):
+        return 1, 2, 0
+    viewed = pt.is_string_view(kind) or pt.is_binary_view(kind)
+    own = (1, _own_buffers(kind), int(viewed))
+    children = [_count(kind.field(place).type) for place in range(kind.num_fields)]
+    arrays, buffers, views = zip(own, *children, strict=True)
+    return sum(arrays), sum(buffers), sum(views)
+
+
+def _own_buffers(kind: pa.DataType) -> int:
+    if pt.is_null(kind) or pt.is_run_end_encoded(kind):
+        return 0
+    if pt.is_struct(kind) or pt.is_fixed_size_list(kind):
+        return 1
+    if pt.is_union(kind):
+        return 1 if kind.mode == "sparse" else 2
+    texts = (pt.is_string, pt.is_binary, pt.is_large_string, pt.is_large_binary)
+    views = (pt.is_list_view, pt.is_large_list_view)
+    return 3 if any(is_kind(kind) for is_kind in (*texts, *views)) else 2

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.formats.format import Survey
-from windrow.io.formats.whole_file_reader import Contents, WholeFileReader
+from windrow.io.formats.whole_file_reader import Contents, WholeFileFormat
 from windrow.io.storage.filesystems import Files
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
 
 __all__ = ["BinaryFormat"]
 
@@ -26,29 +21,16 @@ _MIN_BYTES = 64
 
 
 @dataclass(frozen=True)
-class BinaryFormat:
+class BinaryFormat(WholeFileFormat):
     """One row per file: its bytes. No file is opened before it is read."""
 
     name: str = "binary"
     options: str = ""
-    rows_known: bool = True
-    joins_files: bool = True
 
     def survey(self, files: Files, paths: Sequence[str], file_bytes: NDArray[np.int64]) -> Survey:
         """Derive everything from the file sizes."""
         schema = pa.schema([pa.field(_COLUMN, pa.large_binary())])
         return Survey(schema, file_bytes, {_COLUMN: file_bytes})
-
-    def reader(
-        self,
-        files: Files,
-        schema: pa.Schema,
-        stored: pa.Schema,
-        partitions: Partitions,
-        row_filter: pc.Expression | None,
-    ) -> WholeFileReader:
-        """Make a reader of whole files."""
-        return WholeFileReader(self, files, schema, stored, partitions, row_filter)
 
     def estimate_row_bytes(self, size_bytes: int) -> int:
         """Estimate the in-memory bytes of the row of a file of this size."""

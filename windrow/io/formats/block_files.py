@@ -26,18 +26,9 @@ _ONCE = Retries(seconds=0)
 class OpenFile:
     """A file open for random access.
 
-    Attributes
-    ----------
-    name
-        Its path as the user wrote it.
-    path
-        Its path on the local disk; None for remote files.
-    size_bytes
-        Its size.
-    file
-        The handle that Arrow reads from: a ``pyarrow.NativeFile``.
-    version
-        The stamp of the verified file version; 0 where none was verified.
+    ``name`` is its path as the user wrote it; ``path`` that on the local disk, None for remote files.
+    Arrow reads from ``file``, a ``pyarrow.NativeFile``. ``version`` is the stamp of the verified file
+    version; 0 where none was verified.
     """
 
     name: str
@@ -90,14 +81,8 @@ def open_file(
 
     Data used inside the ``with`` block therefore comes from the listed file, even when ``mapped``.
     ``filters`` states that the caller evaluates a filter: Arrow can then raise ``ArrowInvalid`` for
-    intact data too, so that such an error is not taken for corruption.
-
-    Raises
-    ------
-    CorruptBlockError
-        If the file is the listed version and cannot be decoded.
-    SourceError
-        If the file is missing, unreadable, or not the listed version.
+    intact data too, so that such an error is not taken for corruption. Otherwise a CorruptBlockError is
+    raised where the listed version cannot be decoded.
     """
     with (
         check_unchanged(files, groups, origin) as stamp,

@@ -5,134 +5,110 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
-from windrow.core.source import CorruptBlockError
-from windrow.io.catalog.fragments import Fragment, FragmentFacts
-from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.fragments import FragmentFacts
 from windrow.io.formats.block_files import OpenFile
-from windrow.io.formats.csv_parsing import CsvOptions, parse_csv
-from windrow.io.formats.file_head import Head, look_at
-from windrow.io.formats.line_ranges import RANGE_BYTES, LineFiles, cut_lines
-from windrow.io.formats.row_estimate import estimate_facts
-from windrow.io.formats.table_reader import TableReader
+from windrow.io.formats.csv_quotes import Quoting
+from windrow.io.formats.line_ranges import RANGE_BYTES, LineFiles, LineFormat, cut_lines, parse_in_blocks
+from windrow.io.formats.sampled_format import Head, estimate_facts
 from windrow.io.formats.type_widening import unify_inferred, widen_text
-from windrow.io.storage.filesystems import Files
+from windrow.io.formats.user_types import type_names
 
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-
-__all__ = ["CsvFormat"]
+__all__ = ["CsvFormat", "CsvOptions", "check_csv_type"]
 
 _SHOWN_BYTES = 60
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
 
 
 @dataclass(frozen=True)
-class CsvFormat:
+class CsvOptions:
+    """How rows are parsed; see ``windrow.read_csv``."""
+
+    quoting: Quoting
+    header: bool = True
+    column_names: tuple[str, ...] = ()
+    skip_rows: int = 0
+    dtypes: Mapping[str, pa.DataType] | None = None
+    null_values: tuple[str, ...] | None = None
+    strings_can_be_null: bool = False
+    newlines_in_values: bool = False
+
+    def __str__(self) -> str:
+        options = {**vars(self), "dtypes": type_names(self.dtypes)}
+        return ", ".join(f"{name}={value!r}" for name, value in options.items())
+
+    @property
+    def head_lines(self) -> int:
+        """The minimum number of lines before the first row."""
+        return self.skip_rows + self.header
+
+    def after_skipped(self, text: pa.Buffer) -> pa.Buffer:
+        """A file's head without the skipped lines."""
+        lines = re.match(rb"(?:[^\n]*\n){%d}" % self.skip_rows, text)
+        return text.slice(lines.end() if lines else 0)
+
+
+@dataclass(frozen=True)
+class CsvFormat(LineFormat):
     """CSV files: how lines are stored, and how rows are parsed."""
 
     lines: LineFiles
     rows: CsvOptions
     name: str = "CSV"
-    rows_known: bool = False
-    joins_files: bool = False
 
     @property
     def options(self) -> str:
         """All options: each affects values."""
         return f"{self.lines}, {self.rows}"
 
-    def look(self, files: Files, path: str) -> Fragment:
-        """Infer the column types of a file from its head.
-
-        Raises
-        ------
-        SourceError
-            If the file cannot be read or parsed as CSV.
-        """
-        return look_at(files, path, self._summarise)
-
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
         """Unify the inferred types over all files."""
         return unify_inferred(schemas, widen_text, fill=False, fix="give column_names=")
 
-    def reader(
-        self,
-        files: Files,
-        schema: pa.Schema,
-        stored: pa.Schema,
-        partitions: Partitions,
-        row_filter: pc.Expression | None,
-    ) -> TableReader:
-        """Make a reader of blocks, each within one file."""
-        return TableReader(self, files, schema, stored, partitions, row_filter)
+    @property
+    def needs_head(self) -> bool:
+        """Whether the header names the columns."""
+        return not self.rows.column_names
 
-    def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read ranges of a file as a table; raises `CorruptBlockError` for values that do not fit."""
-        at_start = start == 0
-        self.lines.fetch(file, start, stop, head=not at_start and not self.rows.column_names)
-        where = self.lines.where(file, start, stop)
-        try:
-            text = self.lines.read(file, start, stop)
-            if not text.size:
-                return empty_table(schema)
-            names = None if at_start else self._names(file)
-            return self._parse(text, names, self._types(file, schema), where)
-        except (pa.ArrowException, UnicodeError) as error:
-            if file.failed:
-                raise
-            raise CorruptBlockError(f"{where}: {self._explain(error, file)}") from error
-
-    def _parse(
-        self, text: pa.Buffer, names: Sequence[str] | None, types: Mapping[str, pa.DataType], where: str
+    def parse(
+        self, file: OpenFile, text: pa.Buffer, schema: pa.Schema, where: str, *, at_start: bool
     ) -> pa.Table:
+        """Parse rows of CSV; an open quote is an error that names its line."""
+        if not text.size:
+            return empty_table(schema)
+        names = None if at_start else self._names(file)
+        # Arrow reads all columns if given none: without any needed column, read one to count rows
+        types = {field.name: field.type for field in schema} or {self._names(file)[0]: pa.binary()}
         try:
-            table = parse_csv(text, self.rows, names, types)
+            table = _parse_rows(text, self.rows, names, types)
         except pa.ArrowInvalid:
             # an open quote is the likeliest cause, and the more helpful error
-            self._check_open_quotes(text, where, at_start=names is None)
+            self._check_open_quotes(text, where, at_start=at_start)
             raise
-        lines = table.num_rows + (self.rows.head_lines if names is None else 0)
+        lines = table.num_rows + (self.rows.head_lines if at_start else 0)
         if not self.rows.quoting.closes(text, lines):
-            self._check_open_quotes(text, where, at_start=names is None)
+            self._check_open_quotes(text, where, at_start=at_start)
         return table
 
-    def can_map(self, schema: pa.Schema) -> bool:
-        """Always true: parsing copies."""
-        return True
-
-    def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read range by range, to hold little text in memory."""
-        for group in range(start, stop):
-            yield self.read(file, group, group + 1, schema)
-
-    def _types(self, file: OpenFile, schema: pa.Schema) -> Mapping[str, pa.DataType]:
-        # Arrow reads all columns if given none: without any needed column, read one to count rows
-        return {field.name: field.type for field in schema} or {self._names(file)[0]: pa.binary()}
-
-    def _summarise(self, file: OpenFile) -> FragmentFacts:
-        for head, text in self._heads(file):
-            facts = self._describe(file, head, text)
-            if facts.rows or head.whole:
-                return facts
-        raise AssertionError("the last head is the whole file")
-
-    def _heads(self, file: OpenFile) -> Iterator[tuple[Head, pa.Buffer]]:
+    def heads(self, file: OpenFile) -> Iterator[Head]:
         """Yield ever longer heads of a file, cut to whole rows, with at least one line after the header."""
         quoted = self.rows.newlines_in_values and self.rows.quoting.quote
-        for head, text in self.lines.heads(file):
-            if not head.whole:
-                text = self.rows.quoting.whole_rows(text) if quoted else cut_lines(text)
-            if head.whole or bytes(text).count(b"\n") > self.rows.head_lines:
-                yield head, text
+        for head in self.lines.heads(file):
+            if quoted and not head.whole:
+                whole = replace(head, data=self.rows.quoting.whole_rows(head.data))
+            else:
+                whole = cut_lines(head)
+            if head.whole or bytes(whole.data).count(b"\n") > self.rows.head_lines:
+                yield whole
 
-    def _describe(self, file: OpenFile, head: Head, text: pa.Buffer) -> FragmentFacts:
-        """Summarise a file from the rows in its head."""
+    def describe(self, file: OpenFile, head: Head) -> FragmentFacts:
+        """Infer the columns from the rows in the head."""
+        text = head.data
         if not bytes(self.rows.after_skipped(text)).strip() and not self.rows.column_names:
             return estimate_facts(pa.table({}), 0, [])
         self._check_open_quotes(text, file.name, at_start=True)
@@ -145,7 +121,8 @@ class CsvFormat:
             sample = _sample(text, self.rows)
             names = sample.schema.names
         except (pa.ArrowException, UnicodeError) as error:
-            raise SourceError(f"{file.name}: {self._explain(error, file)}") from error
+            why = self.explain(error, file, text, pa.schema([]))
+            raise SourceError(f"{file.name}: {why}") from error
         for name in self.rows.dtypes or {}:
             if name not in names:
                 raise SourceError(f"{file.name} has no column {name!r}, which dtypes= names: it has {names}")
@@ -156,8 +133,8 @@ class CsvFormat:
         """The columns of a file, in file order."""
         if self.rows.column_names:
             return self.rows.column_names
-        _, text = next(self._heads(file))
-        return _sample(text, replace(self.rows, dtypes=None)).column_names
+        head = next(self.heads(file))
+        return _sample(head.data, replace(self.rows, dtypes=None)).column_names
 
     def _check_inferred_binary(self, schema: pa.Schema, file: OpenFile) -> None:
         """Arrow silently infers binary for text of another encoding."""
@@ -181,7 +158,7 @@ class CsvFormat:
                 f"newlines_in_values=True, which reads each file as a whole, or repair the file"
             )
 
-    def _explain(self, error: Exception, file: OpenFile) -> str:
+    def explain(self, error: Exception, file: OpenFile, text: pa.Buffer, schema: pa.Schema) -> str:
         """Replace the column number in an Arrow error by the column's name, and add a fix."""
         found = _COLUMN.search(str(error))
         if found is None:
@@ -199,4 +176,63 @@ class CsvFormat:
 
 def _sample(text: pa.Buffer, rows: CsvOptions) -> pa.Table:
     # Arrow needs a newline after the header line
-    return parse_csv(pa.py_buffer(bytes(text) + b"\n"), rows)
+    return _parse_rows(pa.py_buffer(bytes(text) + b"\n"), rows)
+
+
+def _parse_rows(
+    text: pa.Buffer,
+    options: CsvOptions,
+    names: Sequence[str] | None = None,
+    types: Mapping[str, pa.DataType] | None = None,
+) -> pa.Table:
+    """Parse whole rows of UTF-8 to a table, single-threaded.
+
+    ``names`` are the file's columns; None if the text is the beginning of a file, which names them
+    itself. ``types`` are the needed columns with their types; None reads all, with types inferred from
+    the first megabyte.
+    """
+    import pyarrow.csv as csv
+
+    begin = _beginning(options) if names is None else {"column_names": list(names)}
+    quoting = options.quoting
+    parse_options = csv.ParseOptions(
+        delimiter=quoting.delimiter,
+        quote_char=quoting.quote or False,
+        double_quote=quoting.double,
+        escape_char=quoting.escape or False,
+        newlines_in_values=options.newlines_in_values,
+    )
+    convert_options = csv.ConvertOptions(
+        column_types=dict((options.dtypes or {}) if types is None else types),
+        include_columns=None if types is None else list(types),
+        null_values=None if options.null_values is None else list(options.null_values),
+        strings_can_be_null=options.strings_can_be_null,
+    )
+
+    def parse(block_bytes: int) -> pa.Table:
+        read_options = csv.ReadOptions(use_threads=False, block_size=block_bytes, **begin)
+        return csv.read_csv(pa.BufferReader(text), read_options, parse_options, convert_options)
+
+    return parse_in_blocks(text, parse)
+
+
+def check_csv_type(kind: pa.DataType) -> None:
+    """Parse an empty column of a type; raises ``ArrowNotImplementedError`` if CSV does not support it."""
+    import pyarrow.csv as csv
+
+    csv.read_csv(
+        pa.BufferReader(b"x\n"),
+        read_options=csv.ReadOptions(use_threads=False),
+        convert_options=csv.ConvertOptions(column_types={"x": kind}),
+    )
+
+
+def _beginning(options: CsvOptions) -> dict[str, Any]:
+    """Arrow's read options for the first lines of a file."""
+    named = bool(options.column_names)
+    return {
+        "skip_rows": options.skip_rows,
+        "column_names": list(options.column_names) or None,
+        "skip_rows_after_names": int(options.header and named),
+        "autogenerate_column_names": not options.header and not named,
+    }

@@ -54,16 +54,8 @@ class FileFormat(Protocol):
     ) -> BlockReader:
         """Make a block reader; each locator is a tuple of ``RowGroups``, one per file of the block.
 
-        Parameters
-        ----------
-        schema
-            The schema of every block: selected columns, from files and partitions.
-        stored
-            The unified schema of all file columns; filters see these and the partition columns.
-        partitions
-            The columns parsed from paths.
-        row_filter
-            Keeps the rows for which it is true; None keeps all rows.
+        ``schema`` is that of every block: selected columns, from files and partitions. ``stored`` is the
+        unified schema of all file columns; filters see these and the partition columns.
         """
         ...
 
@@ -72,13 +64,7 @@ class Format(FileFormat, Protocol):
     """A format whose files are inspected one by one."""
 
     def look(self, files: Files, path: str) -> Fragment:
-        """Inspect a file, reading no more of it than planning needs; several threads call this.
-
-        Raises
-        ------
-        SourceError
-            If the file cannot be read or is not of this format.
-        """
+        """Inspect a file, reading no more of it than planning needs; several threads call this."""
         ...
 
 
@@ -86,14 +72,8 @@ class Format(FileFormat, Protocol):
 class Survey:
     """Estimates for files of one row each, from their sizes and a sample of files.
 
-    Attributes
-    ----------
-    schema
-        The columns, common to all files.
-    encoded_bytes
-        (files,) the sizes by which blocks are cut.
-    variable
-        For each variable-width column, (files,) its bytes in memory.
+    ``encoded_bytes``, (files,), are the sizes by which blocks are cut; ``variable`` has, for each
+    variable-width column, (files,) its bytes in memory.
     """
 
     schema: pa.Schema
@@ -106,13 +86,7 @@ class SurveyedFormat(FileFormat, Protocol):
     """A format of one row per file and no nulls: a listing suffices, so not every file is opened."""
 
     def survey(self, files: Files, paths: Sequence[str], file_bytes: NDArray[np.int64]) -> Survey:
-        """Estimate what files of these sizes hold; this can open a sample of them.
-
-        Raises
-        ------
-        SourceError
-            If a sampled file cannot be read or is not of this format.
-        """
+        """Estimate what files of these sizes hold; this can open a sample of them."""
         ...
 
 

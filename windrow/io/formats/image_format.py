@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,16 +17,12 @@ from windrow.core.errors import PlanError, SourceError
 from windrow.core.integers import as_integer
 from windrow.core.optional_dependencies import require
 from windrow.core.source import CorruptBlockError
-from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.formats.binary_format import binary_column
 from windrow.io.formats.block_files import make_corrupt_error, open_path
 from windrow.io.formats.format import Survey
 from windrow.io.formats.numpy_types import column_type, to_column
-from windrow.io.formats.whole_file_reader import Contents, WholeFileReader
+from windrow.io.formats.whole_file_reader import Contents, WholeFileFormat
 from windrow.io.storage.filesystems import Files
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
 
 __all__ = ["ImageFormat"]
 
@@ -54,23 +50,16 @@ _GROWTH = 8
 
 
 @dataclass(frozen=True)
-class ImageFormat:
+class ImageFormat(WholeFileFormat):
     """One row per file: the decoded image.
 
-    Attributes
-    ----------
-    size
-        (height, width) to which all images are scaled, so that they form a tensor. None keeps their
-        sizes: rows then hold pixel bytes and a shape.
-    mode
-        Pillow's name for the pixel format.
+    ``size`` is the (height, width) to which all images are scaled, so that they form a tensor. None keeps
+    their sizes: rows then hold pixel bytes and a shape. ``mode`` is Pillow's name for the pixel format.
     """
 
     size: tuple[int, int] | None = None
     mode: str = "RGB"
     name: str = "image"
-    rows_known: bool = True
-    joins_files: bool = True
 
     def __post_init__(self) -> None:
         if self.mode not in _MODES:
@@ -85,13 +74,7 @@ class ImageFormat:
         return f"size={self.size}, mode={self.mode!r}"
 
     def survey(self, files: Files, paths: Sequence[str], file_bytes: NDArray[np.int64]) -> Survey:
-        """Compute sizes if images are scaled; otherwise extrapolate from the headers of a sample.
-
-        Raises
-        ------
-        SourceError
-            If a sampled file cannot be read or is not an image.
-        """
+        """Compute sizes if images are scaled; otherwise extrapolate from the headers of a sample."""
         places = np.unique(np.linspace(0, len(paths) - 1, 1 if self.size else _SAMPLE).astype(np.int64))
         sampled = [(paths[place], int(file_bytes[place])) for place in places.tolist()]
         with ThreadPoolExecutor(len(sampled), "windrow-looking") as threads:
@@ -109,29 +92,12 @@ class ImageFormat:
         schema = pa.schema([pa.field(_IMAGE, pa.large_binary()), pa.field(_SHAPE, shape)])
         return Survey(schema, estimates, {_IMAGE: estimates})
 
-    def reader(
-        self,
-        files: Files,
-        schema: pa.Schema,
-        stored: pa.Schema,
-        partitions: Partitions,
-        row_filter: pc.Expression | None,
-    ) -> WholeFileReader:
-        """Make a reader of whole image files."""
-        return WholeFileReader(self, files, schema, stored, partitions, row_filter)
-
     def estimate_row_bytes(self, size_bytes: int) -> int:
         """Estimate the decoded bytes of an image file of this size."""
         return self._pixel_bytes * prod(self.size) if self.size else _GROWTH * size_bytes
 
     def columns(self, files: Files, contents: Contents, names: Sequence[str]) -> Mapping[str, pa.Array]:
-        """(files,) decoded images, and their shapes if they are not scaled.
-
-        Raises
-        ------
-        CorruptBlockError
-            If a file is corrupt or not an image; the error names it.
-        """
+        """(files,) decoded images, and their shapes if they are not scaled."""
         if self.size is not None:
             stacked = np.empty((len(contents.paths), *self._shape(*self.size)), self._dtype)
             for place, image in enumerate(self._decode_all(files, contents)):

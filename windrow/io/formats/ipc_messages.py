@@ -9,11 +9,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from windrow.io.formats.block_files import OpenFile
-from windrow.io.formats.flatbuffers import FlatTable, root_table
 
 __all__ = ["BatchHeader", "Layout", "Message", "find_messages", "read_header"]
 
@@ -31,12 +31,7 @@ _DICTIONARY, _BATCH = 2, 3
 class Message:
     """A message: its offset, and the bytes of its header and body.
 
-    Attributes
-    ----------
-    dictionary
-        The id of the dictionary that it defines or extends; None for a record batch.
-    is_delta
-        Whether it extends a dictionary.
+    ``dictionary`` is the id of the dictionary that it defines or, as a delta, extends; None for a record batch.
     """
 
     start: int
@@ -58,19 +53,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Layout:
-    """The messages of a file or stream.
-
-    Attributes
-    ----------
-    schema
-        The columns.
-    first
-        The schema message.
-    messages
-        The dictionaries and record batches; those of a stream in stored order.
-    is_file
-        Whether it is an IPC file rather than a stream.
-    """
+    """The messages of a file or stream: the schema's, then dictionaries and batches, of a stream as stored."""
 
     schema: pa.Schema
     first: Message
@@ -97,18 +80,8 @@ class Layout:
 class BatchHeader:
     """The header of a record batch.
 
-    Attributes
-    ----------
-    rows
-        Number of rows.
-    nulls
-        (nodes,) null count of each array, depth-first: nested arrays follow their parents.
-    buffers
-        (buffers,) offset in the body, and bytes.
-    views
-        (view arrays,) number of data buffers of each.
-    compressed
-        Whether buffers are compressed.
+    ``nulls`` has the null count of each array, depth-first: nested arrays follow their parents.
+    ``buffers`` are offsets in the body and bytes; ``views`` the number of data buffers of each view array.
     """
 
     rows: int
@@ -119,12 +92,9 @@ class BatchHeader:
 
 
 def find_messages(file: OpenFile) -> Layout:
-    """Locate the messages of a file or stream. A stream has no index: its headers are read one after the other.
+    """Locate the messages of a file or stream; a ValueError if it is neither, or corrupt.
 
-    Raises
-    ------
-    ValueError
-        If it is neither, or corrupt.
+    A stream has no index: its headers are read one after the other.
     """
     begin = bytes(file.read_range(0, min(_BEGIN_BYTES, file.size_bytes)))
     if begin[:6] == _MAGIC:
@@ -139,13 +109,7 @@ def find_messages(file: OpenFile) -> Layout:
 
 
 def read_header(file: OpenFile, batch: Message) -> BatchHeader:
-    """Parse the header of a record batch.
-
-    Raises
-    ------
-    ValueError
-        If the header is corrupt.
-    """
+    """Parse the header of a record batch; a ValueError if it is corrupt."""
     kind, _, content = _parse(bytes(file.read_range(batch.start, batch.body)))
     if kind != _BATCH or content is None:
         raise ValueError("has another message in place of a record batch")
@@ -172,7 +136,7 @@ def _find_in_file(file: OpenFile) -> Layout:
     start = size - _END_BYTES - length
     if length <= 0 or start < _BEGIN_BYTES:
         raise ValueError(f"has a footer that claims {length:,} bytes")
-    footer = root_table(bytes(file.read_range(start, size - _END_BYTES)))
+    footer = _root_table(bytes(file.read_range(start, size - _END_BYTES)))
     dictionaries = [_make_message(size, *block, dictionary=0) for block in footer.structs(2, _BLOCK)]
     batches = [_make_message(size, *block) for block in footer.structs(3, _BLOCK)]
     first = next(_iter_messages(file, _BEGIN_BYTES), None)
@@ -234,12 +198,62 @@ def _header_length(head: bytes) -> tuple[int, int]:
     return int(struct.unpack_from("<i", head, 4)[0]), 8
 
 
-def _parse(head: bytes) -> tuple[int, int, FlatTable | None]:
+def _parse(head: bytes) -> tuple[int, int, _FlatTable | None]:
     """Parse a header: the message's type, the bytes of its body, and its content."""
     length, before = _header_length(head)
-    message = root_table(head[before : before + length])
+    message = _root_table(head[before : before + length])
     return message.scalar(1, "B"), message.scalar(3, "q"), message.table(2)
 
 
 def _schema(file: OpenFile, first: Message) -> pa.Schema:
     return pa.ipc.read_schema(file.read_range(first.start, first.stop))
+
+
+@dataclass(frozen=True)
+class _FlatTable:
+    """A FlatBuffers table: values by slot, each optional; corrupt offsets raise ``ValueError``.
+
+    Arrow parses these headers itself, but exposes them only after reading the message bodies.
+    See https://flatbuffers.dev/internals/.
+    """
+
+    data: bytes
+    at: int
+
+    def scalar(self, slot: int, form: str, default: int = 0) -> int:
+        """A number; ``form`` is its `struct` format character."""
+        place = self._place(slot)
+        return default if place is None else int(_unpack(form, self.data, place))
+
+    def table(self, slot: int) -> _FlatTable | None:
+        """A nested table."""
+        place = self._place(slot)
+        return None if place is None else _FlatTable(self.data, place + _unpack("I", self.data, place))
+
+    def structs(self, slot: int, form: str) -> list[tuple[Any, ...]]:
+        """A vector of structs or numbers."""
+        place = self._place(slot)
+        if place is None:
+            return []
+        start = place + _unpack("I", self.data, place)
+        stop = start + 4 + _unpack("I", self.data, start) * struct.calcsize("<" + form)
+        if stop > len(self.data):
+            raise ValueError("has a corrupt header: a vector ends outside of it")
+        return list(struct.iter_unpack("<" + form, self.data[start + 4 : stop]))
+
+    def _place(self, slot: int) -> int | None:
+        vtable = self.at - _unpack("i", self.data, self.at)
+        size = _unpack("H", self.data, vtable)
+        offset = _unpack("H", self.data, vtable + 4 + 2 * slot) if 6 + 2 * slot <= size else 0
+        return self.at + offset if offset else None
+
+
+def _root_table(data: bytes) -> _FlatTable:
+    """The root table of a buffer."""
+    return _FlatTable(data, _unpack("I", data, 0))
+
+
+def _unpack(form: str, data: bytes, place: int) -> int:
+    if not 0 <= place <= len(data) - struct.calcsize("<" + form):
+        raise ValueError("has a corrupt header: an offset points outside of it")
+    return int(struct.unpack_from("<" + form, data, place)[0])

@@ -1,4 +1,4 @@
-"""Split files of lines into byte ranges that are read independently, where encoding and compression permit.
+"""Files of lines, split into byte ranges that are read independently, where encoding and compression permit.
 
 A range covers the lines that begin in it, including the rest of its last line beyond the range,
 as in Hadoop and Dask. Thus every line is read exactly once, and each range can be read alone.
@@ -7,19 +7,20 @@ as in Hadoop and Dask. Thus every line is read exactly once, and each range can 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from windrow.core.errors import SourceError
+from windrow.core.source import CorruptBlockError
 from windrow.io.formats.block_files import OpenFile
-from windrow.io.formats.compression import decompress, find_codec
-from windrow.io.formats.file_head import HEAD_BYTES, Head, read_heads
+from windrow.io.formats.decompression import decompress, find_codec
+from windrow.io.formats.sampled_format import HEAD_BYTES, Head, SampledFormat, read_heads
 from windrow.io.formats.text_encoding import decode_head, decode_text, is_cuttable
 
-__all__ = ["RANGE_BYTES", "LineFiles", "cut_lines"]
+__all__ = ["RANGE_BYTES", "LineFiles", "LineFormat", "cut_lines", "parse_in_blocks"]
 
 # Saved manifests count row groups of this size: a change needs a new name in `LineFiles.__str__`.
 RANGE_BYTES = 16 * 2**20
@@ -29,19 +30,17 @@ _BEYOND_BYTES = 64 * 1024
 _GROWTH = 4
 _NEWLINE = re.compile(rb"\n")
 
+# Arrow's parsers work block by block, and each line must fit into one block.
+_BLOCK_BYTES = 2**20
+_LARGEST_BYTES = 2**31 - 1
+
 
 @dataclass(frozen=True)
 class LineFiles:
     """How lines are stored in files.
 
-    Attributes
-    ----------
-    compression
-        A codec, ``"infer"`` (by suffix), or None.
-    encoding
-        The canonical name of the encoding.
-    cuttable
-        False if a row can span lines; such files are read as a whole.
+    ``compression`` is a codec, ``"infer"`` (by suffix), or None; ``encoding`` the canonical name of the
+    encoding. Files that are not ``cuttable``, because a row can span lines, are read as a whole.
     """
 
     compression: str | None
@@ -65,20 +64,14 @@ class LineFiles:
         starts = range(0, file.size_bytes, RANGE_BYTES)
         return [min(RANGE_BYTES, file.size_bytes - start) for start in starts]
 
-    def heads(self, file: OpenFile) -> Iterator[tuple[Head, pa.Buffer]]:
-        """Yield ever longer heads of a file, raw and as UTF-8.
-
-        Raises
-        ------
-        SourceError
-            If the bytes are invalid in the encoding.
-        """
+    def heads(self, file: OpenFile) -> Iterator[Head]:
+        """Yield ever longer heads of a file, as UTF-8."""
         for head in read_heads(file, find_codec(self.compression, file.name)):
             try:
                 text = decode_head(head.data, self.encoding, whole=head.whole)
             except UnicodeError as error:
                 raise SourceError(f"{file.name}: {error}; check encoding=") from error
-            yield head, text
+            yield replace(head, data=text)
 
     def where(self, file: OpenFile, start: int, stop: int) -> str:
         """Describe row groups for error messages."""
@@ -98,15 +91,7 @@ class LineFiles:
         file.fetch(spans)
 
     def read(self, file: OpenFile, start: int, stop: int) -> pa.Buffer:
-        """Read the lines of row groups ``start`` to ``stop`` as UTF-8.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be decompressed.
-        UnicodeDecodeError
-            If the bytes are invalid in the encoding.
-        """
+        """Read the lines of row groups ``start`` to ``stop`` as UTF-8."""
         if not self.is_cut(file):
             data = decompress(find_codec(self.compression, file.name), file.read_range(0, file.size_bytes))
         else:
@@ -114,9 +99,62 @@ class LineFiles:
         return decode_text(data, self.encoding, at_start=start == 0)
 
 
-def cut_lines(text: pa.Buffer) -> pa.Buffer:
-    """The complete lines of a file's head."""
-    return text.slice(0, bytes(text).rfind(b"\n") + 1)
+class LineFormat(SampledFormat):
+    """A format of text lines, whose row groups are ranges of lines."""
+
+    lines: LineFiles
+
+    def heads(self, file: OpenFile) -> Iterator[Head]:
+        """Yield ever longer heads of a file, as UTF-8, cut to whole lines."""
+        return map(cut_lines, self.lines.heads(file))
+
+    def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
+        """Read ranges of a file as a table."""
+        self.lines.fetch(file, start, stop, head=start > 0 and self.needs_head)
+        where = self.lines.where(file, start, stop)
+        text = pa.py_buffer(b"")
+        try:
+            text = self.lines.read(file, start, stop)
+            return self.parse(file, text, schema, where, at_start=start == 0)
+        except (pa.ArrowException, UnicodeError) as error:
+            if file.failed:
+                raise
+            raise CorruptBlockError(f"{where}: {self.explain(error, file, text, schema)}") from error
+
+    def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Read range by range, to hold little text in memory."""
+        for group in range(start, stop):
+            yield self.read(file, group, group + 1, schema)
+
+    @property
+    def needs_head(self) -> bool:
+        """Whether other ranges cannot be parsed without the head of the file."""
+        return False
+
+    def parse(
+        self, file: OpenFile, text: pa.Buffer, schema: pa.Schema, where: str, *, at_start: bool
+    ) -> pa.Table:
+        """Parse lines to a table; ``where`` names them in errors."""
+        raise NotImplementedError
+
+    def explain(self, error: Exception, file: OpenFile, text: pa.Buffer, schema: pa.Schema) -> str:
+        """Extend an error of the parser by the column's name, where it is known, and a fix."""
+        raise NotImplementedError
+
+
+def cut_lines(head: Head) -> Head:
+    """A file's head up to its last complete line."""
+    return head if head.whole else replace(head, data=head.data.slice(0, bytes(head.data).rfind(b"\n") + 1))
+
+
+def parse_in_blocks(text: pa.Buffer, parse: Callable[[int], pa.Table]) -> pa.Table:
+    """Parse text with a parser of Arrow, which gets the size of its blocks; a larger one for very long lines."""
+    try:
+        return parse(_BLOCK_BYTES)
+    except pa.ArrowInvalid as error:
+        if "straddling" not in str(error):
+            raise
+        return parse(min(text.size, _LARGEST_BYTES))
 
 
 def _read_lines(file: OpenFile, start: int, stop: int) -> pa.Buffer:

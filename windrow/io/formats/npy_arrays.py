@@ -37,20 +37,11 @@ ReadRange = Callable[[int, int], Any]
 
 @dataclass(frozen=True)
 class StoredArray:
-    """An array in a file.
+    """An array in a file; its ``name`` is empty in a ``.npy`` file.
 
-    Attributes
-    ----------
-    name
-        Its column; empty for the array of a ``.npy`` file.
-    dtype, shape
-        The type and dimensions of its values.
-    fortran
-        Whether it is stored in Fortran order, where values of adjacent rows are contiguous.
-    start
-        The offset of its values: in the file, or in the decompressed member.
-    compressed_range
-        The byte range of the compressed member, which has to be read from its beginning; None if not compressed.
+    In Fortran order, values of adjacent rows are contiguous. ``start`` is the offset of its values in the
+    file, or in the decompressed member. ``compressed_range`` is the byte range of a compressed member,
+    which has to be read from its beginning.
     """
 
     name: str
@@ -79,13 +70,7 @@ class StoredArray:
 
 
 def find_arrays(file: OpenFile) -> list[StoredArray]:
-    """Locate the arrays of a file; reads headers only.
-
-    Raises
-    ------
-    ValueError
-        If the file is corrupt, or neither ``.npy`` nor ``.npz``.
-    """
+    """Locate the arrays of a file, from headers only; a ValueError if it is corrupt or holds none."""
     magic = bytes(file.read_range(0, min(6, file.size_bytes)))
     if magic == _NPY:
         array = _parse(file.read_range, 0, file.size_bytes)
@@ -107,13 +92,7 @@ def _archive(file: OpenFile) -> zipfile.ZipFile:
 
 
 def read_rows(file: OpenFile, array: StoredArray, first: int, last: int) -> NDArray[Any]:
-    """(last - first, ...) a range of rows, without a copy if they are contiguous.
-
-    Raises
-    ------
-    ValueError
-        If the file is corrupt.
-    """
+    """(last - first, ...) a range of rows, without a copy if they are contiguous."""
     shape = (last - first, *array.shape[1:])
     if array.compressed_range is not None:
         with zipfile.ZipFile(file.file) as archive:

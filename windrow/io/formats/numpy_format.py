@@ -6,56 +6,44 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.errors import PlanError, SourceError
-from windrow.io.catalog.fragments import Fragment, FragmentFacts, digest_ends, fetch_ends
-from windrow.io.catalog.hive_partitions import Partitions
+from windrow.core.errors import PlanError
+from windrow.io.catalog.fragments import FragmentFacts
 from windrow.io.catalog.value_widths import fixed_bits
-from windrow.io.formats.block_files import OpenFile, open_path
+from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.npy_arrays import StoredArray, find_arrays, read_rows
 from windrow.io.formats.numpy_types import column_type, row_memory_bytes, to_column
-from windrow.io.formats.table_reader import PART_BYTES, TableReader
-from windrow.io.storage.filesystems import Files
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
+from windrow.io.formats.row_group_reader import PART_BYTES, RowGroupFormat, corruption_is_invalid
 
 __all__ = ["NumpyFormat"]
 
-_FIX = "restore it, write it again, or exclude it"
-
-_CORRUPTION = (
-    ValueError,
-    KeyError,
-    EOFError,
-    NotImplementedError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-
 
 @dataclass(frozen=True)
-class NumpyFormat:
+class NumpyFormat(RowGroupFormat):
     """Arrays whose first dimension is rows; row groups are row ranges of some MiB.
 
-    Attributes
-    ----------
-    column
-        The column name for the array of a ``.npy`` file; ``.npz`` members and fields of structured
-        arrays have their own names.
+    ``column`` names the array of a ``.npy`` file; ``.npz`` members and fields of structured arrays have
+    their own names.
     """
+
+    joins_files = True
+    corruption = (
+        ValueError,
+        KeyError,
+        EOFError,
+        NotImplementedError,
+        struct.error,
+        zipfile.BadZipFile,
+        zlib.error,
+    )
 
     column: str = "data"
     name: str = "NumPy"
-    rows_known: bool = True
-    joins_files: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.column, str) or not self.column:
@@ -66,48 +54,26 @@ class NumpyFormat:
         """The column name of unnamed arrays."""
         return f"column={self.column!r}"
 
-    def look(self, files: Files, path: str) -> Fragment:
-        """Read the array headers of a file.
-
-        Raises
-        ------
-        SourceError
-            If the file cannot be read, is not a NumPy file, or holds a type that Arrow lacks.
-        """
-        version, name = files.look(path), files.name(path)
-        with open_path(files, path, version.size_bytes) as file:
-            fetch_ends(file.fetch, version.size_bytes)
-            digest = digest_ends(file.read_range, version.size_bytes)
-            try:
-                facts = self._facts(find_arrays(file))
-            except _CORRUPTION as error:
-                # a plain ValueError comes from this package and continues the sentence after the file's name
-                why = str(error) if type(error) is ValueError else f"is truncated or corrupt ({error})"
-                raise SourceError(f"{name} {why}; {_FIX}") from files.cause(error)
-        return Fragment(version, digest, facts)
-
-    def reader(
-        self,
-        files: Files,
-        schema: pa.Schema,
-        stored: pa.Schema,
-        partitions: Partitions,
-        row_filter: pc.Expression | None,
-    ) -> TableReader:
-        """Make a reader of row ranges."""
-        return TableReader(self, files, schema, stored, partitions, row_filter)
-
-    def can_map(self, schema: pa.Schema) -> bool:
-        """Always true: consumers copy array data."""
-        return True
-
-    def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read row ranges ``start`` to ``stop`` as one table."""
-        return pa.concat_tables(self.tables(file, start, stop, schema))
+    def summarise(self, file: OpenFile) -> FragmentFacts:
+        """Read the array headers of a file."""
+        arrays = find_arrays(file)
+        _check_lengths(arrays)
+        columns = {name: column for array in arrays for name, column in self._columns(array).items()}
+        rows = [last - first for first, last in _cut_rows(arrays)]
+        schema = pa.schema([pa.field(name, column_type(*column)) for name, column in columns.items()])
+        row_bytes = sum(array.row_bytes for array in arrays)
+        variable = {
+            field.name: 2 * ([count * row_memory_bytes(*columns[field.name]) for count in rows],)
+            for field in schema
+            if fixed_bits(field.type) is None
+        }
+        # NaT becomes null, and headers do not count NaTs
+        nulls = {name: None if dtype.kind in "mM" else 0 for name, (dtype, _) in columns.items()}
+        return FragmentFacts(schema, rows, [count * row_bytes for count in rows], variable, nulls)
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
         """Read row ranges one by one."""
-        with _corruption_is_invalid():
+        with corruption_is_invalid(self.corruption):
             every = find_arrays(file)
             arrays = [array for array in every if set(self._names(array)) & set(schema.names)] or every[:1]
             cuts = _cut_rows(every)[start:stop]
@@ -123,21 +89,6 @@ class NumpyFormat:
             values = {name: rows[name] for name in fields} if fields else {self._names(array)[0]: rows}
             columns.update({name: to_column(column) for name, column in values.items()})
         return pa.table(columns)
-
-    def _facts(self, arrays: Sequence[StoredArray]) -> FragmentFacts:
-        _check_lengths(arrays)
-        columns = {name: column for array in arrays for name, column in self._columns(array).items()}
-        rows = [last - first for first, last in _cut_rows(arrays)]
-        schema = pa.schema([pa.field(name, column_type(*column)) for name, column in columns.items()])
-        row_bytes = sum(array.row_bytes for array in arrays)
-        variable = {
-            field.name: 2 * ([count * row_memory_bytes(*columns[field.name]) for count in rows],)
-            for field in schema
-            if fixed_bits(field.type) is None
-        }
-        # NaT becomes null, and headers do not count NaTs
-        nulls = {name: None if dtype.kind in "mM" else 0 for name, (dtype, _) in columns.items()}
-        return FragmentFacts(schema, rows, [count * row_bytes for count in rows], variable, nulls)
 
     def _columns(self, array: StoredArray) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
         """The dtype and row shape of each column that an array provides."""
@@ -175,12 +126,3 @@ def _cut_rows(arrays: Sequence[StoredArray]) -> list[tuple[int, int]]:
     if any(array.compressed_range is not None for array in arrays):
         step = max(1, rows)
     return [(first, min(first + step, rows)) for first in range(0, rows, step)]
-
-
-@contextmanager
-def _corruption_is_invalid() -> Iterator[None]:
-    """Raise corruption as ``ArrowInvalid``, which callers recognise."""
-    try:
-        yield
-    except _CORRUPTION as error:
-        raise pa.ArrowInvalid(f"{type(error).__name__}: {error}") from error

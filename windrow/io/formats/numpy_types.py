@@ -32,13 +32,7 @@ _FLOATS = (2, 4, 8)
 
 
 def column_type(dtype: np.dtype[Any], shape: tuple[int, ...]) -> pa.DataType:
-    """The Arrow type of a column whose rows have this dtype and shape; () for scalars.
-
-    Raises
-    ------
-    ValueError
-        If Arrow has no such type; the message names a fix.
-    """
+    """The Arrow type of a column whose rows have this dtype and shape; a ValueError if there is none."""
     leaf = _leaf_type(dtype)
     if len(shape) > 1 and dtype.kind in "iuf" and 0 not in shape:
         return pa.fixed_shape_tensor(leaf, shape)

@@ -29,13 +29,7 @@ class DecodeError(ValueError):
 
 
 def infer_column(extension: str, contents: Contents, mode: str | None) -> pa.DataType:
-    """Infer the column type of an extension from the members of some samples.
-
-    Raises
-    ------
-    DecodeError
-        If a member cannot be decoded, or no common type exists.
-    """
+    """Infer the column type of an extension from the members of some samples."""
     kind = extension.rpartition(".")[2]
     if kind in _TEXTS:
         return pa.string()
@@ -56,11 +50,6 @@ def decode_column(
     """Decode the members of one extension to a column; None becomes null.
 
     ``requested`` means that the user requested the type: text and binary types then keep the raw member.
-
-    Raises
-    ------
-    DecodeError
-        If a member cannot be decoded or does not fit the type.
     """
     kind = extension.rpartition(".")[2]
     decode = _array_decoder(kind, mode)

@@ -17,11 +17,6 @@ _UTF8 = "utf-8"
 def check_encoding(encoding: str) -> str:
     """Normalise the name of an encoding.
 
-    Raises
-    ------
-    PlanError
-        If Python has no text encoding of that name.
-
     Examples
     --------
     >>> check_encoding("latin1")
@@ -68,11 +63,6 @@ def decode_text(data: pa.Buffer, encoding: str, *, at_start: bool) -> pa.Buffer:
     """Convert stored bytes to UTF-8, without the byte order mark at the beginning of a file.
 
     UTF-8 input is not validated here: the parser does that.
-
-    Raises
-    ------
-    UnicodeDecodeError
-        If the encoding is not UTF-8 and the bytes are invalid in it.
     """
     if encoding != _UTF8:
         data = pa.py_buffer(bytes(data).decode(encoding).encode())

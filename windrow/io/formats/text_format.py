@@ -2,101 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import SourceError
-from windrow.core.source import CorruptBlockError
-from windrow.io.catalog.fragments import Fragment, FragmentFacts
-from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.fragments import FragmentFacts
 from windrow.io.formats.block_files import OpenFile
-from windrow.io.formats.file_head import look_at
-from windrow.io.formats.line_ranges import LineFiles, cut_lines
-from windrow.io.formats.row_estimate import estimate_facts
-from windrow.io.formats.table_reader import TableReader
-from windrow.io.storage.filesystems import Files
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
+from windrow.io.formats.line_ranges import LineFiles, LineFormat
+from windrow.io.formats.sampled_format import Head, estimate_facts
 
 __all__ = ["TextFormat"]
 
 _SCHEMA = pa.schema([pa.field("text", pa.string())])
 # string offsets have 32 bits
 _CHUNK_BYTES = 2**30
-_FIX = "repair the file, or check encoding= and compression="
 
 
 @dataclass(frozen=True)
-class TextFormat:
+class TextFormat(LineFormat):
     """Files of lines; each line is a row of the column ``text``."""
 
     lines: LineFiles
     drop_empty_lines: bool = True
     name: str = "text"
-    rows_known: bool = False
-    joins_files: bool = False
 
     @property
     def options(self) -> str:
         """The options that affect rows."""
         return f"{self.lines}, drop_empty_lines={self.drop_empty_lines}"
 
-    def look(self, files: Files, path: str) -> Fragment:
-        """Estimate a file's number of lines from its head.
+    def parse(
+        self, file: OpenFile, text: pa.Buffer, schema: pa.Schema, where: str, *, at_start: bool
+    ) -> pa.Table:
+        """Split text into lines."""
+        return self._split(text)
 
-        Raises
-        ------
-        SourceError
-            If the file cannot be read.
-        """
-        return look_at(files, path, self._summarise)
+    def explain(self, error: Exception, file: OpenFile, text: pa.Buffer, schema: pa.Schema) -> str:
+        """Add a fix to an error."""
+        return f"{error}; repair the file, or check encoding= and compression="
 
-    def reader(
-        self,
-        files: Files,
-        schema: pa.Schema,
-        stored: pa.Schema,
-        partitions: Partitions,
-        row_filter: pc.Expression | None,
-    ) -> TableReader:
-        """Make a reader of blocks, each within one file."""
-        return TableReader(self, files, schema, stored, partitions, row_filter)
-
-    def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read ranges of a file as a table; raises `CorruptBlockError` for bytes that are not valid text."""
-        self.lines.fetch(file, start, stop, head=False)
+    def describe(self, file: OpenFile, head: Head) -> FragmentFacts:
+        """Estimate the number of lines from those in the head."""
         try:
-            return self._split(self.lines.read(file, start, stop))
-        except (pa.ArrowInvalid, UnicodeError) as error:
-            if file.failed:
-                raise
-            where = self.lines.where(file, start, stop)
-            raise CorruptBlockError(f"{where}: {error}; {_FIX}") from error
-
-    def can_map(self, schema: pa.Schema) -> bool:
-        """Always true: parsing copies."""
-        return True
-
-    def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read range by range, to hold little text in memory."""
-        for group in range(start, stop):
-            yield self.read(file, group, group + 1, schema)
-
-    def _summarise(self, file: OpenFile) -> FragmentFacts:
-        for head, text in self.lines.heads(file):
-            whole = text if head.whole else cut_lines(text)
-            try:
-                sample = self._split(whole)
-            except pa.ArrowInvalid as error:
-                raise SourceError(f"{file.name} is not valid text: {error}; {_FIX}") from error
-            if sample.num_rows or head.whole:
-                return estimate_facts(sample, whole.size, self.lines.group_bytes(file, head))
-        raise AssertionError("the last head is the whole file")
+            sample = self._split(head.data)
+        except pa.ArrowInvalid as error:
+            why = self.explain(error, file, head.data, _SCHEMA)
+            raise SourceError(f"{file.name} is not valid text: {why}") from error
+        return estimate_facts(sample, head.data.size, self.lines.group_bytes(file, head))
 
     def _split(self, text: pa.Buffer) -> pa.Table:
         chunks, at = [], 0

@@ -1,4 +1,4 @@
-"""Parse the features of ``tf.train.Example`` without TensorFlow: protobuf parses messages, NumPy decodes numbers.
+"""Read the features of ``tf.train.Example`` as columns: protobuf parses messages, NumPy decodes numbers.
 
 The messages are declared here, with one difference from TensorFlow's: the packed numbers of a list
 are declared as bytes, which have the same wire format. Protobuf then returns them undecoded, and NumPy
@@ -14,13 +14,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from windrow.core.optional_dependencies import require
 
-__all__ = ["KINDS", "Feature", "FeatureError", "gather_features", "load_example"]
+__all__ = [
+    "Feature",
+    "FeatureError",
+    "gather_features",
+    "infer_type",
+    "list_kind",
+    "load_example",
+    "to_array",
+]
 
-KINDS = {"bytes_list": pa.binary(), "float_list": pa.float32(), "int64_list": pa.int64()}
+_KINDS = {"bytes_list": pa.binary(), "float_list": pa.float32(), "int64_list": pa.int64()}
 
 _VARINT_BYTES = 10
 
@@ -31,13 +40,7 @@ class FeatureError(ValueError):
 
 @cache
 def load_example() -> Any:
-    """Build the protobuf class that parses an example.
-
-    Raises
-    ------
-    PlanError
-        If protobuf is not installed.
-    """
+    """Build the protobuf class that parses an example; a PlanError if protobuf is not installed."""
     require("google.protobuf", "tfrecords", "TFRecord")
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
@@ -55,7 +58,7 @@ def load_example() -> Any:
     declare(file.message_type.add(name="List"), "value", 1, field_of.TYPE_BYTES, many=True)
     feature = file.message_type.add(name="Feature")
     feature.oneof_decl.add(name="kind")
-    for number, name in enumerate(KINDS, 1):
+    for number, name in enumerate(_KINDS, 1):
         declare(feature, name, number, field_of.TYPE_MESSAGE, of="List").oneof_index = 0
     features = file.message_type.add(name="Features")
     entry = features.nested_type.add(name="FeatureEntry")
@@ -73,16 +76,8 @@ def load_example() -> Any:
 class Feature:
     """The values of one feature over all examples; filled incrementally, and the only mutable class here.
 
-    Attributes
-    ----------
-    name
-        The name of the feature.
-    kind
-        The kind of list; empty until an example shows it.
-    values
-        (examples,) the packed numbers or the byte strings of each; empty where absent.
-    absent
-        The examples without this feature.
+    ``kind`` is the kind of list, empty until an example shows it; ``values``, (examples,), the packed
+    numbers or the byte strings of each, empty where absent; ``absent`` the examples without it.
     """
 
     name: str
@@ -94,8 +89,7 @@ class Feature:
         """Append the feature of the next example."""
         kind = message.WhichOneof("kind")
         if kind is None:
-            self.absent.append(len(self.values))
-            self.values.append(())
+            self.skip()
             return
         if kind != self.kind:
             if self.kind:
@@ -131,21 +125,10 @@ class Feature:
 def gather_features(
     records: Sequence[bytes], kinds: Mapping[str, str] | None, *, complete: bool
 ) -> dict[str, Feature]:
-    """Collect the features of some examples.
+    """Collect the features of serialized examples.
 
-    Parameters
-    ----------
-    records
-        Serialized examples.
-    kinds
-        The features to collect, and the kind of each; None collects all.
-    complete
-        Whether any other feature is an error.
-
-    Raises
-    ------
-    FeatureError
-        If there is another feature, a feature is of another kind, or a record is not an example.
+    ``kinds`` are the features to collect, and the kind of each; None collects all. ``complete`` makes any
+    other feature an error.
     """
     from google.protobuf.message import DecodeError
 
@@ -176,6 +159,101 @@ def gather_features(
             found[name].add(features[name])
             collected.append(found[name])
     return found
+
+
+def list_kind(column_type: pa.DataType) -> str | None:
+    """The kind of list in a feature that stores a column type; None if there is none.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> kinds = (pa.int8(), pa.list_(pa.float32(), 3), pa.string(), pa.date32())
+    >>> tuple(map(list_kind, kinds))
+    ('int64_list', 'float_list', 'bytes_list', None)
+    """
+    value = _value_type(column_type)
+    if pt.is_null(value):
+        return ""
+    if pt.is_floating(value):
+        return "float_list"
+    if pt.is_integer(value) or pt.is_boolean(value):
+        return "int64_list"
+    return "bytes_list" if _is_bytes(value) else None
+
+
+def infer_type(feature: Feature) -> pa.DataType:
+    """Infer a scalar type if every present feature has exactly one value, else a list type."""
+    if not feature.kind:
+        return pa.null()
+    lengths, values = feature.decode()
+    single = (np.delete(lengths, feature.absent) == 1).all()
+    return values.type if single else pa.list_(values.type)
+
+
+def to_array(feature: Feature, column_type: pa.DataType) -> pa.Array:
+    """Convert a feature to a column: one value per row, or a list."""
+    if pt.is_null(column_type) or not feature.kind:
+        return pa.nulls(len(feature.values), column_type)
+    lengths, values = feature.decode()
+    values = values.cast(_value_type(column_type))
+    if isinstance(column_type, pa.FixedShapeTensorType):
+        stored = _fixed_lists(feature, lengths, values, column_type.storage_type)
+        return pa.ExtensionArray.from_storage(column_type, stored)
+    if pt.is_fixed_size_list(column_type):
+        return _fixed_lists(feature, lengths, values, column_type)
+    if _is_list(column_type):
+        return _lists(feature, lengths, values, pt.is_large_list(column_type)).cast(column_type)
+    return _single(feature, lengths, values)
+
+
+def _single(feature: Feature, lengths: NDArray[np.int64], values: pa.Array) -> pa.Array:
+    if (lengths == 1).all():
+        return values
+    _check_lengths(feature, np.flatnonzero(lengths > 1), lengths, "one value", "pa.list_(...)")
+    places = np.cumsum(lengths) - 1
+    return values.take(pa.array(places, mask=lengths == 0))
+
+
+def _lists(feature: Feature, lengths: NDArray[np.int64], values: pa.Array, large: bool) -> pa.Array:
+    kind: Any = pa.LargeListArray if large else pa.ListArray
+    offsets = np.append(0, np.cumsum(lengths)).astype(np.int64 if large else np.int32)
+    absent = np.zeros(len(lengths), np.bool_)
+    absent[feature.absent] = True
+    return kind.from_arrays(pa.array(offsets), values, mask=pa.array(absent) if absent.any() else None)
+
+
+def _fixed_lists(feature: Feature, lengths: NDArray[np.int64], values: pa.Array, kind: Any) -> pa.Array:
+    wrong = lengths != kind.list_size
+    wrong[feature.absent] = False
+    size = kind.list_size
+    _check_lengths(feature, np.flatnonzero(wrong), lengths, f"{size} values", "pa.list_(...)")
+    if feature.absent:
+        return _lists(feature, lengths, values, large=False).cast(kind)
+    return pa.FixedSizeListArray.from_arrays(values, type=kind)
+
+
+def _check_lengths(
+    feature: Feature, rows: NDArray[Any], lengths: NDArray[np.int64], expected: str, fix: str
+) -> None:
+    if len(rows):
+        raise FeatureError(
+            f"feature {feature.name!r} has {lengths[rows[0]]} values in record {rows[0]}, where its column has "
+            f"{expected}: give features={{{feature.name!r}: {fix}}}"
+        )
+
+
+def _value_type(column_type: pa.DataType) -> pa.DataType:
+    if isinstance(column_type, pa.FixedShapeTensorType):
+        return column_type.value_type
+    return column_type.value_type if _is_list(column_type) else column_type
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
 def _unpacked(kind: str, message: Any) -> bytes:

@@ -1,106 +1,75 @@
-"""TFRecord files of ``tf.train.Example``, read without TensorFlow."""
+"""TFRecord files of ``tf.train.Example``, read without TensorFlow: records, their checksums and columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import struct
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 
-from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
+from windrow.core.optional_dependencies import require
 from windrow.core.source import CorruptBlockError
-from windrow.io.catalog.fragments import Fragment, FragmentFacts
-from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.fragments import FragmentFacts
 from windrow.io.formats.block_files import OpenFile
-from windrow.io.formats.compression import decompress, find_codec
-from windrow.io.formats.file_head import look_at, read_heads
-from windrow.io.formats.row_estimate import estimate_facts
-from windrow.io.formats.table_reader import PART_BYTES, TableReader
-from windrow.io.formats.tfrecord_columns import infer_type, list_kind, to_array
-from windrow.io.formats.tfrecord_features import FeatureError, gather_features
-from windrow.io.formats.tfrecord_frames import FrameError, frame_bytes, iter_records
+from windrow.io.formats.row_group_reader import group_by_bytes
+from windrow.io.formats.sampled_format import Head, RecordFormat, estimate_facts
+from windrow.io.formats.tfrecord_features import (
+    FeatureError,
+    gather_features,
+    infer_type,
+    list_kind,
+    to_array,
+)
 from windrow.io.formats.type_widening import unify_inferred, widen_features
-from windrow.io.storage.filesystems import Files
+from windrow.io.formats.user_types import type_names
 
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-
-__all__ = ["TFRecordFormat"]
+__all__ = ["TFRecordFormat", "iter_records", "load_checksum", "mask"]
 
 _SAMPLE_RECORDS = 1000
+_HEADER = struct.Struct("<QI")
+_FOOTER = struct.Struct("<I")
+
+
+class FrameError(ValueError):
+    """A frame is truncated or corrupt, or the data is not TFRecord."""
 
 
 @dataclass(frozen=True)
-class TFRecordFormat:
+class TFRecordFormat(RecordFormat):
     """Files of examples; each file is a row group.
 
-    Attributes
-    ----------
-    compression
-        A codec, ``"infer"`` (by suffix), or None.
-    features
-        The user's types by feature.
-    complete
-        Whether all features are read, so that an unknown feature is an error.
+    ``features`` are the user's types by feature. ``complete`` states that all features are read, so that
+    an unknown one is an error.
     """
 
     compression: str | None
     features: Mapping[str, pa.DataType] | None = None
     complete: bool = False
     name: str = "TFRecord"
-    rows_known: bool = False
-    joins_files: bool = False
 
     @property
     def options(self) -> str:
         """The options that affect values."""
-        types = {name: str(kind) for name, kind in (self.features or {}).items()}
-        return f"compression={self.compression}, features={types}"
-
-    def look(self, files: Files, path: str) -> Fragment:
-        """Infer the columns of a file from its first records.
-
-        Raises
-        ------
-        SourceError
-            If the file cannot be read or is not a TFRecord file of examples.
-        """
-        return look_at(files, path, self._summarise)
+        return f"compression={self.compression}, features={type_names(self.features)}"
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
         """Unify the inferred types over all files; a feature can be missing from some."""
         return unify_inferred(schemas, widen_features, fill=True, fix="give features=")
 
-    def reader(
-        self,
-        files: Files,
-        schema: pa.Schema,
-        stored: pa.Schema,
-        partitions: Partitions,
-        row_filter: pc.Expression | None,
-    ) -> TableReader:
-        """Make a reader of blocks, each one file."""
-        complete = self.features is None and set(stored.names) <= set(schema.names)
-        return TableReader(replace(self, complete=complete), files, schema, stored, partitions, row_filter)
-
-    def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read a file as a table; raises `CorruptBlockError` if it is corrupt or does not fit the schema."""
-        tables = list(self.tables(file, start, stop, schema))
-        return pa.concat_tables(tables) if tables else empty_table(schema)
-
-    def can_map(self, schema: pa.Schema) -> bool:
-        """Always true: decoding copies."""
-        return True
+    def for_columns(self, schema: pa.Schema, stored: pa.Schema) -> TFRecordFormat:
+        """The format that knows whether all features are read."""
+        return replace(self, complete=self.features is None and set(stored.names) <= set(schema.names))
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
         """Read records in batches of some megabytes."""
-        file.fetch([(0, file.size_bytes)])
-        data = decompress(find_codec(self.compression, file.name), file.read_range(0, file.size_bytes))
+        content = self.read_content(file)
         first = 0
         try:
-            for records in _batched(iter_records(data)):
+            for records in group_by_bytes(iter_records(content), len):
                 yield self._decode(records, schema)
                 first += len(records)
         except FrameError as error:
@@ -109,6 +78,27 @@ class TFRecordFormat:
             where = f"{file.name}, in the records from {first} on"
             raise CorruptBlockError(f"{where}: {error}; check whether it holds tf.train.Example") from error
 
+    def describe(self, file: OpenFile, head: Head) -> FragmentFacts:
+        """Infer the columns from the first records."""
+        try:
+            records = list(islice(iter_records(head.data, whole=head.whole), _SAMPLE_RECORDS))
+            sample = self._sample(records)
+        except (FrameError, FeatureError, pa.ArrowException) as error:
+            raise SourceError(
+                f"{file.name} is not a TFRecord file of examples as described: {error}; check compression= and "
+                f"features="
+            ) from error
+        size = sum(map(len, records)) + (_HEADER.size + _FOOTER.size) * len(records)
+        return estimate_facts(sample, size, [head.content_bytes])
+
+    def _sample(self, records: Sequence[bytes]) -> pa.Table:
+        given = dict(self.features or {})
+        found = gather_features(records, None, complete=False)
+        names = list(given) if given else sorted(found)
+        kinds = {name: given[name] if name in given else infer_type(found[name]) for name in names}
+        schema = pa.schema(list(kinds.items()))
+        return replace(self, complete=False)._decode(records, schema) if names else pa.table({})
+
     def _decode(self, records: Sequence[bytes], schema: pa.Schema) -> pa.Table:
         kinds = {field.name: list_kind(field.type) or "" for field in schema}
         found = gather_features(records, kinds, complete=self.complete)
@@ -116,42 +106,42 @@ class TFRecordFormat:
             return pa.table({"": pa.nulls(len(records))})
         return pa.table([to_array(found[field.name], field.type) for field in schema], schema=schema)
 
-    def _summarise(self, file: OpenFile) -> FragmentFacts:
-        for head in read_heads(file, find_codec(self.compression, file.name)):
-            try:
-                records = _take_first(iter_records(head.data, whole=head.whole))
-                if records or head.whole:
-                    return self._describe(records, head.content_bytes)
-            except (FrameError, FeatureError, pa.ArrowException) as error:
-                raise SourceError(
-                    f"{file.name} is not a TFRecord file of examples as described: {error}; check compression= and "
-                    f"features="
-                ) from error
-        raise AssertionError("the last head is the whole file")
 
-    def _describe(self, records: Sequence[bytes], content_bytes: int) -> FragmentFacts:
-        given = dict(self.features or {})
-        found = gather_features(records, None, complete=False)
-        names = list(given) if given else sorted(found)
-        kinds = {name: given[name] if name in given else infer_type(found[name]) for name in names}
-        schema = pa.schema(list(kinds.items()))
-        sample = replace(self, complete=False)._decode(records, schema) if names else pa.table({})
-        size = sum(map(len, records)) + frame_bytes * len(records)
-        return estimate_facts(sample, size, [content_bytes])
+def load_checksum() -> Any:
+    """Import the function that computes the CRC-32C of bytes; a PlanError if its library is not installed."""
+    return require("google_crc32c", "tfrecords", "TFRecord").value
 
 
-def _batched(records: Iterable[bytes]) -> Iterator[list[bytes]]:
-    batch: list[bytes] = []
-    batch_bytes = 0
-    for record in records:
-        batch.append(record)
-        batch_bytes += len(record)
-        if batch_bytes >= PART_BYTES:
-            yield batch
-            batch, batch_bytes = [], 0
-    if batch:
-        yield batch
+def mask(checksum: int) -> int:
+    """Mask a checksum as TFRecord does, so that a checksum of data that contains checksums stays meaningful."""
+    return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _take_first(records: Iterable[bytes]) -> list[bytes]:
-    return [record for record, _ in zip(records, range(_SAMPLE_RECORDS), strict=False)]
+def iter_records(data: pa.Buffer, *, whole: bool = True) -> Iterator[bytes]:
+    """Iterate over verified records; unless ``whole``, ``data`` is a head, and iteration stops where it ends.
+
+    A record is framed by its length, the length's checksum, and its own checksum.
+    """
+    checksum = load_checksum()
+    view, at, number = memoryview(data), 0, 0
+    while at < len(view):
+        if at + _HEADER.size > len(view):
+            if whole:
+                raise FrameError(f"record {number}, from byte {at:,} on, is truncated")
+            return
+        length, expected = _HEADER.unpack_from(view, at)
+        if mask(checksum(bytes(view[at : at + 8]))) != expected:
+            raise FrameError(
+                f"record {number}, from byte {at:,} on, has a length that is not what was written"
+            )
+        begin = at + _HEADER.size
+        at = begin + length + _FOOTER.size
+        if at > len(view):
+            if whole:
+                raise FrameError(f"record {number}, from byte {begin - _HEADER.size:,} on, is truncated")
+            return
+        record = bytes(view[begin : begin + length])
+        if mask(checksum(record)) != _FOOTER.unpack_from(view, begin + length)[0]:
+            raise FrameError(f"record {number}, from byte {begin:,} on, is not what was written")
+        yield record
+        number += 1

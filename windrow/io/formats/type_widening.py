@@ -32,11 +32,6 @@ def unify_inferred(
 
     ``fill`` permits a column to be missing from some files, where it is null. ``fix`` is the advice
     for the error when all files are empty: how to declare the columns.
-
-    Raises
-    ------
-    SourceError
-        If types do not unify (names file, column and types), or all files are empty.
     """
     known = [(path, schema) for path, schema in schemas if len(schema)]
     if not known:

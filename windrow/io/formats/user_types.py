@@ -10,28 +10,16 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 
-__all__ = ["check_dtypes"]
+__all__ = ["check_dtypes", "type_names"]
 
 
 def check_dtypes(
     dtypes: Any, argument: str = "dtypes", parse: Callable[[pa.DataType], object] | None = None
 ) -> dict[str, pa.DataType] | None:
-    """Convert a mapping or Arrow schema to types by column.
+    """Convert a mapping or Arrow schema to types by column; errors name ``argument``.
 
-    Parameters
-    ----------
-    dtypes
-        The user's argument.
-    argument
-        The name of that argument, for errors.
-    parse
-        Parses an empty or minimal input as a type; raises ``ArrowNotImplementedError`` if the
-        format does not support the type.
-
-    Raises
-    ------
-    PlanError
-        If ``dtypes`` is neither, or a type is invalid or cannot be parsed.
+    ``parse`` parses a minimal input as a type, and raises ``ArrowNotImplementedError`` if the format does
+    not support it.
 
     Examples
     --------
@@ -52,6 +40,11 @@ def check_dtypes(
         for name, kind in types.items():
             _check_parsed(name, kind, argument, parse)
     return types
+
+
+def type_names(dtypes: Mapping[str, pa.DataType] | None) -> dict[str, str]:
+    """Types by column as text, for the options that manifests save."""
+    return {name: str(kind) for name, kind in (dtypes or {}).items()}
 
 
 def _check_parsed(

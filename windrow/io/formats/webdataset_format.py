@@ -1,53 +1,62 @@
-"""WebDataset: tar archives of samples; each sample is a row."""
+"""WebDataset: tar archives of samples; each sample is a row.
+
+A sample is the adjacent members of an archive that share a key, which is the name up to its first dot.
+"""
 
 from __future__ import annotations
 
+import re
+import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
 from windrow.core.source import CorruptBlockError
-from windrow.io.catalog.fragments import Fragment, FragmentFacts
-from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.fragments import FragmentFacts
 from windrow.io.formats.block_files import OpenFile
-from windrow.io.formats.compression import decompress, find_codec
-from windrow.io.formats.file_head import look_at, read_heads
-from windrow.io.formats.row_estimate import estimate_facts
+from windrow.io.formats.row_group_reader import group_by_bytes
 from windrow.io.formats.sample_columns import DecodeError, decode_column, infer_column
-from windrow.io.formats.table_reader import PART_BYTES, TableReader
-from windrow.io.formats.tar_samples import Sample, TarError, group_members, iter_members
+from windrow.io.formats.sampled_format import Head, RecordFormat, estimate_facts
 from windrow.io.formats.type_widening import unify_inferred, widen_json
-from windrow.io.storage.filesystems import Files
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
+from windrow.io.formats.user_types import type_names
 
 __all__ = ["KEY_COLUMN", "WebDatasetFormat"]
 
 KEY_COLUMN = "__key__"
 
 _SAMPLES = 100
+_BLOCK_BYTES = 512
+# key, extension, content, and the offset of its end
+_Member = tuple[str, str, pa.Buffer, int]
+# the same rule as in the webdataset library
+_NAME = re.compile(r"^(?P<key>(?:.*/|)[^./][^./]*)\.(?P<extension>[^/]+)$")
+
+
+class TarError(ValueError):
+    """The data is not a tar archive, is truncated, or its members do not form samples."""
 
 
 @dataclass(frozen=True)
-class WebDatasetFormat:
+class _Sample:
+    """The members that share a key, by extension, and the offset of the last one's end."""
+
+    key: str
+    members: dict[str, pa.Buffer]
+    end: int
+
+
+@dataclass(frozen=True)
+class WebDatasetFormat(RecordFormat):
     """Archives of samples; each archive is a row group.
 
-    Attributes
-    ----------
-    compression
-        A codec, ``"infer"`` (by suffix), or None.
-    decode
-        The Pillow mode to which images are decoded; None keeps their bytes.
-    dtypes
-        The user's types by extension.
-    complete
-        Whether all columns are read, so that an unknown extension is an error.
+    ``decode`` is the Pillow mode to which images are decoded; None keeps their bytes. ``dtypes`` are the
+    user's types by extension. ``complete`` states that all columns are read, so that an unknown extension
+    is an error.
     """
 
     compression: str | None
@@ -55,57 +64,26 @@ class WebDatasetFormat:
     dtypes: Mapping[str, pa.DataType] | None = None
     complete: bool = False
     name: str = "WebDataset"
-    rows_known: bool = False
-    joins_files: bool = False
 
     @property
     def options(self) -> str:
         """The options that affect values."""
-        types = {name: str(kind) for name, kind in (self.dtypes or {}).items()}
-        return f"compression={self.compression}, decode={self.decode}, dtypes={types}"
-
-    def look(self, files: Files, path: str) -> Fragment:
-        """Infer the columns of an archive from its first samples.
-
-        Raises
-        ------
-        SourceError
-            If the file cannot be read or is not an archive of samples.
-        """
-        return look_at(files, path, self._summarise)
+        return f"compression={self.compression}, decode={self.decode}, dtypes={type_names(self.dtypes)}"
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
         """Unify the inferred types over all archives; an extension can be missing from some."""
         return unify_inferred(schemas, widen_json, fill=True, fix="give dtypes=")
 
-    def reader(
-        self,
-        files: Files,
-        schema: pa.Schema,
-        stored: pa.Schema,
-        partitions: Partitions,
-        row_filter: pc.Expression | None,
-    ) -> TableReader:
-        """Make a reader of blocks, each one archive."""
-        complete = set(stored.names) <= set(schema.names)
-        return TableReader(replace(self, complete=complete), files, schema, stored, partitions, row_filter)
-
-    def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read an archive as a table; raises `CorruptBlockError` if it is corrupt or does not fit the schema."""
-        tables = list(self.tables(file, start, stop, schema))
-        return pa.concat_tables(tables) if tables else empty_table(schema)
-
-    def can_map(self, schema: pa.Schema) -> bool:
-        """Always true: decoding copies."""
-        return True
+    def for_columns(self, schema: pa.Schema, stored: pa.Schema) -> WebDatasetFormat:
+        """The format that knows whether all columns are read."""
+        return replace(self, complete=set(stored.names) <= set(schema.names))
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
         """Read samples in batches of some megabytes."""
-        file.fetch([(0, file.size_bytes)])
-        data = decompress(find_codec(self.compression, file.name), file.read_range(0, file.size_bytes))
+        members = _iter_members(self.read_content(file))
         key = ""
         try:
-            for samples in _batched(group_members(iter_members(data))):
+            for samples in group_by_bytes(_group_members(members), _count_bytes):
                 key = samples[0].key
                 yield self._decode(samples, schema)
         except TarError as error:
@@ -115,7 +93,29 @@ class WebDatasetFormat:
                 f"{file.name}, in the samples from {key!r} on: {error}; repair it, or give dtypes="
             ) from error
 
-    def _decode(self, samples: Sequence[Sample], schema: pa.Schema) -> pa.Table:
+    def describe(self, file: OpenFile, head: Head) -> FragmentFacts:
+        """Infer the columns from the first samples."""
+        members = _iter_members(head.data, whole=head.whole)
+        try:
+            samples = list(islice(_group_members(members, whole=head.whole), _SAMPLES))
+            table = self._sample(samples)
+        except (TarError, DecodeError, pa.ArrowException) as error:
+            raise SourceError(
+                f"{file.name} is not an archive of samples as described: {error}; check compression=, "
+                f"dtypes= and decode="
+            ) from error
+        return estimate_facts(table, samples[-1].end if samples else 0, [head.content_bytes])
+
+    def _sample(self, samples: Sequence[_Sample]) -> pa.Table:
+        given = self.dtypes or {}
+        types = {KEY_COLUMN: pa.string()} if samples or given else {}
+        for extension in dict.fromkeys([*(name for sample in samples for name in sample.members), *given]):
+            contents = [sample.members.get(extension) for sample in samples]
+            types[extension] = given.get(extension) or infer_column(extension, contents, self.decode)
+        schema = pa.schema(list(types.items()))
+        return replace(self, complete=False)._decode(samples, schema) if samples else empty_table(schema)
+
+    def _decode(self, samples: Sequence[_Sample], schema: pa.Schema) -> pa.Table:
         if self.complete:
             _check_extensions(samples, set(schema.names))
         arrays = [self._column(samples, field) for field in schema]
@@ -123,39 +123,15 @@ class WebDatasetFormat:
             return pa.table({KEY_COLUMN: [sample.key for sample in samples]})
         return pa.table(arrays, schema=schema)
 
-    def _column(self, samples: Sequence[Sample], field: pa.Field) -> pa.Array:
+    def _column(self, samples: Sequence[_Sample], field: pa.Field) -> pa.Array:
         if field.name == KEY_COLUMN:
             return pa.array([sample.key for sample in samples], pa.string())
         contents = [sample.members.get(field.name) for sample in samples]
         requested = field.name in (self.dtypes or {})
         return decode_column(field.name, contents, field.type, self.decode, requested=requested)
 
-    def _summarise(self, file: OpenFile) -> FragmentFacts:
-        for head in read_heads(file, find_codec(self.compression, file.name)):
-            try:
-                members = iter_members(head.data, whole=head.whole)
-                samples = list(islice(group_members(members, whole=head.whole), _SAMPLES))
-                if samples or head.whole:
-                    return self._describe(samples, head.content_bytes)
-            except (TarError, DecodeError, pa.ArrowException) as error:
-                raise SourceError(
-                    f"{file.name} is not an archive of samples as described: {error}; check compression=, "
-                    f"dtypes= and decode="
-                ) from error
-        raise AssertionError("the last head is the whole file")
 
-    def _describe(self, samples: Sequence[Sample], content_bytes: int) -> FragmentFacts:
-        given = self.dtypes or {}
-        types = {KEY_COLUMN: pa.string()} if samples or given else {}
-        for extension in dict.fromkeys([*(name for sample in samples for name in sample.members), *given]):
-            contents = [sample.members.get(extension) for sample in samples]
-            types[extension] = given.get(extension) or infer_column(extension, contents, self.decode)
-        schema = pa.schema(list(types.items()))
-        sample = replace(self, complete=False)._decode(samples, schema) if samples else empty_table(schema)
-        return estimate_facts(sample, samples[-1].end if samples else 0, [content_bytes])
-
-
-def _check_extensions(samples: Sequence[Sample], names: set[str]) -> None:
+def _check_extensions(samples: Sequence[_Sample], names: set[str]) -> None:
     for sample in samples:
         for extension in sample.members:
             if extension not in names:
@@ -165,14 +141,57 @@ def _check_extensions(samples: Sequence[Sample], names: set[str]) -> None:
                 )
 
 
-def _batched(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
-    batch: list[Sample] = []
-    batch_bytes = 0
-    for sample in samples:
-        batch.append(sample)
-        batch_bytes += sum(content.size for content in sample.members.values())
-        if batch_bytes >= PART_BYTES:
-            yield batch
-            batch, batch_bytes = [], 0
-    if batch:
-        yield batch
+def _count_bytes(sample: _Sample) -> int:
+    return sum(content.size for content in sample.members.values())
+
+
+def _iter_members(data: pa.Buffer, *, whole: bool = True) -> Iterator[_Member]:
+    """Iterate over the members of samples; unless ``whole``, ``data`` is a head, and iteration stops where it ends.
+
+    Skips directories, links, names without an extension, and names that begin and end with ``__``. Finds
+    corruption as far as tar can detect it: headers have checksums, contents do not.
+    """
+    try:
+        with tarfile.open(fileobj=pa.BufferReader(data), mode="r:") as archive:
+            for info in archive:
+                if info.issparse():
+                    raise TarError(
+                        f"{info.name!r} is a sparse member, which is not supported: write the archive without -S"
+                    )
+                end = info.offset_data + info.size
+                if end > data.size:
+                    raise TarError(f"{info.name!r} is truncated")
+                named = _NAME.match(info.name)
+                if info.isreg() and named and not (info.name.startswith("__") and info.name.endswith("__")):
+                    content = data.slice(info.offset_data, info.size)
+                    yield named["key"], named["extension"].lower(), content, end
+            stopped = archive.offset
+    except (OSError, EOFError, tarfile.TarError, TarError) as error:
+        if whole:
+            raise TarError(str(error)) from error
+        return
+    if whole:
+        _check_end(np.frombuffer(data, np.uint8)[stopped:], stopped)
+
+
+def _check_end(rest: np.ndarray, at: int) -> None:
+    """Require zero blocks at the end of an archive; Python's reader silently stops at anything else as well."""
+    if len(rest) < _BLOCK_BYTES or rest[:_BLOCK_BYTES].any():
+        raise TarError(f"from byte {at:,} on it is truncated or corrupt")
+    if rest.any():
+        raise TarError(f"it goes on after its end at byte {at:,}: write several archives as several files")
+
+
+def _group_members(members: Iterable[_Member], *, whole: bool = True) -> Iterator[_Sample]:
+    """Group adjacent members of one key to samples; unless ``whole``, drops the last, which can be incomplete."""
+    sample: _Sample | None = None
+    for key, extension, content, end in members:
+        if sample is not None and sample.key != key:
+            yield sample
+            sample = None
+        known = {} if sample is None else sample.members
+        if extension in known:
+            raise TarError(f"sample {key!r} has two members {extension!r}")
+        sample = _Sample(key, {**known, extension: content}, end)
+    if sample is not None and whole:
+        yield sample

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.source import BlockAddress, BlockPart
+from windrow.core.source import BlockAddress
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.formats.block_files import check_unchanged, listed_stamp
-from windrow.io.formats.table_reader import PART_BYTES, keep_rows, needed_columns
+from windrow.io.formats.row_group_reader import FileBlockReader, group_by_bytes
 from windrow.io.storage.file_versions import version_from_stat
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.verified_files import RowGroups, changed
@@ -34,88 +34,70 @@ _RANGE_BYTES = 16 * 2**20
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """The concatenated bytes of some files.
-
-    Attributes
-    ----------
-    paths
-        (files,) paths relative to the root.
-    ends
-        (files + 1,) offsets into ``data``: file i is ``data[ends[i]:ends[i + 1]]``.
-    data
-        The bytes of all files.
-    """
+    """The concatenated bytes of some files: file i is ``data[ends[i]:ends[i + 1]]``."""
 
     paths: Sequence[str]
     ends: NDArray[np.int64]
     data: NDArray[np.uint8]
 
 
-class WholeFileFormat(Protocol):
-    """A format that decodes each file to one row."""
+class WholeFileFormat:
+    """A `windrow.io.formats.format.SurveyedFormat` that decodes each file to one row.
+
+    Subclasses are frozen, picklable values with the user's options.
+    """
+
+    rows_known = True
+    joins_files = True
+
+    def reader(
+        self,
+        files: Files,
+        schema: pa.Schema,
+        stored: pa.Schema,
+        partitions: Partitions,
+        row_filter: pc.Expression | None,
+    ) -> WholeFileReader:
+        """Make a reader of blocks; see `windrow.io.formats.format.FileFormat`."""
+        return WholeFileReader(files, schema, stored, partitions, row_filter, self)
 
     def estimate_row_bytes(self, size_bytes: int) -> int:
         """Estimate the in-memory bytes of the row of a file of this size."""
-        ...
+        raise NotImplementedError
 
     def columns(self, files: Files, contents: Contents, names: Sequence[str]) -> Mapping[str, pa.Array]:
-        """(files,) values of at least the columns ``names``.
-
-        Raises
-        ------
-        CorruptBlockError
-            If a file cannot be decoded; the error names it.
-        """
-        ...
+        """(files,) values of at least the columns ``names``; a CorruptBlockError names a file that is corrupt."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class WholeFileReader:
-    """Reads blocks of a ``WholeFileFormat``; see ``windrow.io.formats.format.FileFormat.reader``."""
+class WholeFileReader(FileBlockReader):
+    """Reads blocks of a `WholeFileFormat`."""
 
     format: WholeFileFormat
-    files: Files
-    schema: pa.Schema
-    stored: pa.Schema
-    partitions: Partitions
-    filter: pc.Expression | None
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block, rows in stored order; remote files are read concurrently.
-
-        Raises
-        ------
-        CorruptBlockError
-            If a file cannot be decoded.
-        SourceError
-            If a file is missing, unreadable, or has changed since it was listed.
-        """
-        parts = list(self._tables(address))
+        """Read one block, rows in stored order; remote files are read concurrently."""
+        parts = list(self.parts(address))
         return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
 
-    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
+    def parts(self, address: BlockAddress) -> Iterator[pa.Table]:
         """Read one block in parts of some MiB."""
-        yield from self._tables(address)
-
-    def _tables(self, address: BlockAddress) -> Iterator[pa.Table]:
-        needed = needed_columns(self.schema, self.stored, self.partitions, self.filter)
+        needed = self.needed_columns()
         stored = [name for name in needed.names if name not in self.partitions.schema.names]
-        for part in _split_into_parts(address.locator, self.format):
+        for part in group_by_bytes(address.locator, self._estimate_bytes):
             from_paths = self.partitions.table([groups.path for groups in part])
             # path columns need no read
             found = self.format.columns(self.files, read_contents(self.files, part), stored) if stored else {}
             columns = [found[name] if name in found else from_paths.column(name) for name in needed.names]
-            yield keep_rows(pa.Table.from_arrays(columns, schema=needed), self.filter, self.schema)
+            yield self.keep_rows(pa.Table.from_arrays(columns, schema=needed))
+
+    def _estimate_bytes(self, groups: RowGroups) -> int:
+        return self.format.estimate_row_bytes(groups.size_bytes)
 
 
 def read_contents(files: Files, part: Sequence[RowGroups]) -> Contents:
-    """Read whole files and verify that none has changed since it was listed.
-
-    Raises
-    ------
-    SourceError
-        If a file is missing, unreadable, or has changed since it was listed.
-    """
+    """Read whole files and verify that none has changed since it was listed."""
     ends = np.cumsum([0, *(groups.size_bytes for groups in part)], dtype=np.int64)
     data = np.empty(int(ends[-1]), np.uint8)
     bounds = ends.tolist()
@@ -156,17 +138,3 @@ def _read_remote(files: Files, groups: RowGroups, out: memoryview) -> None:
             remote.fetch([(0, len(out))])
         if len(out):
             out[:] = np.frombuffer(remote.read(len(out)), np.uint8).data
-
-
-def _split_into_parts(locator: Sequence[RowGroups], format: WholeFileFormat) -> Iterator[list[RowGroups]]:
-    """Split a block's files into parts."""
-    part: list[RowGroups] = []
-    part_bytes = 0
-    for groups in locator:
-        part.append(groups)
-        part_bytes += format.estimate_row_bytes(groups.size_bytes)
-        if part_bytes >= PART_BYTES:
-            yield part
-            part, part_bytes = [], 0
-    if part:
-        yield part

@@ -35,13 +35,7 @@ _PYTHON: Mapping[str, Callable[[], Any]] = {"xz": lzma.LZMADecompressor, "zlib":
 
 
 def check_compression(compression: str | None) -> str | None:
-    """Normalise a codec name to lower case; ``"infer"`` and None pass.
-
-    Raises
-    ------
-    PlanError
-        If the codec is unknown.
-    """
+    """Normalise a codec name to lower case; ``"infer"`` and None pass."""
     if compression is None:
         return None
     name = compression.lower()
@@ -65,23 +59,19 @@ def find_codec(compression: str | None, path: str) -> str | None:
 
 
 def decompress(codec: str | None, data: pa.Buffer) -> pa.Buffer:
-    """Decompress a whole file.
-
-    Raises
-    ------
-    OSError
-        If the file is corrupt or truncated.
-    """
-    if codec is None or not data.size:
-        return data
-    return (_join_streams if codec in _PYTHON else _stream)(codec, data, whole=True)
+    """Decompress a whole file; an OSError if it is corrupt or truncated."""
+    return _decompress(codec, data, whole=True)
 
 
 def decompress_head(codec: str | None, data: pa.Buffer) -> pa.Buffer:
     """Decompress as much of a file's head as possible; empty if its very beginning is corrupt."""
+    return _decompress(codec, data, whole=False)
+
+
+def _decompress(codec: str | None, data: pa.Buffer, *, whole: bool) -> pa.Buffer:
     if codec is None or not data.size:
         return data
-    return (_join_streams if codec in _PYTHON else _stream)(codec, data, whole=False)
+    return (_join_streams if codec in _PYTHON else _stream)(codec, data, whole=whole)
 
 
 def _stream(codec: str, data: pa.Buffer, *, whole: bool) -> pa.Buffer:

@@ -1,0 +1,245 @@
+"""Formats whose files hold row groups that are decoded to Arrow tables, and the reader of their blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from windrow.core.empty_tables import empty_table
+from windrow.core.errors import SourceError
+from windrow.core.source import BlockAddress, BlockPart
+from windrow.io.catalog.filters import filter_columns, kept_places
+from windrow.io.catalog.fragments import END_BYTES, Fragment, FragmentFacts, digest_ends
+from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.schema_conversion import conform
+from windrow.io.formats.block_files import OpenFile, open_file, open_path
+from windrow.io.storage.filesystems import Files
+from windrow.io.storage.verified_files import RowGroups
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = [
+    "PART_BYTES",
+    "FileBlockReader",
+    "RowGroupFormat",
+    "RowGroupReader",
+    "corruption_is_invalid",
+    "group_by_bytes",
+]
+
+# The columns of a part should fit the CPU cache; smaller parts cost more Python per row.
+PART_BYTES = 8 * 2**20
+# files of at least this size are read as parts of their own
+_LARGE_FILE_BYTES = 2**20
+# small remote files that are read concurrently
+_READ_THREADS = 8
+
+T = TypeVar("T")
+
+
+class RowGroupFormat:
+    """A `windrow.io.formats.format.Format` whose files are decoded row group by row group.
+
+    Subclasses are frozen, picklable values with the user's options. They define ``name``, ``options``,
+    `summarise` and `tables`.
+    """
+
+    rows_known = True
+    joins_files = False
+    # what corrupt files make `summarise` raise
+    corruption: tuple[type[Exception], ...] = ()
+    # prefetched at the beginning of a file, for `summarise`
+    head_bytes = END_BYTES
+
+    def look(self, files: Files, path: str) -> Fragment:
+        """Inspect a file: its version, a digest of its two ends, and what `summarise` finds."""
+        version = files.look(path)
+        size = version.size_bytes
+        with open_path(files, path, size) as file:
+            file.fetch([(0, min(self.head_bytes, size)), (max(size - END_BYTES, 0), size)])
+            digest = digest_ends(file.read_range, size)
+            try:
+                facts = self.summarise(file)
+            except self.corruption as error:
+                # a plain ValueError comes from this package and continues the sentence after the file's name
+                why = str(error) if type(error) is ValueError else f"is truncated or corrupt ({error})"
+                fix = "restore it, write it again, or exclude it"
+                raise SourceError(f"{file.name} {why}; {fix}") from files.cause(error)
+        return Fragment(version, digest, facts)
+
+    def reader(
+        self,
+        files: Files,
+        schema: pa.Schema,
+        stored: pa.Schema,
+        partitions: Partitions,
+        row_filter: pc.Expression | None,
+    ) -> RowGroupReader:
+        """Make a reader of blocks; see `windrow.io.formats.format.FileFormat`."""
+        return RowGroupReader(files, schema, stored, partitions, row_filter, self.for_columns(schema, stored))
+
+    def for_columns(self, schema: pa.Schema, stored: pa.Schema) -> RowGroupFormat:
+        """The same format, prepared to read some of the stored columns."""
+        return self
+
+    def summarise(self, file: OpenFile) -> FragmentFacts:
+        """Find the columns, row groups and sizes of a file, from as little of it as possible."""
+        raise NotImplementedError
+
+    def can_map(self, schema: pa.Schema) -> bool:
+        """Whether parts can be views of a memory-mapped file, valid while it is open; most formats copy anyway."""
+        return True
+
+    def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
+        """Read row groups ``start`` to ``stop`` as one table; parameters as of `tables`."""
+        tables = list(self.tables(file, start, stop, schema))
+        return pa.concat_tables(tables) if tables else empty_table(schema)
+
+    def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Read row groups as tables of about one part each, single-threaded, rows in stored order.
+
+        ``schema`` holds the needed columns, with the types unified over all files. The tables' types
+        can be narrower, since the caller casts, and additional columns are ignored.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class FileBlockReader:
+    """What readers of blocks of files share; the fields are those of ``FileFormat.reader``."""
+
+    files: Files
+    schema: pa.Schema
+    stored: pa.Schema
+    partitions: Partitions
+    filter: pc.Expression | None
+
+    def needed_columns(self) -> pa.Schema:
+        """The columns of a block plus those that only the filter needs."""
+        if self.filter is None:
+            return self.schema
+        all_columns = pa.schema([*self.stored, *self.partitions.schema])
+        needed = filter_columns(self.filter, all_columns)
+        names = all_columns.names if needed is None else [*self.schema.names, *needed]
+        return pa.schema([all_columns.field(name) for name in dict.fromkeys(names)])
+
+    def keep_rows(self, table: pa.Table) -> pa.Table:
+        """Select the block's columns from the rows that pass the filter."""
+        if self.filter is not None:
+            table = table.take(pa.array(kept_places(self.filter, table)))
+        return table.select(self.schema.names)
+
+
+@dataclass(frozen=True)
+class RowGroupReader(FileBlockReader):
+    """Reads blocks of a `RowGroupFormat`."""
+
+    format: RowGroupFormat
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        """Read one block, single-threaded, rows in stored order."""
+        return _concat(self._read_all(address.locator, address))
+
+    @property
+    def maps_files(self) -> bool:
+        """Whether parts can be views of memory-mapped files."""
+        return self.files.local and self.format.can_map(self._stored_columns(self.needed_columns()))
+
+    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
+        """Read one block part by part: large files in the parts of their format, small files several to a part."""
+        for part in _split_into_parts(address.locator):
+            if len(part) == 1:
+                yield from self._read_parts(part[0], address)
+            else:
+                yield _concat(self._read_all(part, address))
+
+    def _read_all(self, locator: Sequence[RowGroups], address: BlockAddress) -> Iterable[pa.Table]:
+        """Read some files of a block; remote files concurrently, since each costs requests."""
+
+        def read(groups: RowGroups) -> pa.Table:
+            return self._read(groups, self._origin(groups, address))
+
+        if self.files.local or len(locator) == 1:
+            return map(read, locator)
+        with ThreadPoolExecutor(min(_READ_THREADS, len(locator)), "windrow-files") as threads:
+            return list(threads.map(read, locator))
+
+    def _read(self, groups: RowGroups, origin: str) -> pa.Table:
+        needed = self.needed_columns()
+        with open_file(self.files, groups, origin, filters=self.filter is not None) as file:
+            table = self.format.read(file, groups.start, groups.stop, self._stored_columns(needed))
+            return self._finish(table, needed, groups.path)
+
+    def _read_parts(self, groups: RowGroups, address: BlockAddress) -> Iterator[BlockPart]:
+        """Yield parts while the file is open; the file is verified again after the last part is consumed."""
+        needed = self.needed_columns()
+        stored = self._stored_columns(needed)
+        mapped, filters = self.format.can_map(stored), self.filter is not None
+        with open_file(
+            self.files, groups, self._origin(groups, address), mapped=mapped, filters=filters
+        ) as file:
+            for table in self.format.tables(file, groups.start, groups.stop, stored):
+                yield self._finish(table, needed, groups.path)
+
+    def _finish(self, table: pa.Table, needed: pa.Schema, path: str) -> pa.Table:
+        return self.keep_rows(conform(table, needed, self.partitions, path))
+
+    def _stored_columns(self, needed: pa.Schema) -> pa.Schema:
+        return pa.schema([field for field in needed if field.name not in self.partitions.schema.names])
+
+    def _origin(self, groups: RowGroups, address: BlockAddress) -> str:
+        """What errors name: the block, or the single file where a block has several."""
+        return address.origin if len(address.locator) == 1 else self.files.name(groups.path)
+
+
+def group_by_bytes(items: Iterable[T], count_bytes: Callable[[T], int]) -> Iterator[list[T]]:
+    """Group adjacent items; a group ends with the item that fills a part."""
+    group: list[T] = []
+    group_bytes = 0
+    for item in items:
+        group.append(item)
+        group_bytes += count_bytes(item)
+        if group_bytes >= PART_BYTES:
+            yield group
+            group, group_bytes = [], 0
+    if group:
+        yield group
+
+
+@contextmanager
+def corruption_is_invalid(corruption: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Raise what corrupt files cause as ``ArrowInvalid``, which `open_file` recognises."""
+    try:
+        yield
+    except corruption as error:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        raise pa.ArrowInvalid(f"{kind}{error}") from error
+
+
+def _split_into_parts(locator: Sequence[RowGroups]) -> Iterator[list[RowGroups]]:
+    """Split a block's files into parts: each large file alone, small files together."""
+    part: list[RowGroups] = []
+    part_bytes = 0
+    for groups in locator:
+        is_large = groups.size_bytes >= _LARGE_FILE_BYTES
+        if part and (is_large or part_bytes + groups.size_bytes > PART_BYTES):
+            yield part
+            part, part_bytes = [], 0
+        if is_large:
+            yield [groups]
+        else:
+            part.append(groups)
+            part_bytes += groups.size_bytes
+    if part:
+        yield part
+
+
+def _concat(tables: Iterable[pa.Table]) -> pa.Table:
+    all_tables = list(tables)
+    return all_tables[0] if len(all_tables) == 1 else pa.concat_tables(all_tables)
