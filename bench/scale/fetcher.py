@@ -14,8 +14,7 @@ from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import EpochFacts, WindowData
-from windrow.pipeline.shard.window_collector import WindowCollector
-from windrow.pipeline.shard.window_fetch import Ahead
+from windrow.pipeline.shard.window_fetch import Ahead, WindowCollector
 
 __all__ = ["Fetcher"]
 

@@ -12,7 +12,7 @@ from bench.simulate.shard_client import CoordinatorClient
 from bench.simulate.world import Violation, World
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import EpochFacts, WindowData
-from windrow.pipeline.shard.slice_uses import SliceUses
+from windrow.pipeline.shard.partial_runs import SliceUses
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run, WindowRuns
 

@@ -26,11 +26,18 @@ from windrow.shuffle.order.epoch_plan import WindowCut
 __all__ = ["CALLERS", "CASES"]
 
 PACKAGE = Path(windrow.__file__).parent
-_SHARED = ("pipeline/coordinator/driver.py", "pipeline/shard/prefetch_loop.py", "pipeline/shard/run_queue.py")
+_RUNS = "pipeline/shard/run_reader.py"
+# of the reader's file, the queue's functions
+_SHARED = (
+    "pipeline/coordinator/driver.py",
+    "pipeline/shard/prefetch_loop.py",
+    f"{_RUNS}:begin",
+    f"{_RUNS}:acknowledge",
+)
 _RAY = "pipeline/executors/ray"
 # whose calls fail, on either executor; Ray's own functions are those of a double
 CALLERS = {
-    "threads": (*_SHARED, "pipeline/shard/prefetch_thread.py"),
+    "threads": (*_SHARED, "pipeline/shard/epoch_reader.py:_fill"),
     "ray": (
         *_SHARED,
         "pipeline/coordinator/core.py",
@@ -128,7 +135,7 @@ def _threads_left() -> list[str]:
 
 def find_problems(name: str, executor: str) -> list[str]:
     """Say of each call whose failure loses or repeats rows, hangs a shard, or is not what its error names."""
-    case, callers = CASES[name], [PACKAGE / caller for caller in CALLERS[executor]]
+    case, callers = CASES[name], [f"{PACKAGE}/{caller}" for caller in CALLERS[executor]]
     if executor == "ray":
         # files are the business of tasks, which run elsewhere there
         case = replace(case, cache="memory" if case.cache else None)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 __all__ = ["InjectedError", "Site", "injecting", "names_injected", "recording"]
@@ -22,12 +22,12 @@ class InjectedError(Exception):
 
 
 class _Tracer:
-    """Sees each call of a function under ``inside`` out of another of the ``callers``' files.
+    """Sees each call of a function under ``inside`` out of another file, made by one of the ``callers``.
 
     Parameters
     ----------
     callers
-        The files whose calls count.
+        The files whose calls count; with ``:name`` behind the file, those of its functions of that name.
     inside
         Folders and files whose functions count as called.
     fails
@@ -35,9 +35,9 @@ class _Tracer:
     """
 
     def __init__(
-        self, callers: Collection[Path], inside: Collection[Path], fails: tuple[Site, int] | None = None
+        self, callers: Collection[str], inside: Collection[Path], fails: tuple[Site, int] | None = None
     ) -> None:
-        self._callers = {str(path): path.stem for path in callers}
+        self._callers = frozenset(callers)
         self._inside = tuple(map(str, inside))
         self._fails = fails
         self._lock = threading.Lock()
@@ -46,7 +46,7 @@ class _Tracer:
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         back, code = frame.f_back, frame.f_code
-        if event != "call" or back is None or back.f_code.co_filename not in self._callers:
+        if event != "call" or back is None or not self._counts(back.f_code):
             return
         # what the garbage collector calls is called by nobody: finalizers, and generators that it closes
         if (
@@ -56,7 +56,7 @@ class _Tracer:
         ):
             return
         called = f"{Path(code.co_filename).stem}.{code.co_name}"
-        site = (self._callers[back.f_code.co_filename], back.f_code.co_name, called)
+        site = (Path(back.f_code.co_filename).stem, back.f_code.co_name, called)
         with self._lock:
             number = self.seen[site]
             self.seen[site] += 1
@@ -64,6 +64,10 @@ class _Tracer:
                 return
             self.fired = True
         raise InjectedError(f"injected into {' '.join(site)}")
+
+    def _counts(self, caller: CodeType) -> bool:
+        file = caller.co_filename
+        return file in self._callers or f"{file}:{caller.co_name}" in self._callers
 
 
 @contextmanager
@@ -79,7 +83,7 @@ def _tracing(tracer: _Tracer) -> Iterator[None]:
 
 
 @contextmanager
-def recording(callers: Collection[Path], inside: Collection[Path]) -> Iterator[Counter[Site]]:
+def recording(callers: Collection[str], inside: Collection[Path]) -> Iterator[Counter[Site]]:
     """Count the calls that threads begun in here make, by site."""
     tracer = _Tracer(callers, inside)
     with _tracing(tracer):
@@ -88,7 +92,7 @@ def recording(callers: Collection[Path], inside: Collection[Path]) -> Iterator[C
 
 @contextmanager
 def injecting(
-    callers: Collection[Path], inside: Collection[Path], site: Site, number: int
+    callers: Collection[str], inside: Collection[Path], site: Site, number: int
 ) -> Iterator[_Tracer]:
     """Have a site's call after ``number`` others there raise an `InjectedError`, once."""
     tracer = _Tracer(callers, inside, (site, number))

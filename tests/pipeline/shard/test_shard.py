@@ -15,7 +15,7 @@ import pytest
 
 from tests.end_to_end.reading import eventually
 from tests.laws.cases import Case
-from windrow.core.errors import PlanError, StallError, TransformError
+from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsClient
@@ -222,7 +222,7 @@ def test_another_thread_closes_while_a_batch_is_awaited(batch_format: Any) -> No
     consumer.join(20)
     go_on.set()
     closer.join(20)
-    assert [type(error) for error in errors] == [StallError]
+    assert [type(error) for error in errors] == [PlanError]
     assert shard._connection._resources is None
     with pytest.raises(StopIteration):
         next(batches)

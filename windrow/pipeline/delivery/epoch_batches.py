@@ -19,36 +19,25 @@ class EpochBatches:
     """
 
     def __init__(self, reader: EpochReader) -> None:
-        self._reader = reader
+        self.epoch_reader = reader
         # a bound method would keep the iterator alive
         weakref.finalize(self, _drop, reader)
 
     @property
     def start(self) -> int:
         """Number of steps of the epoch that were consumed before this iterator."""
-        return self._reader.start
-
-    @property
-    def epoch_reader(self) -> EpochReader:
-        """The reader behind this iterator, which tracks what was consumed."""
-        return self._reader
+        return self.epoch_reader.start
 
     def __len__(self) -> int:
-        """Number of steps of the whole epoch.
-
-        Raises
-        ------
-        TypeError
-            If row counts are not known yet.
-        """
-        return self._reader.length()
+        """Number of steps of the whole epoch; raises TypeError if row counts are not known yet."""
+        return self.epoch_reader.length()
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
         try:
-            return self._reader.next_batch()
+            return self.epoch_reader.next_batch()
         except USER_ERRORS as error:
             raise trim_traceback(error) from cause_of(error)
 
@@ -58,7 +47,7 @@ class EpochBatches:
         The shard's state then points just behind the last batch; the next ``iter_*`` call reads the next
         epoch.
         """
-        self._reader.end()
+        self.epoch_reader.end()
 
 
 def _drop(reader: EpochReader) -> None:

@@ -29,7 +29,7 @@ from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting,
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.consumer_pace import Pace
 from windrow.pipeline.shard.finalizers import in_background
-from windrow.pipeline.shard.window_collector import WindowCollector
+from windrow.pipeline.shard.window_fetch import WindowCollector
 from windrow.pipeline.tasks.cache.cached_reader import Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache, open_disk
 from windrow.pipeline.tasks.map_task import Task, TaskReport, run_task

@@ -1,16 +1,30 @@
-"""A shard's connection to the coordinator: opened on first read, closed exactly once."""
+"""A shard's connection to the coordinator: opened on first read, opens epochs, closed exactly once."""
 
 from __future__ import annotations
 
+import warnings
 import weakref
+from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from windrow.core.errors import StallError
+import pyarrow as pa
+
+from windrow.core.errors import PlanError, StallError, StateError
+from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.stats import RunStats
+from windrow.pipeline.delivery.iteration_methods import Check, Delivery
 from windrow.pipeline.executors.base import CoordinatorClient, Session
+from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.unequal_steps import find_unequal_steps
+from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.finalizers import in_background
+from windrow.pipeline.shard.partial_runs import Portions
 from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
+from windrow.pipeline.shard.run_reader import Converter, RunReader
+from windrow.pipeline.shard.stall_watch import waiting_of
 
 __all__ = ["Connection"]
 
@@ -18,19 +32,11 @@ _JOIN_SECONDS = 1.0
 
 
 class Connection:
-    """One shard's coordinator client and prefetch loop.
+    """One shard's coordinator client and prefetch loop."""
 
-    Parameters
-    ----------
-    session
-        Creates the coordinator client.
-    shard
-        The shard's number.
-    """
-
-    def __init__(self, session: Session, shard: int) -> None:
+    def __init__(self, session: Session, consumer: Consumer) -> None:
         self._session = session
-        self._shard = shard
+        self._consumer = consumer
         self._resources: _Resources | None = None
         self._closer: weakref.finalize[Any, Any] | None = None
         self._last_stats = RunStats()
@@ -38,7 +44,7 @@ class Connection:
     def open(self, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Return the coordinator client, creating it if the shard is not connected."""
         if self._resources is None:
-            self._resources = _Resources(self._session.shard_client(self._shard, batch_rows, seed))
+            self._resources = _Resources(self._session.shard_client(self._consumer.shard, batch_rows, seed))
             self._closer = weakref.finalize(self, in_background, self._resources.end)
         return self._resources.shard_client
 
@@ -47,8 +53,72 @@ class Connection:
         """The latest prefetch loop, which can already be in an epoch that the consumer has not opened."""
         return None if self._resources is None else self._resources.prefetch_loop
 
-    def set_prefetch_loop(self, prefetch_loop: PrefetchLoop) -> None:
-        """Register the latest prefetch loop, which stops when the connection closes."""
+    def open_epoch(self, program: Program, delivery: Delivery, *, at: Cursor) -> RunReader:
+        """Start to read an epoch at a cursor; after an error that is not the user's, the connection is closed."""
+        _check_stored_schema(program.job, delivery)
+        try:
+            reader = self._open_epoch(program, delivery, at)
+        except (PlanError, StateError):
+            raise
+        except BaseException:
+            self.disconnect()
+            raise
+        for line in (*reader.facts.user_warnings, *find_unequal_steps(reader.facts, program.shards)):
+            warnings.warn(line, RuntimeWarning, stacklevel=4)
+        return reader
+
+    def _open_epoch(self, program: Program, delivery: Delivery, at: Cursor) -> RunReader:
+        """Adopt the prefetch loop that has already moved on to the epoch, or start a new one."""
+        job, batch_rows = program.job, delivery.batch_rows
+        run_rows = program.run_rows(batch_rows)
+        runs_per_batch = max(1, batch_rows // run_rows)
+        ahead = -(-delivery.prefetch_batches * batch_rows // run_rows)
+        depth = max(2, ahead + runs_per_batch)
+        # without transforms, the schema was checked before anything was read
+        convert = partial(_convert_span, delivery, delivery.check if job.before or job.after else None)
+        # many small batches per run are cheaper to convert in the consumer than in the worker threads
+        is_single_batch = run_rows <= batch_rows
+        converter = None
+        if delivery.converter_key is not None and is_single_batch:
+            converter = Converter(delivery.converter_key, lambda rows: list(convert(rows)))
+
+        shard_client = self.open(batch_rows, job.seed)
+        prefetch_loop, runs, opening = self.prefetch_loop, None, None
+        if prefetch_loop is not None:
+            assignment = program.assignment(batch_rows, drop_last=delivery.drop_last)
+            runs = prefetch_loop.find_epoch(at, assignment, depth)
+        if prefetch_loop is not None and runs is not None:
+            opening = shard_client.open_next(at, batch_rows, drop_last=delivery.drop_last)
+            prefetch_loop.begin(runs, converter)
+        else:
+            if prefetch_loop is not None:
+                # stop the old loop before the new epoch has windows that it could take
+                prefetch_loop.stop()
+            facts = shard_client.open_epoch(at, batch_rows, drop_last=delivery.drop_last)
+            portions = Portions(
+                is_transformed=bool(job.after), min_batches=-(-max(1, delivery.prefetch_batches) // depth)
+            )
+            prefetch_loop = PrefetchLoop(
+                shard_client,
+                self._consumer,
+                after=job.after,
+                depth=depth,
+                portions=portions,
+                leads_on=job.leads_on,
+            )
+            self._set_prefetch_loop(prefetch_loop)
+            runs = prefetch_loop.start(facts, converter)
+        return RunReader(
+            shard_client,
+            prefetch_loop,
+            runs,
+            convert,
+            consumer=self._consumer,
+            waiting=waiting_of(job.options),
+            opening=opening,
+        )
+
+    def _set_prefetch_loop(self, prefetch_loop: PrefetchLoop) -> None:
         resources = self._resources
         if resources is not None:
             resources.prefetch_loop = prefetch_loop
@@ -100,3 +170,16 @@ class _Resources:
         self.shard_client.close()
         if self.prefetch_loop is not None:
             self.prefetch_loop.join(_JOIN_SECONDS)
+
+
+def _check_stored_schema(job: Job, delivery: Delivery) -> None:
+    if delivery.check is not None and not job.before and not job.after:
+        source = job.source
+        delivery.check(source.schema, source.null_counts if job.rows_stated else {})
+
+
+def _convert_span(delivery: Delivery, check: Check | None, span: pa.RecordBatch) -> Iterable[Any]:
+    if check is not None:
+        # the schema of transformed rows is known only once there are rows
+        check(span.schema, {})
+    return delivery.convert(span)

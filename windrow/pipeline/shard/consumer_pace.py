@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
+from dataclasses import dataclass, field
 
-__all__ = ["CoreTime", "Pace"]
+from windrow.pipeline.coordinator.stats import Span
+
+__all__ = ["Consumer", "CoreTime", "Pace"]
+
+_MAX_SPANS = 20_000
 
 # moving average over about eight runs; a wait counts as at most this multiple of the work
 _PACE_WEIGHT, _MAX_WAIT_RATIO = 1 / 8, 2
@@ -69,3 +75,12 @@ class CoreTime:
         """CPU seconds; 0 if another thread started to count."""
         # thread ids are reused, so another thread's smaller time must not give a negative difference
         return max(0.0, time.thread_time() - self._from) if self._thread == threading.get_ident() else 0.0
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """The consumer of a shard, across epochs: its pace, and the latest spans of work done for it."""
+
+    shard: int
+    pace: Pace = field(default_factory=Pace)
+    spans: deque[Span] = field(default_factory=lambda: deque(maxlen=_MAX_SPANS))

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from windrow.core.errors import PlanError
 from windrow.pipeline.delivery.epoch_batches import EpochBatches
 from windrow.pipeline.delivery.iteration_methods import Deliverable, Delivery
 from windrow.pipeline.executors.base import EpochFacts
-
-if TYPE_CHECKING:
-    from windrow.pipeline.shard.shard import Shard
+from windrow.pipeline.shard.position import Position
 
 __all__ = ["Epoch"]
+
+
+class _Stream(Protocol):
+    """What an epoch needs of its `Shard`, which imports this module."""
+
+    _position: Position
+
+    def _begin(self, delivery: Delivery) -> EpochBatches: ...
+
+    def _total_rows(self) -> int | None: ...
 
 
 class Epoch(Deliverable):
@@ -31,7 +39,7 @@ class Epoch(Deliverable):
     1 3 [2, 2, 1]
     """
 
-    def __init__(self, shard: Shard, number: int) -> None:
+    def __init__(self, shard: _Stream, number: int) -> None:
         self._shard = shard
         self._number = number
         self._facts: EpochFacts | None = None

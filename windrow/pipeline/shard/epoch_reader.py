@@ -1,36 +1,34 @@
-"""Reads one epoch of one shard on behalf of a `EpochBatches`, and tracks what was consumed."""
+"""Reads one epoch of one shard on behalf of an `EpochBatches`, and tracks what was consumed.
+
+Where conversion is slow, a background thread prepares batches ahead of the consumer (`Prefetcher`).
+"""
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any, Protocol
 
-import pyarrow as pa
-
-from windrow.core.errors import PlanError, StateError
+from windrow.core.errors import PlanError, StallError, StateError
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.skipped_blocks import blocks_passed
 from windrow.pipeline.coordinator.stats import Span
-from windrow.pipeline.delivery.batch_spans import align_runs
 from windrow.pipeline.delivery.iteration_methods import Delivery
-from windrow.pipeline.executors.base import EpochFacts
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.consumer_pace import CoreTime
-from windrow.pipeline.shard.open_epoch import OpenEpoch
-from windrow.pipeline.shard.prefetch_thread import Prefetcher
 from windrow.pipeline.shard.progress import ProgressLine, is_shown
 from windrow.pipeline.shard.run_reader import RunReader
-from windrow.pipeline.shard.stall_watch import waiting_of
 
-__all__ = ["EpochReader", "Owner", "start_epoch_reader"]
+__all__ = ["EpochReader", "Owner", "Prefetcher", "start_epoch_reader"]
 
 # shorter waits get no span in the timeline
 _SPAN_SECONDS = 1e-3
+_POLL_SECONDS = 1.0
+_JOIN_SECONDS = 10.0
 
 
 class Owner(Protocol):
@@ -42,54 +40,37 @@ class Owner(Protocol):
 
 
 class EpochReader:
-    """The state and logic of a `EpochBatches`, in an object of its own so that it can outlive the iterator.
+    """The state and logic of an `EpochBatches`, in an object of its own so that it can outlive the iterator.
 
-    Attributes
-    ----------
-    epoch
-        The epoch's number.
-    start
-        Steps of the epoch that were consumed before.
-    steps
-        Steps consumed by this reader.
-    wait_seconds
-        Seconds that the consumer has waited for batches.
+    ``start`` counts the steps of the epoch that were consumed before, ``steps`` those that this reader has
+    consumed. ``owner`` is None once the epoch has ended.
     """
 
     def __init__(
         self,
         owner: Owner,
         reader: RunReader,
-        facts: EpochFacts,
         batches: Any,
         *,
         opened: Cursor,
         program: Program,
-        consumer: Consumer,
         progress: ProgressLine | None,
     ) -> None:
         self._opened = opened
         self._program = program
-        self.epoch = facts.epoch
-        self.facts = facts
-        self.start = facts.assignment.start_row // facts.assignment.step_rows
+        self.facts = reader.facts
+        self.epoch = self.facts.epoch
+        self.start = self.facts.assignment.start_row // self.facts.assignment.step_rows
         self.steps = 0
         self.wait_seconds = 0.0
-        self._owner: Owner | None = owner
+        self.owner: Owner | None = owner
         self._end_lock = threading.Lock()
         self._reader = reader
-        self._shard = consumer.shard
-        self._pace = consumer.pace
+        self._consumer = reader.consumer
         self._returned_at = time.time()
         self._core_time = CoreTime()
-        self._spans = consumer.spans
         self._progress = progress
         self._batches = batches
-
-    @property
-    def owner(self) -> Owner | None:
-        """The shard's position; None once the epoch has ended."""
-        return self._owner
 
     @property
     def rows(self) -> int:
@@ -126,7 +107,7 @@ class EpochReader:
     def next_epoch(self, *, whole: bool) -> Cursor:
         """The start of the next epoch, for when this one is exhausted (``whole``: and was read to its end)."""
         opened = self._opened
-        if self._reader.corrupt:
+        if self._reader.runs.corrupt:
             opened = self._start_cursor_at(self.facts.windows if whole else self._last_step_window)
         return replace(opened.next_epoch(), assigned=self._assigned)
 
@@ -137,7 +118,7 @@ class EpochReader:
     @property
     def start_cursor(self) -> Cursor:
         """Where the epoch was opened, with all corrupt blocks known so far."""
-        return self._opened.skipping(self._reader.corrupt)
+        return self._opened.skipping(self._reader.runs.corrupt)
 
     @property
     def _last_step_window(self) -> int:
@@ -152,7 +133,7 @@ class EpochReader:
 
         Corrupt blocks of later windows are known only to some shards, and states must be equal on all.
         """
-        found = blocks_passed(self._program, self.epoch, window, self._reader.corrupt)
+        found = blocks_passed(self._program, self.epoch, window, self._reader.runs.corrupt)
         return self._opened.skipping(found)
 
     def _has_nothing_left(self) -> bool:
@@ -163,7 +144,7 @@ class EpochReader:
         # if rows are counted while reading, all shards agree only on what is certain
         if self._reader.has_more(self.steps * assignment.batch_rows):
             return False
-        found = self._reader.total
+        found = self._reader.runs.total
         return found is not None and self.steps >= assignment.steps(found, 0)
 
     def length(self) -> int:
@@ -174,11 +155,11 @@ class EpochReader:
                 "the number of steps is not known yet: read an epoch first. (count() on the dataset returns "
                 "the number of rows, by reading it once.)"
             )
-        return self.start + self.facts.assignment.steps(total, self._shard)
+        return self.start + self.facts.assignment.steps(total, self._consumer.shard)
 
     def next_batch(self) -> Any:
         """Wait for the next batch; end the epoch behind the last one, or on an error."""
-        if self._owner is None:
+        if self.owner is None:
             raise StopIteration
         began, computed = time.time(), self._core_time.seconds()
         if self.steps:
@@ -217,7 +198,7 @@ class EpochReader:
     def end(self, *, whole: bool = False, error: BaseException | None = None) -> bool:
         """Release everything and notify the owner, once; return whether this call did so."""
         with self._end_lock:
-            owner, self._owner = self._owner, None
+            owner, self.owner = self.owner, None
         if owner is None:
             return False
         at = self._opened
@@ -238,17 +219,17 @@ class EpochReader:
     def _can_continue(self) -> bool:
         """Whether this epoch is complete, so that its prefetch loop can continue with the next one."""
         assignment, total = self.facts.assignment, self.facts.total
-        taken = total is not None and self.steps >= assignment.steps(total, self._shard)
+        taken = total is not None and self.steps >= assignment.steps(total, self._consumer.shard)
         # the loop may still have to pass windows without rows of any step, which vanish once the epoch is left
         return taken and self._reader.is_opening_confirmed and self._reader.is_prefetched()
 
     def _note_wait(self, began: float, computed: float) -> None:
         now = time.time()
         self.wait_seconds += now - began
-        self._pace.add(worked=began - self._returned_at, waited=now - began, computed=computed)
+        self._consumer.pace.add(worked=began - self._returned_at, waited=now - began, computed=computed)
         if now - began > _SPAN_SECONDS:
-            span = Span("wait", self.epoch, self._reader.window, began, now, f"shard {self._shard}")
-            self._spans.append(span)
+            span = Span("wait", self.epoch, self._reader.window, began, now, f"shard {self._consumer.shard}")
+            self._consumer.spans.append(span)
         if self._progress is not None:
             self._progress.show(
                 now,
@@ -260,33 +241,17 @@ class EpochReader:
 
 
 def start_epoch_reader(
-    owner: Owner,
-    program: Program,
-    epoch: OpenEpoch,
-    delivery: Delivery,
-    consumer: Consumer,
-    *,
-    opened: Cursor,
+    owner: Owner, program: Program, reader: RunReader, delivery: Delivery, *, opened: Cursor
 ) -> EpochReader:
     """Create the reader of an epoch that was opened at a cursor."""
-    shard_client, job = epoch.shard_client, program.job
-    reader = RunReader(epoch, consumer, waiting_of(job.options))
+    job, shard = program.job, reader.consumer.shard
     progress = None
-    if consumer.shard == program.members[0] and is_shown(job.options.progress):
-        progress = ProgressLine(shard_client, epoch.facts, consumer.shard, job.epochs)
-    batches: Any = _convert(reader, delivery.batch_rows, epoch.convert)
+    if shard == program.members[0] and is_shown(job.options.progress):
+        progress = ProgressLine(reader.client, reader.facts, shard, job.epochs)
+    batches: Any = reader.batches(delivery.batch_rows)
     if delivery.background and delivery.prefetch_batches:
         batches = Prefetcher(batches, delivery.prefetch_batches)
-    return EpochReader(
-        owner,
-        reader,
-        epoch.facts,
-        batches,
-        opened=opened,
-        program=program,
-        consumer=consumer,
-        progress=progress,
-    )
+    return EpochReader(owner, reader, batches, opened=opened, program=program, progress=progress)
 
 
 def _close(batches: Any) -> None:
@@ -298,9 +263,72 @@ def _close(batches: Any) -> None:
             raise
 
 
-def _convert(
-    reader: RunReader, batch_rows: int, convert: Callable[[pa.RecordBatch], Iterable[Any]]
-) -> Iterator[Any]:
-    for span in align_runs(reader, batch_rows):
-        ready = reader.take_converted(span)
-        yield from convert(span) if ready is None else ready
+class Prefetcher:
+    """Keeps up to ``depth`` items of a generator ready.
+
+    An exception of the generator is raised in the consumer, at its place in the order.
+    """
+
+    def __init__(self, items: Generator[Any, None, None], depth: int) -> None:
+        self._queue: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=depth)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=_fill, args=(items, self._queue, self._stopped), name="windrow-prefetch", daemon=True
+        )
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        while True:
+            try:
+                kind, value = self._queue.get(timeout=_POLL_SECONDS)
+                break
+            except queue.Empty:
+                if not self._thread.is_alive() and self._queue.empty():
+                    if self._stopped.is_set():
+                        raise StopIteration from None
+                    raise StallError(
+                        "the thread that prepares batches ended without reporting an error"
+                    ) from None
+        if kind == "item":
+            return value
+        if kind == "error":
+            raise value
+        raise StopIteration
+
+    def close(self) -> None:
+        """Stop the thread and drop ready items."""
+        self._stopped.set()
+        while not self._queue.empty():
+            try:
+                self._queue.get_nowait()
+            except queue.Empty:
+                break
+        if self._thread.ident != threading.get_ident():
+            self._thread.join(_JOIN_SECONDS)
+
+
+def _fill(
+    items: Generator[Any, None, None], ready: queue.Queue[tuple[str, Any]], stopped: threading.Event
+) -> None:
+    end: tuple[str, Any] = ("end", None)
+    try:
+        with closing(items):
+            for item in items:
+                if not _put(ready, ("item", item), stopped):
+                    break
+    except BaseException as error:
+        end = ("error", error)
+    _put(ready, end, stopped)
+
+
+def _put(ready: queue.Queue[tuple[str, Any]], entry: tuple[str, Any], stopped: threading.Event) -> bool:
+    while not stopped.is_set():
+        try:
+            ready.put(entry, timeout=_POLL_SECONDS)
+            return True
+        except queue.Full:
+            continue
+    return False

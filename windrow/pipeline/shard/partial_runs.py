@@ -1,16 +1,19 @@
-"""Decides how many rows of a run are placed at a time: all, unless rows turn out to be large."""
+"""Which portion of a run is placed at a time, and which slices of a window runs still need."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pyarrow as pa
 
+from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.plan.program import RUN_BYTES
 from windrow.pipeline.plan.window_budget import WHOLE_RUNS
+from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run
 
-__all__ = ["Portions"]
+__all__ = ["Portions", "SliceUses"]
 
 # report a row size only when it exceeds the last reported one by this factor
 _REPORT_GROWTH = 1.2
@@ -20,15 +23,8 @@ class Portions:
     """Cuts runs into portions of whole batches, of about `RUN_BYTES` by the measured row size.
 
     The length of runs is part of the window's layout, and is computed from estimated row sizes. Each shard
-    decides by itself how many rows of a run it places at a time.
-
-    Parameters
-    ----------
-    is_transformed
-        Whether transforms after the shuffle make the delivered rows. Until some have been measured,
-        portions are as small as possible.
-    min_batches
-        Minimum number of batches in a portion.
+    decides by itself how many rows of a run it places at a time. Where transforms after the shuffle make the
+    delivered rows (``is_transformed``), portions are as small as possible until some have been measured.
     """
 
     def __init__(self, *, is_transformed: bool, min_batches: int = 1) -> None:
@@ -40,15 +36,8 @@ class Portions:
     def stop(self, run: Run, *, run_rows: int, batch_rows: int, row_bytes: float) -> int:
         """Return where the portion that starts with the run's first needed row ends, in rows of the run.
 
-        Parameters
-        ----------
-        run_rows
-            Rows of a full run.
-        row_bytes
-            Bytes of a row of the window before it is transformed.
+        ``run_rows``: rows of a full run; ``row_bytes``: bytes of a row of the window before it is transformed.
 
-        Examples
-        --------
         >>> run, portions = Run(slice=0, index=0, place=5, rows=95), Portions(is_transformed=False)
         >>> [portions.stop(run, run_rows=100, batch_rows=10, row_bytes=size) for size in (1e2, 2e5, 1e9)]
         [95, 35, 5]
@@ -74,3 +63,45 @@ class Portions:
                 return None
             self._reported_bytes = self._row_bytes
             return self._row_bytes
+
+
+class SliceUses:
+    """Counts the runs and portions of runs that still need each slice; reports how many first slices are free."""
+
+    def __init__(self, data: WindowData, report: Callable[[int, bool], None]) -> None:
+        self._data = data
+        self._report = report
+        self._lock = threading.Lock()
+        self._uses = [0] * len(data.slices)
+        self._free = 0
+        self._all_submitted = False
+        self._reported = (0, False)
+
+    def expect(self, slices: list[int]) -> None:
+        """Add one use for each slice listed: one per run, and one per portion of a run except the last."""
+        with self._lock:
+            for number in slices:
+                self._uses[number] += 1
+
+    def used(self, number: int) -> None:
+        """Remove one use of a slice: a run or a portion of one has been placed."""
+        with self._lock:
+            self._uses[number] -= 1
+        self._advance()
+
+    def finish(self) -> None:
+        """Note that every run of the window has been submitted."""
+        self._all_submitted = True
+        self._advance()
+
+    def _advance(self) -> None:
+        with self._lock:
+            while self._free < len(self._uses) and self._uses[self._free] == 0:
+                self._data.slices[self._free] = MapOutputs()
+                self._free += 1
+            ended = self._all_submitted and self._free == len(self._uses)
+            news = (self._free, ended)
+            if news == self._reported:
+                return
+            self._reported = news
+        self._report(*news)

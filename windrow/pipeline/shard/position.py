@@ -21,27 +21,13 @@ class Position:
 
     An epoch that is abandoned early stays the current one: the cursor points just behind the last delivered
     batch, so that a checkpoint taken now loses no row. The epoch counts as consumed once the next one is
-    requested (`advance`, `enter`, `leave`).
-
-    Parameters
-    ----------
-    start
-        The initial cursor.
-    connection
-        The shard's connection, closed when an epoch fails.
-    left_epoch
-        The epoch that was abandoned before its end was found, if any.
-
-    Attributes
-    ----------
-    epochs
-        Epochs read to their end.
-    moves
-        How often `move` changed the cursor. A move makes epochs yielded by ``iter_epochs`` before stale.
+    requested (`advance`, `enter`, `leave`). If an epoch fails, the connection is closed.
     """
 
     def __init__(self, start: Cursor, connection: Connection, *, left_epoch: int | None = None) -> None:
+        # epochs read to their end
         self.epochs = 0
+        # how often `move` changed the cursor, which makes epochs yielded by ``iter_epochs`` before stale
         self.moves = 0
         self._at = start
         self._left_epoch = left_epoch

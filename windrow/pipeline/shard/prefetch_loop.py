@@ -14,16 +14,14 @@ from functools import partial
 import pyarrow as pa
 
 from windrow.core.buffer_pool import BufferPool
-from windrow.core.errors import PlanError
+from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.stats import Span
-from windrow.pipeline.delivery.batch_spans import one_batch
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, WindowData
-from windrow.pipeline.shard.consumer import Consumer
-from windrow.pipeline.shard.partial_runs import Portions
-from windrow.pipeline.shard.run_queue import Converter, EpochRuns, PlacedRun
-from windrow.pipeline.shard.slice_uses import SliceUses
+from windrow.pipeline.shard.consumer_pace import Consumer
+from windrow.pipeline.shard.partial_runs import Portions, SliceUses
+from windrow.pipeline.shard.run_reader import Converter, EpochRuns, PlacedRun
 from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
 from windrow.shuffle.kernels.place_rows import MapOutputs, place_portion, place_rows
 from windrow.shuffle.order.runs import Run, WindowRuns
@@ -36,34 +34,17 @@ _RELEASE_SECONDS = 4.0
 # about the wake-up latency of a sleeping thread
 _YIELD_GIL_SECONDS = 50e-6
 
+# repeated rows that end an epoch, by place
+_PaddingRuns = list[tuple[int, Future[PlacedRun | None]]]
+
 
 class PrefetchLoop:
     """Submits runs to the executor's workers, in a thread that refers to the queues but not to readers.
 
     After the last run of an epoch it continues with the next epoch, which the consumer will most likely
     open, so that trainers do not wait between epochs. It prefetches into at most one further epoch, and
-    never more than ``depth`` runs ahead.
-
-    Parameters
-    ----------
-    shard_client, consumer
-        The coordinator client, and the consumer of the runs.
-    after
-        Transforms after the shuffle.
-    depth
-        Maximum number of submitted runs that the consumer has not taken.
-    portions
-        Decides how many rows of a run are placed at a time.
-    leads_on
-        Whether to continue from an epoch, given by its number, into the next one before the consumer opens
-        it.
-
-    Attributes
-    ----------
-    depth
-        As above.
-    last_run
-        At an epoch's end, the last run that the consumer took, which it may still be using.
+    never more than ``depth`` runs ahead. ``leads_on`` tells whether to continue from an epoch, given by its
+    number, into the next one before the consumer opens it.
     """
 
     def __init__(
@@ -77,8 +58,9 @@ class PrefetchLoop:
         leads_on: Callable[[int], bool],
     ) -> None:
         self.depth = depth
-        self._portions = portions
+        # at an epoch's end, the last run that the consumer took, which it may still be using
         self.last_run: PlacedRun | None = None
+        self._portions = portions
         self._client = shard_client
         self._shard = consumer.shard
         self._after = after
@@ -201,7 +183,7 @@ class PrefetchLoop:
         Returns whether all runs have been submitted.
         """
         end: Future[PlacedRun | None] = Future()
-        padding_runs: list[tuple[int, Future[PlacedRun | None]]] = []
+        padding_runs: _PaddingRuns = []
         try:
             for window in range(runs.facts.first_window, runs.facts.windows):
                 if not self._prefetch_window(runs, window, padding_runs):
@@ -217,9 +199,7 @@ class PrefetchLoop:
         finally:
             runs.end(end)
 
-    def _prefetch_window(
-        self, runs: EpochRuns, window: int, padding_runs: list[tuple[int, Future[PlacedRun | None]]]
-    ) -> bool:
+    def _prefetch_window(self, runs: EpochRuns, window: int, padding_runs: _PaddingRuns) -> bool:
         """Submit the runs of a window; returns False if reading was stopped."""
         submitted: int | None = 0
         while submitted is not None:
@@ -244,7 +224,7 @@ class PrefetchLoop:
         data: WindowData,
         layout: WindowRuns,
         first: int,
-        padding_runs: list[tuple[int, Future[PlacedRun | None]]],
+        padding_runs: _PaddingRuns,
     ) -> int | None:
         """Submit the rows of a window behind the ``first`` ones.
 
@@ -334,7 +314,7 @@ class PrefetchLoop:
             place = run.place + part.start
             origin = f"epoch {epoch}, window {window}, rows from place {place} of shard {self._shard}"
             table = apply_maps(pa.Table.from_batches([rows]), self._after, origin)
-            rows = one_batch(table, origin) if table.num_rows else rows
+            rows = _one_batch(table, origin) if table.num_rows else rows
             row_bytes = self._portions.measure(rows)
             if row_bytes is not None:
                 self._client.note_delivered(row_bytes)
@@ -372,6 +352,18 @@ def _place(map_outputs: MapOutputs, run: Run, rows: slice, pool: BufferPool) -> 
     if rows == slice(0, run.rows):
         return place_rows(map_outputs, run.index, run.rows, schema, pool)
     return place_portion(map_outputs, run.index, run.rows, rows, schema, pool)
+
+
+def _one_batch(table: pa.Table, origin: str) -> pa.RecordBatch:
+    """Return the rows that transforms made from a run (at least one row) as one batch."""
+    batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:
+        # Arrow does not concatenate strings beyond 2 GiB, since their offsets have 32 bits
+        raise TransformError(
+            f"map_batches after the shuffle, {origin}: the {table.num_rows:,} rows returned are too large for "
+            "one Arrow array: return large_string or large_binary columns, or smaller values"
+        )
+    return batches[0]
 
 
 def _check_assignment(facts: EpochFacts, assignment: ShardAssignment) -> None:

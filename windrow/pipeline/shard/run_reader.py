@@ -1,27 +1,33 @@
-"""The consumer's side of an epoch: takes placed runs in order, and warns or fails when none arrive."""
+"""The consumer's side of an epoch: the queue of its runs, and the reader that takes them in order.
+
+The reader regroups runs into whole batches, has them converted, and warns or fails when no run arrives.
+"""
 
 from __future__ import annotations
 
 import queue
 import sys
+import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, NoReturn
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
 
 from windrow.core.errors import PlanError, StallError
 from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.shard.consumer import Consumer
-from windrow.pipeline.shard.open_epoch import OpenEpoch
-from windrow.pipeline.shard.run_queue import PlacedRun
+from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, WindowData
+from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.stall_watch import Waiting
 from windrow.pipeline.tasks.transforms import check_schema
 
-__all__ = ["RunReader"]
+__all__ = ["Converter", "EpochRuns", "PlacedRun", "RunReader", "align_runs"]
 
 _SHORT_WAIT_SECONDS = 0.02
 _LOOK_SECONDS = 1.0
@@ -30,48 +36,182 @@ _HEARTBEAT_SECONDS = 1.0
 _MAX_COUNT_WAIT_SECONDS = 5.0
 
 
-class RunReader:
-    """The runs of one shard in one epoch, in order, as record batches.
+@dataclass(frozen=True)
+class Converter:
+    """Converts the rows of a run to batches; equal to any other whose ``key`` names the same format and size."""
 
-    Parameters
-    ----------
-    epoch
-        The opened epoch.
-    consumer
-        The consumer of the runs.
-    waiting
-        Timeouts for the warning and the error of a stall.
+    key: object
+    function: Callable[[pa.RecordBatch], list[Any]] = field(compare=False)
 
-    Attributes
-    ----------
-    rows, size_bytes
-        What the consumer has taken; bytes are estimated from the first run's row size.
-    window
-        The window of the latest run taken.
+
+@dataclass
+class PlacedRun:
+    """A run whose rows have been placed, and the batches that they were converted to, if any.
+
+    ``takes_slot``: whether it counts against the loop's ``depth``. Repeated rows at the end of an epoch do
+    not, so that the end becomes known however few runs are taken.
     """
 
-    def __init__(self, epoch: OpenEpoch, consumer: Consumer, waiting: Waiting) -> None:
-        self._pace = consumer.pace
-        self._prefetch_loop = epoch.prefetch_loop
-        self._runs = epoch.runs
-        self._opening = epoch.opening
+    rows: pa.RecordBatch
+    window: int
+    takes_slot: bool = True
+    converted: list[Any] | None = None
+    converter: Converter | None = None
+
+
+class EpochRuns:
+    """The runs and facts that the prefetch loop has gathered of an epoch, which may not be opened yet."""
+
+    def __init__(self, facts: EpochFacts, converter: Converter | None) -> None:
+        self.facts = facts
+        # in stream order; a result of None marks the end
+        self.queue: queue.SimpleQueue[Future[PlacedRun | None]] = queue.SimpleQueue()
+        # from the windows so far: their first rows, the rows of the epoch, the corrupt blocks, warnings
+        self.starts: dict[int, int] = {}
+        self.total = facts.total
+        self.corrupt: frozenset[int] = frozenset()
+        self.user_warnings: deque[str] = deque()
+        # rows of the submitted runs, and whether they are all rows of the shard
+        self.handed_rows = 0
+        self.is_complete = False
+        # whether prefetching ended before the last run; whether it ended at all
+        self.failed = self.ended = False
+        # converts runs in the worker threads; until the consumer opens the epoch, that of the epoch before
+        self.converter = converter
+        self._changed = threading.Condition()
+        self._report: Callable[[Place], None] | None = None
+        self._acknowledged: Place | None = None
+
+    # --- the consumer's side
+
+    def begin(self, converter: Converter | None, report: Callable[[Place], None]) -> None:
+        """Note that the consumer has opened the epoch; acknowledgements go to ``report`` from now on."""
+        self.converter = converter
+        with self._changed:
+            self._report = report
+            place = self._acknowledged
+        if place is not None:
+            report(place)
+
+    def wait_for_rows(self, rows: int, timeout: float) -> bool:
+        """Wait until more than ``rows`` rows are submitted, or prefetching ends; returns False on timeout."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.ended or self.handed_rows > rows, timeout)
+
+    def discard(self) -> None:
+        """Release the runs that the consumer has not taken, and cancel its wait for the next one."""
+        while not self.queue.empty():
+            with suppress(queue.Empty):
+                self.queue.get_nowait()
+        end: Future[PlacedRun | None] = Future()
+        end.cancel()
+        self.queue.put(end)
+
+    # --- the prefetch loop's side
+
+    def add_window(self, data: WindowData) -> None:
+        """Add the facts and warnings that come with a window."""
+        self.user_warnings.extend(data.user_warnings)
+        self.starts.update(data.starts)
+        self.corrupt = self.corrupt.union(data.corrupt)
+        if data.layout is not None and self.total is None:
+            self.total = data.layout.total
+
+    def put(self, run: Future[PlacedRun | None], rows: int) -> None:
+        """Append a run and its number of rows."""
+        self.queue.put(run)
+        with self._changed:
+            self.handed_rows += rows
+            self._changed.notify_all()
+
+    def end(self, end: Future[PlacedRun | None]) -> None:
+        """End the queue with a future that has the result None, an error, or is cancelled."""
+        self.failed = end.cancelled() or end.exception() is not None
+        self.is_complete = not self.failed
+        self.queue.put(end)
+        with self._changed:
+            self.ended = True
+            self._changed.notify_all()
+
+    def acknowledge(self, place: Place) -> None:
+        """Acknowledge everything before a place; deferred until the consumer opens the epoch.
+
+        Until then, the consumer can still request the whole epoch, for example with another batch size.
+        """
+        with self._changed:
+            report = self._report
+            if report is None:
+                self._acknowledged = place if self._acknowledged is None else max(place, self._acknowledged)
+        if report is not None:
+            report(place)
+
+
+class RunLoop(Protocol):
+    """What a reader asks and tells of the prefetch loop that submits its runs."""
+
+    last_run: PlacedRun | None
+
+    @property
+    def stopped(self) -> bool: ...
+
+    @property
+    def has_next_epoch(self) -> bool: ...
+
+    def note_taken(self, run: PlacedRun, before: PlacedRun | None) -> None: ...
+
+    def release_consumed(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def join(self, timeout: float) -> None: ...
+
+
+class RunReader:
+    """The runs of one shard in one epoch that it has opened, in order.
+
+    ``convert`` splits a span of whole batches and converts each batch. ``opening`` is the coordinator's
+    pending reply, if the epoch was opened without waiting for it.
+    """
+
+    def __init__(
+        self,
+        shard_client: CoordinatorClient,
+        prefetch_loop: RunLoop,
+        runs: EpochRuns,
+        convert: Callable[[pa.RecordBatch], Iterable[Any]],
+        *,
+        consumer: Consumer,
+        waiting: Waiting,
+        opening: Future[EpochFacts] | None = None,
+    ) -> None:
+        self.client = shard_client
+        self.consumer = consumer
+        self.facts = runs.facts
+        self._prefetch_loop = prefetch_loop
+        self.runs = runs
+        self._convert = convert
+        self._opening = opening
         self._run: PlacedRun | None = None
         # the consumer may still be using the previous epoch's last run until it takes the first one of this epoch
         self._latest, self._prefetch_loop.last_run = self._prefetch_loop.last_run, None
         self._waiting = waiting
-        self._client = epoch.shard_client
-        self._shard = consumer.shard
-        self._epoch = epoch.facts.epoch
         self._heartbeat_at = time.monotonic()
+        # what the consumer has taken; bytes are estimated from the first run's row size
         self.rows = 0
         self.size_bytes = 0
         self._row_bytes = 0.0
-        self.window = epoch.facts.first_window
+        self.window = runs.facts.first_window
         self._schema: pa.Schema | None = None
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
+    def batches(self, batch_rows: int) -> Generator[Any, None, None]:
+        """Yield the converted batches: those made where runs were placed if they fit, else made here."""
+        for span in align_runs(self._take_runs(), batch_rows):
+            ready = self._take_converted(span)
+            yield from self._convert(span) if ready is None else ready
+
+    def _take_runs(self) -> Iterator[pa.RecordBatch]:
         while (run := self._next()) is not None:
-            self._pace.end_run()
+            self.consumer.pace.end_run()
             latest, self._latest = self._latest, run
             self._prefetch_loop.note_taken(run, latest)
             del latest
@@ -83,10 +223,10 @@ class RunReader:
             self._run = run
             yield run.rows
 
-    def take_converted(self, rows: pa.RecordBatch) -> list[Any] | None:
+    def _take_converted(self, rows: pa.RecordBatch) -> list[Any] | None:
         """Return the converted batches of the latest run, once, if they were made of exactly these rows."""
         run, self._run = self._run, None
-        if run is None or run.rows is not rows or run.converter != self._runs.converter:
+        if run is None or run.rows is not rows or run.converter != self.runs.converter:
             return None
         return run.converted
 
@@ -100,7 +240,7 @@ class RunReader:
         if self._schema is None:
             self._schema = run.rows.schema
         elif self._schema != run.rows.schema:
-            check_schema(self._schema, run.rows.schema, f"epoch {self._epoch}, window {run.window}")
+            check_schema(self._schema, run.rows.schema, f"epoch {self.facts.epoch}, window {run.window}")
 
     def wait_for_opening(self) -> None:
         """Wait for the coordinator's reply to the opening of this epoch; raise its error, if any."""
@@ -116,23 +256,13 @@ class RunReader:
                     self.raise_closed()
                 self.send_heartbeat()
             else:
-                self._runs.user_warnings.extend(facts.user_warnings)
+                self.runs.user_warnings.extend(facts.user_warnings)
                 self._opening = opening = None
                 self._warn()
 
     def _warn(self) -> None:
-        while self._runs.user_warnings:
-            warnings.warn(self._runs.user_warnings.popleft(), RuntimeWarning, stacklevel=2)
-
-    @property
-    def total(self) -> int | None:
-        """Rows of the epoch, or None until its windows determine them."""
-        return self._runs.total
-
-    @property
-    def corrupt(self) -> frozenset[int]:
-        """Numbers of the blocks known from windows so far to be skipped as corrupt."""
-        return self._runs.corrupt
+        while self.runs.user_warnings:
+            warnings.warn(self.runs.user_warnings.popleft(), RuntimeWarning, stacklevel=2)
 
     def has_more(self, rows: int) -> bool:
         """Whether this shard may have rows after its first ``rows``.
@@ -142,19 +272,19 @@ class RunReader:
         the same as one at the start of the next.
         """
         until = time.monotonic() + _MAX_COUNT_WAIT_SECONDS
-        while not self._runs.wait_for_rows(rows, timeout=_LOOK_SECONDS):
+        while not self.runs.wait_for_rows(rows, timeout=_LOOK_SECONDS):
             self.send_heartbeat()
             if self._prefetch_loop.stopped or time.monotonic() >= until:
                 return True
-        return self._runs.handed_rows > rows or not self._runs.is_complete
+        return self.runs.handed_rows > rows or not self.runs.is_complete
 
     def is_prefetched(self) -> bool:
         """Whether the prefetch loop is done with the epoch; waits briefly for it."""
-        return self._runs.wait_for_rows(sys.maxsize, timeout=_SHORT_WAIT_SECONDS) and self._runs.is_complete
+        return self.runs.wait_for_rows(sys.maxsize, timeout=_SHORT_WAIT_SECONDS) and self.runs.is_complete
 
     def window_before(self, row: int) -> tuple[int, int]:
         """Return the window that holds the row before ``row`` of the epoch, and the row at which it starts."""
-        return max(start for start in tuple(self._runs.starts.items()) if start[1] < row)
+        return max(start for start in tuple(self.runs.starts.items()) if start[1] < row)
 
     @property
     def is_opening_confirmed(self) -> bool:
@@ -163,7 +293,7 @@ class RunReader:
 
     def leave_epoch(self) -> None:
         """Acknowledge the whole epoch."""
-        self._client.acknowledge(Place(self._epoch + 1, 0))
+        self.client.acknowledge(Place(self.facts.epoch + 1, 0))
 
     def close(self, *, continues: bool) -> None:
         """Release everything; stop the prefetch loop, unless it ``continues`` with a next epoch."""
@@ -175,7 +305,7 @@ class RunReader:
         self._prefetch_loop.stop()
         self._prefetch_loop.release_consumed()
         self._prefetch_loop.join(_LOOK_SECONDS)
-        self._runs.discard()
+        self.runs.discard()
 
     def _next(self) -> PlacedRun | None:
         began, warned = time.monotonic(), False
@@ -183,7 +313,7 @@ class RunReader:
         while True:
             try:
                 if future is None:
-                    future = self._runs.queue.get(timeout=_LOOK_SECONDS)
+                    future = self.runs.queue.get(timeout=_LOOK_SECONDS)
                 if not future.done():
                     self._prefetch_loop.release_consumed()
                 return future.result(timeout=_LOOK_SECONDS)
@@ -200,20 +330,56 @@ class RunReader:
         now = time.monotonic()
         if now - self._heartbeat_at >= _HEARTBEAT_SECONDS:
             self._heartbeat_at = now
-            self._client.heartbeat()
+            self.client.heartbeat()
 
     def raise_closed(self) -> NoReturn:
         """Raise PlanError because reading was stopped from outside."""
-        raise PlanError(f"shard {self._shard} was closed while epoch {self._epoch} was being read")
+        raise PlanError(
+            f"shard {self.consumer.shard} was closed while epoch {self.facts.epoch} was being read"
+        )
 
     def _check_stall(self, began: float, warned: bool) -> bool:
         waited = time.monotonic() - began
         if waited < self._waiting.warn_seconds:
             return False
-        reason, still_seconds = self._client.diagnose()
-        text = f"shard {self._shard} has waited {waited:,.0f} s (epoch {self._epoch}).\n  {reason}"
+        reason, still_seconds = self.client.diagnose()
+        text = (
+            f"shard {self.consumer.shard} has waited {waited:,.0f} s (epoch {self.facts.epoch}).\n  {reason}"
+        )
         if min(waited, still_seconds) >= self._waiting.fail_seconds:
             raise StallError(text)
         if not warned:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         return True
+
+
+def align_runs(runs: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Regroup runs into spans of whole batches.
+
+    Runs start at batch boundaries except at window boundaries, so nearly every span is a run or a zero-copy
+    slice of one. Only a batch that straddles two runs is copied. The last span has any number of rows.
+    """
+    pending: list[pa.RecordBatch] = []
+    pending_rows = 0
+    for run in runs:
+        if pending:
+            head = run.slice(0, batch_rows - pending_rows)
+            pending.append(head)
+            pending_rows += head.num_rows
+            run = run.slice(head.num_rows)
+            if pending_rows == batch_rows:
+                yield _join(pending)
+                pending, pending_rows = [], 0
+        whole = run.num_rows - run.num_rows % batch_rows
+        if whole:
+            # a whole run is yielded as the same object, by which its converted batches are found
+            yield run.slice(0, whole) if whole < run.num_rows else run
+        if whole < run.num_rows:
+            pending.append(run.slice(whole))
+            pending_rows += run.num_rows - whole
+    if pending:
+        yield _join(pending)
+
+
+def _join(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)

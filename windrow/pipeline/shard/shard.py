@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from windrow.core.errors import PlanError, StateError
@@ -22,14 +20,12 @@ from windrow.pipeline.executors.base import EpochFacts, Session
 from windrow.pipeline.executors.resolve import resolve_executor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.unequal_steps import find_unequal_steps
 from windrow.pipeline.shard.connection import Connection
-from windrow.pipeline.shard.consumer import Consumer
+from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.shard.epoch_reader import start_epoch_reader
-from windrow.pipeline.shard.open_epoch import open_epoch
 from windrow.pipeline.shard.position import Position
-from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment, check_equal
+from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
 __all__ = ["Shard", "open_shard", "open_shards"]
 
@@ -87,13 +83,12 @@ class Shard(Deliverable):
 
     def _prepare(self) -> None:
         self._lock = threading.Lock()
-        self._connection = Connection(self._session, self._shard)
+        self._consumer = Consumer(self._shard)
+        self._connection = Connection(self._session, self._consumer)
         self._position = Position(self._start, self._connection, left_epoch=self._left_epoch)
         self._stream: State | None = None
-        self._latest: ShardAssignment | None = None
-        self._latest_epoch = 0
+        self._latest: EpochFacts | None = None
         self._lineage: Lineage | None = None
-        self._consumer = Consumer(self._shard)
 
     def __repr__(self) -> str:
         return f"Shard({self._shard} of {self._program.shards}, at epoch {self._position.epoch})"
@@ -121,9 +116,7 @@ class Shard(Deliverable):
     def __enter__(self) -> Shard:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def iter_epochs(self) -> Iterator[Epoch]:
@@ -298,12 +291,7 @@ class Shard(Deliverable):
             at = self._position.at
             rows = self._batch_rows if batch_size is None else batch_size
             cursor = skip_steps(
-                self._program,
-                at,
-                count,
-                batch_rows=rows,
-                drop_last=drop_last,
-                total=self._total_rows(),
+                self._program, at, count, batch_rows=rows, drop_last=drop_last, total=self._total_rows()
             )
             if self._position.is_left:
                 # the shard already acknowledged all of this epoch
@@ -324,15 +312,16 @@ class Shard(Deliverable):
             If nothing was read yet, this shard has no such step, or a transform makes rows that are not
             stored anywhere.
         """
-        if self._latest is None:
+        latest = self._latest
+        if latest is None:
             raise PlanError("step_lineage() refers to the epoch that was read last: read an epoch first")
         corrupt = self._position.corrupt
         if self._lineage is None or self._lineage.corrupt != corrupt:
             self._lineage = Lineage(self._program.job, corrupt)
-        rows = self._latest.rows_of_step(step, self._shard, self._lineage.total)
+        rows = latest.assignment.rows_of_step(step, self._shard, self._lineage.total)
         if rows is None:
-            raise PlanError(f"shard {self._shard} has no step {step!r} in epoch {self._latest_epoch}")
-        return self._lineage.find(self._latest_epoch, rows)
+            raise PlanError(f"shard {self._shard} has no step {step!r} in epoch {latest.epoch}")
+        return self._lineage.find(latest.epoch, rows)
 
     def stats(self) -> Stats:
         """Return what the shard has received so far, and statistics of the job that serves it."""
@@ -374,20 +363,10 @@ class Shard(Deliverable):
     def _begin(self, delivery: Delivery) -> EpochBatches:
         with self._lock:
             self._check_free()
-            self._check(delivery)
             opened = self._position.upcoming
-            try:
-                epoch = open_epoch(self._connection, self._program, delivery, self._consumer, at=opened)
-            except (PlanError, StateError):
-                raise
-            except BaseException:
-                self._connection.disconnect()
-                raise
-            self._latest, self._latest_epoch = epoch.facts.assignment, epoch.facts.epoch
-            self._warn(epoch.facts)
-            reader = start_epoch_reader(
-                self._position, self._program, epoch, delivery, self._consumer, opened=opened
-            )
+            runs = self._connection.open_epoch(self._program, delivery, at=opened)
+            self._latest = runs.facts
+            reader = start_epoch_reader(self._position, self._program, runs, delivery, opened=opened)
             iterator = EpochBatches(reader)
             self._position.enter(iterator, opened)
             return iterator
@@ -401,16 +380,6 @@ class Shard(Deliverable):
                 "at a time; finish or close() the other iterator first"
             )
 
-    def _check(self, delivery: Delivery) -> None:
-        job = self._program.job
-        if delivery.check is not None and not job.before and not job.after:
-            source = job.source
-            delivery.check(source.schema, source.null_counts if job.rows_stated else {})
-
-    def _warn(self, facts: EpochFacts) -> None:
-        for line in (*facts.user_warnings, *find_unequal_steps(facts, self._program.shards)):
-            warnings.warn(line, RuntimeWarning, stacklevel=4)
-
     def _has_next(self) -> bool:
         epochs = self._program.job.epochs
         return not self._closed and (epochs is None or self._position.upcoming.epoch < epochs)
@@ -418,7 +387,7 @@ class Shard(Deliverable):
     @property
     def _batch_rows(self) -> int | None:
         if self._latest is not None:
-            return self._latest.batch_rows
+            return self._latest.assignment.batch_rows
         assigned = self._position.at.assigned
         return None if assigned is None else assigned[1]
 

@@ -6,8 +6,9 @@ do not arrive. Nothing here waits or runs threads; a driver does: a thread on Ra
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from windrow.core.errors import StallError
@@ -16,9 +17,10 @@ from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData
-from windrow.pipeline.shard.window_collector import WindowCollector
+from windrow.shuffle.kernels.place_rows import MapOutputs
+from windrow.shuffle.order.runs import WindowRuns
 
-__all__ = ["UNHEARD", "Ahead", "Ask", "Load", "Lost", "Pause", "Unheard", "fetch_window"]
+__all__ = ["UNHEARD", "Ahead", "Ask", "Load", "Lost", "Pause", "WindowCollector", "fetch_window"]
 
 # the window being consumed, and the next one
 _WINDOWS_NEEDED = 2
@@ -38,26 +40,12 @@ _MAX_PAUSE_SECONDS = 5.0
 class Ahead:
     """Read-ahead of windows: those that a shard has fetched, by (epoch, window), and which one is next.
 
-    Parameters
-    ----------
-    cursor
-        Where the shard opens its first epoch.
-    windows
-        Number of windows per epoch.
-    leads_on
-        Whether to continue with the windows of the next epoch.
-    extra_windows
-        Number of extra windows that the coordinator buffers. The acknowledgement of up to this many consumed
-        windows can wait for the next request, and as many more are fetched ahead.
+    ``windows`` is their number per epoch; ``leads_on`` continues with those of the next epoch. The coordinator
+    buffers ``extra_windows``: the acknowledgement of up to this many consumed windows can wait for the next
+    request, and as many more are fetched ahead.
 
-    Attributes
-    ----------
-    place
-        Everything before it is acknowledged by the consumer.
-    fetched
-        Windows that wait to be taken.
-    cursor
-        Where the shard opened the latest epoch, with all blocks known so far to be skipped as corrupt.
+    The consumer has acknowledged everything before ``place``. ``cursor`` is where the shard opened the latest
+    epoch, with all blocks known so far to be skipped as corrupt.
     """
 
     def __init__(self, cursor: Cursor, windows: int, *, leads_on: bool, extra_windows: int = 0) -> None:
@@ -154,16 +142,51 @@ class Ahead:
         return min(self._passed + max(_WINDOWS_NEEDED, 1 + self._extra_windows), self._stop)
 
 
+class WindowCollector:
+    """The outputs of one window's latest attempt that have arrived so far, by input split (``part``)."""
+
+    def __init__(self) -> None:
+        self._attempt: object = None
+        self._parts: int | None = None
+        self.layout: WindowRuns | None = None
+        self.outputs: dict[int, list[Any]] = {}
+        self.starts: tuple[tuple[int, int], ...] = ()
+        self.corrupt: tuple[int, ...] = ()
+        self.row_bytes = 0.0
+
+    def add(self, reply: WindowReply, attempt: object) -> None:
+        """Add the outputs of a reply; those of an earlier attempt are discarded."""
+        self._parts = reply.parts
+        if attempt != self._attempt:
+            self._attempt, self.outputs = attempt, {}
+        self.layout = reply.layout
+        self.starts = reply.starts
+        self.corrupt = reply.corrupt
+        self.row_bytes = reply.row_bytes
+        self.outputs.update(reply.outputs)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the outputs of every part have arrived."""
+        return self._parts is not None and len(self.outputs) == self._parts
+
+    def slices(self) -> list[list[Any]]:
+        """Return the handles by slice, in the order of the parts."""
+        handles = [self.outputs[part] for part in sorted(self.outputs)]
+        return [list(of_slice) for of_slice in zip(*handles, strict=True)]
+
+    def window(self, user_warnings: Sequence[str]) -> WindowData:
+        """Return the complete window; its handles must have been replaced by map outputs."""
+        slices = [MapOutputs(chain.from_iterable(filter(None, of_slice))) for of_slice in self.slices()]
+        return WindowData(self.layout, slices, user_warnings, self.starts, self.corrupt, self.row_bytes)
+
+
 @dataclass(frozen=True)
 class Ask:
     """Ask the coordinator for missing parts; send its answer, or None if there is none yet.
 
-    Attributes
-    ----------
-    attempt, have
-        The attempt, and its parts that have arrived.
-    lost
-        An attempt whose objects are considered lost; empty for none.
+    ``have`` lists the parts of the attempt that have arrived; ``lost`` names an attempt whose objects are
+    considered lost.
     """
 
     attempt: str
@@ -193,29 +216,14 @@ class Lost:
     error: Exception
 
 
-class Unheard:
-    """Signals that no object arrived within ``patience_seconds``."""
-
-
-UNHEARD = Unheard()
+# signals that no object arrived within ``patience_seconds``
+UNHEARD = object()
 
 
 def fetch_window(shard: int, epoch: int, window: int) -> Generator[Ask | Load | Pause, Any, WindowData]:
-    """Fetch a window, part by part.
+    """Fetch a window, part by part: yields what the driver must do next, and is sent the result.
 
-    Yields
-    ------
-    Ask, Load or Pause
-        What the driver must do next; it sends the result.
-
-    Returns
-    -------
-    WindowData
-
-    Raises
-    ------
-    StallError
-        If objects are lost repeatedly.
+    Raises StallError if objects are lost repeatedly.
     """
     collector, attempt, abandoned = WindowCollector(), "", ""
     lost, patience = 0, _LOAD_TIMEOUT_SECONDS
@@ -230,7 +238,7 @@ def fetch_window(shard: int, epoch: int, window: int) -> Generator[Ask | Load | 
         abandoned = ""
         user_warnings += reply.user_warnings
         loaded = yield Load(reply, patience)
-        if isinstance(loaded, Unheard):
+        if loaded is UNHEARD:
             timed_out.append(reply)
             if patience >= _MAX_ATTEMPT_TIMEOUT_SECONDS:
                 abandoned = attempt

@@ -1,4 +1,4 @@
-"""An iterator run ahead in a thread."""
+"""Batches prepared ahead in a thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from windrow.pipeline.shard.prefetch_thread import Prefetcher
+from windrow.pipeline.shard.epoch_reader import Prefetcher
 
 
 def count_to(stop: int, closed: threading.Event) -> Generator[int, None, None]:
