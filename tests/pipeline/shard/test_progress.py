@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from windrow.pipeline.coordinator.stats import RunStats
@@ -14,30 +16,25 @@ def facts(total: int | None) -> EpochFacts:
     return EpochFacts(2, 0, 180, ShardAssignment(4, 100), 1000, total)
 
 
+def describe(total: int | None, epochs: int | None, run: RunStats, **values: Any) -> str:
+    line = progress.ProgressLine(cast("Any", None), facts(total), 0, epochs)
+    return line._describe(run, **values)
+
+
 def test_the_line_tells_where_the_run_is() -> None:
-    line = progress.describe_progress(
-        facts(10_000),
-        0,
-        10,
-        window=40,
-        step=17,
-        bytes_per_second=2.31e9,
-        wait_share=0.004,
-        run=RunStats(
-            held_bytes=2**30,
-            memory_bytes=2**31,
-            windows_ready={(2, 40): 1.0, (2, 41): 0.999, (2, 42): 0.0},
-        ),
+    run = RunStats(
+        held_bytes=2**30,
+        memory_bytes=2**31,
+        windows_ready={(2, 40): 1.0, (2, 41): 0.999, (2, 42): 0.0},
     )
+    line = describe(10_000, 10, run, window=40, step=17, bytes_per_second=2.31e9, wait_share=0.004)
     assert line == (
         "epoch 3/10 · window 41/180, next 99 % ready · step 17/25 · 2.31 GB/s · trainer waits 0.4% · 1.0 GiB of 2.0 GiB"
     )
 
 
 def test_unknown_counts_and_endless_chains_leave_out_their_ends() -> None:
-    line = progress.describe_progress(
-        facts(None), 0, None, window=0, step=1, bytes_per_second=0, wait_share=0, run=RunStats()
-    )
+    line = describe(None, None, RunStats(), window=0, step=1, bytes_per_second=0, wait_share=0)
     assert line.startswith("epoch 3 · window 1/180 · step 1 · ")
 
 
@@ -48,16 +45,8 @@ def test_unknown_counts_and_endless_chains_leave_out_their_ends() -> None:
 def test_the_next_window_is_told_of_across_epochs(
     ready: dict[tuple[int, int], float], shown: int | None
 ) -> None:
-    line = progress.describe_progress(
-        facts(None),
-        0,
-        None,
-        window=179,
-        step=1,
-        bytes_per_second=0,
-        wait_share=0,
-        run=RunStats(windows_ready=ready),
-    )
+    run = RunStats(windows_ready=ready)
+    line = describe(None, None, run, window=179, step=1, bytes_per_second=0, wait_share=0)
     assert line.startswith(
         f"epoch 3 · window 180/180{'' if shown is None else f', next {shown} % ready'} · step"
     )

@@ -112,17 +112,9 @@ def _series(column: pa.Array) -> Any:
 def _nullable_types() -> dict[pa.DataType, Any]:
     import pandas as pd
 
-    return {
-        pa.int8(): pd.Int8Dtype(),
-        pa.int16(): pd.Int16Dtype(),
-        pa.int32(): pd.Int32Dtype(),
-        pa.int64(): pd.Int64Dtype(),
-        pa.uint8(): pd.UInt8Dtype(),
-        pa.uint16(): pd.UInt16Dtype(),
-        pa.uint32(): pd.UInt32Dtype(),
-        pa.uint64(): pd.UInt64Dtype(),
-        pa.bool_(): pd.BooleanDtype(),
-    }
+    names = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
+    integers = {pa.type_for_alias(name.lower()): getattr(pd, f"{name}Dtype")() for name in names}
+    return {**integers, pa.bool_(): pd.BooleanDtype()}
 
 
 def rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:

@@ -42,11 +42,7 @@ class EpochBatches:
             raise trim_traceback(error) from cause_of(error)
 
     def close(self) -> None:
-        """Abandon the epoch.
-
-        The shard's state then points just behind the last batch; the next ``iter_*`` call reads the next
-        epoch.
-        """
+        """Abandon the epoch: the shard's state then points just behind the last batch."""
         self.epoch_reader.end()
 
 

@@ -14,7 +14,7 @@ from windrow.core.integers import as_integer
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows, to_numpy_batches
 
 if TYPE_CHECKING:
-    from windrow.pipeline.delivery.tensors.torch_types import Device, DType
+    from windrow.pipeline.delivery.tensors.device import Device, DType
 
 __all__ = ["BatchIterator", "Deliverable", "Delivery", "check_drop_last", "check_number"]
 
@@ -61,22 +61,13 @@ class BatchIterator(Protocol):
 class Delivery:
     """The arguments of one ``iter_*`` call.
 
-    Attributes
-    ----------
-    batch_rows, drop_last
-        As in `ShardAssignment`.
-    prefetch_batches
-        Number of batches to prepare ahead.
-    convert
-        Splits a span of whole batches and converts each batch.
-    check
-        Raises PlanError, before anything is read, for a schema that cannot be converted.
-    background
-        Whether to convert in a separate thread, which pays off where conversion is slow.
-    converter_key
-        Identifies the batch format, for conversion in the worker threads that place runs. That pays off
-        where conversion is quick and takes no memory. Runs of the next epoch are placed and converted
-        before its ``iter_*`` call; they are used only if the keys are equal. None: convert on demand.
+    ``convert`` splits a span of whole batches and converts each; ``check`` raises PlanError, before anything is
+    read, for a schema that cannot be converted. ``background``: convert in a separate thread, which pays off
+    where conversion is slow.
+
+    ``converter_key`` identifies the batch format, for conversion in the worker threads that place runs. That
+    pays off where conversion is quick and takes no memory. Runs of the next epoch are placed and converted
+    before its ``iter_*`` call; they are used only if the keys are equal. None: convert on demand.
     """
 
     batch_rows: int
@@ -88,11 +79,9 @@ class Delivery:
     converter_key: object = None
 
     def __post_init__(self) -> None:
-        for field, name, value, minimum in (
-            ("batch_rows", "batch_size", self.batch_rows, 1),
-            ("prefetch_batches", "prefetch_batches", self.prefetch_batches, 0),
-        ):
-            object.__setattr__(self, field, check_number(name, value, minimum))
+        object.__setattr__(self, "batch_rows", check_number("batch_size", self.batch_rows, 1))
+        prefetch_batches = check_number("prefetch_batches", self.prefetch_batches, 0)
+        object.__setattr__(self, "prefetch_batches", prefetch_batches)
         check_drop_last(self.drop_last)
 
 

@@ -35,18 +35,9 @@ from numpy.typing import NDArray
 __all__ = ["column_to_numpy", "fixed_dtype", "permutation_of", "writable_view"]
 
 # keyed by type id, since comparing ids is faster than comparing types
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _FIXED_DTYPES: dict[int, np.dtype[Any]] = {
-    pa.int8().id: np.dtype(np.int8),
-    pa.int16().id: np.dtype(np.int16),
-    pa.int32().id: np.dtype(np.int32),
-    pa.int64().id: np.dtype(np.int64),
-    pa.uint8().id: np.dtype(np.uint8),
-    pa.uint16().id: np.dtype(np.uint16),
-    pa.uint32().id: np.dtype(np.uint32),
-    pa.uint64().id: np.dtype(np.uint64),
-    pa.float16().id: np.dtype(np.float16),
-    pa.float32().id: np.dtype(np.float32),
-    pa.float64().id: np.dtype(np.float64),
+    **{pa.type_for_alias(name).id: np.dtype(name) for name in (*_INTEGERS, "float16", "float32", "float64")},
     pa.bool_().id: np.dtype(np.bool_),
     pa.date32().id: np.dtype("datetime64[D]"),
     pa.date64().id: np.dtype("datetime64[ms]"),

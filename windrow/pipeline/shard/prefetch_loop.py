@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -36,6 +36,16 @@ _YIELD_GIL_SECONDS = 50e-6
 
 # repeated rows that end an epoch, by place
 _PaddingRuns = list[tuple[int, Future[PlacedRun | None]]]
+
+
+@dataclass(frozen=True)
+class _FetchedWindow:
+    """A window whose runs are submitted: its epoch's runs, its number, its data, and who still needs them."""
+
+    runs: EpochRuns
+    number: int
+    data: WindowData
+    uses: SliceUses
 
 
 class PrefetchLoop:
@@ -208,37 +218,33 @@ class PrefetchLoop:
                 return False
             runs.add_window(data)
             if data.layout is None:
-                self._make_report(runs, window)(0, True)
+                _acknowledge(runs, window, 0, True)
                 return True
             _check_assignment(runs.facts, data.layout.assignment)
-            submitted = self._submit_runs(runs, window, data, data.layout, submitted, padding_runs)
+            uses = SliceUses(data, partial(_acknowledge, runs, window))
+            fetched = _FetchedWindow(runs, window, data, uses)
+            submitted = self._submit_runs(fetched, data.layout, submitted, padding_runs)
             if self._stopped.is_set():
                 return False
         self._pace.begin()
         return True
 
     def _submit_runs(
-        self,
-        runs: EpochRuns,
-        window: int,
-        data: WindowData,
-        layout: WindowRuns,
-        first: int,
-        padding_runs: _PaddingRuns,
+        self, window: _FetchedWindow, layout: WindowRuns, first: int, padding_runs: _PaddingRuns
     ) -> int | None:
         """Submit the rows of a window behind the ``first`` ones.
 
         Returns how many rows were submitted if the window was released and must be fetched again, else None.
         """
+        runs, uses = window.runs, window.uses
         # the window also holds rows of earlier steps, for shards that are behind this one
         remaining = deque(layout.runs_from(runs.facts.assignment.start_row, self._shard))
         _skip_rows(remaining, first)
         padding = layout.padding_runs(self._shard)
-        uses = SliceUses(data, self._make_report(runs, window))
         uses.expect([run.slice for run in (*remaining, *padding)])
         while remaining:
             if not self._slots.acquire(timeout=_RELEASE_SECONDS):
-                self._release(data)
+                self._release(window.data)
                 return first
             if self._stopped.is_set():
                 return None
@@ -248,15 +254,17 @@ class PrefetchLoop:
                 run,
                 run_rows=layout.run_rows,
                 batch_rows=runs.facts.assignment.batch_rows,
-                row_bytes=data.row_bytes,
+                row_bytes=window.data.row_bytes,
             )
             if stop < run.rows:
                 uses.expect([run.slice])
-            runs.put(self._submit(runs, window, data, run, uses, stop=stop), stop - run.skip)
+            submitted = self._submit(window, run, slice(run.skip, stop), takes_slot=True)
+            runs.put(submitted, stop - run.skip)
             first += stop - run.skip
             _skip_rows(remaining, stop - run.skip)
-        submit = partial(self._submit, runs, window, data, uses=uses, takes_slot=False)
-        padding_runs.extend((run.place, submit(run)) for run in padding)
+        for run in padding:
+            part = slice(run.skip, run.rows)
+            padding_runs.append((run.place, self._submit(window, run, part, takes_slot=False)))
         uses.finish()
         return None
 
@@ -270,62 +278,44 @@ class PrefetchLoop:
         self._slots.acquire()
         self._slots.release()
 
-    def _make_report(self, runs: EpochRuns, window: int) -> Callable[[int, bool], None]:
-        def report(slices: int, finished: bool) -> None:
-            epoch = runs.facts.epoch
-            runs.acknowledge(Place(epoch, window + 1) if finished else Place(epoch, window, slices))
-
-        return report
-
     def _submit(
-        self,
-        runs: EpochRuns,
-        window: int,
-        data: WindowData,
-        run: Run,
-        uses: SliceUses,
-        *,
-        stop: int | None = None,
-        takes_slot: bool = True,
+        self, window: _FetchedWindow, run: Run, part: slice, *, takes_slot: bool
     ) -> Future[PlacedRun | None]:
         # in a list that is emptied, so that no reference to map outputs is left when their slice is reported free
-        map_outputs = [data.slices[run.slice]]
-        rows = slice(run.skip, run.rows if stop is None else stop)
-        place = partial(self._place, runs, window, map_outputs, run, rows, uses, takes_slot=takes_slot)
+        map_outputs = [window.data.slices[run.slice]]
+        place = partial(self._place, window, map_outputs, run, part, takes_slot=takes_slot)
         return self._client.submit(place, self._pace)
 
     def _place(
         self,
-        runs: EpochRuns,
-        window: int,
+        window: _FetchedWindow,
         map_outputs: list[MapOutputs],
         run: Run,
         part: slice,
-        uses: SliceUses,
         *,
         takes_slot: bool,
     ) -> PlacedRun:
         began = time.time()
-        epoch = runs.facts.epoch
+        epoch, number = window.runs.facts.epoch, window.number
         rows = _place(map_outputs.pop(), run, part, self._client.pool)
-        uses.used(run.slice)
+        window.uses.used(run.slice)
         self._yield_gil()
         if self._after:
             place = run.place + part.start
-            origin = f"epoch {epoch}, window {window}, rows from place {place} of shard {self._shard}"
+            origin = f"epoch {epoch}, window {number}, rows from place {place} of shard {self._shard}"
             table = apply_maps(pa.Table.from_batches([rows]), self._after, origin)
             rows = _one_batch(table, origin) if table.num_rows else rows
             row_bytes = self._portions.measure(rows)
             if row_bytes is not None:
                 self._client.note_delivered(row_bytes)
-        converter, converted = runs.converter, None
+        converter, converted = window.runs.converter, None
         if converter is not None:
             # the consumer converts again and raises the error, unless it wants another batch format
             with suppress(Exception):
                 converted = converter.function(rows)
             self._yield_gil()
-        self._spans.append(Span("reduce", epoch, window, began, time.time(), f"shard {self._shard}"))
-        return PlacedRun(rows, window, takes_slot, converted, converter)
+        self._spans.append(Span("reduce", epoch, number, began, time.time(), f"shard {self._shard}"))
+        return PlacedRun(rows, number, takes_slot, converted, converter)
 
     def _yield_gil(self) -> None:
         """Yield the GIL to a consumer that computes.
@@ -336,6 +326,11 @@ class PrefetchLoop:
         """
         if self._pace.computes:
             time.sleep(_YIELD_GIL_SECONDS)
+
+
+def _acknowledge(runs: EpochRuns, window: int, slices: int, finished: bool) -> None:
+    epoch = runs.facts.epoch
+    runs.acknowledge(Place(epoch, window + 1) if finished else Place(epoch, window, slices))
 
 
 def _skip_rows(runs: deque[Run], rows: int) -> None:

@@ -11,7 +11,7 @@ from windrow.core.byte_sizes import format_bytes
 from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts
 
-__all__ = ["ProgressLine", "describe_progress", "is_shown"]
+__all__ = ["ProgressLine", "is_shown"]
 
 _SHOW_SECONDS = 1.0
 
@@ -21,35 +21,8 @@ def is_shown(progress: bool | Literal["auto"]) -> bool:
     return sys.stderr.isatty() if progress == "auto" else progress
 
 
-def describe_progress(
-    facts: EpochFacts,
-    shard: int,
-    epochs: int | None,
-    *,
-    window: int,
-    step: int,
-    bytes_per_second: float,
-    wait_share: float,
-    run: RunStats,
-) -> str:
-    """Format the line: epoch, window and how far the next one is, step, speed, waiting, memory."""
-    steps = "" if facts.total is None else f"/{facts.assignment.steps(facts.total, shard):,}"
-    return (
-        f"epoch {facts.epoch + 1}{'' if epochs is None else f'/{epochs}'}"
-        f" · window {window + 1}/{facts.windows}{_describe_next((facts.epoch, window), run)} · step {step:,}{steps}"
-        f" · {bytes_per_second / 1e9:.2f} GB/s · trainer waits {wait_share:.1%}"
-        f" · {format_bytes(run.held_bytes)} of {format_bytes(run.memory_bytes)}"
-    )
-
-
-def _describe_next(place: tuple[int, int], run: RunStats) -> str:
-    """Format how much of the next window is ready, once it is being prepared."""
-    ready = next((share for key, share in sorted(run.windows_ready.items()) if key > place), None)
-    return "" if ready is None else f", next {math.floor(100 * ready)} % ready"
-
-
 class ProgressLine:
-    """Rewrites one line on standard error, about once a second."""
+    """Rewrites one line on standard error, about once a second: epoch, window, the next one, step, speed, memory."""
 
     def __init__(
         self, shard_client: CoordinatorClient, facts: EpochFacts, shard: int, epochs: int | None
@@ -68,17 +41,20 @@ class ProgressLine:
             return
         self._next = now + _SHOW_SECONDS
         seconds = max(now - self._began, 1e-9)
-        line = describe_progress(
-            self._facts,
-            self._shard,
-            self._epochs,
-            window=window,
-            step=step,
-            bytes_per_second=size_bytes / seconds,
-            wait_share=wait_seconds / seconds,
-            run=self._client.run_stats(spans=False),
+        speed, wait_share = size_bytes / seconds, wait_seconds / seconds
+        self._write(self._describe(self._client.run_stats(spans=False), window, step, speed, wait_share))
+
+    def _describe(
+        self, run: RunStats, window: int, step: int, bytes_per_second: float, wait_share: float
+    ) -> str:
+        facts, epochs = self._facts, self._epochs
+        steps = "" if facts.total is None else f"/{facts.assignment.steps(facts.total, self._shard):,}"
+        return (
+            f"epoch {facts.epoch + 1}{'' if epochs is None else f'/{epochs}'}"
+            f" · window {window + 1}/{facts.windows}{_describe_next((facts.epoch, window), run)} · step {step:,}{steps}"
+            f" · {bytes_per_second / 1e9:.2f} GB/s · trainer waits {wait_share:.1%}"
+            f" · {format_bytes(run.held_bytes)} of {format_bytes(run.memory_bytes)}"
         )
-        self._write(line)
 
     def end(self) -> None:
         """Finish the line, leaving its last text on the screen."""
@@ -90,3 +66,9 @@ class ProgressLine:
         sys.stderr.write("\r" + line.ljust(self._width))
         sys.stderr.flush()
         self._width = len(line)
+
+
+def _describe_next(place: tuple[int, int], run: RunStats) -> str:
+    """Format how much of the next window is ready, once it is being prepared."""
+    ready = next((share for key, share in sorted(run.windows_ready.items()) if key > place), None)
+    return "" if ready is None else f", next {math.floor(100 * ready)} % ready"

@@ -27,26 +27,7 @@ __all__ = ["TensorSpec", "to_tensors"]
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """The arguments of ``iter_torch_batches``.
-
-    Attributes
-    ----------
-    dtypes
-        One dtype for all columns, or dtypes of some columns by name; None: the columns' own.
-    device
-        Target device; None: tensors stay in main memory.
-    collate_fn
-        Makes the batch from rows in ``batch_format``.
-    batch_format
-        What ``collate_fn`` receives; it can write to arrays of "numpy".
-    pin_memory
-        Whether to stage in pinned memory; None: if the device is a CUDA device.
-
-    Raises
-    ------
-    PlanError
-        If options exclude each other, the device is unknown, or PyTorch is missing.
-    """
+    """The arguments of ``iter_torch_batches``; raises PlanError if they exclude each other, or PyTorch is missing."""
 
     dtypes: torch.dtype | Mapping[str, torch.dtype] | None = field(default=None, hash=False)
     device: str | torch.device | None = None
@@ -89,15 +70,7 @@ def _check_dtypes(dtypes: object) -> None:
 
 
 def to_tensors(batch: pa.RecordBatch, spec: TensorSpec) -> Any:
-    """Convert a batch to a dict of tensors, or to the result of the spec's ``collate_fn``.
-
-    Raises
-    ------
-    PlanError
-        If a column contains nulls.
-    TransformError
-        If ``collate_fn`` raises; chained to its exception.
-    """
+    """Convert a batch to a dict of tensors, or to the result of the spec's ``collate_fn``."""
     if spec.collate_fn is not None:
         return spec.placement.place_all(_collate(batch, spec.collate_fn, spec.batch_format))
     tensors = column_tensors(batch, batch.schema.names)

@@ -12,7 +12,11 @@ from windrow.core.errors import PlanError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Placement", "resolve_placement"]
+    # for annotations in modules that do not import torch
+    DType = torch.dtype
+    Device = str | torch.device
+
+__all__ = ["DType", "Device", "Placement", "resolve_placement"]
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,8 @@ def resolve_placement(device: str | torch.device | None, pin_memory: bool | None
     """Check a device and resolve defaults.
 
     "cuda" without an index means the current device of the calling thread, so it is resolved here and not in
-    the thread that copies. ``pin_memory=None`` means pinned for CUDA.
-
-    Raises
-    ------
-    PlanError
-        If PyTorch or the device is missing, or pinning needs CUDA and there is none.
+    the thread that copies. ``pin_memory=None`` means pinned for CUDA. Raises PlanError if PyTorch or the
+    device is missing, or pinning needs CUDA and there is none.
     """
     torch = _import_torch()
     try:

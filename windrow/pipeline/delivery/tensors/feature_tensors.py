@@ -1,18 +1,28 @@
-"""Converts batches to (features, label) tensors, as Ray's ``Dataset.to_torch`` does."""
+"""Converts batches to (features, label) tensors, as Ray's ``Dataset.to_torch`` does.
+
+Columns are joined to one matrix, which is allocated once and filled column by column.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.delivery.tensors.column_matrices import build_matrix, check_matrix
 from windrow.pipeline.delivery.tensors.column_tensors import column_tensors
 from windrow.pipeline.delivery.tensors.device import Placement, resolve_placement
-from windrow.pipeline.delivery.tensors.schema_check import check_label, check_names, check_tensor_schema
+from windrow.pipeline.delivery.tensors.schema_check import (
+    check_label,
+    check_names,
+    check_tensor_schema,
+    tensor_dtype,
+    tensor_shape,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -24,32 +34,9 @@ Columns = Sequence[str] | Sequence[Sequence[str]] | Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """The arguments of ``to_torch``.
+    """The arguments of ``to_torch``; raises PlanError if their nesting does not match, or PyTorch is missing.
 
-    Attributes
-    ----------
-    label_column
-        The column of the label; None: the label is None.
-    feature_columns
-        A list of columns for one matrix (rows, columns); a list of such lists, or a dict of them, for
-        several. None or empty: all columns except the label.
-    label_column_dtype
-        Dtype of the label; None: that of its column.
-    feature_column_dtypes
-        One dtype for all matrices, or one for each, nested like ``feature_columns``. None: the dtype to which
-        torch promotes the matrix's columns.
-    unsqueeze_label_tensor
-        Whether the label is (rows, 1) instead of (rows,).
-    unsqueeze_feature_tensors
-        Whether a column (rows, ...) becomes (rows, 1, ...) before columns are joined
-        along the second dimension.
-    device, pin_memory
-        As in `TensorSpec`.
-
-    Raises
-    ------
-    PlanError
-        If the nesting does not match, the device is unknown, or PyTorch is missing.
+    Without ``feature_column_dtypes``, a matrix has the dtype to which torch promotes its columns.
     """
 
     label_column: str | None = None
@@ -114,7 +101,7 @@ class FeatureSpec:
         for names, dtype in groups:
             if not names:
                 raise PlanError("there are no feature columns: the label is the only column")
-            check_matrix(names, schema, dtype, self.unsqueeze_feature_tensors)
+            _check_matrix(names, schema, dtype, self.unsqueeze_feature_tensors)
 
 
 def _frozen(columns: Any) -> Any:
@@ -155,17 +142,53 @@ def _check_dtype(dtype: object, argument: str) -> None:
         raise PlanError(f"{argument} holds {dtype!r}, which is not a torch.dtype such as torch.float32")
 
 
-def to_features(batch: pa.RecordBatch, spec: FeatureSpec) -> tuple[Any, torch.Tensor | None]:
-    """Convert a batch to (features, label), with features nested like ``feature_columns``.
+def _check_matrix(names: list[str], schema: pa.Schema, dtype: torch.dtype | None, unsqueeze: bool) -> None:
+    """Raise PlanError if columns have no common shape, or no common dtype and none is given."""
+    _check_shapes(names, schema, unsqueeze)
+    if dtype is None:
+        _check_promotion(names, schema)
 
-    Raises
-    ------
-    PlanError
-        If a column contains nulls.
-    """
+
+def _check_shapes(names: list[str], schema: pa.Schema, unsqueeze: bool) -> None:
+    shapes = [tensor_shape(schema.field(name).type) for name in names]
+    if len(names) == 1 or (unsqueeze and len(set(shapes)) == 1):
+        return
+    if not unsqueeze and all(shapes) and len({shape[1:] for shape in shapes}) == 1:
+        return
+    listed = ", ".join(
+        f"{name!r} (rows{''.join(f', {n}' for n in s)})" for name, s in zip(names, shapes, strict=True)
+    )
+    fix = (
+        "give each shape its own list in feature_columns"
+        if unsqueeze
+        else "give unsqueeze_feature_tensors=True, or each column its own list in feature_columns"
+    )
+    raise PlanError(f"these feature columns do not join to one tensor: {listed}; {fix}")
+
+
+def _check_promotion(names: list[str], schema: pa.Schema) -> None:
+    import torch
+
+    try:
+        _common_dtype(torch.from_numpy(np.empty(0, tensor_dtype(schema.field(name).type))) for name in names)
+    except RuntimeError as exc:
+        listed = ", ".join(f"{name!r} ({schema.field(name).type})" for name in names)
+        raise PlanError(
+            f"torch has no common dtype for the feature columns {listed}: give feature_column_dtypes"
+        ) from exc
+
+
+def _common_dtype(tensors: Iterable[torch.Tensor]) -> torch.dtype:
+    import torch
+
+    return reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+
+
+def to_features(batch: pa.RecordBatch, spec: FeatureSpec) -> tuple[Any, torch.Tensor | None]:
+    """Convert a batch to (features, label), with features nested like ``feature_columns``."""
     matrices = [
         spec.placement.place(
-            build_matrix(batch, names, dtype, spec.unsqueeze_feature_tensors, pin=spec.placement.pin)
+            _build_matrix(batch, names, dtype, spec.unsqueeze_feature_tensors, pin=spec.placement.pin)
         )
         for names, dtype in spec.matrices(batch.schema)
     ]
@@ -184,3 +207,26 @@ def _label(batch: pa.RecordBatch, spec: FeatureSpec) -> torch.Tensor | None:
     if spec.label_column_dtype is not None:
         label = label.to(spec.label_column_dtype)
     return spec.placement.place(label.unsqueeze(1) if spec.unsqueeze_label_tensor else label)
+
+
+def _build_matrix(
+    batch: pa.RecordBatch, names: list[str], dtype: torch.dtype | None, unsqueeze: bool, *, pin: bool
+) -> torch.Tensor:
+    """Join columns along the second dimension; ``unsqueeze`` reshapes each (rows, ...) to (rows, 1, ...)."""
+    import torch
+
+    columns = column_tensors(batch, names)
+    parts = [columns[name] for name in names]
+    if unsqueeze:
+        parts = [part.unsqueeze(1) for part in parts]
+    shape = list(parts[0].shape)
+    if len(shape) > 1:
+        shape[1] = sum(part.shape[1] for part in parts)
+    matrix = torch.empty(shape, dtype=dtype or _common_dtype(parts), pin_memory=pin)
+    if len(shape) == 1:
+        return matrix.copy_(parts[0])
+    start = 0
+    for part in parts:
+        matrix.narrow(1, start, part.shape[1]).copy_(part)
+        start += part.shape[1]
+    return matrix

@@ -71,21 +71,10 @@ def _listed(names: Iterable[str]) -> str:
 def check_tensor_schema(
     schema: pa.Schema, null_counts: Mapping[str, int | None], selected: Sequence[str] | None = None
 ) -> None:
-    """Raise one PlanError for all columns that tensors cannot hold.
+    """Raise one PlanError that names all columns that tensors cannot hold, and how to fix them.
 
-    Parameters
-    ----------
-    schema
-        The schema of the batches.
-    null_counts
-        Number of nulls by column; None or missing where unknown, such as behind a filter or a transform.
-    selected
-        The columns that become tensors; None: all.
-
-    Raises
-    ------
-    PlanError
-        Names every such column with its type or its nulls, and how to fix it.
+    ``null_counts`` has None or nothing for a column behind a filter or a transform; ``selected`` lists the
+    columns that become tensors, None: all.
     """
     columns = [schema.field(name) for name in (schema.names if selected is None else selected)]
     unsupported = [f"{f.name!r} ({f.type})" for f in columns if tensor_dtype(f.type) is None]
