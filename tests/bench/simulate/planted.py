@@ -64,7 +64,7 @@ def take_late_results(patch: pytest.MonkeyPatch) -> None:
 def leak_reference(patch: pytest.MonkeyPatch) -> None:
     """A map output that arrives after its slice was acknowledged is held until the window ends."""
 
-    def take(self: BufferedWindow, part: int, output: Any, *, ordered: bool) -> None:
+    def take(self: BufferedWindow, part: int, output: Any, *, ordered: bool, row_bytes: float = 0.0) -> None:
         self.tables.pop(part, None)
         (self.outputs if ordered else self.tables)[part] = output
 
@@ -159,7 +159,7 @@ def keep_failed_run(patch: pytest.MonkeyPatch) -> None:
     """A failed run holds its windows until the cycle collector runs: a bug found by this simulation."""
 
     def task_failed(self: Driver, failure: Failure) -> None:
-        self._failure = self._failure or failure
+        self.failure = self.failure or failure
 
     patch.setattr(Driver, "task_failed", task_failed)
 
@@ -175,7 +175,7 @@ def assign_before_counting(patch: pytest.MonkeyPatch) -> None:
 
 def forget_corruption(patch: pytest.MonkeyPatch) -> None:
     """A block that was skipped as corrupt is read again when its rows are placed."""
-    patch.setattr(SkippedBlocks, "find_skipped", lambda self, blocks: ())
+    patch.setattr(SkippedBlocks, "find_skipped", lambda self, epoch, blocks: ())
 
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

@@ -17,7 +17,7 @@ from windrow.pipeline.plan.job import Options
 from windrow.pipeline.plan.memory_budget import (
     DESTINATION_BYTES,
     budget_program,
-    largest_window_bytes,
+    largest_window,
     size_parts,
 )
 from windrow.pipeline.plan.program import TASK_BYTES, Program
@@ -172,9 +172,11 @@ def test_kept_blocks_go_before_windows_that_nobody_asked_for() -> None:
 def test_a_limit_that_the_plan_accepts_holds_the_largest_window(rows: int) -> None:
     """Whatever is rounded on the way to the limit of all copies, and back to one."""
     program = spread(make_program([(rows, 101)] * 3, WindowCut()), 3)
-    least = int(largest_window_bytes(program) * (2 - 1 / 3))
+    least = int(largest_window(program, program.held_bytes) * (2 - 1 / 3))
     resources = on_cluster(3, memory=least)
-    assert budget_program(program, resources, 1).outputs_limit_bytes >= largest_window_bytes(program)
+    assert budget_program(program, resources, 1).outputs_limit_bytes >= largest_window(
+        program, program.held_bytes
+    )
 
 
 @pytest.mark.parametrize(("nodes", "slices"), [(1, 8), (2, 4), (4, 2), (16, 2)])
@@ -268,7 +270,7 @@ def test_windows_of_later_epochs_count_too(seed: int) -> None:
     program = make_program(stated, WindowCut(blocks_per_window=4), seed=seed)
     held = program.held_bytes
     windows = [program.plan(epoch).window_blocks(window) for epoch in range(3) for window in range(10)]
-    assert largest_window_bytes(program) == max(held[window].sum() for window in windows)
+    assert largest_window(program, program.held_bytes) == max(held[window].sum() for window in windows)
 
 
 def test_blocks_larger_than_a_task_allow_more_slices() -> None:

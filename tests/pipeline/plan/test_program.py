@@ -21,7 +21,7 @@ from windrow.core.source import BlockAddress, BlockPart, BlockTable, SourceIdent
 from windrow.pipeline.coordinator.scheduling.events import Part, Stage, Work
 from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.plan.memory_budget import largest_window_bytes
+from windrow.pipeline.plan.memory_budget import largest_window
 from windrow.pipeline.plan.program import TASK_BYTES, UNKNOWN_ROWS, Program
 from windrow.pipeline.tasks.map_task import Task
 from windrow.pipeline.tasks.transforms import MapBatches
@@ -207,7 +207,7 @@ def test_the_largest_window(stated: list[tuple[int, int]], cut: WindowCut) -> No
     program = make_program(stated, cut)
     windows = [program.plan(0).window_blocks(window) for window in range(program.plan(0).windows)]
     expected = max((sum(program.held_bytes[window].tolist()) for window in windows), default=0)
-    assert largest_window_bytes(program) == expected
+    assert largest_window(program, program.held_bytes) == expected
 
 
 def test_sums_are_kept_for_the_array_they_are_of() -> None:

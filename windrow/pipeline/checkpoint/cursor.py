@@ -10,28 +10,16 @@ __all__ = ["Cursor"]
 
 @dataclass(frozen=True)
 class Cursor:
-    """How far a stream has been consumed; equal on all shards at the same step.
-
-    Attributes
-    ----------
-    epoch
-        The absolute number of the epoch.
-    row
-        Rows of the epoch that all shards together have consumed.
-    window, window_row
-        The window that holds ``row``, and the epoch row at which it starts.
-    assigned
-        Number of shards and rows per batch with which the epoch was read up to here, if known:
-        a shard that resumes with the same values can be some steps behind the others.
-    corrupt
-        The blocks skipped as corrupt up to here, by number; they stay skipped.
-    """
+    """How far a stream has been consumed; equal on all shards at the same step."""
 
     epoch: int = 0
-    row: int = 0
-    window: int = 0
-    window_row: int = 0
+    row: int = 0  # rows of the epoch that all shards together have consumed
+    window: int = 0  # the window that holds ``row``
+    window_row: int = 0  # the row of the epoch at which that window starts
+    # Number of shards and rows per batch with which the epoch was read up to here, if known: a shard
+    # that resumes with the same values can be some steps behind the others.
     assigned: tuple[int, int] | None = field(default=None, compare=False)
+    # the blocks skipped as corrupt up to here, by number; they stay skipped
     corrupt: tuple[int, ...] = field(default=(), compare=False)
 
     @property

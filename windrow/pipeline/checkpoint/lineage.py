@@ -21,19 +21,8 @@ class Lineage:
     """Maps rows of a job's epochs to the stored rows that they come from.
 
     Reads nothing if the manifest states how many rows each block delivers. With a filter, its
-    columns are read once to count rows, and again for the requested blocks.
-
-    Parameters
-    ----------
-    job
-        The job whose epochs are traced.
-    corrupt
-        The blocks that count as having no rows.
-
-    Raises
-    ------
-    PlanError
-        If the source cannot trace its rows.
+    columns are read once to count rows, and again for the requested blocks. ``corrupt`` blocks count
+    as having no rows.
     """
 
     def __init__(self, job: Job, corrupt: Sequence[int] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Resuming a job from a state: checks that it is of the same stream, and where it continues."""
+"""Where a stream continues: from a state, checked to be of the same stream, or some steps further on."""
 
 from __future__ import annotations
 
@@ -6,37 +6,26 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from windrow.core.errors import StateError
+from windrow.core.errors import PlanError, StateError
+from windrow.core.integers import as_integer
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.differences import describe_differences
 from windrow.pipeline.checkpoint.state import State, describe_stream, make_corrupt_error, parse_state
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 
-__all__ = ["make_seed_error", "resume"]
+__all__ = ["make_seed_error", "resume", "skip_steps"]
 
 
 def resume(job: Job, state_dict: Mapping[str, Any], *, allow_appended: bool = False) -> tuple[Job, Cursor]:
-    """The job that continues from a state, and its cursor.
-
-    Raises
-    ------
-    StateError
-        If the state is corrupt, or does not belong to this job's stream.
-    """
+    """The job that continues from a state, and its cursor."""
     state = parse_state(state_dict)
     job = _check_state(state, job, allow_appended=allow_appended)
     return job, _check_cursor(state.cursor, Program(job, 1, False, (0,)))
 
 
-def _check_state(state: State, job: Job, *, allow_appended: bool = False) -> Job:
-    """The job that continues from a state: the same, with the state's seed if its own was drawn at random.
-
-    Raises
-    ------
-    StateError
-        If the state has other data, windows, filter, order or seed; names what differs.
-    """
+def _check_state(state: State, job: Job, *, allow_appended: bool) -> Job:
+    """The job that continues from a state: the same, with the state's seed if its own was drawn at random."""
     if job.seed_drawn and state.seed is not None:
         job = job.with_seed(state.seed)
     here = describe_stream(job)
@@ -50,13 +39,7 @@ def _check_state(state: State, job: Job, *, allow_appended: bool = False) -> Job
 
 
 def _check_cursor(cursor: Cursor, program: Program) -> Cursor:
-    """A state's cursor, checked against a program's stream.
-
-    Raises
-    ------
-    StateError
-        If it lies past the stream's end, or its window does not hold its row.
-    """
+    """A state's cursor, checked to lie in a program's stream, and its window to hold its row."""
     epochs = program.job.epochs
     if epochs is not None and cursor.epoch > epochs:
         raise StateError(
@@ -74,6 +57,43 @@ def _check_cursor(cursor: Cursor, program: Program) -> Cursor:
     if found.epoch == cursor.epoch and cursor not in (found, replace(before, row=cursor.row)):
         raise make_corrupt_error(f"row {cursor.row} of epoch {cursor.epoch} lies in another window")
     return replace(found, assigned=cursor.assigned)
+
+
+def skip_steps(
+    program: Program, at: Cursor, count: int, *, batch_rows: int | None, drop_last: bool, total: int | None
+) -> Cursor:
+    """The cursor ``count`` steps after another, across epochs.
+
+    ``total`` is the number of rows per epoch. If it is None, the cursor stays in its epoch. If
+    the row counts of single blocks are unknown, the cursor keeps its window, or the first one of
+    its epoch, and rows are counted from there.
+    """
+    steps, rows = as_integer(count), as_integer(batch_rows)
+    if steps is None or steps < 0:
+        raise PlanError(f"skip_batches({count!r}): give an integer of 0 or more")
+    if rows is None or rows < 1:
+        raise PlanError(
+            f"batch_size={batch_rows!r}: give the rows of a batch, an integer of 1 or more, since this shard "
+            "has not read any batch yet"
+        )
+    if steps == 0:
+        return at
+    assignment = program.assignment(rows, drop_last=drop_last, start_row=at.row)
+    if total is None or steps < (left := assignment.steps(total, 0)):
+        row = at.row + steps * assignment.step_rows
+        known = program.job.rows_known
+        return program.locate(at.epoch, row) if known else Cursor(at.epoch, row, at.window, at.window_row)
+    whole = program.assignment(rows, drop_last=drop_last)
+    last, steps_of_epoch = program.job.epochs, whole.steps(total, 0)
+    if not steps_of_epoch:
+        # no epoch has a step
+        return at if last is None else Cursor(last)
+    passed, steps = divmod(steps - left, steps_of_epoch)
+    epoch = at.epoch + 1 + passed
+    if last is not None and epoch >= last:
+        return Cursor(last)
+    row = steps * whole.step_rows
+    return program.locate(epoch, row) if program.job.rows_known else Cursor(epoch, row)
 
 
 def make_seed_error(seed: int | None, others: int | None) -> StateError:

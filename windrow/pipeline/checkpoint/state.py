@@ -19,12 +19,7 @@ from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.keys import ORDER_VERSION
 
-__all__ = [
-    "State",
-    "describe_stream",
-    "make_corrupt_error",
-    "parse_state",
-]
+__all__ = ["State", "describe_stream", "make_corrupt_error", "parse_state"]
 
 _FORMAT = "windrow state"
 _FORMAT_VERSION = 1
@@ -38,47 +33,26 @@ _MAYBE = ("blocks_per_window", "bytes_per_window", "seed", "shards", "batch_size
 
 @dataclass(frozen=True)
 class State:
-    """A parsed state.
-
-    Attributes
-    ----------
-    order
-        Version of the algorithm that defines the order.
-    fingerprint, schema, files, rows
-        The data: a digest of it, a digest of its columns, and its stored files and rows.
-    block_bytes, blocks_per_window, bytes_per_window, sizes
-        How it is cut into blocks and windows; ``sizes`` is a digest of the selected
-        columns' bytes if windows are given in bytes.
-    filter, row_changes
-        A digest of the filter, and how many transforms change the number of rows.
-    seed
-        Seed of the shuffle; None: stored order.
-    epoch, row, window, window_row
-        The `Cursor`.
-    shards, batch_size
-        How the epoch was assigned; None before a batch size was known.
-    corrupt
-        The blocks skipped as corrupt, by number.
-    """
+    """A parsed state: version of the order, data, windows, transforms, seed, and the cursor."""
 
     order: int
-    fingerprint: str
-    schema: str
+    fingerprint: str  # a digest of the data
+    schema: str  # a digest of its columns
     files: int
     rows: int
     block_bytes: int
     blocks_per_window: int | None
     bytes_per_window: int | None
-    sizes: str
-    filter: str
-    row_changes: int
-    seed: int | None
+    sizes: str  # a digest of the selected columns' bytes if windows are given in bytes
+    filter: str  # a digest
+    row_changes: int  # how many transforms change the number of rows
+    seed: int | None  # None: stored order
     epoch: int = 0
     row: int = 0
     window: int = 0
     window_row: int = 0
     shards: int | None = None
-    batch_size: int | None = None
+    batch_size: int | None = None  # None before it was known
     corrupt: tuple[int, ...] = ()
 
     @property
@@ -134,11 +108,6 @@ def parse_state(state: object) -> State:
 
     Numbers may come back as NumPy or torch scalars, as tensors without dimensions or as whole
     floats, and lists as tuples. The checksum covers the values that they represent.
-
-    Raises
-    ------
-    StateError
-        If it is not a state, is corrupt, or has a version that this windrow cannot read.
     """
     if not isinstance(state, Mapping) or state.get("format") != _FORMAT:
         raise StateError(

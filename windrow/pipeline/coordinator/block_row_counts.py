@@ -16,21 +16,9 @@ __all__ = ["BlockRowCounts"]
 
 
 class BlockRowCounts:
-    """The row counts of a run's blocks. A skipped corrupt block has 0.
+    """The row counts of a run's blocks; a skipped corrupt block has 0.
 
-    Parameters
-    ----------
-    program
-        The program whose blocks are counted.
-
-    Attributes
-    ----------
-    array
-        By block; `UNKNOWN_ROWS` until counted.
-    known
-        Whether all counts are known.
-    corrupt
-        The skipped blocks.
+    ``array`` holds them by block, `UNKNOWN_ROWS` until counted.
     """
 
     def __init__(self, program: Program) -> None:
@@ -49,26 +37,14 @@ class BlockRowCounts:
         return int(self.array[list(blocks)].sum())
 
     def admit(self, cursor: Cursor, window: int) -> None:
-        """Admit a shard that opened an epoch at a cursor and may have rows up to a window.
-
-        Raises
-        ------
-        SourceError
-            If the blocks skipped for this shard contradict what the run has read.
-        """
+        """Admit a shard that opened an epoch at a cursor and may have rows up to a window."""
         known = cursor.corrupt
         counted = [block for block in known if self.array[block] > 0]
         self.corrupt.admit(cursor.epoch, window, known, counted=counted)
         self.array[list(known)] = 0
 
     def record(self, task: Task, report: TaskReport) -> list[str]:
-        """Record what a task counted; returns warnings about the blocks that it skips.
-
-        Raises
-        ------
-        SourceError
-            If a block is corrupt whose rows already have positions.
-        """
+        """Record what a task counted; returns warnings about the blocks that it skips."""
         if self.known:
             return []
         warnings = self._skip_corrupt(task, report)

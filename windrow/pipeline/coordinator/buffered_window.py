@@ -13,65 +13,38 @@ __all__ = ["BufferedWindow", "WindowReply"]
 
 @dataclass(frozen=True)
 class WindowReply:
-    """What is ready of a window for one shard.
+    """What is ready of a window for one shard; parts of another ``attempt`` at it are void.
 
-    Attributes
-    ----------
-    attempt
-        The attempt at the window; parts of another attempt are void.
-    parts
-        The number of parts of the window.
-    layout
-        The window's runs for this shard's destination; None until they are known.
-    outputs
-        By part: the handle of each slice of this destination; None where every shard
-        has acknowledged the slice.
-    user_warnings
-        Warnings for the user, one line each.
-    starts
-        Where rows are counted as they are read: the first row in the epoch of this window and of
-        each later one that holds rows of its last step.
-    corrupt
-        The blocks skipped as corrupt so far: all in this window and earlier ones, possibly more.
-    row_bytes
-        Bytes per row: the largest mean of any part of the window; 0 while nothing is ready.
+    ``outputs`` holds by part the handle of each slice of the shard's destination, None where every shard
+    has acknowledged the slice. Where rows are counted as they are read, ``starts`` has the first row in
+    the epoch of this window and of each later one that holds rows of its last step. ``corrupt`` has the
+    blocks skipped so far: all in this window and earlier ones, possibly more.
     """
 
     attempt: int
-    parts: int
-    layout: WindowRuns | None
+    parts: int  # of the window
+    layout: WindowRuns | None  # None until the runs are known
     outputs: dict[int, list[Any]]
     user_warnings: tuple[str, ...] = ()
     starts: tuple[tuple[int, int], ...] = ()
     corrupt: tuple[int, ...] = ()
-    row_bytes: float = 0.0
+    row_bytes: float = 0.0  # the largest mean of any part; 0 while nothing is ready
 
 
 @dataclass
 class BufferedWindow:
-    """The map outputs of one window.
-
-    Attributes
-    ----------
-    attempt
-        The attempt at the window.
-    layouts
-        The window's runs: one layout per destination; None until they are known.
-    tables
-        By part: the handle of what was read but not placed yet.
-    outputs
-        By part: the handle of each slice of each destination.
-    released
-        The slices that every shard has acknowledged.
-    row_bytes
-        Bytes per row: the largest mean of any part.
-    """
+    """The map outputs of one window."""
 
     attempt: int
+    # by destination; None until the runs are known
     layouts: tuple[WindowRuns, ...] | None = None
+    # by part: the handle of what was read but not placed yet
     tables: dict[int, Any] = field(default_factory=dict)
+    # by part: the handle of each slice of each destination
     outputs: dict[int, list[list[Any]]] = field(default_factory=dict)
+    # the slices that every shard has acknowledged
     released: set[int] = field(default_factory=set)
+    # the largest mean of any part
     row_bytes: float = 0.0
 
     def add(self, part: int, output: Any, *, ordered: bool, row_bytes: float = 0.0) -> None:

@@ -66,14 +66,7 @@ class Environment(Protocol):
 class CoordinatorCore:
     """Serves the shards of a program; creates a new driver after a failure.
 
-    Parameters
-    ----------
-    program, resources
-        What to run, and on what.
-    nodes
-        The node that each shard is expected to be consumed on.
-    environment
-        What the coordinator runs in.
+    ``nodes`` holds the node that each shard is expected to be consumed on.
     """
 
     def __init__(
@@ -124,10 +117,7 @@ class CoordinatorCore:
         None means that the shard has moved on; if it has not, it polls again. ``lost`` names an
         attempt at the window whose objects are lost: the window is prepared again.
 
-        Yields
-        ------
-        float
-            Maximum seconds to wait for news; the caller sends whether there were any.
+        Yields the maximum number of seconds to wait for news; the caller sends whether there were any.
         """
         started_at = self._environment.now()
         self._abandon(request, key, lost)

@@ -11,13 +11,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from windrow.core.errors import PlanError
 from windrow.core.native_libraries import missing_libraries, missing_library_warnings
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.block_row_counts import BlockRowCounts
 from windrow.pipeline.coordinator.buffered_window import BufferedWindow, WindowReply
-from windrow.pipeline.coordinator.epoch_starts import EpochStarts
 from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.requests import EpochStarts
 from windrow.pipeline.coordinator.scheduling.diagnosis import diagnose
 from windrow.pipeline.coordinator.scheduling.events import (
     Abort,
@@ -40,10 +39,9 @@ from windrow.pipeline.coordinator.scheduling.events import (
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.coordinator.stats import RunStats, Span
 from windrow.pipeline.executors.base import EpochFacts, TaskRunner
-from windrow.pipeline.plan.memory_estimate import MemoryEstimate
+from windrow.pipeline.plan.memory_estimate import MemoryEstimate, make_window_error
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
-from windrow.pipeline.plan.window_too_large import make_window_error
 from windrow.pipeline.tasks.cache.job_cache import JobCache
 from windrow.pipeline.tasks.map_task import Task, TaskReport
 from windrow.pipeline.tasks.transforms import check_schema
@@ -56,20 +54,10 @@ _MAX_SPANS = 20_000
 
 
 class Driver:
-    """Runs a program for its shards.
+    """Runs a program for its shards, up to ``workers`` tasks at a time.
 
-    Parameters
-    ----------
-    program, budget
-        What to run, and the memory for it.
-    runner
-        Runs the tasks.
-    workers
-        Maximum number of concurrent tasks.
-    clock
-        Time in seconds, for heartbeat timeouts and stalls.
-    cache_bytes
-        Memory for cached decoded blocks.
+    ``clock`` returns seconds, for heartbeat timeouts and stalls; ``cache_bytes`` is the memory for cached
+    decoded blocks. ``failure`` is what ended the run, or None.
     """
 
     def __init__(
@@ -80,7 +68,6 @@ class Driver:
         *,
         workers: int,
         clock: Callable[[], float],
-        start: Cursor = Cursor(),
         cache_bytes: int = 0,
     ) -> None:
         job = program.job
@@ -91,7 +78,7 @@ class Driver:
         self._rows = BlockRowCounts(program)
         self._buffered: dict[tuple[int, int], BufferedWindow] = {}
         self._running: dict[Work, str] = {}
-        self._failure: Failure | None = None
+        self.failure: Failure | None = None
         self._epoch_starts = EpochStarts()
         self._schema: Any = None
         self._tasks = 0
@@ -107,7 +94,6 @@ class Driver:
         prefetch = job.options.prefetch_windows
         limits = Limits(
             shards=program.members,
-            start=Place(start.epoch, start.window),
             stop_epoch=job.epochs,
             slots=workers,
             memory_bytes=budget.shared_bytes,
@@ -121,33 +107,18 @@ class Driver:
             bounds_tasks=budget.overhead is not None,
             read_ahead_bytes=budget.read_ahead_bytes if prefetch else 0,
         )
-        self._scheduler = Scheduler(limits, self._shape)
+        self._scheduler = Scheduler(limits, lambda epoch: program.shape(epoch, self._rows.array))
 
     # --- requests of shards
 
     def open_epoch(self, shard: int, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
-        """Start an epoch for a shard.
-
-        Raises
-        ------
-        PlanError
-            If another shard reads this epoch with another batch size or ``drop_last``.
-        StateError
-            If another shard reads it from another row, unless whole steps lie between.
-        """
+        """Start an epoch for a shard, if that agrees with how other shards read it (`EpochStarts`)."""
         rest = self._program.assignment(batch_rows, drop_last=drop_last, start_row=cursor.row)
         self.admit(cursor, cursor.passed)
         # runs are laid out from the epoch's start, so that a shard can resume at any step
         assignment = rest.whole
         opened = self._scheduler.opened_assignment(cursor.epoch)
-        self._epoch_starts.open(shard, cursor, rest, is_first=opened is None)
-        if opened is not None and opened != assignment:
-            raise PlanError(
-                f"epoch {cursor.epoch} is being read with batch_size={opened.batch_rows}, "
-                f"drop_last={opened.drop_last}; shard {shard} asks for batch_size={batch_rows}, "
-                f"drop_last={drop_last}. All shards must read an epoch with the same values: change them in the "
-                "next epoch"
-            )
+        self._epoch_starts.open(shard, cursor, rest, opened)
         self._handle(Opened(shard, Place(cursor.epoch, cursor.window), assignment, cursor.window_row))
         if opened is None:
             self._unaccounted[cursor.epoch] = assignment
@@ -170,7 +141,8 @@ class Driver:
     def poll(self, shard: int, epoch: int, window: int, have: Collection[int]) -> WindowReply:
         """Return what is ready of a window, except the parts that the shard has."""
         self._handle(Tick())
-        self._raise_failure()
+        if self.failure is not None:
+            self.failure.rethrow()
         parts = len(self._scheduler.counts(epoch).shape.windows[window])
         buffered = self._buffered.get((epoch, window))
         if buffered is None:
@@ -183,13 +155,7 @@ class Driver:
         return replace(reply, starts=starts, corrupt=self._rows.corrupt.blocks)
 
     def admit(self, cursor: Cursor, window: int) -> None:
-        """Admit a shard that opened an epoch at a cursor and may have rows up to a window.
-
-        Raises
-        ------
-        SourceError
-            If the blocks skipped for this shard contradict what the run has read.
-        """
+        """Admit a shard that opened an epoch at a cursor and may have rows up to a window."""
         self._rows.admit(cursor, window)
 
     def take_user_warnings(self) -> tuple[str, ...]:
@@ -206,11 +172,6 @@ class Driver:
     def blocks_bytes(self) -> int:
         """Bytes of the blocks in running tasks, by the row sizes measured so far."""
         return self._scheduler.blocks_bytes
-
-    @property
-    def failure(self) -> Failure | None:
-        """The failure that ended the run, or None."""
-        return self._failure
 
     def is_complete(self, epoch: int, window: int) -> bool:
         """Whether every part of a window is ready."""
@@ -246,7 +207,7 @@ class Driver:
         return RunStats(
             tasks=self._tasks,
             # outputs of tasks that still run after a failure are discarded
-            held_bytes=0 if self._failure is not None else self._scheduler.held_bytes,
+            held_bytes=0 if self.failure is not None else self._scheduler.held_bytes,
             memory_bytes=self._scheduler.memory_bytes,
             peak_held_bytes=self._peak_bytes,
             estimated_bytes=self._estimate.total_bytes,
@@ -270,11 +231,10 @@ class Driver:
     def task_done(
         self, task: Task, report: TaskReport, output: Any, lane: str, cached: Sequence[Any] = ()
     ) -> None:
-        """Record a task's result; ``output`` is a handle that only the runner understands.
+        """Record a task's result, and cache the decoded blocks that it returned for that.
 
-        So are ``cached``, the handles of the decoded blocks that the task returned for the cache.
-
-        Never raises: an exception in a callback would be lost, so it becomes the run's failure.
+        ``output`` and ``cached`` are handles that only the runner understands. Never raises: an exception
+        in a callback would be lost, so it becomes the run's failure.
         """
         try:
             self._record_result(task, report, output, lane)
@@ -286,10 +246,9 @@ class Driver:
             self.task_failed(Failure.capture(error))
 
     def _record_result(self, task: Task, report: TaskReport, output: Any, lane: str) -> None:
-        work = task.work
+        work, kind = task.work, self._running.pop(task.work)
         self._tasks += 1
-        span = (work.epoch, work.window, report.start_time, report.stop_time)
-        self._spans.append(Span(self._running.pop(work), *span, lane=lane))
+        self._spans.append(Span(kind, work.epoch, work.window, report.start_time, report.stop_time, lane))
         if report.shortfall is not None:
             self._handle(Overflowed(work, **vars(report.shortfall)))
         else:
@@ -308,12 +267,12 @@ class Driver:
         self._note_left_out()
 
     def _grow_estimate(self) -> None:
-        scheduler = self._scheduler
-        self._user_warnings += self._estimate.grow(scheduler.sizes, memory_bytes=scheduler.memory_bytes)
+        sizes, memory_bytes = self._scheduler.memory.sizes, self._scheduler.memory_bytes
+        self._user_warnings += self._estimate.grow(sizes, memory_bytes=memory_bytes)
 
     def note_delivered(self, row_bytes: float) -> None:
         """Record the bytes per delivered row that a shard measured."""
-        self._scheduler.note_delivered(row_bytes)
+        self._scheduler.memory.note_delivered(row_bytes)
         self._grow_estimate()
 
     def blocks_lost(self, task: Task) -> Task:
@@ -322,8 +281,8 @@ class Driver:
 
     def task_failed(self, failure: Failure) -> None:
         """A task failed permanently: the run ends with its error."""
-        if self._failure is None:
-            self._failure = failure
+        if self.failure is None:
+            self.failure = failure
             # release all references, since this driver can outlive its run
             self._buffered.clear()
             self._cache.clear()
@@ -355,13 +314,12 @@ class Driver:
         self._peak_bytes = max(self._peak_bytes, self._scheduler.held_bytes)
 
     def _perform(self, instruction: Instruction) -> None:
-        if isinstance(instruction, Run):
-            if self._failure is None:
-                self._run(instruction)
+        if isinstance(instruction, Abort):
+            self._release_cache_or_abort(instruction)
         elif isinstance(instruction, Drop):
             self._drop(instruction)
-        elif isinstance(instruction, Abort):
-            self._release_cache_or_abort(instruction)
+        elif self.failure is None:
+            self._run(instruction)
 
     def _release_cache_or_abort(self, abort: Abort) -> None:
         """Give a window that does not fit the memory of the block cache, or end the run."""
@@ -373,7 +331,7 @@ class Driver:
             self.task_failed(Failure.capture(make_window_error(self._program, self._budget, abort)))
             return
         self._widened = True
-        self._scheduler.widen(int(freed_bytes / self._budget.copies))
+        self._scheduler.memory.widen(int(freed_bytes / self._budget.copies))
         self._user_warnings.append(
             "decoded blocks are no longer cached in memory, since windows turned out to need that memory: "
             "use smaller windows with window(bytes_per_window=...), or raise options(memory_limit=...)"
@@ -438,10 +396,3 @@ class Driver:
         if self._schema is None:
             self._schema = report.schema
         check_schema(self._schema, report.schema, task.addresses[0].origin)
-
-    def _shape(self, epoch: int) -> Any:
-        return self._program.shape(epoch, self._rows.array)
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            self._failure.rethrow()

@@ -37,29 +37,18 @@ class RemoteError(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """A failure, possibly of another process; small, and always picklable.
+    """A failure, possibly of another process; small, and always picklable."""
 
-    Attributes
-    ----------
-    kind
-        The WindrowError class to raise; None for any other exception.
-    message
-        Its message.
-    original
-        The exception of user or library code, pickled; None if it does not pickle or if there is none.
-    original_text
-        The same as text: ``"ValueError: no such unit"``; empty if there is none.
-    traceback_text
-        The trimmed traceback of a WindrowError's cause, or else of the exception itself.
-    live
-        The exception itself; None in any other process.
-    """
-
+    # the class to raise; None for any exception that is not windrow's
     kind: type[WindrowError] | None
     message: str
+    # the exception of user or library code, pickled; None if it does not pickle or if there is none
     original: bytes | None
+    # the same as text: "ValueError: no such unit"; empty if there is none
     original_text: str
+    # the trimmed traceback of a WindrowError's cause, or else of the exception itself
     traceback_text: str
+    # the exception itself; None in any other process
     live: BaseException | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,33 +1,27 @@
-"""The request with which a shard opens an epoch."""
+"""Opening an epoch: what a shard requests, and whether it agrees with the other shards' openings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from windrow.core.errors import PlanError, StateError
 from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
-__all__ = ["OpenRequest"]
+__all__ = ["EpochStarts", "OpenRequest"]
 
 
 @dataclass(frozen=True)
 class OpenRequest:
     """Everything that a coordinator, even a restarted one, needs to serve a shard's epoch.
 
-    Attributes
-    ----------
-    token
-        Identifies the reader: a shard is served to its latest token only.
-    number
-        How many epochs this reader opened before. A restarted coordinator can receive its requests in
-        any order, and uses the latest.
-    goes_on
-        Whether the reader continued from its last epoch by itself. Such a request does not take the
-        shard back from a reader that has replaced this one.
-    seed
-        The seed that the shard reads by; differs from the program's if a state brought another.
-    since
-        When the reader was created, in seconds of its machine's clock. A restarted coordinator can
-        receive requests of a reader and of its successor in any order, and uses the later one.
+    A shard is served to the reader of its latest ``token`` only. A restarted coordinator can receive
+    the requests of a reader, and of its successor, in any order. It uses the latest: by ``number``, how
+    many epochs the reader opened before, and by ``since``, when the reader was created (seconds of its
+    machine's clock).
+
+    A reader that continues from its last epoch by itself (``goes_on``) does not take the shard back from
+    one that has replaced it. ``seed`` differs from the program's if a state brought another.
     """
 
     shard: int
@@ -40,3 +34,36 @@ class OpenRequest:
     goes_on: bool
     seed: int | None
     since: float = 0.0
+
+
+class EpochStarts:
+    """The earliest row that any shard started at, for each epoch that is being read."""
+
+    def __init__(self) -> None:
+        self._starts: dict[int, Cursor] = {}
+
+    def open(self, shard: int, cursor: Cursor, rest: ShardAssignment, opened: ShardAssignment | None) -> None:
+        """A shard starts an epoch at a cursor, or resumes it; ``rest`` is the epoch's assignment from there.
+
+        Raises PlanError if the epoch has been ``opened`` with another batch size or ``drop_last``, and
+        StateError if rows between the shards would be lost or read twice. They must be whole steps of
+        this assignment apart, and the shard that is ahead must have got there by it.
+        """
+        start = cursor if opened is None else self._starts[cursor.epoch]
+        earlier, later = sorted((start, cursor), key=lambda at: at.row)
+        steps_apart = (later.row - earlier.row) % rest.step_rows == 0
+        is_own = steps_apart and later.assigned == (rest.shards, rest.batch_rows)
+        if earlier.row != later.row and not is_own:
+            raise StateError(
+                f"shard {shard} would go on at row {cursor.row:,} of epoch {cursor.epoch}, but another shard "
+                f"reads that epoch from row {start.row:,}: load the same state into all shards; "
+                "windrow.merge_state_dicts merges several into one"
+            )
+        if opened is not None and opened != rest.whole:
+            raise PlanError(
+                f"epoch {cursor.epoch} is being read with batch_size={opened.batch_rows}, "
+                f"drop_last={opened.drop_last}; shard {shard} asks for batch_size={rest.batch_rows}, "
+                f"drop_last={rest.drop_last}. All shards must read an epoch with the same values: change them in "
+                "the next epoch"
+            )
+        self._starts[cursor.epoch] = earlier

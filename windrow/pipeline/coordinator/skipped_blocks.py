@@ -19,20 +19,14 @@ from windrow.core.errors import SourceError
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.corrupt_blocks import Corruption, make_late_corruption_error
 
-__all__ = ["MAX_BLOCKS", "SkippedBlocks", "blocks_passed", "name_blocks"]
+__all__ = ["MAX_BLOCKS", "SkippedBlocks", "blocks_passed"]
 
 # A state names them all, and more corruption than this is not an accident.
 MAX_BLOCKS = 8
 
 
 class SkippedBlocks:
-    """The blocks that a run skips.
-
-    Parameters
-    ----------
-    program
-        The program of the run.
-    """
+    """The blocks that a run skips. What contradicts that, or exceeds `MAX_BLOCKS`, raises SourceError."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -52,7 +46,7 @@ class SkippedBlocks:
     @property
     def names(self) -> tuple[str, ...]:
         """The same as text: path and row groups."""
-        return name_blocks(self._program, self.blocks)
+        return self._name(self.blocks)
 
     @property
     def rows(self) -> int:
@@ -60,13 +54,7 @@ class SkippedBlocks:
         return int(self._program.job.source.blocks.rows[list(self.blocks)].sum())
 
     def find_skipped(self, epoch: int, blocks: Sequence[int]) -> tuple[int, ...]:
-        """Indices into ``blocks`` of those that an epoch skips.
-
-        Raises
-        ------
-        SourceError
-            If a shard may have had rows of one of them in that epoch.
-        """
+        """Indices into ``blocks`` of those that an epoch skips; no shard may have had their rows in it."""
         if not self._errors:
             return ()
         for block in blocks:
@@ -75,26 +63,14 @@ class SkippedBlocks:
         return tuple(at for at, block in enumerate(blocks) if block in self._errors)
 
     def admit(self, epoch: int, window: int, known: Collection[int], *, counted: Collection[int]) -> None:
-        """Admit a shard that has passed a window and skipped the ``known`` corrupt blocks up to it.
+        """Admit a shard that may have rows up to a window (-1: none), and skipped the ``known`` blocks.
 
-        Parameters
-        ----------
-        epoch, window
-            The last window that the shard may have rows of; -1: none of this epoch.
-        known
-            The blocks that it skipped.
-        counted
-            Those of them that this run has read without error.
-
-        Raises
-        ------
-        SourceError
-            If that contradicts what this run has found.
+        ``counted`` are those of them that this run has read without error.
         """
         if counted:
             raise SourceError(
-                f"{self._name(min(counted))}: the block was skipped as corrupt before, but can be read now, and this "
-                "run has already assigned positions to its rows. Restart from a saved state"
+                f"{self._name(sorted(counted))[0]}: the block was skipped as corrupt before, but can be read now, and "
+                "this run has already assigned positions to its rows. Restart from a saved state"
             )
         for block in blocks_passed(self._program, epoch, window, self._errors):
             if block in known:
@@ -109,13 +85,7 @@ class SkippedBlocks:
         self._passed[epoch] = max(window, self._passed.get(epoch, -1))
 
     def add(self, epoch: int, window: int, corruption: Corruption) -> str:
-        """Skip a block that was found corrupt when a window was read; returns the warning.
-
-        Raises
-        ------
-        SourceError
-            If rows of that window may have been delivered, or the number of blocks exceeds the maximum.
-        """
+        """Skip a block that was found corrupt when a window was read; returns the warning."""
         if window <= self._passed.get(epoch, -1):
             raise make_late_corruption_error(corruption.error)
         self._errors[corruption.block] = corruption.error
@@ -130,15 +100,10 @@ class SkippedBlocks:
         return f"a corrupt block is skipped, {rows:,} stored rows: {corruption.error}"
 
     def _describe(self, block: int) -> str:
-        return self._errors[block] or self._name(block)
+        return self._errors[block] or self._name((block,))[0]
 
-    def _name(self, block: int) -> str:
-        return name_blocks(self._program, (block,))[0]
-
-
-def name_blocks(program: Program, blocks: Sequence[int]) -> tuple[str, ...]:
-    """Blocks as text: path and row groups."""
-    return tuple(address.origin for address in program.job.source.addresses(blocks))
+    def _name(self, blocks: Sequence[int]) -> tuple[str, ...]:
+        return tuple(address.origin for address in self._program.job.source.addresses(blocks))
 
 
 def blocks_passed(program: Program, epoch: int, window: int, blocks: Collection[int]) -> list[int]:

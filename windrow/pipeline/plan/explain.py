@@ -193,13 +193,7 @@ class Explanation:
 
 
 def explain_job(job: Job, shards: int, *, equal: Equal, batch_rows: int | None) -> Explanation:
-    """Explain a job on the executor that would run it. Starts nothing.
-
-    Raises
-    ------
-    PlanError
-        If the largest window does not fit into memory.
-    """
+    """Explain a job on the executor that would run it. Starts nothing."""
     program = Program(job, shards, equal, tuple(range(shards)))
     resources = resolve_executor(job.options.executor).resources(job.launch)
     if job.options.executor == "auto":

@@ -33,40 +33,7 @@ class CustomExecutor(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """How a job runs. No option changes the order of rows.
-
-    Attributes
-    ----------
-    executor
-        ``"auto"`` (Ray if it is initialised, else threads), ``"threads"``, ``"ray"``,
-        or a custom executor.
-    memory_limit
-        Maximum bytes that the run holds, as an integer or a string such as ``"8GiB"``. None:
-        80 % of the object store, or half of the free memory on threads.
-    prefetch_windows
-        Windows prepared beyond the one being consumed. Where windows are small, more are
-        prepared within the same memory.
-    on_error
-        ``"raise"``: the first error ends the run. ``"skip"``: corrupt blocks are skipped,
-        as if they had no rows.
-    progress
-        Whether to show a progress line; ``"auto"``: if standard error is a terminal.
-    cache
-        Where decoded blocks are cached between epochs: ``"memory"``, ``"disk"``, or
-        None: no cache.
-    cache_limit
-        Maximum bytes of the cache, per machine on disk. None: 80 % of what windows leave of
-        the memory limit, or half of the free disk space.
-    cache_dir
-        Directory for ``cache="disk"``; None: the system's temporary directory.
-    keep_cache
-        Whether the disk cache stays after the run, for later runs over the same data.
-    row_id_column
-        Name of a column to add that holds each row's id in stored order, or None.
-    stall_timeout
-        Seconds that a consumer waits while nothing moves before it raises `StallError`. None: 1,800, or 540
-        where torch.distributed is initialised.
-    """
+    """How a job runs: the arguments of ``Dataset.options()``, which describes them, checked."""
 
     executor: str | CustomExecutor = "auto"
     memory_limit: int | str | None = None
@@ -142,18 +109,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Launch:
-    """The processes that a launcher started together, each reading its own shard.
+    """The processes that a launcher started together, each reading its own shard."""
 
-    Attributes
-    ----------
-    local_world_size
-        Number of them on this machine.
-    world_size
-        Number of them on all machines.
-    """
-
-    local_world_size: int = 1
-    world_size: int = 1
+    local_world_size: int = 1  # number of them on this machine
+    world_size: int = 1  # on all machines
 
     def sharing(self, nodes: int) -> int:
         """The number of processes that share the resources of ``nodes`` machines."""
@@ -162,40 +121,20 @@ class Launch:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a pipeline specifies.
-
-    Attributes
-    ----------
-    source
-        The stored data.
-    cut
-        How epochs are cut into windows.
-    epochs
-        Number of epochs; None: endless.
-    seed
-        Seed of the shuffle; None: no shuffle.
-    before, after
-        Transforms before and after the shuffle.
-    options
-        How to run it.
-    on_demand
-        Whether each epoch starts only when it is requested: nothing of the next one is prefetched.
-    seed_drawn
-        Whether the seed was drawn at random rather than given, so that a state can replace it.
-    launch
-        The processes that share memory and cores with this one.
-    """
+    """Everything that a pipeline specifies."""
 
     source: Source
     cut: WindowCut = WindowCut()
-    epochs: int | None = 1
-    seed: int | None = None
-    before: tuple[MapBatches, ...] = ()
+    epochs: int | None = 1  # None: endless
+    seed: int | None = None  # None: no shuffle
+    before: tuple[MapBatches, ...] = ()  # transforms before the shuffle
     after: tuple[MapBatches, ...] = ()
     options: Options = field(default_factory=Options)
-    on_demand: bool = False
-    seed_drawn: bool = False
-    launch: Launch = Launch()
+    on_demand: bool = (
+        False  # whether each epoch starts only when requested: nothing of the next is prefetched
+    )
+    seed_drawn: bool = False  # whether the seed was drawn at random, so that a state can replace it
+    launch: Launch = Launch()  # the processes that share memory and cores with this one
 
     def with_seed(self, seed: int | None) -> Job:
         """The same job with another seed."""

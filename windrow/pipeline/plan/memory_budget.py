@@ -24,7 +24,6 @@ __all__ = [
     "RUNS_AHEAD",
     "budget_program",
     "largest_window",
-    "largest_window_bytes",
     "overlap_waiting",
     "size_parts",
 ]
@@ -99,10 +98,8 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     if destinations == 1 or not len(sizes):
         return program
     sliced = budget_program(program, resources, 1).slices > 1
-    each, packing_ratio = (
-        max(DESTINATION_BYTES, _DESTINATION_BYTES_PER_NODE * destinations),
-        _packing_ratio(program),
-    )
+    each = max(DESTINATION_BYTES, _DESTINATION_BYTES_PER_NODE * destinations)
+    packing_ratio = _packing_ratio(program)
     target_bytes = int(each * destinations * (_TARGET_SLICES if sliced else 1) * packing_ratio)
     if target_bytes <= TASK_BYTES:
         return program
@@ -162,13 +159,7 @@ def _packing_ratio(program: Program) -> float:
 
 
 def budget_program(program: Program, resources: Resources, batch_rows: int) -> CacheBudget:
-    """Divide the memory between a program's windows, runs, tasks and cached blocks.
-
-    Raises
-    ------
-    PlanError
-        If the largest window does not fit.
-    """
+    """Divide the memory between a program's windows, runs, tasks and cached blocks."""
     limit_bytes = program.job.options.memory_bytes or resources.memory_bytes
     budget = _plan_windows(program, resources, batch_rows, limit_bytes)
     cache_bytes = 0
@@ -191,7 +182,7 @@ def budget_program(program: Program, resources: Resources, batch_rows: int) -> C
 def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit_bytes: int) -> Budget:
     job = program.job
     is_certain = _is_exact(job) and job.rows_known
-    window_bytes = int(largest_window_bytes(program) * resources.copies)
+    window_bytes = int(largest_window(program, program.held_bytes) * resources.copies)
     overhead = _overhead(program, resources, batch_rows)
     options: dict[str, Any] = {
         "windows": min(1 + job.options.prefetch_windows, _windows_of_run(program)),
@@ -269,11 +260,6 @@ def _max_windows(program: Program, resources: Resources, window_bytes: int) -> i
         return 0
     small = resources.small_windows_bytes // window_bytes
     return min(1 + prefetch + _EXTRA_WINDOWS, small, _windows_of_run(program))
-
-
-def largest_window_bytes(program: Program) -> int:
-    """Bytes of map outputs that the largest window holds, for the members' shards."""
-    return largest_window(program, program.held_bytes)
 
 
 def largest_window(program: Program, sizes: NDArray[np.int64]) -> int:

@@ -1,29 +1,28 @@
-"""The memory estimate of a run: as computed by `explain()`, and as corrected while blocks are read."""
+"""What measured row sizes change: the estimate of a run's memory, or the error for a window too large."""
 
 from __future__ import annotations
 
+from math import ceil
+
+import numpy as np
+
 from windrow.core.byte_sizes import format_bytes
+from windrow.core.errors import PlanError
+from windrow.pipeline.coordinator.scheduling.events import Abort
+from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget, RowSizes
 
-__all__ = ["MemoryEstimate"]
+__all__ = ["MemoryEstimate", "make_window_error"]
 
 # Smaller deviations are within the accuracy of an estimate, and not reported.
 _REPORT_RATIO, _REPORT_BYTES = 1.2, 64 * 2**20
 
+# Margin in suggested sizes, for rows that are larger than those measured so far.
+_SLACK = 1.1
+
 
 class MemoryEstimate:
-    """The peak memory of a run: a bound where sizes are exact, else an estimate.
-
-    Parameters
-    ----------
-    budget
-        The budget that the first estimate was computed from.
-
-    Attributes
-    ----------
-    total_bytes
-        The current estimate of the run's peak memory.
-    """
+    """The peak memory of a run, ``total_bytes``: a bound where sizes are exact, else an estimate."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -31,15 +30,7 @@ class MemoryEstimate:
         self.total_bytes = budget.total_bytes
 
     def grow(self, sizes: RowSizes, *, memory_bytes: int) -> list[str]:
-        """Raise the estimate to measured row sizes; returns warnings for the user.
-
-        Parameters
-        ----------
-        sizes
-            The measured row sizes.
-        memory_bytes
-            The limit for all windows together.
-        """
+        """Raise the estimate to measured row sizes; returns warnings, where all windows have ``memory_bytes``."""
         if self._budget.exact:
             return []
         grown = self._budget.grown(sizes)
@@ -60,3 +51,50 @@ class MemoryEstimate:
             f"{format_bytes(memory_bytes)} available to all windows. To use less, make windows smaller "
             "with window(bytes_per_window=...)"
         ]
+
+
+def make_window_error(program: Program, budget: Budget, abort: Abort) -> PlanError:
+    """The error for a window that does not fit; suggests a window size and a memory limit that would."""
+    missing = abort.window_bytes - abort.limit_bytes
+    suggested_bytes = ceil((budget.limit_bytes + missing * budget.copies) * _SLACK)
+    return PlanError(
+        f"window {abort.window} of epoch {abort.epoch} takes {format_bytes(abort.window_bytes)} in memory, as "
+        f"measured on its first blocks; {format_bytes(max(0, abort.limit_bytes))} are available to windows: "
+        f"{_suggest_window(program, budget, abort)}, or raise options(memory_limit={suggested_bytes})"
+    )
+
+
+def _suggest_window(program: Program, budget: Budget, abort: Abort) -> str:
+    blocks, sizes = program.job.source.blocks, abort.sizes
+    filled = blocks.rows > 0
+    if not filled.any():
+        return "use smaller windows with window(bytes_per_window=...)"
+    rows, decoded = blocks.rows[filled], np.maximum(1, blocks.decoded_bytes[filled])
+    held = (program.held_bytes[filled] + rows * sizes.excess_bytes) * _SLACK
+    # windows end at block boundaries, so one can exceed its size by almost a block
+    size = int(max(0, abort.limit_bytes) * (decoded / held).min()) - int(decoded.max())
+    if size > 0:
+        return f"use window(bytes_per_window={size}) or less"
+    return _suggest_blocks(program, budget, abort)
+
+
+def _suggest_blocks(program: Program, budget: Budget, abort: Abort) -> str:
+    """Suggest smaller blocks too: a window needs memory for two, and a task for one more."""
+    blocks, sizes = program.job.source.blocks, abort.sizes
+    stored = max(1, int(blocks.rows.sum()))
+    row_bytes = float(blocks.decoded_bytes.sum()) / stored
+    held_row_bytes = float(program.held_bytes.sum()) / stored + sizes.excess_bytes
+    free = abort.limit_bytes
+    overhead = budget.overhead if budget.shared else None
+    block_row_bytes = 0.0
+    if overhead is not None:
+        block_row_bytes = sizes.stored_row_bytes
+        free += overhead.blocks_bytes(sizes.stored_row_bytes, 1) - overhead.min_block_bytes
+    rows = int(max(0, free) / ((2 * held_row_bytes + block_row_bytes) * _SLACK))
+    if rows < 1:
+        return "not even a window of one row fits"
+    size = max(1, int(rows * row_bytes))
+    return (
+        f"blocks are too large: give the read_* or from_* call target_block_bytes={size}, and use "
+        f"window(bytes_per_window={size})"
+    )

@@ -53,27 +53,15 @@ def _estimate_held_bytes(output_bytes: NDArray[np.float64]) -> NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """All work for some shards of a job.
-
-    Attributes
-    ----------
-    job
-        What the pipeline specifies.
-    shards
-        n, the number of shards that every epoch is assigned to.
-    equal
-        How the last step is assigned.
-    members
-        The shards that are served here: all of them, or the single one of this process.
-    part_bytes
-        Decoded bytes per task; None: `TASK_BYTES`. It does not affect the order.
-    """
+    """All work for some shards of a job."""
 
     job: Job
-    shards: int
-    equal: Equal
-    members: tuple[int, ...]
-    part_bytes: int | None = None
+    shards: int  # that every epoch is assigned to
+    equal: Equal  # how the last step is assigned
+    members: tuple[int, ...]  # the shards that are served here: all, or the single one of this process
+    part_bytes: int | None = (
+        None  # decoded bytes per task; None: `TASK_BYTES`. The order does not depend on it
+    )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # recomputing the plans is cheaper than sending them
@@ -152,10 +140,6 @@ class Program:
         """The shard assignment of an epoch."""
         return ShardAssignment(self.shards, batch_rows, self.equal, drop_last, start_row)
 
-    def plan(self, epoch: int) -> EpochPlan:
-        """The blocks of each window of an epoch."""
-        return self._plans(epoch)
-
     def with_seed(self, seed: int | None) -> Program:
         """The same program with another seed."""
         job = self.job.with_seed(seed)
@@ -172,14 +156,11 @@ class Program:
             return Cursor(epoch + 1)
         return Cursor(epoch, row, window, int(ends[window - 1]) if window else 0)
 
-    def parts(self, epoch: int, window: int) -> WindowPlan:
-        """The blocks of each task of a window."""
-        return self._window_plans(epoch, window)
-
     # The caches below close over values, not over the program: a reference cycle would delay freeing it.
 
     @cached_property
-    def _plans(self) -> Callable[[int], EpochPlan]:
+    def plan(self) -> Callable[[int], EpochPlan]:
+        """Maps an epoch to the blocks of each of its windows."""
         job = self.job
         return lru_cache(_CACHED_EPOCHS)(
             lambda epoch: plan_epoch(job.source.blocks, cut=job.cut, seed=job.seed, epoch=epoch)
@@ -187,11 +168,12 @@ class Program:
 
     @cached_property
     def _epoch_parts(self) -> Callable[[int], EpochParts]:
-        plans, sizes, task_bytes = self._plans, self.job.source.blocks.memory_bytes, self.task_bytes
-        return lru_cache(_CACHED_EPOCHS)(lambda epoch: cut_parts(plans(epoch), sizes, task_bytes))
+        plan, sizes, task_bytes = self.plan, self.job.source.blocks.memory_bytes, self.task_bytes
+        return lru_cache(_CACHED_EPOCHS)(lambda epoch: cut_parts(plan(epoch), sizes, task_bytes))
 
     @cached_property
-    def _window_plans(self) -> Callable[[int, int], WindowPlan]:
+    def parts(self) -> Callable[[int, int], WindowPlan]:
+        """Maps an epoch and a window to the blocks of each of its tasks."""
         epoch_parts = self._epoch_parts
         return lru_cache(_CACHED_WINDOWS)(lambda epoch, window: epoch_parts(epoch).window(window))
 

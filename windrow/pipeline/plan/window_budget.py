@@ -18,24 +18,12 @@ WHOLE_RUNS = 2
 
 @dataclass(frozen=True)
 class RowSizes:
-    """Measured row sizes, in bytes.
+    """Measured row sizes, in bytes."""
 
-    Attributes
-    ----------
-    row_bytes
-        Per delivered row, in runs and batches.
-    stored_row_bytes
-        Per stored row, in the blocks that tasks hold.
-    excess_bytes
-        Per stored row, what windows hold beyond the estimate; 0 or more.
-    growth
-        Measured size of blocks divided by the estimate; 1 or more.
-    """
-
-    row_bytes: float = 0.0
-    stored_row_bytes: float = 0.0
-    excess_bytes: float = 0.0
-    growth: float = 1.0
+    row_bytes: float = 0.0  # per delivered row, in runs and batches
+    stored_row_bytes: float = 0.0  # per stored row, in the blocks that tasks hold
+    excess_bytes: float = 0.0  # per stored row, what windows hold beyond the estimate; 0 or more
+    growth: float = 1.0  # measured size of blocks divided by the estimate; 1 or more
 
 
 @dataclass(frozen=True)
@@ -44,39 +32,20 @@ class RowOverhead:
 
     The minimum sizes do not scale.
 
-    Attributes
-    ----------
-    runs
-        Runs and batches that are held at the same time, over all shards.
-    run_rows, batch_rows
-        Rows per run, which is placed in portions if it is large, and per batch, which is not.
-    min_run_bytes
-        Reserved per run however small its rows are.
-    tasks
-        Maximum number of concurrent tasks. Each holds a block.
-    block_rows
-        Stored rows of the largest block.
-    min_block_bytes
-        Reserved per block however small its rows are.
-    row_bytes, block_bytes
-        Estimated bytes of a row, and of the blocks that a task holds.
-
-    Examples
-    --------
     >>> overhead = RowOverhead(runs=4, run_rows=1000, batch_rows=10, min_run_bytes=800)
     >>> [overhead.runs_bytes(row_bytes) // 4 for row_bytes in (0, 1, 100, 1000)]
     [800, 1000, 1000, 10000]
     """
 
-    runs: int
-    run_rows: int
-    batch_rows: int
+    runs: int  # runs and batches that are held at the same time, over all shards
+    run_rows: int  # of a run, which is placed in portions if it is large
+    batch_rows: int  # of a batch, which is not
     min_run_bytes: int
-    tasks: int = 0
-    block_rows: int = 0
+    tasks: int = 0  # maximum number of concurrent tasks; each holds a block
+    block_rows: int = 0  # stored rows of the largest block
     min_block_bytes: int = 0
-    row_bytes: int = 0
-    block_bytes: int = 0
+    row_bytes: int = 0  # estimated, as is the next
+    block_bytes: int = 0  # of the blocks that a task holds
 
     def runs_bytes(self, row_bytes: float) -> int:
         """Bytes of all runs and batches at ``row_bytes`` per row."""
@@ -92,59 +61,30 @@ class RowOverhead:
 
 @dataclass(frozen=True)
 class Budget:
-    """The memory of a run, by purpose.
+    """The memory of a run, by purpose. Bytes of windows count every copy of a window.
 
-    Attributes
-    ----------
-    window_bytes
-        The largest window.
-    windows_bytes
-        All windows held at the same time, as estimated beforehand.
-    windows_limit_bytes
-        The limit that the scheduler enforces for windows. Above ``windows_bytes`` where that is
-        an estimate, or where a window can be larger in another epoch, and the limit allows it.
-    runs_bytes
-        Runs and batches made ahead of the trainers.
-    tasks_bytes
-        What running tasks hold beside their outputs: decoded blocks.
-    limit_bytes
-        The memory limit.
-    slices
-        The number of slices that map outputs are cut into.
-    windows
-        The number of whole windows that fit at the same time. 1 means that the next window is
-        prepared slice by slice as the current one is consumed.
-    exact
-        False if block sizes are estimates.
-    processes_bytes
-        What the processes of workers and trainers take, besides data.
-    copies
-        How many times a window is held: the bytes of windows above count every copy.
-    window_rows
-        Stored rows of the largest window, each counted once.
-    overhead
-        What grows with the row size beside windows; None if that is known exactly.
-    shared
-        Whether runs and tasks count against the limit too.
-    extra_windows
-        How many of ``windows`` exceed the requested number.
+    ``windows_bytes`` is what all windows held at the same time take as estimated beforehand, and
+    ``windows_limit_bytes`` the limit that the scheduler enforces. It is higher where the former is an
+    estimate, or where a window can be larger in another epoch, and ``limit_bytes`` allows it.
     """
 
-    window_bytes: int
+    window_bytes: int  # the largest window
     windows_bytes: int
     windows_limit_bytes: int
-    runs_bytes: int
-    tasks_bytes: int
-    limit_bytes: int
-    slices: int
+    runs_bytes: int  # runs and batches made ahead of the trainers
+    tasks_bytes: int  # what running tasks hold beside their outputs: decoded blocks
+    limit_bytes: int  # the memory limit
+    slices: int  # that map outputs are cut into
+    # Whole windows that fit at the same time; with 1 the next window is prepared slice by slice
+    # as the current one is consumed.
     windows: int
-    exact: bool
-    processes_bytes: int = 0
-    copies: float = 1.0
-    window_rows: int = 0
-    overhead: RowOverhead | None = None
-    shared: bool = False
-    extra_windows: int = 0
+    exact: bool  # False if block sizes are estimates
+    processes_bytes: int = 0  # what the processes of workers and trainers take, besides data
+    copies: float = 1.0  # how many times a window is held
+    window_rows: int = 0  # stored rows of the largest window, each counted once
+    overhead: RowOverhead | None = None  # what grows with the row size; None if that is known exactly
+    shared: bool = False  # whether runs and tasks count against the limit too
+    extra_windows: int = 0  # how many of ``windows`` exceed the requested number
 
     @property
     def outputs_limit_bytes(self) -> int:
@@ -182,8 +122,6 @@ class Budget:
     def grown(self, sizes: RowSizes) -> Budget:
         """The same budget with measured row sizes in place of the estimates.
 
-        Examples
-        --------
         >>> overhead = RowOverhead(runs=4, run_rows=1000, batch_rows=1, min_run_bytes=5, tasks=1, block_rows=1)
         >>> budget = plan_budget(window_bytes=10, window_rows=2, windows=2, runs_bytes=20, tasks_bytes=2,
         ...     limit_bytes=100, limit_covers_all=True, exact=False, overhead=overhead)
@@ -231,38 +169,15 @@ def plan_budget(
     overhead: RowOverhead | None = None,
     must_fit: bool = True,
 ) -> Budget:
-    """Fit windows into a memory limit: whole if possible, else sliced and fewer, else raise.
+    """Fit windows into a memory limit: whole if possible, else sliced and fewer.
 
-    Parameters
-    ----------
-    window_bytes
-        Bytes that the run holds for the largest window.
-    windows
-        Whole windows to hold at the same time: the one being consumed and the prefetched ones.
-    limit_covers_all
-        Whether runs, tasks and processes count against the limit too (on Ray they live outside
-        the object store).
-    size_within
-        Maps held bytes to the ``bytes_per_window`` whose windows fit into them; 0 or less if
-        single blocks are too large.
-    processes_bytes
-        What processes take besides data.
-    copies
-        How many times a window is held; ``window_bytes`` counts every copy.
-    slices
-        The number of slices where not all windows fit.
-    max_windows
-        Whole windows to hold if they fit, where that is more than ``windows``.
-    window_rows, overhead
-        As in `Budget`.
-    must_fit
-        Whether sizes are certain enough to raise if the largest window does not fit. Otherwise
-        the scheduler decides by measured sizes.
+    ``windows`` whole ones are to be held at the same time: the one being consumed and the prefetched ones;
+    up to ``max_windows`` if they fit. ``limit_covers_all`` says whether runs, tasks and processes count
+    against the limit too (on Ray they live outside the object store).
 
-    Raises
-    ------
-    PlanError
-        If not even one window fits; names the largest window that would.
+    If not even one window fits, and sizes are certain (``must_fit``), that is a PlanError, else the
+    scheduler decides by measured sizes. ``size_within`` maps held bytes to the ``bytes_per_window`` whose
+    windows fit into them; 0 or less if single blocks are too large.
     """
     outside = runs_bytes + tasks_bytes + processes_bytes if limit_covers_all else 0
     rest = limit_bytes - outside

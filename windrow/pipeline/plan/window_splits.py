@@ -18,12 +18,7 @@ Ints = NDArray[np.int64]
 class WindowPlan:
     """The parts of one window, in the order in which its rows are numbered.
 
-    Attributes
-    ----------
-    blocks
-        (blocks,) stored block numbers of the window.
-    starts
-        (parts + 1,) where each part starts in ``blocks``.
+    ``blocks``, (blocks,): its stored block numbers. ``starts``, (parts + 1,): where each part starts there.
     """
 
     def __init__(self, blocks: Ints, starts: Ints) -> None:
@@ -60,21 +55,11 @@ class WindowPlan:
 
 @dataclass(frozen=True, eq=False)
 class EpochParts:
-    """The parts of all windows of an epoch.
-
-    Attributes
-    ----------
-    plan
-        The epoch's blocks and windows.
-    starts
-        (parts + 1,) where each part starts in the plan's blocks.
-    windows
-        (windows + 1,) the index of each window's first part.
-    """
+    """The parts of all windows of an epoch."""
 
     plan: EpochPlan
-    starts: Ints
-    windows: Ints
+    starts: Ints  # (parts + 1,) where each part starts in the plan's blocks
+    windows: Ints  # (windows + 1,) the index of each window's first part
 
     def window(self, window: int) -> WindowPlan:
         """The parts of one window."""

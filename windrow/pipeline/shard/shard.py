@@ -10,8 +10,7 @@ from windrow.core.errors import PlanError, StateError
 from windrow.core.source import RowOrigin
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.lineage import Lineage
-from windrow.pipeline.checkpoint.resume import resume
-from windrow.pipeline.checkpoint.skip_steps import skip_steps
+from windrow.pipeline.checkpoint.resume import resume, skip_steps
 from windrow.pipeline.checkpoint.state import State, describe_stream
 from windrow.pipeline.coordinator.stats import Stats
 from windrow.pipeline.delivery.epoch_batches import EpochBatches

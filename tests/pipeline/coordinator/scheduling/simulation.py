@@ -87,7 +87,6 @@ class Cluster:
         self.epochs = epochs
         self.limits = Limits(
             shards=tuple(range(shards)),
-            start=Place(0, 0),
             stop_epoch=epochs,
             heartbeat_timeout_seconds=patience,
             **limits,

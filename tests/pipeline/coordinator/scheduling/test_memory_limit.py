@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.pipeline.coordinator.scheduling.events import Finished, Limits, Overflowed, Part, Place, Work
+from windrow.pipeline.coordinator.scheduling.events import Finished, Limits, Overflowed, Part, Work
 from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryLimit
 from windrow.pipeline.plan.window_budget import RowOverhead
 
@@ -17,7 +17,6 @@ def memory_budget(
     return MemoryLimit(
         Limits(
             shards=(0,),
-            start=Place(0, 0),
             stop_epoch=None,
             slots=1,
             memory_bytes=memory,

@@ -354,7 +354,7 @@ def test_counts_once_learnt_serve_later_epochs() -> None:
 def test_a_window_larger_than_measured_beforehand_is_refused_with_its_size() -> None:
     part = Part(5, 5)
     shape = EpochShape(((part, part),), (Stage("map", needs_order=True),))
-    limits = Limits((0,), Place(0, 0), 1, 1, 12, 1, True, 1, 5.0)
+    limits = Limits((0,), 1, 1, 12, 1, True, 1, 5.0)
     scheduler = Scheduler(limits, lambda epoch: shape)
     assert scheduler.handle(Opened(0, Place(0, 0), ShardAssignment(1, 1)), 0.0) == [Run(Work(0, 0, 0, 0, 0))]
     (abort,) = scheduler.handle(Finished(Work(0, 0, 0, 0, 0), 5, (11,)), 1.0)
@@ -365,7 +365,7 @@ def test_a_window_larger_than_measured_beforehand_is_refused_with_its_size() -> 
 def test_an_overestimate_of_what_runs_aborts_nothing() -> None:
     parts = (Part(5, 2), Part(5, 6), Part(5, 6))
     shape = EpochShape((parts,), (Stage("map", needs_order=True),))
-    limits = Limits((0,), Place(0, 0), 1, 3, 13, 1, True, 1, 5.0)
+    limits = Limits((0,), 1, 3, 13, 1, True, 1, 5.0)
     scheduler = Scheduler(limits, lambda epoch: shape)
     runs = scheduler.handle(Opened(0, Place(0, 0), ShardAssignment(1, 1)), 0.0)
     assert len(runs) == 2
@@ -383,7 +383,7 @@ def test_a_shard_that_asks_for_no_pass_holds_nothing() -> None:
 
 
 def test_tasks_that_put_out_more_than_expected_raise_what_is_expected_of_the_rest() -> None:
-    limits = Limits((0,), Place(0, 0), 1, 1, 100, 0, True, 1, 5.0)
+    limits = Limits((0,), 1, 1, 100, 0, True, 1, 5.0)
     parts = tuple(Part(5, 10) for _ in range(4))
     scheduler = Scheduler(limits, lambda _: EpochShape((parts,), (Stage("map", True),)))
     (run,) = scheduler.handle(Opened(0, Place(0, 0), ShardAssignment(1, 1)), 0.0)
@@ -435,7 +435,7 @@ def scheduler_of(
         "overhead": overhead,
         "row_bytes": row_bytes,
     }
-    limits = Limits((0,), Place(0, 0), 1, slots, memory, 0, True, 1, 5.0, **options)
+    limits = Limits((0,), 1, slots, memory, 0, True, 1, 5.0, **options)
     parts = tuple(Part(10, size) for size in sizes)
     return Scheduler(limits, lambda _: EpochShape((parts,), (Stage("map", True),)))
 
@@ -457,7 +457,7 @@ def test_tasks_are_told_what_they_may_put_out_and_the_first_to_look_at_a_few_row
 
 
 def test_what_is_known_exactly_has_no_bound() -> None:
-    limits = Limits((0,), Place(0, 0), 1, 1, 100, 0, True, 1, 5.0)
+    limits = Limits((0,), 1, 1, 100, 0, True, 1, 5.0)
     (run,) = begin(Scheduler(limits, lambda _: EpochShape(((Part(5, 10),),), (Stage("map", True),))))
     assert (run.max_bytes, run.samples) == (None, False)
 

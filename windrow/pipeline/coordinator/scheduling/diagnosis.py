@@ -9,18 +9,8 @@ __all__ = ["diagnose"]
 
 
 def diagnose(scheduler: Scheduler, shard: int, now: float) -> str:
-    """Describe what a shard waits for.
-
-    Parameters
-    ----------
-    scheduler
-        The scheduler that serves it.
-    shard
-        The waiting shard.
-    now
-        The time, as given to `Scheduler.handle`.
-    """
-    place = scheduler.place(shard)
+    """Describe what a shard waits for; ``now`` is the time, as given to `Scheduler.handle`."""
+    place = scheduler.shards.progress.get(shard)
     if place is None:
         return f"shard {shard} has been closed"
     where = f"epoch {place.epoch}, window {place.window}"
@@ -38,8 +28,9 @@ def diagnose(scheduler: Scheduler, shard: int, now: float) -> str:
 
 def _holders(scheduler: Scheduler, shard: int, now: float) -> str:
     others = [
-        f"shard {other} (at epoch {place.epoch}, window {place.window}; last heartbeat {heartbeat})"
-        for other, place, heartbeat in scheduler.heartbeats(now)
+        f"shard {other} (at epoch {place.epoch}, window {place.window}; "
+        f"last heartbeat {scheduler.shards.format_heartbeat(other, now)})"
+        for other, place in sorted(scheduler.shards.progress.items())
         if other != shard
     ]
     if not others:

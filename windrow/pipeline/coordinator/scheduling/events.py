@@ -33,15 +33,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of preparing a part of a window.
+    """One stage of preparing a part of a window; ``name`` is for messages and timelines.
 
-    Attributes
-    ----------
-    name
-        For messages and timelines.
-    needs_order
-        Whether it computes positions, and so cannot run before the row counts that they depend
-        on are known.
+    A stage that ``needs_order`` computes positions, and cannot run before the row counts that they
+    depend on are known.
     """
 
     name: str
@@ -50,24 +45,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class Part:
-    """An input split: the blocks of a window that one task prepares.
+    """An input split: the blocks of a window that one task prepares."""
 
-    Attributes
-    ----------
-    rows
-        Rows it delivers, or None while unknown.
-    size_bytes
-        Expected size of its output.
-    unpacked_bytes
-        Expected size with values unpacked, as in runs and batches; None: the same.
-    stored_rows
-        Its stored rows, or an estimate of them; None: as many as it delivers.
-    """
-
-    rows: int | None
-    size_bytes: int
-    unpacked_bytes: int | None = None
-    stored_rows: int | None = None
+    rows: int | None  # delivered rows; None while unknown
+    size_bytes: int  # expected size of the output
+    unpacked_bytes: int | None = None  # with values unpacked, as in runs and batches; None: the same
+    stored_rows: int | None = None  # may be an estimate; None: as many as it delivers
 
     @property
     def weight(self) -> int:
@@ -77,15 +60,7 @@ class Part:
 
 @dataclass(frozen=True)
 class EpochShape:
-    """An epoch as the scheduler sees it.
-
-    Attributes
-    ----------
-    windows
-        The parts of each window.
-    stages
-        The stages of every part, in order.
-    """
+    """An epoch as the scheduler sees it: the parts of each window, and the stages of every part in order."""
 
     windows: tuple[tuple[Part, ...], ...]
     stages: tuple[Stage, ...]
@@ -119,66 +94,30 @@ class Work:
 class Limits:
     """The limits of a scheduler.
 
-    Attributes
-    ----------
-    shards
-        The shards that are served.
-    start
-        Where the stream starts.
-    stop_epoch
-        The first epoch that is not delivered; None: endless.
-    slots
-        Maximum number of concurrent tasks.
-    memory_bytes
-        Maximum bytes of outputs, including those being made.
-    prefetch_windows
-        Windows prepared beyond those being consumed.
-    crosses_epochs
-        Whether the next epoch is prepared before a shard has opened it.
-    slices
-        The number of slices that a window's outputs are cut into.
-    heartbeat_timeout_seconds
-        A shard without a heartbeat for this long counts as silent: windows held only for silent
-        shards can be dropped.
-    overhead
-        Memory under the same limit that grows with the row size: ``memory_bytes`` then limits it and
-        outputs together. None: there is none.
-    row_bytes
-        Estimated bytes of a row in runs and batches.
-    exact
-        Whether output sizes are known rather than estimated.
-    bounds_tasks
-        Whether tasks get an output limit, since their rows can turn out to be large.
-    read_ahead_bytes
-        Expected bytes of the windows to hold if each were as large as the largest. What smaller
-        windows leave of it is used to read parts of windows beyond ``prefetch_windows``. 0: no read-ahead.
+    ``memory_bytes`` bounds outputs, including those being made, and what ``overhead`` describes: memory
+    that grows with the row size. ``read_ahead_bytes`` is the expected size of the windows to hold if each
+    were as large as the largest; what smaller ones leave of it is used to read parts of windows beyond
+    ``prefetch_windows``.
     """
 
     shards: tuple[int, ...]
-    start: Place
-    stop_epoch: int | None
-    slots: int
+    stop_epoch: int | None  # the first epoch that is not delivered; None: endless
+    slots: int  # maximum number of concurrent tasks
     memory_bytes: int
-    prefetch_windows: int
-    crosses_epochs: bool
-    slices: int
-    heartbeat_timeout_seconds: float
+    prefetch_windows: int  # beyond those being consumed
+    crosses_epochs: bool  # whether the next epoch is prepared before a shard has opened it
+    slices: int  # the number of slices that a window's outputs are cut into
+    heartbeat_timeout_seconds: float  # windows held only for shards silent for this long can be dropped
     overhead: RowOverhead | None = None
-    row_bytes: int = 0
-    exact: bool = True
-    bounds_tasks: bool = False
+    row_bytes: int = 0  # estimated size of a row in runs and batches
+    exact: bool = True  # whether output sizes are known rather than estimated
+    bounds_tasks: bool = False  # whether tasks get an output limit, since their rows can turn out to be large
     read_ahead_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A shard started or resumed an epoch with this shard assignment.
-
-    Attributes
-    ----------
-    first_row
-        The row of the epoch at which the place's window starts.
-    """
+    """A shard started or resumed an epoch; ``first_row`` is the row at which the place's window starts."""
 
     shard: int
     place: Place
@@ -210,36 +149,20 @@ class Closed:
 
 @dataclass(frozen=True)
 class Finished:
-    """A task succeeded.
-
-    Attributes
-    ----------
-    rows
-        Rows of the part.
-    slice_bytes
-        Measured bytes of its output, slice by slice; a single entry before the last stage.
-    unpacked_bytes
-        Bytes of all of it with values unpacked; None: the same.
-    """
+    """A task succeeded."""
 
     work: Work
     rows: int
-    slice_bytes: tuple[int, ...]
-    unpacked_bytes: int | None = None
+    slice_bytes: tuple[int, ...]  # measured; a single entry before the last stage
+    unpacked_bytes: int | None = None  # of all slices, with values unpacked; None: the same
 
 
 @dataclass(frozen=True)
 class Overflowed:
     """A task stopped because its output would exceed its limit; its output is discarded.
 
-    Attributes
-    ----------
-    share
-        The share of the part's rows that it had read.
-    rows, size_bytes
-        Rows and bytes of its output up to then.
-    min_bytes
-        Lower bound of the part's output: the blocks that it had started.
+    It had read this ``share`` of its part's rows, which made ``rows`` rows of ``size_bytes`` bytes.
+    ``min_bytes`` is a lower bound of the part's output: the blocks that it had started.
     """
 
     work: Work
@@ -268,19 +191,11 @@ Event = Opened | Acknowledged | Heartbeat | Closed | Finished | Overflowed | Att
 
 @dataclass(frozen=True)
 class Run:
-    """Start this task.
-
-    Attributes
-    ----------
-    max_bytes
-        The limit for its output; None: unlimited.
-    samples
-        Whether it must first sample a few rows of a block, since row sizes have not been measured.
-    """
+    """Start this task."""
 
     work: Work
-    max_bytes: int | None = None
-    samples: bool = False
+    max_bytes: int | None = None  # the limit for its output; None: unlimited
+    samples: bool = False  # whether to sample a few rows first, since row sizes have not been measured
 
 
 @dataclass(frozen=True)
@@ -298,17 +213,7 @@ class Drop:
 
 @dataclass(frozen=True)
 class Abort:
-    """End the stream: a window turned out not to fit.
-
-    Attributes
-    ----------
-    window_bytes
-        Its size, as far as measured.
-    limit_bytes
-        The memory available to windows.
-    sizes
-        The measured row sizes.
-    """
+    """End the stream: by measured sizes, a window does not fit into the memory available to windows."""
 
     epoch: int
     window: int

@@ -17,12 +17,8 @@ class MemoryLimit:
     """The memory limit of a run, and the sizes expected of its tasks.
 
     Sizes are measured in bytes per stored row. They are not scaled by the ratio of measured to
-    estimated size, which means little where the estimate is small.
-
-    Parameters
-    ----------
-    limits
-        The limits of the scheduler.
+    estimated size, which means little where the estimate is small. ``sizes`` holds the row sizes
+    measured so far.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -32,35 +28,25 @@ class MemoryLimit:
         self._expected_unpacked = self._measured_unpacked = 0.0
         self._delivered_row_bytes = 0.0
         self._memory_bytes = limits.memory_bytes
-        self._sizes = RowSizes()
+        self.sizes = RowSizes()
 
     @property
     def is_measured(self) -> bool:
         """Whether a task with any output has been measured."""
         return self._measured_bytes > 0
 
-    @property
-    def counts_blocks(self) -> bool:
-        """Whether the blocks that tasks hold count against the limit too."""
-        return self._limits.overhead is not None
-
-    @property
-    def sizes(self) -> RowSizes:
-        """The row sizes measured so far."""
-        return self._sizes
-
     def limit_bytes(self, tasks: int = 1) -> int:
         """The limit for outputs while ``tasks`` tasks run."""
         limits = self._limits
         if limits.overhead is None:
             return self._memory_bytes
-        runs = limits.overhead.runs_bytes(self._sizes.row_bytes)
+        runs = limits.overhead.runs_bytes(self.sizes.row_bytes)
         return self._memory_bytes - runs - self.blocks_bytes(tasks)
 
     def blocks_bytes(self, tasks: int) -> int:
         """Bytes of the blocks in ``tasks`` tasks if they count against the limit, else 0."""
         overhead = self._limits.overhead
-        return 0 if overhead is None else overhead.blocks_bytes(self._sizes.stored_row_bytes, tasks)
+        return 0 if overhead is None else overhead.blocks_bytes(self.sizes.stored_row_bytes, tasks)
 
     def widen(self, extra_bytes: int) -> None:
         """Raise the limit."""
@@ -81,24 +67,20 @@ class MemoryLimit:
             grown += tasks * limits.overhead.block_bytes * _UNMEASURED_GROWTH
         return grown <= self._memory_bytes
 
-    def unmeasured_bytes(self, size_bytes: int, allowed_bytes: int, tasks: int) -> int:
-        """The output limit of a task before anything has been measured, where blocks count too.
+    def max_output_bytes(self, size_bytes: int, *, held_bytes: int, allowed_bytes: int, running: int) -> int:
+        """The output limit of a task that is expected to output ``size_bytes``, beside ``running`` others.
 
-        A task holds a transformed block beside its output, and that block can be as large as the
-        whole output. So the memory limit covers twice the output of every running task.
-
-        Parameters
-        ----------
-        size_bytes
-            The expected output.
-        allowed_bytes
-            The sum of the output limits of running tasks.
-        tasks
-            How many more tasks can start, including this one: each gets an equal share, or more if
-            more is expected of this one.
+        It may exceed what is expected by its share of the free memory. Before anything has been
+        measured, where blocks count too: a task holds a transformed block beside its output, and that
+        block can be as large as the whole output. So the memory limit then covers twice the output
+        of every running task (``allowed_bytes`` in all), and tasks that can still start share the rest.
         """
+        slots = self._limits.slots
+        if self.is_measured or self._limits.overhead is None:
+            free_bytes = max(0, self.limit_bytes(running + 1) - held_bytes - size_bytes)
+            return size_bytes + free_bytes // slots
         left_bytes = max(0, self.limit_bytes(0) // 2 - allowed_bytes)
-        return max(left_bytes // tasks, min(size_bytes, left_bytes))
+        return max(left_bytes // max(1, slots - running), min(size_bytes, left_bytes))
 
     def measure(self, part: Part, finished: Finished) -> None:
         """Record the expected and the measured output of a task."""
@@ -127,7 +109,7 @@ class MemoryLimit:
         expected_rows = self._expected_unpacked * max(1.0, self._rows / stored_rows)
         missed_bytes = (self._measured_unpacked - expected_rows) / max(1, self._rows)
         missed_stored_bytes = (self._measured_unpacked - self._expected_unpacked) / stored_rows
-        self._sizes = RowSizes(
+        self.sizes = RowSizes(
             row_bytes=max(self._delivered_row_bytes, estimate + missed_bytes),
             stored_row_bytes=max(0.0, estimate + missed_stored_bytes),
             excess_bytes=max(0.0, (self._measured_bytes - self._expected_bytes) / stored_rows),
@@ -145,4 +127,4 @@ class MemoryLimit:
 
     def estimate_bytes(self, part: Part) -> int:
         """Expected output of a part: its estimate, corrected by the measured excess of others."""
-        return part.size_bytes + ceil(part.weight * self._sizes.excess_bytes)
+        return part.size_bytes + ceil(part.weight * self.sizes.excess_bytes)

@@ -24,7 +24,6 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Limits,
     Opened,
     Overflowed,
-    Place,
     Run,
     ShapeOf,
     Work,
@@ -34,7 +33,6 @@ from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key, ShardTracker
 from windrow.pipeline.coordinator.scheduling.window_priorities import WindowPriorities
 from windrow.pipeline.coordinator.scheduling.window_state import WindowState
-from windrow.pipeline.plan.window_budget import RowSizes
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["Scheduler"]
@@ -43,12 +41,7 @@ __all__ = ["Scheduler"]
 class Scheduler:
     """Prepares the windows that shards need within a memory limit, and releases the rest.
 
-    Parameters
-    ----------
-    limits
-        The limits that it keeps.
-    shape_of
-        A pure function from an epoch's number to its shape, with the row counts known by then.
+    ``shape_of`` is a pure function from an epoch's number to its shape, with the row counts known by then.
     """
 
     def __init__(self, limits: Limits, shape_of: ShapeOf) -> None:
@@ -58,14 +51,12 @@ class Scheduler:
         self._windows: dict[Key, WindowState] = {}
         self._attempts = count()
         self._stale: dict[Work, int] = {}
-        self._shards = ShardTracker(
-            limits.shards, limits.start, limits.heartbeat_timeout_seconds, on_demand=not limits.crosses_epochs
-        )
-        self._priorities = WindowPriorities(limits, self._shards, self.counts)
+        self.shards = ShardTracker(limits)
+        self.memory = MemoryLimit(limits)
+        self._priorities = WindowPriorities(limits, self.shards, self.counts)
         self._assignments: dict[int, ShardAssignment] = {}
         self._latest_assignment: ShardAssignment | None = None
         self._latest_epoch = -1
-        self._memory_budget = MemoryLimit(limits)
         self._instructions: list[Instruction] = []
         self.dropped_windows = 0
         self.last_progress = 0.0
@@ -85,7 +76,7 @@ class Scheduler:
     @property
     def done(self) -> bool:
         """Whether all shards are closed."""
-        return not self._shards.progress
+        return not self.shards.progress
 
     def counts(self, epoch: int) -> EpochCounts:
         """The known row counts of an epoch."""
@@ -103,10 +94,6 @@ class Scheduler:
         """The shard assignment an epoch was opened with, or None."""
         return self._assignments.get(epoch)
 
-    def place(self, shard: int) -> Place | None:
-        """The place of a shard, or None once it is closed."""
-        return self._shards.progress.get(shard)
-
     def window(self, epoch: int, window: int) -> WindowState | None:
         """The state of a window that is held or being prepared, or None."""
         return self._windows.get((epoch, window))
@@ -114,40 +101,23 @@ class Scheduler:
     @property
     def memory_bytes(self) -> int:
         """The limit for outputs."""
-        return self._memory_budget.limit_bytes(0)
+        return self.memory.limit_bytes(0)
 
     @property
     def blocks_bytes(self) -> int:
         """Bytes of the blocks in running tasks if they count against the limit, else 0."""
-        return self._memory_budget.blocks_bytes(self.running)
-
-    @property
-    def sizes(self) -> RowSizes:
-        """The row sizes measured so far."""
-        return self._memory_budget.sizes
-
-    def widen(self, extra_bytes: int) -> None:
-        """Raise the limit for outputs."""
-        self._memory_budget.widen(extra_bytes)
-
-    def note_delivered(self, row_bytes: float) -> None:
-        """Record the bytes per delivered row that a shard measured."""
-        self._memory_budget.note_delivered(row_bytes)
+        return self.memory.blocks_bytes(self.running)
 
     @property
     def windows_ready(self) -> dict[Key, float]:
         """The ready share of each window that is held or being prepared, in order."""
         return {key: self._windows[key].ready for key in sorted(self._windows)}
 
-    def heartbeats(self, now: float) -> list[tuple[int, Place, str]]:
-        """Each open shard, its place, and the age of its last heartbeat as text."""
-        return self._shards.heartbeats(now)
-
     # --- events
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Handle one event; return the instructions, in order."""
-        if self._shards.start(now):
+        if self.shards.start(now):
             self.last_progress = now
         if isinstance(event, Finished):
             self._finish(event, now)
@@ -156,13 +126,13 @@ class Scheduler:
         elif isinstance(event, Opened):
             self._open(event, now)
         elif isinstance(event, Acknowledged):
-            if self._shards.acknowledge(event.shard, event.place, now):
+            if self.shards.acknowledge(event.shard, event.place, now):
                 self.last_progress = now
                 self._release()
         elif isinstance(event, Heartbeat):
-            self._shards.heartbeat(event.shard, now)
+            self.shards.heartbeat(event.shard, now)
         elif isinstance(event, Closed):
-            self._shards.close(event.shard)
+            self.shards.close(event.shard)
             self._release()
         elif isinstance(event, AttemptLost):
             window = self._windows.get((event.epoch, event.window))
@@ -183,7 +153,7 @@ class Scheduler:
         for (epoch, window), state in list(self._windows.items()):
             if state.assignment != self.assignment(epoch):
                 self._drop((epoch, window))
-        self._shards.open(event.shard, event.place, now)
+        self.shards.open(event.shard, event.place, now)
         self._drop_incomplete()
         self.last_progress = now
         self._release()
@@ -191,41 +161,42 @@ class Scheduler:
     def _drop_incomplete(self) -> None:
         """Drop windows that lack slices for a shard that has returned to them."""
         for key, window in list(self._windows.items()):
-            first_kept = self._shards.first_kept(key)
+            first_kept = self.shards.first_kept(key)
             if first_kept is not None and first_kept < window.first_kept:
                 self._drop(key, rebuild=True)
 
     def _finish(self, event: Finished, now: float) -> None:
         work = event.work
-        self.last_progress = now
         self._record_rows(work, event.rows)
-        if self._stale.pop(work, None) is not None:
+        window = self._take_result(work, now)
+        if window is None:
             return
-        window = self._windows[work.epoch, work.window]
         if work.stage == 0:
-            self._memory_budget.measure(window.parts[work.part], event)
+            self.memory.measure(window.parts[work.part], event)
         window.finish(event)
         self._update_estimates()
         # running tasks can turn out smaller than expected, but the last task of a window needs memory too
-        if window.measured_bytes > self._memory_budget.limit_bytes(0 if window.complete else 1):
+        if window.measured_bytes > self.memory.limit_bytes(0 if window.complete else 1):
             self._abort(window)
 
     def _overflow(self, event: Overflowed, now: float) -> None:
-        work = event.work
+        window = self._take_result(event.work, now)
+        if window is not None:
+            self.memory.measure_share(window.parts[event.work.part], event)
+            window.overflow(event)
+            self._update_estimates()
+
+    def _take_result(self, work: Work, now: float) -> WindowState | None:
+        """The window of a task that has ended; None if the window was dropped meanwhile."""
         self.last_progress = now
-        if self._stale.pop(work, None) is not None:
-            return
-        window = self._windows[work.epoch, work.window]
-        part = window.parts[work.part]
-        self._memory_budget.measure_share(part, event)
-        window.overflow(event)
-        self._update_estimates()
+        is_stale = self._stale.pop(work, None) is not None
+        return None if is_stale else self._windows[work.epoch, work.window]
 
     def _update_estimates(self) -> None:
         """Raise the expected output of tasks that started before anything was measured."""
-        if self._memory_budget.sizes.excess_bytes > 0:
+        if self.memory.sizes.excess_bytes > 0:
             for window in self._windows.values():
-                window.update_estimates(self._memory_budget)
+                window.update_estimates(self.memory)
 
     def _record_rows(self, work: Work, rows: int) -> None:
         counts = self._counts.get(work.epoch)
@@ -244,14 +215,14 @@ class Scheduler:
     def _release(self) -> None:
         """Release what every shard has acknowledged."""
         for key, window in list(self._windows.items()):
-            first_kept = self._shards.first_kept(key)
+            first_kept = self.shards.first_kept(key)
             if first_kept is None:
                 self._drop(key)
             else:
                 released = window.release(first_kept)
                 if released:
                     self._instructions.append(Drop(*key, slices=released))
-        oldest = self._shards.oldest_epoch()
+        oldest = self.shards.oldest_epoch()
         for epoch in [epoch for epoch in self._counts if oldest is None or epoch < oldest]:
             del self._counts[epoch]
             self._assignments.pop(epoch, None)
@@ -271,13 +242,13 @@ class Scheduler:
         later urgent ones: its readers then advance, so every shard makes progress in the end.
         """
         ahead = [other for other in self._windows if other not in urgent and other > key]
-        lagging = [other for other in self._windows if other != key and self._shards.is_lagging(other, now)]
+        lagging = [other for other in self._windows if other != key and self.shards.is_lagging(other, now)]
         later = [other for other in urgent if other > key] if key == urgent[0] else []
         for other in (*sorted(ahead, reverse=True), *sorted(lagging), *reversed(later)):
-            if self.held_bytes - sum(self._stale.values()) + size_bytes <= self._memory_budget.limit_bytes():
+            if self.held_bytes - sum(self._stale.values()) + size_bytes <= self.memory.limit_bytes():
                 return
             if other in self._windows and self._windows[other].held_bytes:
-                if self._shards.is_lagging(other, now):
+                if self.shards.is_lagging(other, now):
                     self._priorities.abandon(other)
                 self._drop(other, rebuild=True)
 
@@ -300,10 +271,8 @@ class Scheduler:
             for work, expected_bytes in window.waiting(ordered=ordered, limit=free):
                 if free <= 0:
                     return
-                size_bytes = window.estimate_bytes(work.part, self._memory_budget) if expected_bytes else 0
-                if self.running and not self._memory_budget.can_grow(
-                    self.held_bytes + size_bytes, self.running + 1
-                ):
+                size_bytes = window.estimate_bytes(work.part, self.memory) if expected_bytes else 0
+                if self.running and not self.memory.can_grow(self.held_bytes + size_bytes, self.running + 1):
                     return
                 if key not in near and not self._can_read_ahead(expected_bytes):
                     return
@@ -346,7 +315,7 @@ class Scheduler:
             self._evict_windows(window.key, size_bytes, urgent, now)
         if self._fits(size_bytes):
             return size_bytes
-        left = self._memory_budget.limit_bytes() - window.held_bytes
+        left = self.memory.limit_bytes() - window.held_bytes
         if window.running or size_bytes <= left:
             return None
         if left <= 0 or not self._limits.bounds_tasks or window.min_bytes(work.part) > left:
@@ -368,7 +337,7 @@ class Scheduler:
         work = Work(key[0], unknown[0], unknown[1], 0, window.attempt)
         if work in window.running or not window.is_waiting(work):
             return 0
-        self._start(window, work, window.estimate_bytes(work.part, self._memory_budget), is_bounded=False)
+        self._start(window, work, window.estimate_bytes(work.part, self.memory), is_bounded=False)
         return 1
 
     def _start(
@@ -382,35 +351,24 @@ class Scheduler:
     ) -> None:
         max_bytes = None
         if self._limits.bounds_tasks and work.stage == 0 and is_bounded:
-            max_bytes = self._max_bytes(size_bytes)
+            max_bytes = self.memory.max_output_bytes(
+                size_bytes,
+                held_bytes=self.held_bytes,
+                allowed_bytes=sum(other.allowed_bytes for other in self._windows.values()),
+                running=self.running,
+            )
         window.start(work, size_bytes, max_bytes)
         self._priorities.resume(window.key)
-        samples = max_bytes is not None and (is_short or not self._memory_budget.is_measured)
+        samples = max_bytes is not None and (is_short or not self.memory.is_measured)
         self._instructions.append(Run(work, max_bytes, samples=samples))
 
-    def _max_bytes(self, size_bytes: int) -> int:
-        """The output limit of a task that is expected to output ``size_bytes``."""
-        memory_budget, slots = self._memory_budget, self._limits.slots
-        if memory_budget.is_measured or not memory_budget.counts_blocks:
-            return size_bytes + self._share_of_free(size_bytes)
-        allowed_bytes = sum(window.allowed_bytes for window in self._windows.values())
-        return memory_budget.unmeasured_bytes(size_bytes, allowed_bytes, tasks=max(1, slots - self.running))
-
-    def _share_of_free(self, size_bytes: int) -> int:
-        """How much a task may output beyond what is expected: its share of free memory."""
-        free = max(0, self._memory_budget.limit_bytes(self.running + 1) - self.held_bytes - size_bytes)
-        return free // self._limits.slots
-
     def _fits(self, size_bytes: int) -> bool:
-        return size_bytes == 0 or self.held_bytes + size_bytes <= self._memory_budget.limit_bytes(
-            self.running + 1
-        )
+        return not size_bytes or self.held_bytes + size_bytes <= self.memory.limit_bytes(self.running + 1)
 
     def _abort(self, window: WindowState) -> None:
-        memory_budget = self._memory_budget
-        window_bytes = max(window.held_bytes, window.total_bytes(memory_budget))
+        window_bytes = max(window.held_bytes, window.total_bytes(self.memory))
         self._instructions.append(
-            Abort(*window.key, window_bytes, memory_budget.limit_bytes(), memory_budget.sizes)
+            Abort(*window.key, window_bytes, self.memory.limit_bytes(), self.memory.sizes)
         )
 
     def _window(self, key: Key, assignment: ShardAssignment) -> WindowState:
@@ -424,7 +382,7 @@ class Scheduler:
                 slices=self._limits.slices,
                 assignment=assignment,
             )
-            first_kept = self._shards.first_kept(key)
+            first_kept = self.shards.first_kept(key)
             if first_kept:
                 self._windows[key].release(first_kept)
         return self._windows[key]

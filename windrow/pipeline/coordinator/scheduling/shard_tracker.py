@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.coordinator.scheduling.events import Limits, Place
 
 __all__ = ["Key", "ShardTracker"]
 
@@ -13,41 +13,22 @@ Key = tuple[int, int]
 
 
 class ShardTracker:
-    """The shards that are served.
+    """The shards that are served: ``progress`` has the place of each that is open.
 
-    Parameters
-    ----------
-    shards
-        Their numbers.
-    start
-        Where the stream starts.
-    heartbeat_timeout_seconds
-        A shard without a heartbeat for this long counts as silent.
-    on_demand
-        Whether a shard without an open epoch needs nothing.
-
-    Attributes
-    ----------
-    progress
-        The place of each open shard.
-    reading
-        The shards that have an epoch open.
+    One without a heartbeat for the timeout counts as silent. Where epochs are not crossed, a shard
+    that has no epoch open needs nothing.
     """
 
-    def __init__(
-        self,
-        shards: tuple[int, ...],
-        start: Place,
-        heartbeat_timeout_seconds: float,
-        *,
-        on_demand: bool = False,
-    ) -> None:
-        self._on_demand = on_demand
-        self.progress = dict.fromkeys(shards, start)
-        self.reading: set[int] = set()
+    def __init__(self, limits: Limits) -> None:
+        self._on_demand = not limits.crosses_epochs
+        start = Place(0, 0)
+        self.progress = dict.fromkeys(limits.shards, start)
+        self._reading: set[int] = set()
         # grouped by place: even thousands of shards are at a few places only
-        self._groups: dict[tuple[Place, bool], dict[int, None]] = {(start, False): dict.fromkeys(shards)}
-        self._heartbeat_timeout_seconds = heartbeat_timeout_seconds
+        self._groups: dict[tuple[Place, bool], dict[int, None]] = {
+            (start, False): dict.fromkeys(limits.shards)
+        }
+        self._heartbeat_timeout_seconds = limits.heartbeat_timeout_seconds
         self._heartbeats: dict[int, float] = {}
         self._started_at: float | None = None
 
@@ -61,7 +42,7 @@ class ShardTracker:
     def open(self, shard: int, place: Place, now: float) -> None:
         """A shard opens an epoch."""
         self._leave(shard)
-        self.reading.add(shard)
+        self._reading.add(shard)
         self._enter(shard, place)
         self._heartbeats[shard] = now
 
@@ -75,7 +56,7 @@ class ShardTracker:
             return False
         self._leave(shard)
         if place.epoch > before.epoch:
-            self.reading.discard(shard)
+            self._reading.discard(shard)
         self._enter(shard, place)
         return True
 
@@ -86,24 +67,23 @@ class ShardTracker:
     def close(self, shard: int) -> None:
         """A shard has stopped reading."""
         self._leave(shard)
-        self.reading.discard(shard)
+        self._reading.discard(shard)
 
     def _enter(self, shard: int, place: Place) -> None:
         self.progress[shard] = place
-        self._groups.setdefault((place, shard in self.reading), {})[shard] = None
+        self._groups.setdefault((place, shard in self._reading), {})[shard] = None
 
     def _leave(self, shard: int) -> None:
         place = self.progress.pop(shard, None)
         if place is not None:
-            group = place, shard in self.reading
+            group = place, shard in self._reading
             del self._groups[group][shard]
             if not self._groups[group]:
                 del self._groups[group]
 
     def groups(self) -> Iterator[tuple[Place, bool, Collection[int]]]:
         """Open shards grouped by place and by whether they have an epoch open there."""
-        for (place, reading), shards in self._groups.items():
-            yield place, reading, shards
+        return ((place, reading, shards) for (place, reading), shards in self._groups.items())
 
     def first_kept(self, key: Key) -> int | None:
         """The first slice of a window that a shard still needs; None: no shard does."""
@@ -138,13 +118,6 @@ class ShardTracker:
         holders = (shards for place, shards in self._holders() if (place.epoch, place.window) <= key)
         return all(self.are_silent(shards, now) for shards in holders)
 
-    def heartbeats(self, now: float) -> list[tuple[int, Place, str]]:
-        """Each open shard, its place, and the age of its last heartbeat as text."""
-        return [
-            (
-                shard,
-                place,
-                f"{now - self._heartbeats[shard]:.0f} s ago" if shard in self._heartbeats else "never",
-            )
-            for shard, place in sorted(self.progress.items())
-        ]
+    def format_heartbeat(self, shard: int, now: float) -> str:
+        """The age of a shard's last heartbeat as text."""
+        return f"{now - self._heartbeats[shard]:.0f} s ago" if shard in self._heartbeats else "never"

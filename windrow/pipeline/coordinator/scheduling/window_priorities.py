@@ -15,23 +15,11 @@ _READ_AHEAD_WINDOWS = 4
 
 
 class WindowPriorities:
-    """The windows that shards wait for, and those to prepare in advance.
+    """The windows that shards wait for, and those to prepare in advance; ``counts`` are those of an epoch."""
 
-    Parameters
-    ----------
-    limits
-        How far to prefetch.
-    shard_tracker
-        The shards.
-    counts
-        Maps an epoch's number to its row counts.
-    """
-
-    def __init__(
-        self, limits: Limits, shard_tracker: ShardTracker, counts: Callable[[int], EpochCounts]
-    ) -> None:
+    def __init__(self, limits: Limits, shards: ShardTracker, counts: Callable[[int], EpochCounts]) -> None:
         self._limits = limits
-        self._shards = shard_tracker
+        self._shards = shards
         self._counts = counts
         self._abandoned: set[Key] = set()
 
@@ -70,7 +58,7 @@ class WindowPriorities:
     def _select(self, nearer: list[Key], extra: int, stop_epoch: int | None, now: float) -> list[Key]:
         candidates = list(self._being_read())
         for place, reading, shards in self._shards.groups():
-            has_started = self._limits.crosses_epochs and place.epoch > self._limits.start.epoch
+            has_started = self._limits.crosses_epochs and place.epoch > 0
             if reading or has_started:
                 count = self._limits.prefetch_windows + (extra if reading else 0)
                 following = self._following(place, reading, count, stop_epoch)
@@ -92,8 +80,7 @@ class WindowPriorities:
             if window < self._window_count(place.epoch):
                 yield (place.epoch, window), shards
 
-    def _following(self, place: Place, reading: bool, count: int, stop_epoch: int | None) -> Iterator[Key]:
-        left = count
+    def _following(self, place: Place, reading: bool, left: int, stop_epoch: int | None) -> Iterator[Key]:
         epoch, window = place.epoch, place.window
         if reading:
             window = self._counts(epoch).next_with_parts(window) + 1

@@ -16,21 +16,8 @@ __all__ = ["WindowState"]
 class WindowState:
     """The parts of one window: which wait, run, and are held.
 
-    Parameters
-    ----------
-    epoch, window, attempt
-        The window, and the attempt at it.
-    parts, stages
-        The work to do.
-    slices
-        The number of slices that finished outputs are cut into.
-    assignment
-        The shard assignment that it is prepared for.
-
-    Attributes
-    ----------
-    started_bytes
-        Expected bytes of the parts that have been started.
+    ``assignment`` is the shard assignment that it is prepared for. ``running`` holds the expected
+    output of each task, and ``started_bytes`` the estimates of all parts that have been started.
     """
 
     def __init__(
@@ -51,14 +38,14 @@ class WindowState:
         self.running: dict[Work, int] = {}
         # output limits of running tasks that have one
         self._max_bytes: dict[Work, int] = {}
-        self.finished_parts = 0
+        self.finished_parts = 0  # that have passed their last stage
         self.started_bytes = 0
         # lower bounds of parts whose output exceeded its limit
         self._min_bytes: dict[int, int] = {}
         self._waiting = [deque(range(len(parts))), *(deque[int]() for _ in stages[1:])]
         self._unordered: dict[int, int] = {}
         self._slice_bytes = [0] * slices
-        self._first_kept = 0
+        self.first_kept = 0  # the first slice that is not released
         # updated incrementally: the scheduler needs it at every event, and thousands of tasks can run
         self._unplaced_bytes = 0
 
@@ -73,34 +60,29 @@ class WindowState:
         return self.finished_parts == len(self.parts)
 
     @property
-    def first_kept(self) -> int:
-        """The first slice that is not released."""
-        return self._first_kept
-
-    @property
     def held_bytes(self) -> int:
         """Bytes of held outputs, and expected bytes of running tasks."""
-        return sum(self._slice_bytes[self._first_kept :]) + self._unplaced_bytes
+        return sum(self._slice_bytes[self.first_kept :]) + self._unplaced_bytes
 
     @property
     def measured_bytes(self) -> int:
         """Bytes of held outputs."""
-        return sum(self._slice_bytes[self._first_kept :]) + sum(self._unordered.values())
+        return sum(self._slice_bytes[self.first_kept :]) + sum(self._unordered.values())
 
     @property
     def allowed_bytes(self) -> int:
         """The sum of the output limits of running tasks."""
         return sum(self._max_bytes.values())
 
-    def total_bytes(self, memory_budget: MemoryLimit) -> int:
+    def total_bytes(self, memory: MemoryLimit) -> int:
         """Bytes of the whole window: measured, and expected for parts not read yet."""
         measured = sum(self._slice_bytes) + sum(self._unordered.values())
         left = {*self._waiting[0], *(work.part for work in self.running if work.stage == 0)}
-        return measured + sum(self.estimate_bytes(part, memory_budget) for part in left)
+        return measured + sum(self.estimate_bytes(part, memory) for part in left)
 
-    def estimate_bytes(self, part: int, memory_budget: MemoryLimit) -> int:
+    def estimate_bytes(self, part: int, memory: MemoryLimit) -> int:
         """Expected output of a part."""
-        return max(memory_budget.estimate_bytes(self.parts[part]), self.min_bytes(part))
+        return max(memory.estimate_bytes(self.parts[part]), self.min_bytes(part))
 
     def min_bytes(self, part: int) -> int:
         """Lower bound of a part's output, as measured so far."""
@@ -144,12 +126,12 @@ class WindowState:
             self._max_bytes[work] = max_bytes
         self._unplaced_bytes += size_bytes
 
-    def update_estimates(self, memory_budget: MemoryLimit) -> None:
+    def update_estimates(self, memory: MemoryLimit) -> None:
         """Raise the expected output of running tasks to what is expected now."""
         for work, size_bytes in self.running.items():
             if work.stage == 0:
                 max_bytes = self._max_bytes.get(work)
-                expected = self.estimate_bytes(work.part, memory_budget)
+                expected = self.estimate_bytes(work.part, memory)
                 now_bytes = max(size_bytes, expected if max_bytes is None else min(expected, max_bytes))
                 self.running[work] = now_bytes
                 self._unplaced_bytes += now_bytes - size_bytes
@@ -181,6 +163,6 @@ class WindowState:
 
     def release(self, first_kept: int) -> tuple[int, ...]:
         """Release the slices before ``first_kept``; returns those that were still held."""
-        released = tuple(range(self._first_kept, first_kept))
-        self._first_kept = max(self._first_kept, first_kept)
+        released = tuple(range(self.first_kept, first_kept))
+        self.first_kept = max(self.first_kept, first_kept)
         return released

@@ -1,4 +1,4 @@
-"""From which rows shards may read an epoch together."""
+"""From which rows, and in which batches, shards may read an epoch together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from windrow.core.errors import StateError
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.epoch_starts import EpochStarts
+from windrow.pipeline.coordinator.requests import EpochStarts
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 OWN = (2, 10)
@@ -14,8 +14,7 @@ OWN = (2, 10)
 
 def _open(starts: EpochStarts, shard: int, row: int, assigned: tuple[int, int] | None = None) -> None:
     rest = ShardAssignment(2, 10, start_row=row)
-    starts.open(shard, Cursor(0, row, assigned=assigned), rest, is_first=not hasattr(starts, "opened"))
-    starts.opened = True  # type: ignore[attr-defined]
+    starts.open(shard, Cursor(0, row, assigned=assigned), rest, rest.whole if starts._starts else None)
 
 
 @pytest.mark.parametrize(
