@@ -23,7 +23,7 @@ PAGES = {page.relative_to(DOCS).as_posix(): page for page in sorted(DOCS.rglob("
 RUN = {name: page for name, page in PAGES.items() if find_snippets(page)}
 ON_RAY = {name for name, page in RUN.items() if "import ray" in "".join(find_snippets(page))}
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
-REPORT = re.compile(r"rank \d+, epoch \d+: steps \d+ to \d+")
+REPORT = re.compile(r"rank \d+, epoch \d+: from step \d+ of \d+")
 
 
 @pytest.mark.parametrize("name", sorted(set(RUN) - ON_RAY))
@@ -57,18 +57,22 @@ def test_torchrun_script_resumes(tmp_path: Path) -> None:
         rows = np.arange(part * 1_250, (part + 1) * 1_250)
         pq.write_table(pa.table({"row": rows, "x": rows / 5_000}), tmp_path / f"part-{part}.parquet")
     script = (DOCS / "examples" / "train.py").read_text(encoding="utf-8")
-    (tmp_path / "train.py").write_text(script)
-    # ends after the first epoch, and so behind its last checkpoint
-    (tmp_path / "begin.py").write_text(script.replace(".repeat(3)", ".repeat(1)"))
+    (tmp_path / "train.py").write_text(script.replace("time.sleep(0.2)", "pass"))
+    # ends without cleaning up, behind its last checkpoint
+    (tmp_path / "begin.py").write_text(
+        script.replace("time.sleep(0.2)", "step == 8 and (time.sleep(2), os._exit(0))")
+    )
     assert _launch(tmp_path, "begin.py", 2) == [
-        "rank 0, epoch 0: steps 0 to 10",
-        "rank 1, epoch 0: steps 0 to 10",
+        "rank 0, epoch 0: from step 0 of 10",
+        "rank 1, epoch 0: from step 0 of 10",
     ]
     assert _launch(tmp_path, "train.py", 1) == [
-        "rank 0, epoch 0: steps 14 to 20",
-        "rank 0, epoch 1: steps 0 to 20",
-        "rank 0, epoch 2: steps 0 to 20",
+        "rank 0, epoch 0: from step 14 of 20",
+        "rank 0, epoch 1: from step 0 of 20",
+        "rank 0, epoch 2: from step 0 of 20",
     ]
+    # everything is consumed
+    assert _launch(tmp_path, "train.py", 1) == []
 
 
 def _launch(folder: Path, script: str, processes: int) -> list[str]:
