@@ -56,6 +56,20 @@ def test_for_ever() -> None:
     assert _rows(islice(batches, 5)) == [[0, 1], [2], [0, 1], [2], [0, 1]]
 
 
+def test_an_epoch_outlives_the_iterator_that_yielded_it() -> None:
+    pipe = _pipe(*[500] * 8, times=2)
+    for _ in range(20):
+        rows = [row["x"] for row in next(pipe.iter_epochs()).iter_rows()]
+        assert rows == list(range(4_000))
+
+
+def test_a_closed_iterator_ends() -> None:
+    batches = _pipe(3, 2, times=2).iter_batches(batch_size=2)
+    next(batches)
+    batches.close()
+    assert list(batches) == []
+
+
 @pytest.mark.parametrize("sizes", [(0,), (0, 0)])
 @pytest.mark.parametrize("times", [1, 3, None])
 def test_no_rows_is_no_batches(sizes: tuple[int, ...], times: int | None) -> None:

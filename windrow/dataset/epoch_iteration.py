@@ -8,21 +8,19 @@ from typing import Any
 from windrow.pipeline.delivery.iteration_methods import BatchIterator, Delivery
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.epoch import Epoch
-from windrow.pipeline.shard.finalizers import in_background
 from windrow.pipeline.shard.shard import open_shards
 
 __all__ = ["Passes", "read_epochs"]
 
 
 def read_epochs(job: Job) -> Generator[Epoch, None, None]:
-    """Yield the epochs of a job."""
+    """Yield the epochs of a job.
+
+    A generator that is dropped early does not close the shard: an epoch that it has yielded may still be read, and
+    releases everything once it is dropped too.
+    """
     (shard,) = open_shards(job, 1, equal=False, locality_hints=None)
-    try:
-        yield from shard.iter_epochs()
-    except BaseException:
-        # a garbage-collected generator gets here inside a finalizer, which must not take locks
-        in_background(shard.close)
-        raise
+    yield from shard.iter_epochs()
     shard.close()
 
 
