@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from windrow.shuffle.kernels.fixed_width import fixed_width_bytes, wrap_values
+from windrow.shuffle.kernels.map_output import MapOutput, fixed_width_columns, other_columns
+
 _TEXTS = ["", "a", "wind", "row" * 9, "ünïcode"]
 _DAYS = [dt.date(1970, 1, 1), dt.date(2024, 2, 29), dt.date(1815, 6, 18)]
 _TIMES = [dt.datetime(1970, 1, 1), dt.datetime(2024, 2, 29, 12, 30, 1), dt.datetime(1815, 6, 18, 11)]
@@ -93,3 +96,14 @@ def make_table(kinds: list[str], rows: int, rng: np.random.Generator, nulls: lis
         make_column(kind, rows, rng, with_nulls) for kind, with_nulls in zip(kinds, nulls, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=pa.schema(fields, metadata={"made": "for tests"}))
+
+
+def rows_of(map_output: MapOutput) -> pa.RecordBatch:
+    """The rows of a map output as an Arrow batch, grouped by run."""
+    schema = map_output.schema
+    columns = dict(zip(other_columns(schema), map_output.others.columns, strict=True))
+    for at, number in enumerate(fixed_width_columns(schema)):
+        kind = schema.field(number).type
+        values = map_output.values_of(at, fixed_width_bytes(kind), slice(0, map_output.num_rows))
+        columns[number] = wrap_values(values, kind, map_output.validity.get(number))
+    return pa.RecordBatch.from_arrays([columns[i] for i in sorted(columns)], schema=schema)

@@ -1,8 +1,4 @@
-"""A pool of reusable buffers, which avoids page faults on fresh memory.
-
-The first touch of a page costs about as much as filling it. The stream allocates and drops buffers
-continuously, so it takes them from a pool. A buffer returns to the pool when its last view is collected.
-"""
+"""A pool of reusable buffers, since the first touch of a fresh page costs about as much as filling it."""
 
 from __future__ import annotations
 
@@ -31,18 +27,11 @@ _MIN_MMAP_BYTES = 2**20
 
 
 class BufferPool:
-    """Thread-safe pool of writable buffers.
+    """Thread-safe pool of writable buffers; a buffer returns to it when its last view is collected.
 
-    Parameters
-    ----------
-    limit_bytes
-        Target for lent plus idle memory. Beyond it the pool returns idle blocks to the system, least
-        recently used first. It does not limit how much `take` lends.
-    other_bytes
-        Returns the bytes that others currently hold under the same limit.
+    ``limit_bytes`` is the target for lent plus idle memory and what ``other_bytes()`` says others hold. Beyond it
+    the pool returns idle blocks to the system, least recently used first. It does not limit how much `take` lends.
 
-    Examples
-    --------
     >>> pool = BufferPool(limit_bytes=1 << 20)
     >>> buffer = pool.take(1000)
     >>> buffer.shape, buffer.dtype, pool.in_use_bytes, pool.idle_bytes
@@ -73,18 +62,11 @@ class BufferPool:
         self._returns = 0
 
     def take(self, nbytes: int) -> NDArray[np.uint8]:
-        """Lend ``nbytes`` of memory with arbitrary content.
-
-        Returns
-        -------
-        numpy.ndarray
-            (nbytes,) uint8, writable, aligned to 64 bytes. The memory returns to the pool when this
-            array and all its views are collected.
-        """
+        """(nbytes,) uint8 of arbitrary content, writable and aligned to 64 bytes."""
         return self.take_many(nbytes, 1)[0]
 
     def take_many(self, nbytes: int, count: int) -> list[NDArray[np.uint8]]:
-        """`take` ``count`` buffers of ``nbytes`` each; each returns to the pool separately."""
+        """`take` ``count`` buffers, each of which returns to the pool separately."""
         if nbytes == 0:
             return [np.empty(0, np.uint8) for _ in range(count)]
         size = _size_class(nbytes)
@@ -119,7 +101,6 @@ class BufferPool:
             return self._in_use_bytes
 
     def raise_limit(self, limit_bytes: int) -> None:
-        """Raise the limit; a lower one changes nothing."""
         with self._lock:
             self._limit_bytes = max(self._limit_bytes, limit_bytes)
         self._reclaim_if_unlocked()
@@ -187,7 +168,7 @@ class BufferPool:
 
 
 class _Block(NamedTuple):
-    """A block of memory with its address, since NumPy takes longer to look that up than to create a view."""
+    """Memory with its address, since NumPy takes longer to look that up than to create a view."""
 
     memory: NDArray[np.uint8]
     address: int
@@ -195,17 +176,12 @@ class _Block(NamedTuple):
 
 def _allocate(size: int) -> _Block:
     if size >= _MIN_MMAP_BYTES:
-        memory = _map(size)
+        memory = np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
     else:
         raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
         start = -address_of(raw) % ALIGNMENT_BYTES
         memory = raw[start : start + size]
     return _Block(memory, address_of(memory))
-
-
-def _map(size: int) -> NDArray[np.uint8]:
-    """Map fresh pages, which return to the system when their last view is collected."""
-    return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
 
 
 class _Lease:

@@ -20,23 +20,10 @@ _SIZE = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)\s*", re.
 
 
 def parse_bytes(value: float | str, name: str) -> int:
-    """Turn a size into bytes.
+    """Turn a whole number of bytes (``1e9`` too) or a text like ``"64MiB"`` (2**20) or ``"64MB"`` (10**6) into bytes.
 
-    Parameters
-    ----------
-    value
-        A whole number of bytes (``1e9`` too), or a string with a unit: ``"64MiB"`` (2**20)
-        or ``"64MB"`` (10**6).
-    name
-        The argument's name, for error messages.
+    Anything else is a `PlanError`; ``name`` is the argument's name in it.
 
-    Raises
-    ------
-    PlanError
-        If the size is not positive, has no unit, or cannot be read.
-
-    Examples
-    --------
     >>> parse_bytes("1.5GiB", "bytes_per_window")
     1610612736
     >>> parse_bytes("64", "target_block_bytes")  # doctest: +ELLIPSIS
@@ -75,8 +62,6 @@ def _parse_text(text: str, name: str) -> int:
 def format_bytes(size: float) -> str:
     """Format a number of bytes in binary units.
 
-    Examples
-    --------
     >>> format_bytes(8 * 2**30)
     '8.0 GiB'
     >>> format_bytes(512)

@@ -14,7 +14,6 @@ __all__ = [
     "ControlGroup",
     "cpuset_cores",
     "find_groups",
-    "find_mounts",
     "free_bytes",
     "quota_cores",
     "read_file",
@@ -25,57 +24,31 @@ _ROOT = Path("/")
 
 @dataclass(frozen=True)
 class ControlGroup:
-    """The directory of one control group.
-
-    Attributes
-    ----------
-    path
-        Directory of its files.
-    version
-        1 or 2: which files the directory holds.
-    """
+    """The directory of one control group; ``version`` (1 or 2) tells which files it holds."""
 
     path: Path
     version: int
 
 
 @dataclass(frozen=True)
-class Mount:
-    """A mounted cgroup hierarchy.
-
-    Attributes
-    ----------
-    version
-        1 or 2.
-    root
-        The group that the mount point shows; in a container usually the container's own.
-    point
-        The mount point.
-    controllers
-        Version 1 only: the hierarchy's controllers.
-    """
+class _Mount:
+    """A mounted cgroup hierarchy."""
 
     version: int
-    root: str
+    root: str  # the group that the mount point shows; in a container usually the container's own
     point: str
-    controllers: frozenset[str]
+    controllers: frozenset[str]  # of version 1; for version 2 the mount does not list them
 
     def controls(self, controller: str, version: int) -> bool:
-        """Whether this hierarchy can hold a controller's groups; for version 2 the mount does not list them."""
         return self.version == version and (version == 2 or controller in self.controllers)
 
 
 def find_groups(controller: str, root: Path = _ROOT) -> list[ControlGroup]:
-    """Find this process's control groups for a controller, innermost first.
+    """Find this process's control groups for ``"memory"``, ``"cpu"`` or ``"cpuset"``, innermost first.
 
-    Parameters
-    ----------
-    controller
-        ``"memory"``, ``"cpu"`` or ``"cpuset"``.
-    root
-        Root of ``/proc`` and the mounted hierarchies; tests pass another one.
+    ``root`` is that of ``/proc`` and the mounted hierarchies; tests pass another one.
     """
-    mounts = find_mounts(read_file(root / "proc/self/mountinfo"))
+    mounts = _find_mounts(read_file(root / "proc/self/mountinfo"))
     found: list[ControlGroup] = []
     for line in read_file(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
@@ -90,22 +63,20 @@ def find_groups(controller: str, root: Path = _ROOT) -> list[ControlGroup]:
     return found
 
 
-def find_mounts(mountinfo: str) -> list[Mount]:
+def _find_mounts(mountinfo: str) -> list[_Mount]:
     """Parse the cgroup mounts from the text of ``/proc/self/mountinfo``."""
     found = []
     for line in mountinfo.splitlines():
         fields, _, rest = line.partition(" - ")
         place, system = fields.split(), rest.split()
         if len(place) >= 5 and len(system) >= 3 and system[0] in ("cgroup", "cgroup2"):
-            version = 2 if system[0] == "cgroup2" else 1
-            found.append(
-                Mount(version, _decode(place[3]), _decode(place[4]), frozenset(system[2].split(",")))
-            )
+            version, controllers = (2 if system[0] == "cgroup2" else 1), frozenset(system[2].split(","))
+            found.append(_Mount(version, _decode(place[3]), _decode(place[4]), controllers))
     return found
 
 
-def _choose_mount(mounts: Sequence[Mount], path: str) -> Mount | None:
-    """Choose the mount that shows a group and most of its ancestors; if none shows it, the most likely one."""
+def _choose_mount(mounts: Sequence[_Mount], path: str) -> _Mount | None:
+    """The mount that shows a group and most of its ancestors; if none shows it, the most likely one."""
     # a later mount hides earlier ones at the same point
     visible = list({mount.point: mount for mount in mounts}.values())
     showing = [mount for mount in visible if _relative_names(path, mount.root) is not None]
@@ -160,7 +131,7 @@ def free_bytes(group: ControlGroup) -> int | None:
 
 
 def quota_cores(group: ControlGroup) -> int | None:
-    """CPU quota of a group in cores, at least 1, or None if it has none."""
+    """CPU quota of a group in cores, at least 1; None if it has none."""
     if group.version == 2:
         words = read_file(group.path / "cpu.max").split()
         quota, period = (words[0], words[1]) if len(words) == 2 else ("", "")

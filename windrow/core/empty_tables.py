@@ -8,10 +8,8 @@ __all__ = ["empty_table"]
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:
-    """Make a table with a schema and no rows; ``schema.empty_table()`` fails on tensors with a permutation.
+    """Make a table without rows; ``schema.empty_table()`` fails on tensors with a permutation.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> kind = pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((4, 2, 3))).type
     >>> empty_table(pa.schema([("t", kind)])).num_rows

@@ -21,8 +21,6 @@ _INT64_MIN = -(2**63)
 def is_packable(kind: pa.DataType) -> bool:
     """Whether a type can be packed: integers and temporal types wider than one byte.
 
-    Examples
-    --------
     >>> is_packable(pa.int64()), is_packable(pa.timestamp("us")), is_packable(pa.float64()), is_packable(pa.int8())
     (True, True, False, False)
     """
@@ -34,8 +32,6 @@ def is_packable(kind: pa.DataType) -> bool:
 def join_ranges(ranges: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
     """Minimum and maximum over several ranges; None if one is unknown, or there is none.
 
-    Examples
-    --------
     >>> join_ranges([(3, 9), (-1, 4)]), join_ranges([(3, 9), None]), join_ranges([])
     ((-1, 9), None, None)
     """
@@ -48,25 +44,15 @@ def join_ranges(ranges: Iterable[tuple[int, int] | None]) -> tuple[int, int] | N
 
 
 class Packing(NamedTuple):
-    """How the values of a column are encoded.
+    """How the values of a column are encoded."""
 
-    Attributes
-    ----------
-    bytes
-        Encoded bytes per value: the column's width, or 0, 1, 2 or 4 where that is narrower.
-    base
-        The frame of reference: added to each value in wraparound arithmetic; 0 for values of full width.
-    """
-
-    bytes: int
-    base: int
+    bytes: int  # per value: the column's width, or 0, 1, 2 or 4 where that is narrower
+    base: int  # added to each value in wraparound arithmetic; 0 for values of full width
 
     @classmethod
     def of(cls, width: int, low: int, high: int) -> Packing:
-        """Choose the encoding for values of ``width`` bytes between ``low`` and ``high``, as signed numbers.
+        """The encoding for values of ``width`` bytes between ``low`` and ``high``, as signed numbers.
 
-        Examples
-        --------
         >>> Packing.of(8, -3, 200), Packing.of(8, 5, 5), Packing.of(4, 0, 70_000)
         (Packing(bytes=1, base=-3), Packing(bytes=0, base=5), Packing(bytes=4, base=0))
         """

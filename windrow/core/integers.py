@@ -17,8 +17,6 @@ def as_integer(value: Any) -> int | None:
 
     Booleans are not integers. A float counts if it is whole and its magnitude is at most 2**53.
 
-    Examples
-    --------
     >>> as_integer(1e9), as_integer(2.5), as_integer(True), as_integer("3")
     (1000000000, None, None, None)
     """

@@ -16,15 +16,10 @@ _ROOT = Path("/")
 
 
 def available_cores(processes: int = 1, root: Path = _ROOT) -> int:
-    """Cores that CPU affinity and control groups leave to this process; at least 1.
+    """Cores that CPU affinity and control groups leave to each of ``processes`` on this machine; at least 1.
 
-    Parameters
-    ----------
-    processes
-        Number of processes that share this machine. If the launcher has pinned this process to a subset of
-        the cores, that subset is not divided; a CPU quota always is.
-    root
-        Root of ``/proc`` and the control groups; tests pass another one.
+    If the launcher has pinned this process to a subset of the cores, that subset is not divided; a CPU quota
+    always is. ``root`` is that of ``/proc`` and the control groups; tests pass another one.
     """
     try:
         cores = len(os.sched_getaffinity(0))

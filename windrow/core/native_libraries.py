@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["address_of", "load_library", "missing_libraries", "missing_library_warnings"]
+__all__ = ["Address", "address_of", "load_library", "missing_libraries", "missing_library_warnings"]
 
-_missing: list[str] = []
+_missing: set[str] = set()
 
 
 def load_library(module: str, functions: dict[str, tuple[list[Any], Any]]) -> Any:
-    """Load the library that setuptools built as ``module``.
+    """Load the library that setuptools built as ``module``; None if it was not built, or for another version.
 
-    Parameters
-    ----------
-    functions
-        Argument types and result type of each function, by name.
-
-    Returns
-    -------
-    ctypes.CDLL or None
-        None if it was not built, or was built for another machine or version.
+    ``functions`` has the argument types and the result type of each function.
     """
-    library = _load(module, functions)
-    if library is None and module not in _missing:
-        _missing.append(module)
-    return library
+    spec = find_spec(module)
+    if spec is not None and spec.origin is not None:
+        with suppress(OSError, AttributeError):
+            library = ctypes.CDLL(spec.origin)
+            for name, (arguments, result) in functions.items():
+                function = getattr(library, name)
+                function.argtypes, function.restype = arguments, result
+            return library
+    _missing.add(module)
+    return None
+
+
+class Address(ctypes.c_void_p):
+    """The type of a pointer argument: an array is passed by its address; an address or None as it is."""
+
+    @classmethod
+    def from_param(cls, value: Any) -> Address:
+        return cls(value if value is None or isinstance(value, int) else address_of(value))
 
 
 def missing_libraries() -> tuple[str, ...]:
@@ -41,8 +48,6 @@ def missing_libraries() -> tuple[str, ...]:
 def missing_library_warnings() -> tuple[str, ...]:
     """One warning that names the libraries that could not be loaded, or none.
 
-    Examples
-    --------
     >>> missing_library_warnings()
     ()
     """
@@ -54,20 +59,6 @@ def missing_library_warnings() -> tuple[str, ...]:
         "Arrow and NumPy do the work instead, in the same order but several times slower. Install windrow from "
         "a wheel for this platform, or reinstall it where a C compiler is available",
     )
-
-
-def _load(module: str, functions: dict[str, tuple[list[Any], Any]]) -> Any:
-    spec = find_spec(module)
-    if spec is None or spec.origin is None:
-        return None
-    try:
-        library = ctypes.CDLL(spec.origin)
-        for name, (arguments, result) in functions.items():
-            function = getattr(library, name)
-            function.argtypes, function.restype = arguments, result
-    except (OSError, AttributeError):
-        return None
-    return library
 
 
 def address_of(array: NDArray[Any]) -> int:

@@ -10,16 +10,9 @@ __all__ = ["check_layout"]
 def check_layout(table: pa.Table) -> None:
     """Check every value that Arrow dereferences: offsets of text and lists, and dictionary indices.
 
-    ``validate(full=True)`` checks them, but also rejects text that is not UTF-8, which Parquet files can
-    contain. Text is therefore viewed as binary first.
+    Raises ``pyarrow.ArrowInvalid``. ``validate(full=True)`` checks them, but also rejects text that is not UTF-8,
+    which Parquet files can contain. Text is therefore viewed as binary first.
 
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        If a value points outside its buffer, or offsets decrease.
-
-    Examples
-    --------
     >>> text = pa.array(["ab", "c"])
     >>> check_layout(pa.table({"s": text}))
     >>> offsets = pa.array([0, 9, 3], pa.int32()).buffers()[1]

@@ -11,24 +11,10 @@ __all__ = ["require"]
 
 
 def require(module: str, extra: str, why: str) -> Any:
-    """Import a module of an extra.
+    """Import a module that ``extra`` installs, or raise a `PlanError` with the command that installs it.
 
-    Parameters
-    ----------
-    module
-        Module name.
-    extra
-        The extra of windrow that installs it.
-    why
-        The call or option that needs it: ``"from_polars()"``.
+    ``why`` is the call or option that needs it.
 
-    Raises
-    ------
-    PlanError
-        If it cannot be imported; gives the command that installs it.
-
-    Examples
-    --------
     >>> require("json", "json", "read_json()").dumps([1])
     '[1]'
     >>> require("no_such_module", "lance", "read_lance()")

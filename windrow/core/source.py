@@ -46,80 +46,42 @@ class CorruptBlockError(SourceError):
 
 @dataclass(frozen=True, eq=False)
 class BlockTable:
-    """The blocks of a dataset in stored order, as the planner sees them.
+    """The blocks of a dataset in stored order, as the planner sees them: arrays of one value a block."""
 
-    Attributes
-    ----------
-    rows
-        (blocks,) rows of each block as stored; if ``rows_known`` is False, an upper bound or an
-        estimate of at least 1.
-    decoded_bytes
-        (blocks,) decoded size of the selected columns, from the footers: exact for fixed-width
-        columns, the encoded size for others. Windows sized in bytes are cut by it, so the cut is
-        fixed for given files.
-    memory_bytes
-        (blocks,) best estimate of a decoded block's size in memory; equal to ``decoded_bytes``
-        where that is exact.
-    rows_known
-        False if reading can drop rows (a filter), or the row counts are unknown.
-    bytes_exact
-        True if ``memory_bytes`` is exact (every selected column is fixed-width).
-    rows_bounded
-        False if ``rows`` is an estimate.
-    packed_bytes
-        (blocks,) ``memory_bytes`` after frame-of-reference encoding (`windrow.core.frame_of_reference`);
-        None without column statistics.
-    """
-
+    # as stored; if `rows_known` is False, an upper bound, or, if `rows_bounded` is too, an estimate of at least 1
     rows: NDArray[np.int64]
+    # of the selected columns, from the footers: exact for fixed-width columns, the encoded size for others;
+    # windows sized in bytes are cut by it, so the cut is fixed for given files
     decoded_bytes: NDArray[np.int64]
+    # best estimate of a decoded block's size in memory; `decoded_bytes` where that is exact
     memory_bytes: NDArray[np.int64]
+    # False if reading can drop rows (a filter), or the row counts are unknown
     rows_known: bool
+    # whether `memory_bytes` is exact: every selected column is fixed-width
     bytes_exact: bool
     rows_bounded: bool = True
+    # `memory_bytes` after frame-of-reference encoding; None without column statistics
     packed_bytes: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
 class BlockAddress:
-    """Where one block is stored: small, picklable, sufficient for a reader in any process.
+    """Where one block is stored: small, picklable, sufficient for a reader in any process."""
 
-    Attributes
-    ----------
-    origin
-        Description of the block for errors: ``"part-3.parquet, row groups 4-7"``.
-    locator
-        The reader's own data, opaque to everything else.
-    """
-
-    origin: str
-    locator: Any
+    origin: str  # for errors: "part-3.parquet, row groups 4-7"
+    locator: Any  # the reader's own data, opaque to everything else
 
 
 @dataclass(frozen=True)
 class SourceIdentity:
-    """The properties of a source that determine the order of rows, as stored in checkpoints.
+    """The properties of a source that determine the order of rows, as stored in checkpoints."""
 
-    Attributes
-    ----------
-    fingerprint
-        A digest of the data: relative paths, sizes and footers.
-    schema
-        A digest of all columns in the files, selected or not.
-    files, rows
-        Counts as stored.
-    block_bytes
-        The size up to which small row groups are merged into a block.
-    filter
-        A digest of the filter; empty without one.
-    """
-
-    fingerprint: str
-    schema: str
-    files: int
+    fingerprint: str  # digest of the data: relative paths, sizes and footers
+    schema: str  # digest of all columns in the files, selected or not
+    files: int  # this and rows: as stored
     rows: int
-    block_bytes: int
-    filter: str
+    block_bytes: int  # up to this size, small row groups are joined into a block
+    filter: str  # digest of the filter; empty without one
 
 
 class RowOrigin(NamedTuple):
@@ -152,18 +114,14 @@ class BlockPart(Protocol):
     """Consecutive rows of a block; a `pyarrow.Table` is one."""
 
     @property
-    def num_rows(self) -> int:
-        """Its rows."""
-        ...
+    def num_rows(self) -> int: ...
 
     @property
     def schema(self) -> pa.Schema:
         """The source's schema."""
-        ...
 
     def select(self, columns: list[int]) -> pa.Table:
         """Columns by number; the part may decode them only now."""
-        ...
 
 
 class ScatteringPart(BlockPart, Protocol):
@@ -178,41 +136,24 @@ class ScatteringPart(BlockPart, Protocol):
     ) -> Sequence[bool]:
         """Scatter fixed-width columns: encode each row's value into slot ``targets[row]`` of the column's ``out``.
 
-        Returns
-        -------
-        sequence of bool
-            Whether each column was scattered. If not, or if a value overflows its packing, the content of
-            ``out`` is undefined and the caller decodes the column with `select`.
+        Returns whether each column was scattered. If not, or if a value overflows its packing, the content of
+        ``out`` is undefined, and the caller decodes the column with `select`.
         """
-        ...
 
     def scatter_text(
         self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
     ) -> list[pa.Array] | None:
-        """Scatter a text column (strings or bytes) into one array for each of ``cuts``.
+        """Scatter a text column (strings or bytes) into one array for each of ``cuts``, a range of target rows.
 
-        Row i moves to row ``targets[i]``; each cut is the range of target rows that its array holds.
-
-        Returns
-        -------
-        list of pyarrow.Array or None
-            None if this column does not support it; the caller then decodes it with `select`.
+        Row i moves to row ``targets[i]``. None if the column does not support it; the caller then uses `select`.
         """
-        ...
 
 
 class BoundedPart(BlockPart, Protocol):
     """A part that has column statistics before it is decoded."""
 
     def bounds(self, column: int) -> tuple[int, int] | None:
-        """Minimum and maximum of an integer or temporal column, as signed integers.
-
-        Returns
-        -------
-        tuple or None
-            The stored statistics, which may be wrong; None without any.
-        """
-        ...
+        """Stored minimum and maximum of an integer or temporal column as signed integers, perhaps wrong; else None."""
 
 
 def column_bounds(part: BlockPart, column: int) -> tuple[int, int] | None:
@@ -245,19 +186,15 @@ class BlockReader(Protocol):
     def read(self, address: BlockAddress) -> pa.Table:
         """Read one block, single-threaded, with exactly the source's schema.
 
-        Raises
-        ------
-        CorruptBlockError
-            If the stored bytes cannot be decoded; any other `SourceError` if they cannot be read.
+        Raises a `CorruptBlockError` if the stored bytes cannot be decoded, any other `SourceError` if they cannot
+        be read.
         """
-        ...
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
         """Read one block part by part, so that a column is used while it is in the CPU cache.
 
         The parts concatenate to what `read` returns. A part is valid only until the next one is requested.
         """
-        ...
 
 
 @runtime_checkable
@@ -271,7 +208,6 @@ class RemoteReader(BlockReader, Protocol):
         `parts` then requests all bytes of the block before it yields the first part, and one thread can
         start it and another continue it.
         """
-        ...
 
 
 class Source(Protocol):
@@ -280,44 +216,35 @@ class Source(Protocol):
     @property
     def schema(self) -> pa.Schema:
         """The schema of every block that the reader returns."""
-        ...
 
     @property
     def blocks(self) -> BlockTable:
         """All blocks in stored order."""
-        ...
 
     @property
     def reader(self) -> BlockReader:
         """The reader for this source's blocks."""
-        ...
 
     @property
     def fingerprint(self) -> str:
         """A digest of the data: relative paths, sizes and footers."""
-        ...
 
     def identity(self, files: int | None = None) -> SourceIdentity:
         """The properties that determine the order of rows; if given, of only the first ``files`` files."""
-        ...
 
     @property
     def contents(self) -> str:
         """A digest of the content of each block: the data, columns, filter, and the cut into blocks."""
-        ...
 
     @property
     def null_counts(self) -> Mapping[str, int | None]:
         """Null count of each column as recorded in the files; None if not recorded."""
-        ...
 
     def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
         """Addresses of blocks, by their number in stored order."""
-        ...
 
     def describe(self) -> str:
         """One line for ``explain()``: fragments, row groups, columns."""
-        ...
 
 
 @runtime_checkable
@@ -329,19 +256,15 @@ class TracingSource(Source, Protocol):
 
     def count_blocks(self) -> NDArray[np.int64]:
         """(blocks,) row count of each block after the filter; reads the columns that the filter needs."""
-        ...
 
     def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """(rows,) stored row numbers of a block's ``rows``; reads the block if a filter can drop rows."""
-        ...
 
     def row_lineage(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
         """Where rows are stored, by their numbers."""
-        ...
 
     def with_row_id(self, name: str) -> Source:
         """The same source with the row numbers appended as the last column, int64.
 
         The order stays the same. Raises a `PlanError` if a column of that name exists.
         """
-        ...

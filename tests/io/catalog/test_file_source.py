@@ -203,7 +203,7 @@ def test_a_manifest_starts_without_reading_footers(flat: Path, monkeypatch: pyte
         raise AssertionError("a footer is read")
 
     monkeypatch.setattr("windrow.io.parquet.block_reader.read_footer", refuse)
-    monkeypatch.setattr("windrow.io.catalog.resolve.list_infos", refuse)
+    monkeypatch.setattr("windrow.io.catalog.discovery.list_files", refuse)
     for again in (
         open_parquet(flat, manifest=flat / "_manifest.npz"),
         open_parquet(None, manifest=str(flat / "_manifest.npz")),

@@ -30,7 +30,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def listed(paths: Any, **options: Any) -> tuple[str, list[str]]:
-    files, found = list_files(paths, **options)
+    files, found, _ = list_files(paths, **options)
     return files.root, found
 
 

@@ -25,6 +25,7 @@ from tests.io.chunks import (
     varint,
     write,
 )
+from tests.shuffle.tables import rows_of
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.source import can_scatter
 from windrow.io.catalog.file_source import open_parquet
@@ -343,7 +344,7 @@ def test_a_part_of_several_row_groups_is_grouped_as_a_table_is(tmp_path: Path) -
     def group(rows: Any) -> list[pa.RecordBatch]:
         # without the first and the last run
         map_outputs = group_rows(rows, None, runs, places, np.array([1, 10, 10, 19]), BufferPool(1 << 20))
-        return [map_output.rows for map_output in map_outputs]
+        return [rows_of(map_output) for map_output in map_outputs]
 
     assert group(NoSelect(part)) == group(table)
 

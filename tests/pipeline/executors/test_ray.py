@@ -28,6 +28,7 @@ from ray.exceptions import (
 
 from tests.end_to_end.reading import eventually
 from tests.laws.cases import BlocksSource, Case
+from tests.shuffle.tables import rows_of
 from windrow.core.errors import PlanError, SourceError, StallError, TransformError, WindrowError
 from windrow.core.source import BlockAddress
 from windrow.pipeline.checkpoint.cursor import Cursor
@@ -90,7 +91,7 @@ def shard_client(ray_local: Any) -> Iterator[CoordinatorClient]:
 
 def contents(data: WindowData | None) -> list[Any]:
     assert data is not None
-    return [[map_output.rows.to_pydict() for map_output in map_outputs] for map_outputs in data.slices]
+    return [[rows_of(map_output).to_pydict() for map_output in map_outputs] for map_outputs in data.slices]
 
 
 def fetcher_of(shard_client: CoordinatorClient) -> Fetcher:

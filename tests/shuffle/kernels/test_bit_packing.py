@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tests.pipeline.tasks.cache.test_recording import LazyPart
 from tests.shuffle.kernels.test_native import GuardedPool, needs_library, without_library
+from tests.shuffle.tables import rows_of
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.frame_of_reference import Packing, is_packable
 from windrow.core.native_libraries import address_of
@@ -92,7 +93,7 @@ def test_words_come_back_as_they_were(kind: pa.DataType, span: int, grouped: boo
     assert batch.equals(pa.concat_tables(tables).take(order).combine_chunks().to_batches()[0])
     for map_output, table, half in zip(map_outputs, tables, halves, strict=True):
         # of one run the rows come in the order in which they were given
-        assert map_output.rows.equals(table.combine_chunks().to_batches()[0])
+        assert rows_of(map_output).equals(table.combine_chunks().to_batches()[0])
         assert np.array_equal(map_output.places, half)
 
 
@@ -257,7 +258,7 @@ def test_pieces_are_the_same_with_numpy(rows: int, columns: int, runs: int, seed
         for one, other in zip(compiled, plain, strict=True):
             assert np.array_equal(one.packing, other.packing)
             assert one.values.nbytes == other.values.nbytes
-            assert one.rows.equals(other.rows)
+            assert rows_of(one).equals(rows_of(other))
 
 
 @dataclass
@@ -292,7 +293,7 @@ def test_columns_decoded_together_lie_where_words_can_be_written() -> None:
     table = pa.table({f"c{i}": pa.array(range(rows), kind) for i, kind in enumerate(kinds)})
     part = WatchedPart(table, scatters=range(4), pool=pool)
     (map_output,) = group(part, np.arange(rows, dtype=np.uint32), pool)
-    assert map_output.rows.equals(table.to_batches()[0])
+    assert rows_of(map_output).equals(table.to_batches()[0])
     assert len(part.places) == 4
     assert not any(place % 8 for place in part.places)
 
@@ -315,7 +316,7 @@ def test_so_many_columns_are_decoded_together(rows: int, top: int | None, togeth
     told = {} if top is None else dict.fromkeys(range(9), (0, top))
     part = WatchedPart(table, told=told, scatters=range(9), pool=pool)
     (map_output,) = group(part, np.arange(rows, dtype=np.uint32), pool)
-    assert map_output.rows.equals(table.to_batches()[0])
+    assert rows_of(map_output).equals(table.to_batches()[0])
     assert part.together == together
 
 
@@ -330,7 +331,7 @@ def test_each_piece_gets_its_rows_of_what_was_decoded() -> None:
     assert len(map_outputs) == 3
     for map_output, other in zip(map_outputs, expected, strict=True):
         assert map_output.packing[:, 1].tolist() == [1, 8, 0]
-        assert map_output.rows.equals(other.rows)
+        assert rows_of(map_output).equals(rows_of(other))
 
 
 @needs_library
@@ -339,7 +340,7 @@ def test_what_was_decoded_is_let_go_before_other_columns_are_asked_for() -> None
     table = pa.table({f"c{i}": np.arange(rows) for i in range(5)})
     part = WatchedPart(table, scatters=range(4), pool=pool)
     map_outputs = group(part, np.arange(rows, dtype=np.uint32), pool)
-    assert map_outputs[0].rows.equals(table.to_batches()[0])
+    assert rows_of(map_outputs[0]).equals(table.to_batches()[0])
     # when the last column is selected, only the map outputs are lent, and no scratch
     assert part.lent == [pool.in_use_bytes]
 

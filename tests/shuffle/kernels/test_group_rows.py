@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.shuffle.tables import KINDS, make_table
+from tests.shuffle.tables import KINDS, make_table, rows_of
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError, WindrowError
 from windrow.shuffle.kernels import native
@@ -37,7 +37,7 @@ def group(
 def test_entries_keep_their_order_within_a_run() -> None:
     table = pa.table({"a": [10, 11, 12, 13, 14, 15]})
     (map_output,) = group(table, [1, 0, 1, 2, 0, 1], [0, 3])
-    assert map_output.rows.column(0).to_pylist() == [11, 14, 10, 12, 15, 13]
+    assert rows_of(map_output).column(0).to_pylist() == [11, 14, 10, 12, 15, 13]
     assert map_output.run_starts.tolist() == [0, 2, 5, 6]
     assert map_output.places.tolist() == [1, 4, 0, 2, 5, 3]
 
@@ -45,16 +45,16 @@ def test_entries_keep_their_order_within_a_run() -> None:
 def test_each_slice_is_a_piece_and_runs_outside_are_left_out() -> None:
     table = pa.table({"a": [10, 11, 12, 13, 14, 15]})
     first, none, last = group(table, [1, 9, 2, 65535, 0, 1], [0, 2, 2, 3])
-    assert first.rows.column(0).to_pylist() == [14, 10, 15]
+    assert rows_of(first).column(0).to_pylist() == [14, 10, 15]
     assert first.run_starts.tolist() == [0, 1, 3]
-    assert (none.rows.num_rows, none.run_starts.tolist()) == (0, [0])
-    assert last.rows.column(0).to_pylist() == [12]
+    assert (rows_of(none).num_rows, none.run_starts.tolist()) == (0, [0])
+    assert rows_of(last).column(0).to_pylist() == [12]
     assert last.run_starts.tolist() == [0, 1]
 
 
 def test_slices_need_not_begin_at_run_zero() -> None:
     (map_output,) = group(pa.table({"a": [10, 11, 12]}), [5, 0, 4], [4, 6])
-    assert map_output.rows.column(0).to_pylist() == [12, 10]
+    assert rows_of(map_output).column(0).to_pylist() == [12, 10]
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -62,12 +62,12 @@ def test_a_few_entries_of_earlier_runs_are_left_out(monkeypatch: pytest.MonkeyPa
     if not compiled:
         monkeypatch.setattr(native, "LIBRARY", None)
     (map_output,) = group(pa.table({"a": range(16)}), [1] * 7 + [0] + [1] * 8, [1, 2])
-    assert map_output.rows.column(0).to_pylist() == [entry for entry in range(16) if entry != 7]
+    assert rows_of(map_output).column(0).to_pylist() == [entry for entry in range(16) if entry != 7]
 
 
 def test_entries_may_name_their_rows() -> None:
     (map_output,) = group(pa.table({"a": [10, 11, 12]}), [1, 0, 0], [0, 2], rows=[2, 2, 0])
-    assert map_output.rows.column(0).to_pylist() == [12, 10, 12]
+    assert rows_of(map_output).column(0).to_pylist() == [12, 10, 12]
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -80,7 +80,7 @@ def test_run_ids_beyond_16_bits_sort_too(monkeypatch: pytest.MonkeyPatch, compil
     places = np.zeros(3000, np.uint32)
     (map_output,) = group_rows(table, None, runs, places, np.array([0, 200_000]), BufferPool(0))
     order = np.argsort(runs, kind="stable")
-    assert map_output.rows.column("entry").to_pylist() == order.tolist()
+    assert rows_of(map_output).column("entry").to_pylist() == order.tolist()
     assert np.array_equal(np.diff(map_output.run_starts), np.bincount(runs, minlength=200_000))
 
 
@@ -109,7 +109,7 @@ def test_a_pickled_piece_is_no_larger_than_its_rows(kind: str, nulls: bool) -> N
 def test_a_large_dictionary_is_cut_to_what_a_piece_uses() -> None:
     column = pa.array([f"value {i}" for i in range(10_000)]).dictionary_encode()
     runs = [1, 1, 2, *[0] * 9997]
-    used = group(pa.table({"a": column}), runs, [1, 3])[0].rows.column(0)
+    used = rows_of(group(pa.table({"a": column}), runs, [1, 3])[0]).column(0)
     assert (used.to_pylist(), len(used.dictionary)) == (["value 0", "value 1", "value 2"], 3)
 
 
@@ -118,7 +118,7 @@ def test_the_order_of_an_ordered_dictionary_is_kept() -> None:
     column = pa.DictionaryArray.from_arrays(
         pa.array([2, 0], pa.int8()), pa.array(["s", "m", "l"]), ordered=True
     )
-    moved = group(pa.table({"a": column}), [1, 0], [0, 1])[0].rows.column(0)
+    moved = rows_of(group(pa.table({"a": column}), [1, 0], [0, 1])[0]).column(0)
     assert (moved.type, moved.dictionary.to_pylist()) == (kind, ["s", "m", "l"])
 
 

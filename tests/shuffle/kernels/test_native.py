@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.shuffle.tables import KINDS, make_table
+from tests.shuffle.tables import KINDS, make_table, rows_of
 from windrow.core.buffer_pool import ALIGNMENT_BYTES, BufferPool
 from windrow.core.errors import SourceError, WindrowError
 from windrow.core.native_libraries import address_of
@@ -85,7 +85,7 @@ def test_positions(key: bytes, size: int, data: st.DataObject) -> None:
 
 def _describe(map_output: MapOutput) -> tuple[object, ...]:
     masks = {number: mask.tolist() for number, mask in map_output.validity.items()}
-    return map_output.run_starts.tolist(), map_output.places.tolist(), map_output.rows.to_pylist(), masks
+    return map_output.run_starts.tolist(), map_output.places.tolist(), rows_of(map_output).to_pylist(), masks
 
 
 @needs_library

@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class BlockCuts:
-    """Block boundaries: (blocks,) row groups ``starts`` to ``stops`` (exclusive) of the manifest."""
+    """(blocks,) row groups ``starts`` to ``stops`` (exclusive) of the manifest, and the first one's fragment."""
 
     fragments: Ints
     starts: Ints
@@ -35,10 +35,8 @@ def cut_blocks(
 ) -> BlockCuts:
     """Join adjacent row groups of each kept fragment greedily, up to a target size.
 
-    Sizes are the encoded bytes of all columns, so that blocks, and with them the row order,
-    do not depend on the selected columns. A row group larger than the target is a block of its
-    own. With ``joins_files`` a block can continue in the next file, if that is kept;
-    ``fragments`` is then its first file.
+    Sizes are the encoded bytes of all columns, so that blocks, and with them the row order, do not depend on
+    the selected columns. With ``joins_files`` a block can continue in the next file, if that is kept.
     """
     counts = np.diff(manifest.row_group_ends, prepend=0)
     owners = np.repeat(np.arange(manifest.fragments), counts)

@@ -15,13 +15,7 @@ _NAMES_SHOWN = 3
 
 
 def select_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-    """Return the schema of the selected columns, in the given order; all columns for None.
-
-    Raises
-    ------
-    PlanError
-        If the selection is empty, names a column twice, or names an unknown column.
-    """
+    """Return the schema of the selected columns, in the given order; all columns for None."""
     if columns is None:
         if not len(schema):
             raise PlanError("the files have no columns: there is nothing to read")

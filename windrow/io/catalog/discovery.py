@@ -1,29 +1,67 @@
-"""Builds a manifest: reads each file's metadata once, in parallel, or only the listing if that suffices."""
+"""From paths to a manifest: a saved one, or from each file's metadata, or the listing if that suffices."""
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, Union
 
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.errors import SourceError
+from windrow.core.errors import PlanError, SourceError
 from windrow.core.text_types import text_array
 from windrow.io.catalog.fragments import HASH_BYTES, Fragment
-from windrow.io.catalog.manifest import Manifest, VariableBytes, narrowed
+from windrow.io.catalog.listing import list_files, locate_root
+from windrow.io.catalog.manifest import Manifest, VariableBytes, load_manifest, narrowed
 from windrow.io.catalog.schemas import unify_schemas
 from windrow.io.catalog.value_widths import fixed_bits
 from windrow.io.formats.format import Format, SurveyedFormat, UnifyingFormat
 from windrow.io.storage.file_versions import Version, version_from_listing
-from windrow.io.storage.filesystems import Files
+from windrow.io.storage.filesystems import Files, Paths
+from windrow.io.storage.retries import Retries
 
-__all__ = ["build_manifest"]
+__all__ = ["ManifestOrPath", "build_manifest", "resolve_files"]
+
+ManifestOrPath = Union[Manifest, str, "os.PathLike[str]"]
 
 _METADATA_THREADS = 16
 _FILES_AT_ONCE = 1024
+
+
+def resolve_files(
+    paths: Paths | None,
+    filesystem: Any,
+    options: Mapping[str, Any] | None,
+    manifest: ManifestOrPath | None,
+    retries: Retries,
+    format: Format | SurveyedFormat,
+) -> tuple[Files, Manifest]:
+    """List files and read their metadata; or use a manifest, and locate its files."""
+    if manifest is None:
+        if paths is None:
+            raise PlanError("paths=None: give paths, or the manifest= that contains them")
+        files, listed, infos = list_files(paths, filesystem, options, retries)
+        return files, build_manifest(files, listed, format, infos)
+    known = manifest if isinstance(manifest, Manifest) else load_manifest(manifest)
+    if known.format != format.name:
+        raise PlanError(
+            f"manifest= is of {known.format} files, not of {format.name}: read it with the same format"
+        )
+    if known.options != format.options:
+        raise PlanError(
+            f"manifest= was made with {known.options or 'no options'}, and the current options are "
+            f"{format.options or 'none'}: read with the same options, or save the manifest again"
+        )
+    # the files can have been copied or moved since, which changes stamps
+    known = replace(known, stamps=None)
+    if paths is None:
+        return locate_root(known.root, None, filesystem, options, retries), known
+    names = frozenset(known.paths.to_pylist())
+    return locate_root(paths, names, filesystem, options, retries), known
 
 
 def build_manifest(
@@ -32,13 +70,7 @@ def build_manifest(
     format: Format | SurveyedFormat,
     infos: Sequence[Mapping[str, Any]] | None = None,
 ) -> Manifest:
-    """Read the metadata of all files; for formats that do not need it, use only fsspec's infos from the listing.
-
-    Raises
-    ------
-    SourceError
-        If a file cannot be read or is not of this format, or the schemas do not unify.
-    """
+    """Read the metadata of all files; for formats that do not need it, use only fsspec's infos from the listing."""
     if isinstance(format, SurveyedFormat):
         return _survey(files, paths, format, _find_versions(files, paths, infos))
     columns = _ManifestBuilder()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 from collections.abc import Mapping, Sequence
@@ -20,12 +19,18 @@ from windrow.core.source import BlockAddress, BlockReader, BlockTable, RowOrigin
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.blocks import BlockCuts, cut_blocks, weigh_blocks
 from windrow.io.catalog.column_selection import select_columns
+from windrow.io.catalog.discovery import ManifestOrPath, resolve_files
 from windrow.io.catalog.filters import check_filter, kept_fragments
+from windrow.io.catalog.fragments import digest_briefly, digest_parts, digest_schema
 from windrow.io.catalog.hive_partitions import Partitions, find_partitions
 from windrow.io.catalog.manifest import Manifest, save_manifest
-from windrow.io.catalog.resolve import ManifestOrPath, resolve_files
-from windrow.io.catalog.row_id_column import RowIdSource
-from windrow.io.catalog.row_ids import compute_first_row_ids, count_rows, find_origins, read_kept_rows
+from windrow.io.catalog.row_ids import (
+    RowIdSource,
+    compute_first_row_ids,
+    count_rows,
+    find_origins,
+    read_kept_rows,
+)
 from windrow.io.formats.format import FileFormat, Format, SurveyedFormat
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.io.storage.filesystems import Files, Paths
@@ -38,38 +43,18 @@ if TYPE_CHECKING:
 __all__ = ["FileSource", "open_files", "open_parquet"]
 
 _STAMP_THREADS = 16
-_DIGEST_DIGITS = 16
 
 
 @dataclass(frozen=True, eq=False)
 class FileSource:
-    """Files of one format as a ``windrow.core.source.Source``.
-
-    Attributes
-    ----------
-    files
-        The filesystem and root of the files.
-    manifest
-        Their metadata.
-    schema
-        The schema of every block: the selected columns, partition columns after those of the
-        files unless ``columns`` gives another order.
-    partitions
-        The columns derived from paths.
-    filter
-        Keeps rows for which it is true; None keeps all.
-    target_block_bytes
-        Adjacent row groups are joined into blocks of up to this many encoded bytes.
-    format
-        The files' format.
-    """
+    """Files of one format as a ``windrow.core.source.Source``."""
 
     files: Files
     manifest: Manifest
-    schema: pa.Schema
+    schema: pa.Schema  # of every block: the selected columns, by default those of the files, then partitions
     partitions: Partitions
-    filter: pc.Expression | None
-    target_block_bytes: int
+    filter: pc.Expression | None  # keeps rows for which it is true
+    target_block_bytes: int  # adjacent row groups are joined up to this many encoded bytes
     format: FileFormat
 
     def __repr__(self) -> str:
@@ -82,53 +67,34 @@ class FileSource:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the data: relative paths, file sizes and footers."""
         return self.manifest.fingerprint
 
     def identity(self, files: int | None = None) -> SourceIdentity:
-        """What the row order depends on; with ``files``, as if only the first ``files`` files existed."""
         manifest = self.manifest if files is None else self.manifest.head(files)
-        schema = (
-            "\n".join(f"{field.name}: {field.type}" for field in self.manifest.schema) + self.format.options
-        )
         return SourceIdentity(
             fingerprint=manifest.fingerprint,
-            schema=_digest(schema.encode()),
+            schema=digest_schema(self.manifest.schema, self.format.options),
             files=manifest.fragments,
             rows=int(manifest.rows.sum()),
             block_bytes=self.target_block_bytes,
-            filter="" if self.filter is None else _digest(_filter_text(self.filter)),
+            filter="" if self.filter is None else digest_briefly(_filter_text(self.filter)),
         )
 
     @property
     def contents(self) -> str:
-        """A digest of the content of each block: the data, columns, filter, and block boundaries.
-
-        Values can change while footers do not, so it includes the files' version stamps.
-        """
+        """Includes the files' version stamps, since values can change while footers do not."""
         with ThreadPoolExecutor(_STAMP_THREADS, "windrow-stamps") as threads:
-            stamps = b"\n".join(
-                threads.map(self.files.stamp, map(self.manifest.path, range(self.manifest.fragments)))
-            )
-        cuts = self._cuts
+            stamps = b"\n".join(threads.map(self.files.stamp, self.manifest.paths.to_pylist()))
+        cuts, options = self._cuts, self.format.options.encode()
         # the text of a filter omits values if there are many
         row_filter = pickle.dumps(self.filter, protocol=4)
         arrays = [array.tobytes() for array in (cuts.fragments, cuts.starts, cuts.stops)]
-        digest = hashlib.sha256()
-        for part in (
-            self.fingerprint.encode(),
-            self.format.options.encode(),
-            stamps,
-            self.schema.serialize().to_pybytes(),
-            row_filter,
-            *arrays,
-        ):
-            digest.update(len(part).to_bytes(8, "little") + part)
-        return digest.hexdigest()
+        schema = self.schema.serialize().to_pybytes()
+        return digest_parts((self.fingerprint.encode(), options, stamps, schema, row_filter, *arrays))
 
     @property
     def reader(self) -> BlockReader:
-        """The reader for this source's blocks; small when pickled, since it does not contain the manifest."""
+        """The block reader; small when pickled, since it does not contain the manifest."""
         return self._reader(self.schema, self.row_filter)
 
     @property
@@ -138,7 +104,6 @@ class FileSource:
 
     @property
     def whole_reader(self) -> BlockReader:
-        """A reader of all rows and columns, for callers that apply the filter themselves."""
         return self._reader(pa.schema([*self.manifest.schema, *self.partitions.schema]), None)
 
     def _reader(self, schema: pa.Schema, row_filter: pc.Expression | None) -> BlockReader:
@@ -146,7 +111,6 @@ class FileSource:
 
     @cached_property
     def first_row_ids(self) -> NDArray[np.int64]:
-        """(blocks,) the row id of the first stored row of each."""
         self._check_row_ids()
         return compute_first_row_ids(self.manifest, self._cuts)
 
@@ -159,25 +123,21 @@ class FileSource:
         return count_rows(narrow.read, self.addresses(range(len(self.blocks.rows))))
 
     def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(rows,) the row ids of rows that a block delivers; reads the block if a filter can drop rows."""
         row_filter = self.row_filter
         if row_filter is not None:
             rows = read_kept_rows(self.whole_reader, row_filter, self._address(block))[1][rows]
         return rows + self.first_row_ids[block]
 
     def row_lineage(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
-        """Where the rows of some row ids are stored."""
         self._check_row_ids()
         return find_origins(self.manifest, numbers, self.files.name)
 
     def with_row_id(self, name: str) -> RowIdSource:
-        """The same source with a last column of row ids."""
         self._check_row_ids()
         return RowIdSource(self, name)
 
     @cached_property
     def blocks(self) -> BlockTable:
-        """All blocks in stored order."""
         return weigh_blocks(
             self.manifest,
             self._cuts,
@@ -195,11 +155,9 @@ class FileSource:
         return {name: counts[name] if certain or counts[name] == 0 else None for name in self.schema.names}
 
     def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
-        """The addresses of some blocks, by their index in stored order."""
         return tuple(self._address(int(block)) for block in blocks)
 
     def describe(self) -> str:
-        """One line for ``explain()``: fragments, row groups, columns."""
         manifest, everything = self.manifest, len(self.manifest.schema) + len(self.partitions.schema)
         dropped = int(np.count_nonzero(~self._kept))
         return (
@@ -265,7 +223,6 @@ class FileSource:
         )
 
     def _origin(self, groups: Sequence[RowGroups]) -> str:
-        """The name of a block for messages."""
         (first, *_), name = groups, self.files.name(groups[0].path)
         if len(groups) > 1:
             return f"{name} to {self.files.name(groups[-1].path)}"
@@ -280,10 +237,6 @@ class FileSource:
         rows = np.diff(ends[self.manifest.row_group_ends], prepend=0)
         table = self.partitions.table(self.manifest.paths.to_pylist())
         return {name: int(rows[_is_null(table.column(name))].sum()) for name in table.column_names}
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:_DIGEST_DIGITS]
 
 
 def _filter_text(row_filter: pc.Expression) -> bytes:
@@ -326,19 +279,9 @@ def open_files(
 ) -> FileSource:
     """Resolve paths to a source: list the files and read their metadata, or use a manifest.
 
-    ``include_paths`` adds a column of file paths, ``directory_column`` one of the names of the
-    files' directories.
-
-    With ``manifest=`` nothing is listed and no metadata is read: ``paths`` only gives the location
-    of the manifest's files (the original paths, or those the data has been moved to); None means
-    the original location.
-
-    Raises
-    ------
-    SourceError
-        If paths match nothing, a file cannot be read, or schemas differ.
-    PlanError
-        If an argument is invalid, or ``columns`` or ``filter`` name an unknown column.
+    ``include_paths`` adds a column of file paths, ``directory_column`` one of the names of the files' directories.
+    With ``manifest=`` nothing is listed and no metadata is read: ``paths`` only gives the location of the
+    manifest's files (the original paths, or those the data has been moved to); None means the original location.
     """
     if partitioning not in ("hive", None):
         raise PlanError(f"partitioning={partitioning!r}: use 'hive' (key=value directories) or None")

@@ -26,13 +26,7 @@ _NO_MATCH = re.compile(r"No match for FieldRef\.\w+\((?P<name>.*?)\) in ", re.DO
 
 
 def check_filter(expression: Any, schema: pa.Schema) -> None:
-    """Bind a filter to a schema.
-
-    Raises
-    ------
-    PlanError
-        If it is not an expression, names an unknown column, or is not boolean.
-    """
+    """Raise a `PlanError` unless a filter is a boolean expression of known columns."""
     import pyarrow.compute as pc
 
     if not isinstance(expression, pc.Expression):

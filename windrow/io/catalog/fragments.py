@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,17 @@ import pyarrow as pa
 
 from windrow.io.storage.file_versions import Version
 
-__all__ = ["END_BYTES", "HASH_BYTES", "Fragment", "FragmentFacts", "digest_ends", "fetch_ends"]
+__all__ = [
+    "END_BYTES",
+    "HASH_BYTES",
+    "Fragment",
+    "FragmentFacts",
+    "digest_briefly",
+    "digest_ends",
+    "digest_parts",
+    "digest_schema",
+    "fetch_ends",
+]
 
 HASH_BYTES = 16
 
@@ -22,29 +32,15 @@ _LARGEST = 2**48
 
 @dataclass(frozen=True)
 class FragmentFacts:
-    """The content of a file, as far as its metadata states it.
-
-    Attributes
-    ----------
-    schema
-        The file's columns.
-    rows
-        (row groups,) rows; an estimate of 1 or more if the format does not store them.
-    encoded_bytes
-        (row groups,) encoded, uncompressed bytes of all columns.
-    variable
-        For each variable-width column, the encoded and the estimated decoded bytes by row group.
-    nulls
-        Nulls by column; None where unknown.
-    ranges
-        Minimum and maximum of integer and time columns, where statistics of all row groups state them.
-    """
+    """The content of a file, as far as its metadata states it."""
 
     schema: pa.Schema
-    rows: list[int]
-    encoded_bytes: list[int]
-    variable: Mapping[str, tuple[list[int], list[int]]]
-    nulls: Mapping[str, int | None]
+    rows: list[
+        int
+    ]  # by row group, as the next two; an estimate of 1 or more if the format does not store them
+    encoded_bytes: list[int]  # uncompressed bytes of all columns
+    variable: Mapping[str, tuple[list[int], list[int]]]  # variable-width columns: encoded and decoded bytes
+    nulls: Mapping[str, int | None]  # by column; None where unknown
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
@@ -65,6 +61,24 @@ class Fragment:
     version: Version
     digest: bytes
     facts: FragmentFacts
+
+
+def digest_parts(parts: Iterable[bytes]) -> str:
+    """Digest byte strings with their lengths, so that no two lists of them give the same input."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+def digest_schema(schema: pa.Schema, options: str = "") -> str:
+    """A short digest of a schema's names and types, for checkpoints."""
+    return digest_briefly(("\n".join(f"{field.name}: {field.type}" for field in schema) + options).encode())
+
+
+def digest_briefly(content: bytes) -> str:
+    """A digest of 16 digits, for checkpoints."""
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def digest_ends(read_range: Callable[[int, int], Any], size_bytes: int) -> bytes:

@@ -1,9 +1,8 @@
-"""Hive partitions: columns whose values come from directory names, ``key=value``.
+"""Hive partitions: columns whose values come from directory names, ``key=value``, both URL-decoded.
 
-A column is ``int32`` if all its values are integers that fit, else ``int64`` if they fit
-that, else ``string``. ``__HIVE_DEFAULT_PARTITION__`` and an absent key are null.
-Keys and values are URL-decoded. A key that is also a column of the files is ignored: the
-stored column is read.
+A column is ``int32`` if all its values are integers that fit, else ``int64`` if they fit that, else ``string``.
+``__HIVE_DEFAULT_PARTITION__`` and an absent key are null. A key that is also a column of the files is ignored:
+the stored column is read.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from windrow.core.errors import PlanError, SourceError
-from windrow.io.storage.relative_paths import join_path
+from windrow.io.storage.filesystems import join_path
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["PATH_COLUMN", "Partitions", "find_partitions"]
+__all__ = ["PATH_COLUMN", "Partitions", "conform", "find_partitions"]
 
 Value = int | str | None
 
@@ -34,52 +33,28 @@ _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 
 @dataclass(frozen=True)
 class Partitions:
-    """The columns derived from paths, and their values for a path.
-
-    Attributes
-    ----------
-    schema
-        The columns.
-    path_column
-        The column that holds the path itself; empty for none.
-    url
-        The root that the paths in this column start with.
-    directory_column
-        The column that holds the name of the file's directory, null at the root; empty for none.
-    """
+    """The columns derived from paths, and their values for a path."""
 
     schema: pa.Schema
-    path_column: str = ""
-    url: str = ""
-    directory_column: str = ""
+    path_column: str = ""  # the column of the path itself; empty for none
+    url: str = ""  # what the paths in it start with
+    directory_column: str = ""  # the column of the directory's name, null at the root; empty for none
 
     def with_paths(self, url: str, file_columns: Collection[str]) -> Partitions:
-        """Add a column of file paths.
-
-        Raises
-        ------
-        PlanError
-            If there is a column of its name.
-        """
+        """Add a column of file paths; a `PlanError` if there is one of its name."""
         if PATH_COLUMN in (*file_columns, *self.schema.names):
             raise PlanError(f"include_paths=True: there is a column {PATH_COLUMN!r} already; rename it")
         schema = self.schema.append(pa.field(PATH_COLUMN, pa.string()))
         return replace(self, schema=schema, path_column=PATH_COLUMN, url=url)
 
     def with_directories(self, name: str, file_columns: Collection[str]) -> Partitions:
-        """Add a column of directory names.
-
-        Raises
-        ------
-        PlanError
-            If there is a column of its name.
-        """
+        """Add a column of directory names; a `PlanError` if there is one of its name."""
         if not isinstance(name, str) or not name or name in (*file_columns, *self.schema.names):
             raise PlanError(f"directory_column={name!r} must be a name that no other column has")
         return replace(self, schema=self.schema.append(pa.field(name, pa.string())), directory_column=name)
 
     def values(self, path: str) -> tuple[Value, ...]:
-        """Return the value of each column for a relative path."""
+        """The value of each column for a relative path."""
         directory = path.rpartition("/")[0].rpartition("/")[2]
         from_path = {self.path_column: join_path(self.url, path), self.directory_column: directory or None}
         found: dict[str, str | None] = {**_parse(path), **from_path}
@@ -143,3 +118,30 @@ def _infer(values: Iterable[str | None]) -> pa.DataType:
     widest = max((int(value) for value in known), key=lambda number: number if number >= 0 else ~number)
     bits = (widest if widest >= 0 else ~widest).bit_length()
     return pa.int32() if bits < 32 else pa.int64() if bits < 64 else pa.string()
+
+
+def conform(table: pa.Table, schema: pa.Schema, partitions: Partitions, path: str) -> pa.Table:
+    """Cast the table of the file at ``path`` to ``schema``, and add its partition columns."""
+    values = dict(zip(partitions.schema.names, partitions.values(path), strict=True))
+    columns = [
+        _constant(values[field.name], field.type, table.num_rows)
+        if field.name in values
+        else _cast(table.column(field.name), field)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.ChunkedArray[Any]:
+    return pa.chunked_array([pa.repeat(pa.scalar(value, kind), rows)])
+
+
+def _cast(column: pa.ChunkedArray[Any], field: pa.Field[Any]) -> pa.ChunkedArray[Any]:
+    if column.type == field.type:
+        return column
+    if pa.types.is_null(column.type):
+        return pa.chunked_array([pa.nulls(len(column), field.type)])
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise type(error)(f"column {field.name!r} from {column.type} to {field.type}: {error}") from error

@@ -13,14 +13,13 @@ from typing import Any
 
 from windrow.core.errors import SourceError, WindrowError
 from windrow.io.storage.credentials import safe_cause, source_error
-from windrow.io.storage.filesystems import Connection, Files, Paths, connect
-from windrow.io.storage.relative_paths import join_path
+from windrow.io.storage.filesystems import Connection, Files, Paths, connect, join_path
 from windrow.io.storage.retries import DEFAULT_RETRIES, GaveUpError, Retries, call_within, is_transient
 
-__all__ = ["Infos", "list_files", "list_infos", "locate_root"]
+__all__ = ["list_files", "locate_root"]
 
 # fsspec's info of each path
-Infos = dict[str, Mapping[str, Any]]
+_Infos = dict[str, Mapping[str, Any]]
 
 _MAGIC = re.compile(r"[*?\[]")
 _LISTING_THREADS = 16
@@ -35,30 +34,12 @@ def list_files(
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     retries: Retries = DEFAULT_RETRIES,
-) -> tuple[Files, list[str]]:
-    """Resolve paths to files, relative to the root that they share.
-
-    The root is the given directory, the part of a glob before its first wildcard, or
-    the common directory of all given files, above its ``key=value`` segments.
-
-    Raises
-    ------
-    SourceError
-        If a path matches nothing, a directory holds no data, or listing fails.
-    PlanError
-        If the arguments name no filesystem, or more than one.
-    """
-    files, listed, _ = list_infos(paths, filesystem, storage_options, retries)
-    return files, listed
-
-
-def list_infos(
-    paths: Paths,
-    filesystem: Any = None,
-    storage_options: Mapping[str, Any] | None = None,
-    retries: Retries = DEFAULT_RETRIES,
 ) -> tuple[Files, list[str], list[Mapping[str, Any]]]:
-    """`list_files`, with fsspec's info of each file as a third result."""
+    """Resolve paths to files, relative to the root that they share, and fsspec's info of each.
+
+    The root is the given directory, the part of a glob before its first wildcard, or the common directory of
+    all given files, above its ``key=value`` segments.
+    """
     connection = connect(paths, filesystem, storage_options)
     connection.lister.invalidate_cache()
     known = _check_connection(connection, retries) if connection.opener is not None else {}
@@ -98,7 +79,7 @@ def _lexical_root(path: str, known: Collection[str]) -> str:
     return path
 
 
-def _check_connection(connection: Connection, retries: Retries) -> Infos:
+def _check_connection(connection: Connection, retries: Retries) -> _Infos:
     """Check that object storage responds at all; returns the info of the first path.
 
     An error response counts as a response: the listing that follows handles it.
@@ -107,7 +88,7 @@ def _check_connection(connection: Connection, retries: Retries) -> Infos:
     probed = _glob_root(path) if _MAGIC.search(path) else path
     deadline = time.monotonic() + _CONTACT_SECONDS
 
-    def ask() -> Infos:
+    def ask() -> _Infos:
         try:
             remaining = max(0.0, deadline - time.monotonic())
             return {probed: call_within(remaining, lambda: connection.lister.info(probed))}
@@ -120,8 +101,8 @@ def _check_connection(connection: Connection, retries: Retries) -> Infos:
         return replace(retries, seconds=min(retries.seconds, _CONTACT_SECONDS)).call(ask)
 
 
-def _expand(connection: Connection, path: str, retries: Retries, known: Infos) -> tuple[str, Infos]:
-    """Return the root and the files of one given path."""
+def _expand(connection: Connection, path: str, retries: Retries, known: _Infos) -> tuple[str, _Infos]:
+    """The root and the files of one given path."""
     seconds = 0 if connection.opener is None else min(retries.seconds, _LISTING_SECONDS)
     with _mapped_errors(connection, path):
         return replace(retries, seconds=seconds).call(lambda: _find_files(connection, path, known))
@@ -129,7 +110,6 @@ def _expand(connection: Connection, path: str, retries: Retries, known: Infos) -
 
 @contextmanager
 def _mapped_errors(connection: Connection, path: str) -> Iterator[None]:
-    """Convert errors of listing a path to a SourceError."""
     try:
         yield
     except WindrowError:
@@ -147,7 +127,7 @@ def _mapped_errors(connection: Connection, path: str) -> Iterator[None]:
         raise source_error(what, error, fix, connection.secrets) from safe_cause(error, connection.secrets)
 
 
-def _find_files(connection: Connection, path: str, known: Infos) -> tuple[str, Infos]:
+def _find_files(connection: Connection, path: str, known: _Infos) -> tuple[str, _Infos]:
     if _MAGIC.search(path):
         found = _glob(connection.lister, path)
         if found:
@@ -164,8 +144,8 @@ def _find_files(connection: Connection, path: str, known: Infos) -> tuple[str, I
     return _above_partitions(posixpath.dirname(path)), {path: info}
 
 
-def _glob(lister: Any, pattern: str) -> Infos:
-    found: Infos = {}
+def _glob(lister: Any, pattern: str) -> _Infos:
+    found: _Infos = {}
     root = _glob_root(pattern)
     for path, info in sorted(_list_all(lister.glob, pattern, detail=True).items()):
         if info["type"] == "directory":
@@ -176,11 +156,11 @@ def _glob(lister: Any, pattern: str) -> Infos:
     return _visible_below(root, found)
 
 
-def _list_directory(lister: Any, directory: str) -> Infos:
+def _list_directory(lister: Any, directory: str) -> _Infos:
     return _visible_below(directory, _list_all(lister.find, directory, detail=True))
 
 
-def _visible_below(root: str, found: Infos) -> Infos:
+def _visible_below(root: str, found: _Infos) -> _Infos:
     """The files that are not hidden, sorted by their path relative to a root."""
     names = {_relative(path, root): info for path, info in found.items()}
     return {join_path(root, name): names[name] for name in sorted(names) if _visible(name)}

@@ -1,8 +1,7 @@
 """The manifest: files, row groups and sizes of a dataset in NumPy arrays, saved as ``.npz``.
 
-It holds the files' metadata and nothing about how they are read: columns, filters and
-partitioning are applied later to the same manifest. A million row groups take about
-16 MB, plus 8 to 16 MB for each variable-width column.
+It holds the files' metadata and nothing about how they are read: columns, filters and partitioning are applied
+later to the same manifest. A million row groups take about 16 MB, plus 8 to 16 MB for each variable-width column.
 """
 
 from __future__ import annotations
@@ -40,67 +39,32 @@ class VariableBytes:
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """The files of a dataset and their row groups, in stored order.
+    """The files of a dataset and their row groups, in stored order: arrays of one value a fragment or row group."""
 
-    Attributes
-    ----------
-    root
-        The root of the paths; not part of the fingerprint.
-    schema
-        The columns of the files, unified.
-    paths
-        (fragments,) paths below the root, with ``/``.
-    file_bytes
-        (fragments,) sizes of the files.
-    footer_hashes
-        (fragments, 16) digests of the raw footers.
-    row_group_ends
-        (fragments,) cumulative row groups, each fragment included.
-    rows
-        (row groups,) rows.
-    encoded_bytes
-        (row groups,) encoded, uncompressed bytes of all columns.
-    variable
-        For each variable-width column, its bytes by row group.
-    null_counts
-        Nulls by column; None where unknown.
-    ranges
-        Minimum and maximum of columns for which every file states them; not part of the fingerprint.
-    stamps
-        (fragments,) version stamps, which change when a file is rewritten; neither saved nor part
-        of the fingerprint. None if the files' versions have not been read.
-    format
-        The name of the files' format.
-    options
-        The format options that change the rows or columns that the files hold.
-    """
-
-    root: str
-    schema: pa.Schema
-    paths: pa.LargeStringArray
-    file_bytes: NDArray[np.int64]
-    footer_hashes: NDArray[np.uint8]
-    row_group_ends: NDArray[np.int64]
-    rows: Unsigned
-    encoded_bytes: Unsigned
+    root: str  # root, ranges and stamps are not part of the fingerprint
+    schema: pa.Schema  # of the files, unified
+    paths: pa.LargeStringArray  # by fragment, below the root, with "/"
+    file_bytes: NDArray[np.int64]  # by fragment
+    footer_hashes: NDArray[np.uint8]  # (fragments, 16) digests of the raw footers
+    row_group_ends: NDArray[np.int64]  # cumulative row groups, each fragment included
+    rows: Unsigned  # by row group
+    encoded_bytes: Unsigned  # by row group: encoded, uncompressed bytes of all columns
     variable: Mapping[str, VariableBytes]
-    null_counts: Mapping[str, int | None]
+    null_counts: Mapping[str, int | None]  # by column; None where unknown
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     stamps: NDArray[np.uint64] | None = None
     format: str = "Parquet"
-    options: str = ""
+    options: str = ""  # those of the format that change the rows or columns that the files hold
 
     def __repr__(self) -> str:
         return f"Manifest({self.fragments} fragments, {self.row_groups} row groups, {self.root!r})"
 
     @property
     def fragments(self) -> int:
-        """Number of files."""
         return len(self.paths)
 
     @property
     def row_groups(self) -> int:
-        """Number of row groups in all files."""
         return len(self.rows)
 
     @cached_property
@@ -134,7 +98,6 @@ class Manifest:
         )
 
     def path(self, fragment: int) -> str:
-        """The path of a fragment below the root."""
         return str(self.paths[fragment].as_py())
 
 
@@ -145,13 +108,7 @@ def narrowed(values: Any) -> Unsigned:
 
 
 def save_manifest(manifest: Manifest, path: Any) -> None:
-    """Write a manifest as plain arrays and JSON (an ``.npz``), without pickles.
-
-    Raises
-    ------
-    SourceError
-        If the file cannot be written.
-    """
+    """Write a manifest as plain arrays and JSON (an ``.npz``), without pickles."""
     head = {
         "format": _FORMAT,
         "version": _FORMAT_VERSION,
@@ -184,13 +141,7 @@ _ARRAYS = ("file_bytes", "footer_hashes", "row_group_ends", "rows", "encoded_byt
 
 
 def load_manifest(path: Any) -> Manifest:
-    """Read a saved manifest.
-
-    Raises
-    ------
-    SourceError
-        If the file is missing, unreadable, corrupt, not a manifest, or of another format version.
-    """
+    """Read a saved manifest; a `SourceError` if it is not one, or of another format version."""
     try:
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}

@@ -1,17 +1,33 @@
-"""Row ids: a row's rank among all stored rows of all files, and the file and row group behind an id."""
+"""Row ids: a row's rank among all stored rows of all files, its origin, and a source with a column of row ids."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.buffer_pool import BufferPool
+from windrow.core.errors import PlanError
+from windrow.core.frame_of_reference import Packing
 from windrow.core.machine import available_cores
-from windrow.core.source import BlockAddress, BlockReader, RowOrigin
+from windrow.core.source import (
+    BlockAddress,
+    BlockPart,
+    BlockReader,
+    BlockTable,
+    RemoteReader,
+    RowOrigin,
+    SourceIdentity,
+    TracingSource,
+    can_scatter,
+    column_bounds,
+    maps_files,
+)
 from windrow.io.catalog.blocks import BlockCuts
 from windrow.io.catalog.filters import kept_places
 from windrow.io.catalog.manifest import Manifest
@@ -19,9 +35,11 @@ from windrow.io.catalog.manifest import Manifest
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["compute_first_row_ids", "count_rows", "find_origins", "read_kept_rows"]
+__all__ = ["RowIdSource", "compute_first_row_ids", "count_rows", "find_origins", "read_kept_rows"]
 
 Ints = NDArray[np.int64]
+
+_ROW_ID_BYTES = 8
 
 
 def compute_first_row_ids(manifest: Manifest, cuts: BlockCuts) -> Ints:
@@ -65,3 +83,191 @@ def count_rows(read: Callable[[BlockAddress], pa.Table], addresses: Sequence[Blo
 def _row_starts(manifest: Manifest) -> Ints:
     rows = manifest.rows.astype(np.int64)
     return np.append(0, np.cumsum(rows))
+
+
+class _SupportsRowIds(TracingSource, Protocol):
+    """A source whose rows have row ids."""
+
+    @property
+    def row_filter(self) -> pc.Expression | None:
+        """The filter that the reader applies to rows (dropped rows have row ids too); None keeps all."""
+
+    @property
+    def whole_reader(self) -> BlockReader:
+        """A reader of all rows and columns, for callers that apply the filter themselves."""
+
+    @property
+    def first_row_ids(self) -> NDArray[np.int64]:
+        """(blocks,) the row id of the first stored row of each."""
+
+
+@dataclass(frozen=True)
+class _RowIdReader:
+    """Reads blocks and adds row ids; a block's locator is (the inner locator, its first row's id).
+
+    ``inner`` is the source's reader if there is no row filter, else one of all rows and columns.
+    """
+
+    inner: BlockReader
+    schema: pa.Schema
+    filter: pc.Expression | None
+
+    @property
+    def is_remote(self) -> bool:
+        return isinstance(self.inner, RemoteReader) and self.inner.is_remote
+
+    @property
+    def maps_files(self) -> bool:
+        return maps_files(self.inner)
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        locator, first = address.locator
+        within = replace(address, locator=locator)
+        if self.filter is None:
+            table = self.inner.read(within)
+            return table.append_column(self.schema[-1], _row_id_array(first, table.num_rows))
+        table, kept = read_kept_rows(self.inner, self.filter, within)
+        table = table.select(self.schema.names[:-1]).take(pa.array(kept)).combine_chunks()
+        return table.append_column(self.schema[-1], pa.array(kept + first)).cast(self.schema)
+
+    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
+        if self.filter is not None:
+            yield self.read(address)
+            return
+        locator, first = address.locator
+        for part in self.inner.parts(replace(address, locator=locator)):
+            yield _RowIdPart(part, self.schema, first)
+            first += part.num_rows
+
+
+@dataclass(frozen=True, eq=False)
+class _RowIdPart:
+    """A part with row ids."""
+
+    part: BlockPart
+    schema: pa.Schema
+    first: int
+
+    @property
+    def num_rows(self) -> int:
+        return self.part.num_rows
+
+    def select(self, columns: list[int]) -> pa.Table:
+        last = len(self.schema) - 1
+        table = self.part.select([column for column in columns if column != last])
+        found = [
+            _row_id_array(self.first, self.num_rows)
+            if column == last
+            else table.column(self.schema.names[column])
+            for column in columns
+        ]
+        return pa.Table.from_arrays(
+            found, schema=pa.schema([self.schema.field(column) for column in columns])
+        )
+
+    def bounds(self, column: int) -> tuple[int, int] | None:
+        if column < len(self.schema) - 1:
+            return column_bounds(self.part, column)
+        return self.first, self.first + max(0, self.num_rows - 1)
+
+    def scatter_values(
+        self,
+        columns: Sequence[int],
+        packings: Sequence[Packing],
+        targets: NDArray[np.uint32],
+        outs: Sequence[NDArray[np.uint8]],
+    ) -> Sequence[bool]:
+        if not can_scatter(self.part):
+            return [False] * len(columns)
+        row_id_column = len(self.schema) - 1
+        if row_id_column not in columns:
+            return self.part.scatter_values(columns, packings, targets, outs)
+        at = columns.index(row_id_column)
+        stored, stored_packings, stored_outs = (
+            [*each[:at], *each[at + 1 :]] for each in (columns, packings, outs)
+        )
+        done = self.part.scatter_values(stored, stored_packings, targets, stored_outs)
+        return [*done[:at], False, *done[at:]]
+
+    def scatter_text(
+        self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
+    ) -> list[pa.Array] | None:
+        if column == len(self.schema) - 1 or not can_scatter(self.part):
+            return None
+        return self.part.scatter_text(column, targets, cuts, pool)
+
+
+def _row_id_array(first: int, rows: int) -> pa.Array:
+    return pa.array(np.arange(first, first + rows, dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class RowIdSource:
+    """A source with a last column of row ids; all else is as in the source ``stored``."""
+
+    stored: _SupportsRowIds
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise PlanError(f"row_id_column={self.name!r} must be the name of a column")
+        if self.name in self.stored.schema.names:
+            raise PlanError(f"row_id_column={self.name!r} is a column of the data: give another name")
+
+    def __repr__(self) -> str:
+        return repr(self.stored)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.stored.schema.append(pa.field(self.name, pa.int64()))
+
+    @property
+    def blocks(self) -> BlockTable:
+        """All blocks; row ids count as memory, but do not change window boundaries."""
+        blocks = self.stored.blocks
+        row_id_bytes = _ROW_ID_BYTES * blocks.rows
+        packed = None if blocks.packed_bytes is None else blocks.packed_bytes + row_id_bytes
+        return replace(blocks, memory_bytes=blocks.memory_bytes + row_id_bytes, packed_bytes=packed)
+
+    @property
+    def reader(self) -> _RowIdReader:
+        row_filter = self.stored.row_filter
+        inner = self.stored.reader if row_filter is None else self.stored.whole_reader
+        return _RowIdReader(inner, self.schema, row_filter)
+
+    @property
+    def fingerprint(self) -> str:
+        return self.stored.fingerprint
+
+    def identity(self, files: int | None = None) -> SourceIdentity:
+        return self.stored.identity(files)
+
+    @property
+    def contents(self) -> str:
+        return f"{self.stored.contents} {self.name}"
+
+    @property
+    def null_counts(self) -> Mapping[str, int | None]:
+        return {**self.stored.null_counts, self.name: 0}
+
+    def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
+        firsts = self.stored.first_row_ids
+        found = zip(blocks, self.stored.addresses(blocks), strict=True)
+        return tuple(
+            replace(address, locator=(address.locator, int(firsts[block]))) for block, address in found
+        )
+
+    def describe(self) -> str:
+        return self.stored.describe()
+
+    def count_blocks(self) -> NDArray[np.int64]:
+        return self.stored.count_blocks()
+
+    def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.stored.row_numbers(block, rows)
+
+    def row_lineage(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
+        return self.stored.row_lineage(numbers)
+
+    def with_row_id(self, name: str) -> RowIdSource:
+        return RowIdSource(self.stored, name)

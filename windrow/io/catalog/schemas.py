@@ -1,19 +1,17 @@
 """Schema unification: one schema for all files, with type widening that loses nothing.
 
-Schemas unify when they have the same columns, in any order, and each column's types unify
-without loss:
+Schemas unify when they have the same columns, in any order, and each column's types unify:
 
 - null with any type;
 - integers: the narrowest type that holds both (none for ``uint64`` with a signed type);
 - floats: the wider type (never with integers, since ``int64`` to ``double`` loses digits);
 - timestamps of one time zone, times, and durations: the finer unit;
-- ``string`` with ``large_string``, ``binary`` with ``large_binary``, ``list`` with
-  ``large_list``: the large type;
+- ``string`` with ``large_string``, ``binary`` with ``large_binary``, ``list`` with ``large_list``: the large type;
 - a dictionary with plain values: plain values; two dictionaries: the wider indices;
 - lists and structs whose children unify.
 
-The first file determines the column order and the field metadata. Schema metadata (such as
-pandas' index) is dropped, since it describes one file.
+The first file determines the column order and the field metadata. Schema metadata (such as pandas' index) is
+dropped, since it describes one file.
 """
 
 from __future__ import annotations
@@ -40,12 +38,6 @@ def unify_schemas(
     """Unify the schemas of files given as (path, schema), in the first file's column order.
 
     ``unify`` returns the type that holds the values of two types, or None; by default `unify_types`.
-
-    Raises
-    ------
-    SourceError
-        If a column is missing or duplicate, or its types do not unify; the message names
-        file, column and both types.
     """
     first_path, first = schemas[0]
     _check_unique_names(first_path, first)

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.fixed_width_strings import preserve_embedded_nuls
+from windrow.core.text_types import preserve_embedded_nuls
 
 __all__ = ["column_type", "row_memory_bytes", "to_column"]
 

@@ -16,8 +16,7 @@ from windrow.core.frame_of_reference import Packing, join_ranges
 from windrow.core.source import BlockAddress, BlockPart
 from windrow.io.catalog.filters import can_prune, filter_columns, kept_places
 from windrow.io.catalog.fragments import Fragment
-from windrow.io.catalog.hive_partitions import Partitions
-from windrow.io.catalog.schema_conversion import conform
+from windrow.io.catalog.hive_partitions import Partitions, conform
 from windrow.io.parquet import chunk_decoder
 from windrow.io.parquet.footers import read_footer, summarise
 from windrow.io.storage.file_versions import Version
@@ -43,13 +42,7 @@ class ParquetFormat:
     joins_files: bool = False
 
     def look(self, files: Files, path: str) -> Fragment:
-        """Read a file's footer, usually with one read.
-
-        Raises
-        ------
-        SourceError
-            If the file cannot be read, or is not a Parquet file.
-        """
+        """Read a file's footer, usually with one read."""
         name = files.name(path)
         footer = read_footer(files, path, name)
         version = Version(footer.size_bytes, footer.stamp)
@@ -63,26 +56,14 @@ class ParquetFormat:
         partitions: Partitions,
         row_filter: pc.Expression | None,
     ) -> ParquetReader:
-        """Create the reader of blocks; each block belongs to one file."""
         return ParquetReader(files, schema, stored, partitions, row_filter)
 
 
 @dataclass(frozen=True)
 class ParquetReader:
-    """Reads blocks of Parquet files.
+    """Reads blocks of Parquet files: selected columns of files and partitions, and rows for which ``filter`` is true.
 
-    Attributes
-    ----------
-    files
-        The filesystem and root of the files.
-    schema
-        The schema of every block: the selected columns of files and partitions.
-    stored
-        The unified schema of the files, all columns; filters see it together with the partition columns.
-    partitions
-        The columns derived from paths.
-    filter
-        Keeps rows for which it is true; None keeps all.
+    ``stored`` is the unified schema of all columns of the files; filters see it with the partition columns.
     """
 
     files: Files
@@ -98,19 +79,9 @@ class ParquetReader:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the files are remote."""
         return not self.files.local
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block on the calling thread, rows in stored order.
-
-        Raises
-        ------
-        CorruptBlockError
-            If the data cannot be decoded, or does not match the schema.
-        SourceError
-            If the file is missing, cannot be read, or has changed since it was listed.
-        """
         (groups,) = address.locator
         filters = self.filter is not None
         with open_block(self.files, groups, address.origin) as block, block.mapped_errors(filters=filters):
@@ -261,7 +232,7 @@ class _StoredPart:
                 return None
 
     def _find_chunks(self, column: int, rows: int) -> list[chunk_decoder.Chunk]:
-        """The chunks of a column; empty if the C decoder does not support one, or their total rows are not ``rows``."""
+        """The chunks of a column; none if the C decoder does not support one, or they do not hold ``rows`` rows."""
         field = self.schema.field(column)
         if chunk_decoder.LIBRARY is None or field.name in self.reader.partitions.schema.names:
             return []

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.frame_of_reference import Packing
-from windrow.core.native_libraries import address_of, load_library
+from windrow.core.native_libraries import Address, address_of, load_library
 from windrow.core.text_types import fits_offsets, offset_width
 from windrow.io.catalog.value_widths import leaf_indices
 
@@ -42,7 +42,7 @@ _MAX_RATIO = 24
 _SLACK_BYTES = 64
 # offsets of text values have 32 bits
 _MAX_TEXT_BYTES = 2**32 - 1
-_POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
+_POINTER, _INT = Address, ctypes.c_int64
 
 
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
@@ -58,27 +58,15 @@ LIBRARY: Any = load_library("windrow.io.parquet._decode", _FUNCTIONS) if sys.byt
 
 @dataclass(frozen=True)
 class Chunk:
-    """A column chunk that the C decoder accepts.
+    """A column chunk that the C decoder accepts."""
 
-    Attributes
-    ----------
-    start, size_bytes
-        Offset and compressed size of its pages in the file.
-    rows, width
-        Number of values, and bytes of each; width 0 for text.
-    snappy, optional
-        Whether its pages are Snappy compressed, and have definition levels.
-    raw_bytes
-        Uncompressed size of its pages, as the footer states it.
-    """
-
-    start: int
-    size_bytes: int
+    start: int  # offset of its pages in the file
+    size_bytes: int  # compressed
     rows: int
-    width: int
+    width: int  # bytes of a value; 0 for text
     snappy: bool
-    optional: bool
-    raw_bytes: int = 0
+    optional: bool  # its pages have definition levels
+    raw_bytes: int = 0  # uncompressed size of its pages, as the footer states it
 
 
 class StoredFooter:
@@ -91,7 +79,6 @@ class StoredFooter:
 
     @property
     def serialized_size(self) -> int:
-        """Bytes of the footer in the file."""
         return int(self.metadata.serialized_size)
 
     def chunk(self, group: int, name: str, kind: pa.DataType) -> Chunk | None:
@@ -236,11 +223,8 @@ def decode(
 ) -> list[bool]:
     """Decode columns; value i of a column, over all its chunks, is packed into ``targets[i]`` of its ``out``.
 
-    Returns
-    -------
-    list of bool
-        False for each column without chunks, or with a chunk that is declined or holds a value that does not
-        fit its packing; ``out`` can be partially written then.
+    Returns False for each column without chunks, or with a chunk that is declined or holds a value that does not
+    fit its packing; ``out`` can be partially written then.
     """
     jobs, pages, stops = [], [], [0]
     for chunks, packing, out in zip(columns, packings, outs, strict=True):
@@ -254,9 +238,7 @@ def decode(
             first += chunk.rows
         stops.append(len(jobs))
     job_table, scratch = np.array(jobs, np.int64).reshape(len(jobs), -1), _SCRATCH.memory
-    LIBRARY.windrow_decode_packed(
-        len(job_table), address_of(job_table), address_of(targets), address_of(scratch), len(scratch)
-    )
+    LIBRARY.windrow_decode_packed(len(job_table), job_table, targets, scratch, len(scratch))
     done = job_table[:, -1].tolist()
     return [start < stop and all(done[start:stop]) for start, stop in pairwise(stops)]
 
@@ -269,24 +251,10 @@ def decode_text(
     cuts: Sequence[slice],
     pool: BufferPool,
 ) -> list[pa.Array] | None:
-    """Decode chunks of text: value i, over all chunks, goes to row ``targets[i]``.
+    """Decode chunks of text into one array for each of ``cuts``, slices of the target rows.
 
-    Parameters
-    ----------
-    kind
-        Strings or bytes, with offsets of 4 or 8 bytes.
-    targets
-        (rows,) target row of each value.
-    cuts
-        Slices of the target rows; each becomes an array.
-    pool
-        Provides the memory of the arrays and the temporary buffers.
-
-    Returns
-    -------
-    list of pyarrow.Array or None
-        One for each of ``cuts``; None if a chunk is declined or is not text, or the text of an array exceeds
-        the range of the type's offsets.
+    Value i, over all chunks, goes to row ``targets[i]``. None if a chunk is declined or is not text, or if the
+    text of an array exceeds the range of the type's offsets.
     """
     capacity = sum(chunk.raw_bytes for chunk in chunks) + _SLACK_BYTES
     if capacity > _MAX_TEXT_BYTES or any(chunk.width for chunk in chunks):
@@ -299,19 +267,9 @@ def decode_text(
     end = used = 0
     for chunk, pages in zip(chunks, stored, strict=True):
         start, end = end, end + chunk.rows
+        how, memory = (chunk.snappy, chunk.optional, chunk.rows), (scratch, len(scratch), text)
         used = LIBRARY.windrow_find_text(
-            pages.address,
-            pages.size,
-            chunk.snappy,
-            chunk.optional,
-            chunk.rows,
-            address_of(targets[start:end]),
-            address_of(at),
-            address_of(scratch),
-            len(scratch),
-            address_of(text),
-            used,
-            capacity,
+            pages, pages.size, *how, targets[start:end], at, *memory, used, capacity
         )
         if used < 0:
             return None
@@ -326,11 +284,11 @@ def _gather(
     """Gather the values at some offsets; None if their total size exceeds the range of the type's offsets."""
     rows, width = len(at), offset_width(kind)
     offsets = pool.take(width * (rows + 1))
-    total = LIBRARY.windrow_measure_text(address_of(text), address_of(at), rows, width, address_of(offsets))
+    total = LIBRARY.windrow_measure_text(text, at, rows, width, offsets)
     if not fits_offsets(total, width):
         return None
     out = pool.take(total)
-    LIBRARY.windrow_gather_text(address_of(text), address_of(at), rows, address_of(out), total)
+    LIBRARY.windrow_gather_text(text, at, rows, out, total)
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(offsets), pa.py_buffer(out)], null_count=0)
 
 

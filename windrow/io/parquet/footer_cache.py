@@ -11,16 +11,10 @@ __all__ = ["FooterCache"]
 
 
 class FooterCache:
-    """An LRU cache of footers, bounded in number and bytes; thread-safe.
+    """An LRU cache of footers, bounded in number and serialized bytes; thread-safe.
 
-    Parameters
-    ----------
-    max_footers
-        Maximum number of cached footers.
-    max_bytes
-        Maximum bytes of cached footers, as serialized. Parsed footers take about three times as
-        much, and as much again once each chunk of a wide table has been looked up.
-        The latest footer is cached whatever its size, since its file's next block needs it.
+    Parsed footers take about three times as much, and as much again once each chunk of a wide table has been
+    looked up. The latest footer is cached whatever its size, since its file's next block needs it.
     """
 
     def __init__(self, max_footers: int, max_bytes: int) -> None:
@@ -35,11 +29,10 @@ class FooterCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the cached footers, as serialized."""
         return self._bytes
 
     def get(self, digest: bytes, read: Callable[[], Any]) -> Any:
-        """Return the footer of a digest, from the cache or by calling ``read``; errors of ``read`` are not cached."""
+        """The footer of a digest, from the cache or by calling ``read``, whose errors are not cached."""
         with self._lock:
             if digest in self._cached:
                 self._cached.move_to_end(digest)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from windrow.core.native_libraries import address_of
 from windrow.io.parquet import chunk_decoder
 
 __all__ = ["check_footer", "find_problem"]
@@ -50,11 +49,8 @@ def check_footer(raw: bytes, texts: NDArray[np.int64]) -> str:
     stored = np.frombuffer(raw, np.uint8)
     max_leaves = len(raw) // _LEAF_STORED_BYTES
     leaves = np.empty(max_leaves * _LEAF_BYTES // 4, np.int32)
-    return _PROBLEMS[
-        chunk_decoder.LIBRARY.windrow_check_footer(
-            address_of(stored), len(raw), address_of(leaves), max_leaves, address_of(texts), texts.size
-        )
-    ]
+    check = chunk_decoder.LIBRARY.windrow_check_footer
+    return _PROBLEMS[check(stored, len(raw), leaves, max_leaves, texts, texts.size)]
 
 
 def find_problem(raw: bytes, texts: NDArray[np.int64]) -> int:

@@ -33,24 +33,14 @@ _FIX = "name only Parquet files, or write this one again"
 
 @dataclass(frozen=True)
 class Footer:
-    """A file's footer.
-
-    Attributes
-    ----------
-    size_bytes, stamp
-        The file's size, and its version stamp before the footer was read.
-    digest
-        Digest of the raw footer.
-    metadata
-        The parsed footer.
-    texts
-        (row groups, columns) text bytes of each chunk; -1 where the footer does not state them.
-    """
+    """A file's footer and, from before it was read, the file's size and version stamp."""
 
     size_bytes: int
-    digest: bytes
-    metadata: Any
-    texts: NDArray[np.int64]
+    digest: bytes  # of the raw footer
+    metadata: Any  # the parsed footer
+    texts: NDArray[
+        np.int64
+    ]  # (row groups, columns) text bytes of each chunk; -1 where the footer does not state them
     stamp: int
 
 
@@ -58,11 +48,6 @@ def read_footer(files: Files, path: str, name: str) -> Footer:
     """Read a footer, usually with a single read of the file's last 64 KiB.
 
     ``name`` names the file, or the block that is being read, in errors.
-
-    Raises
-    ------
-    SourceError
-        If the file cannot be opened, is not a Parquet file, or its footer is corrupt.
     """
     with files.mapped_errors(name):
         version = files.look(path)
@@ -115,13 +100,7 @@ def _parse(raw: bytes, name: str) -> tuple[Any, NDArray[np.int64]]:
 
 
 def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFacts:
-    """Summarise a parsed footer for planning; ``texts`` as in `Footer`.
-
-    Raises
-    ------
-    SourceError
-        If Arrow cannot read a column's type, or the footer states impossible sizes.
-    """
+    """Summarise a parsed footer for planning; ``texts`` as in `Footer`."""
     try:
         schema = metadata.schema.to_arrow_schema()
     except pa.ArrowException as error:

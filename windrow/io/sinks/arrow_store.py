@@ -19,7 +19,7 @@ import pyarrow.fs as pa_fs
 from windrow.io.sinks.spool_file import spooled
 from windrow.io.sinks.store import Fill, temporary_name
 from windrow.io.storage.credentials import filesystem_secrets
-from windrow.io.storage.relative_paths import join_path
+from windrow.io.storage.filesystems import join_path
 from windrow.io.storage.retries import Retries
 
 __all__ = ["ArrowStore"]

@@ -23,8 +23,7 @@ from windrow.io.sinks.open_store import mapped_errors
 from windrow.io.sinks.sink import Sink
 from windrow.io.sinks.store import Store, is_temporary
 from windrow.io.sinks.written_manifest import WriteResult, WrittenFile, manifest_bytes, manifest_name
-from windrow.io.storage.filesystems import Files
-from windrow.io.storage.relative_paths import join_path
+from windrow.io.storage.filesystems import Files, join_path
 
 __all__ = ["Mode", "WriteJob", "abandon", "begin", "commit", "list_replaced"]
 

@@ -18,7 +18,7 @@ from typing import Any
 from windrow.io.sinks.spool_file import spooled
 from windrow.io.sinks.store import Fill, temporary_name
 from windrow.io.storage.credentials import filesystem_secrets, without_user
-from windrow.io.storage.relative_paths import join_path
+from windrow.io.storage.filesystems import join_path
 from windrow.io.storage.retries import Retries
 
 __all__ = ["FsspecStore"]

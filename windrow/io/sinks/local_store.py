@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from windrow.io.sinks.store import Fill, temporary_name
-from windrow.io.storage.relative_paths import join_path
+from windrow.io.storage.filesystems import join_path
 
 __all__ = ["LocalStore"]
 

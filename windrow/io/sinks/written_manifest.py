@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core.byte_sizes import format_bytes
-from windrow.io.storage.relative_paths import join_path
+from windrow.io.storage.filesystems import join_path
 
 __all__ = ["WriteResult", "WrittenFile", "manifest_bytes", "manifest_name"]
 

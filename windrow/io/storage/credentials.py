@@ -41,13 +41,7 @@ _STATE_ATTRIBUTES = {"dircache"}
 
 
 def check_options(options: object) -> dict[str, Any]:
-    """Return storage options as a dict.
-
-    Raises
-    ------
-    PlanError
-        If they are not a dict with string keys; the message contains none of the values.
-    """
+    """Return storage options as a dict; a `PlanError` without any of their values if they are not by name."""
     if options is None:
         return {}
     if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
@@ -63,8 +57,6 @@ def check_options(options: object) -> dict[str, Any]:
 def without_user(url: str) -> str:
     """Remove the user and password from a URL and replace signature parameters by ``***``.
 
-    Examples
-    --------
     >>> without_user("https://me:pw@host/x.parquet?part=1&X-Amz-Signature=0f3a")
     'https://host/x.parquet?part=1&X-Amz-Signature=***'
     """
@@ -76,8 +68,6 @@ def find_secrets(options: Any) -> tuple[str, ...]:
 
     These are values whose key looks like a secret's, at any depth, and credentials within URLs.
 
-    Examples
-    --------
     >>> find_secrets({"key": "k", "client_kwargs": {"endpoint_url": "http://me:pw@host", "verify": "no"}})
     ('k', 'me:pw', 'me', 'pw')
     """
@@ -140,11 +130,9 @@ def _options(filesystem: Any) -> Any:
 def redact(text: str, secrets: Iterable[str]) -> str:
     """Replace every secret in a text by ``***``, including its quoted and escaped forms.
 
-    A secret of fewer than four characters is replaced only where it is a word of its own: inside words it reveals
-    nothing, and replacing it there would make the text unreadable.
+    A secret of fewer than four characters is replaced only where it is a word of its own: inside words it
+    reveals nothing, and replacing it there would make the text unreadable.
 
-    Examples
-    --------
     >>> redact("a bad parquet for key 'a' and b4secret5e", ["a", "secret"])
     "*** bad parquet for key '***' and b4***5e"
     """

@@ -29,22 +29,14 @@ _VERSION_KEYS = re.compile(
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a file.
-
-    Attributes
-    ----------
-    size_bytes
-        The file's size.
-    stamp
-        64-bit hash of the metadata that identifies the version; never 0.
-    """
+    """One version of a file."""
 
     size_bytes: int
-    stamp: int
+    stamp: int  # 64-bit hash of the metadata that identifies the version; never 0
 
 
 def read_local_version(path: str) -> Version:
-    """Return the version of a file on local disk, from its inode, size and mtime."""
+    """The version of a file on local disk, from its inode, size and mtime."""
     return version_from_stat(os.stat(path))
 
 
@@ -54,7 +46,7 @@ def version_from_stat(stat: os.stat_result) -> Version:
 
 
 def read_arrow_version(filesystem: Any, path: str) -> Version:
-    """Return the version of a file in a ``pyarrow.fs`` filesystem; takes one request where metadata has an ETag."""
+    """The version of a file in a ``pyarrow.fs`` filesystem; takes one request where metadata has an ETag."""
     with filesystem.open_input_file(path) as file:
         size, raw = file.size(), file.metadata() or {}
     metadata = {_to_text(key).lower(): _to_text(value) for key, value in raw.items()}
@@ -68,7 +60,7 @@ def read_arrow_version(filesystem: Any, path: str) -> Version:
 
 
 def read_fsspec_version(filesystem: Any, path: str) -> Version:
-    """Return the current version of a file in an fsspec filesystem, bypassing its listing cache."""
+    """The current version of a file in an fsspec filesystem, bypassing its listing cache."""
     filesystem.invalidate_cache(filesystem._parent(path))
     info = filesystem.info(path)
     if info["type"] != "file":
@@ -77,7 +69,7 @@ def read_fsspec_version(filesystem: Any, path: str) -> Version:
 
 
 def version_from_listing(info: Mapping[str, Any]) -> Version:
-    """Return a file's version from an fsspec info, of a listing or of the file alone.
+    """A file's version from an fsspec info, of a listing or of the file alone.
 
     A listing can contain less metadata, so callers that rely on one must first check that both give the same version.
     """

@@ -34,7 +34,6 @@ from windrow.io.storage.file_versions import (
     read_local_version,
 )
 from windrow.io.storage.range_reads import RemoteFile, read_ranges
-from windrow.io.storage.relative_paths import join_path
 from windrow.io.storage.retries import GaveUpError, Retries
 from windrow.io.storage.s3_options import (
     extract_url_keys,
@@ -44,7 +43,7 @@ from windrow.io.storage.s3_options import (
     uses_arrow_client,
 )
 
-__all__ = ["Connection", "Files", "Paths", "connect"]
+__all__ = ["Connection", "Files", "Paths", "connect", "join_path"]
 
 # URL schemes of pyarrow's filesystems, whose own paths have none
 _SCHEMES = {"s3": "s3", "gcs": "gs"}
@@ -52,14 +51,18 @@ _SCHEMES = {"s3": "s3", "gcs": "gs"}
 Paths = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 
 
+def join_path(root: str, relative: str) -> str:
+    """Join a relative path to a root, which can be empty or ``/``."""
+    return f"{root.rstrip('/')}/{relative}" if root else relative
+
+
 @dataclass(frozen=True)
 class Files:
     """The files under one root; small and picklable.
 
-    ``filesystem`` is None for local disk, else a ``pyarrow.fs`` or fsspec one. It can hold
-    credentials: pickling includes them, error messages and names never do.
-    ``retries`` applies to object storage; local reads are not retried.
-    ``machine`` is the host that listed the files, ``opening`` a random id of the listing.
+    ``filesystem`` is None for local disk, else a ``pyarrow.fs`` or fsspec one. It can hold credentials: pickling
+    includes them, error messages and names never do. ``retries`` applies to object storage only. ``machine`` is
+    the host that listed the files, ``opening`` a random id of the listing.
     """
 
     root: str
@@ -73,7 +76,6 @@ class Files:
 
     @property
     def local(self) -> bool:
-        """True for files on local disk."""
         return self.filesystem is None
 
     @property
@@ -87,7 +89,6 @@ class Files:
         return without_user(str(self.filesystem.unstrip_protocol(self.root)))
 
     def path(self, relative: str) -> str:
-        """The full path of a file in its filesystem."""
         return join_path(self.root, relative)
 
     def name(self, relative: str) -> str:
@@ -112,7 +113,6 @@ class Files:
         return RemoteFile(read_ranges(self.filesystem, self.path(relative)), size_bytes, self.retries)
 
     def look(self, relative: str) -> Version:
-        """Return the file's current version, its size and stamp."""
         path = self.path(relative)
         if self.local:
             return read_local_version(path)
@@ -120,13 +120,7 @@ class Files:
         return self.retries.read(lambda: read(self.filesystem, path), 0)
 
     def stamp(self, relative: str) -> bytes:
-        """Return bytes that change when the file is rewritten, as far as its filesystem reports that.
-
-        Raises
-        ------
-        SourceError
-            If the file does not exist.
-        """
+        """Bytes that change when the file is rewritten, as far as its filesystem reports that."""
         try:
             return f"{self.look(relative).stamp:016x}".encode()
         except Exception as error:
@@ -182,15 +176,7 @@ class Connection:
 
 
 def connect(paths: Paths, filesystem: Any, storage_options: Mapping[str, Any] | None) -> Connection:
-    """Find the filesystem for a user's paths and options.
-
-    Raises
-    ------
-    PlanError
-        If they name no filesystem, or more than one.
-    SourceError
-        If the filesystem cannot be created.
-    """
+    """Find the filesystem for a user's paths and options; a `PlanError` if they name none, or more than one."""
     names = _path_names(paths)
     options = check_options(storage_options)
     if filesystem is not None and storage_options is not None:

@@ -85,21 +85,14 @@ class GaveUpError(OSError):
 
 @dataclass(frozen=True)
 class Retries:
-    """How long transient errors are retried.
+    """How long transient errors are retried, in seconds.
 
-    Attributes
-    ----------
-    seconds
-        No attempt starts later than this after the first one; 0 disables retries.
-    first_wait_seconds, max_wait_seconds
-        Upper bound of the first wait, which doubles with each attempt, and the maximum of that
-        bound. The waits are drawn uniformly from 0 to the bound.
-    read_seconds, read_bytes_per_second
-        Timeout of a read, against clients that hang indefinitely: ``read_seconds`` plus the
-        time that its bytes take at ``read_bytes_per_second``.
+    ``first_wait_seconds`` bounds the first wait; the bound doubles with each attempt up to ``max_wait_seconds``.
+    Waits are drawn uniformly from 0 to the bound. A read has a timeout, against clients that hang indefinitely:
+    ``read_seconds`` plus the time that its bytes take at ``read_bytes_per_second``.
     """
 
-    seconds: float = 120.0
+    seconds: float = 120.0  # no attempt starts later than this after the first one; 0 disables retries
     first_wait_seconds: float = 0.25
     max_wait_seconds: float = 20.0
     read_seconds: float = 60.0
@@ -112,13 +105,7 @@ class Retries:
             )
 
     def call(self, attempt: Callable[[], T]) -> T:
-        """Call ``attempt`` until it returns, raises a permanent error, or the budget is exhausted.
-
-        Raises
-        ------
-        GaveUpError
-            If the budget is exhausted; its cause is the last error.
-        """
+        """Call ``attempt`` until it returns, raises a permanent error, or the budget is exhausted (`GaveUpError`)."""
         begin = time.monotonic()
         failures: list[tuple[float, BaseException]] = []
         for wait in self._waits():
@@ -151,13 +138,7 @@ DEFAULT_RETRIES = Retries()
 
 
 def call_within(seconds: float, call: Callable[[], T]) -> T:
-    """Call a function that can hang on a daemon thread, and abandon it after a timeout.
-
-    Raises
-    ------
-    TimeoutError
-        If it has not returned within ``seconds``.
-    """
+    """Call a function that can hang on a daemon thread, and abandon it after a timeout (`TimeoutError`)."""
     outcome: list[Any] = [None, None]
 
     def run() -> None:

@@ -35,17 +35,10 @@ def is_s3(url: str) -> bool:
 
 
 def extract_url_keys(urls: Sequence[str], options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """Move the key and secret in URLs to the options.
+    """Move the key and secret in URLs to the options; a `PlanError` if URLs contain different ones.
 
-    Examples
-    --------
     >>> extract_url_keys(["s3://me:pass%2Fword@bucket/x"], {"region": "eu-west-1"})
     (['s3://bucket/x'], {'key': 'me', 'secret': 'pass/word', 'region': 'eu-west-1'})
-
-    Raises
-    ------
-    PlanError
-        If URLs contain different ones.
     """
     matches = [_URL.fullmatch(url) for url in urls]
     found = {(match["key"], match["secret"]) for match in matches if match and match["key"]}
@@ -60,13 +53,7 @@ def extract_url_keys(urls: Sequence[str], options: Mapping[str, Any]) -> tuple[l
 
 
 def uses_arrow_client(options: Mapping[str, Any]) -> bool:
-    """Whether to use pyarrow's client: the options have its names, or s3fs is not installed.
-
-    Raises
-    ------
-    PlanError
-        If some names are pyarrow's and others are s3fs's.
-    """
+    """Whether to use pyarrow's client: the options have its names, or s3fs is not installed."""
     arrow = sorted(_ARROW_NAMES & options.keys())
     others = sorted(options.keys() - _ARROW_NAMES - _SHARED_NAMES)
     if arrow and others:
@@ -80,8 +67,6 @@ def uses_arrow_client(options: Mapping[str, Any]) -> bool:
 def to_s3fs_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Translate options for s3fs: pass the region to its client, and raise the connection limit.
 
-    Examples
-    --------
     >>> to_s3fs_options({"anon": True, "region": "eu-west-1"})["client_kwargs"]
     {'region_name': 'eu-west-1'}
     """
@@ -95,13 +80,7 @@ def to_s3fs_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def open_arrow_s3(options: Mapping[str, Any]) -> Any:
-    """Create the S3 client of ``pyarrow.fs``.
-
-    Raises
-    ------
-    PlanError
-        If pyarrow does not support an option.
-    """
+    """Create the S3 client of ``pyarrow.fs``; a `PlanError` if pyarrow does not support an option."""
     named = {_ARROW_NAME_OF.get(name, name): value for name, value in options.items() if value is not None}
     client = dict(named.pop("client_kwargs", None) or {})
     # s3fs's names, as far as pyarrow has an equivalent

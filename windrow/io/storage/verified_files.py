@@ -71,15 +71,7 @@ class _KnownFile:
 
 @dataclass(frozen=True, eq=False)
 class BlockFile:
-    """The open file of a block.
-
-    Attributes
-    ----------
-    file
-        The file object that Arrow reads.
-    remote
-        The range reader behind it; None for local files.
-    """
+    """The open file of a block: ``file`` is what Arrow reads, ``remote`` the range reader behind it (None if local)."""
 
     files: Files
     groups: RowGroups
@@ -90,7 +82,6 @@ class BlockFile:
 
     @property
     def footer(self) -> StoredFooter:
-        """The footer, which matches the listing."""
         return self.known.footer
 
     def fetch(self, groups: Iterable[int], names: Sequence[str]) -> None:
@@ -144,13 +135,7 @@ class BlockFile:
 
 @contextmanager
 def open_block(files: Files, groups: RowGroups, origin: str) -> Iterator[BlockFile]:
-    """Open the file of a block.
-
-    Raises
-    ------
-    SourceError
-        If the file is missing, cannot be read, or is not the version that was listed.
-    """
+    """Open the file of a block; a `SourceError` if it is not the version that was listed."""
     with files.mapped_errors(origin):
         known = _get_known_file(files, groups, origin)
         local = files.open(groups.path) if files.local else None

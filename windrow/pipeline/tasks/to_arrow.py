@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.fixed_width_strings import preserve_embedded_nuls
+from windrow.core.text_types import preserve_embedded_nuls
 from windrow.pipeline.delivery.to_numpy import fixed_dtype, permutation_of
 
 __all__ = ["to_arrow"]

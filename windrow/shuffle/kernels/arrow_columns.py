@@ -14,13 +14,7 @@ __all__ = ["join", "move_column"]
 
 
 def move_column(array: pa.Array, rows: NDArray[np.int64], name: str, pool: BufferPool) -> pa.Array:
-    """Take rows of any column by row number; fixed-size lists without nulls are copied to pool memory.
-
-    Raises
-    ------
-    PlanError
-        If Arrow cannot take rows of this type; names the column and a fix.
-    """
+    """Take rows of any column by row number; fixed-size lists without nulls are copied to pool memory."""
     values = list_rows_of(array)
     if values is not None and len(rows):
         memory = pool.take(row_bytes(values) * len(rows))
@@ -33,13 +27,7 @@ def move_column(array: pa.Array, rows: NDArray[np.int64], name: str, pool: Buffe
 
 
 def join(column: pa.Table) -> pa.Array:
-    """Concatenate the chunks of a table's only column; unifies dictionaries.
-
-    Raises
-    ------
-    PlanError
-        If the result would exceed the offsets or indices of its type.
-    """
+    """Concatenate the chunks of a table's only column; unifies dictionaries."""
     try:
         # on the table: `ChunkedArray.combine_chunks` would make a Python object per chunk
         chunks = column.combine_chunks().column(0)
@@ -49,7 +37,6 @@ def join(column: pa.Table) -> pa.Array:
 
 
 def _make_unmovable_error(name: str, kind: pa.DataType, error: Exception) -> PlanError:
-    """Make the error for a column that Arrow cannot take or concatenate."""
     return PlanError(
         f"column {name!r} of type {kind} cannot be shuffled: {error}; "
         "leave the column out (columns=) or cast it before the shuffle (map_batches)"

@@ -19,8 +19,6 @@ __all__ = ["find_range", "find_ranges", "pack_values", "unpack_values"]
 def find_range(values: NDArray[Any]) -> tuple[int, int]:
     """Minimum and maximum of one or more values of 2, 4 or 8 bytes, as signed integers.
 
-    Examples
-    --------
     >>> find_range(np.array([7, -3, 200]).view(np.uint64))
     (-3, 200)
     """
@@ -33,8 +31,6 @@ def find_range(values: NDArray[Any]) -> tuple[int, int]:
 def find_ranges(columns: Sequence[pa.ChunkedArray]) -> tuple[int, int] | None:
     """Minimum and maximum over all values of several columns; None if there are no rows.
 
-    Examples
-    --------
     >>> find_ranges([pa.chunked_array([[5], [2, 9]])])
     (2, 9)
     """
@@ -43,12 +39,8 @@ def find_ranges(columns: Sequence[pa.ChunkedArray]) -> tuple[int, int] | None:
 
 
 def pack_values(values: NDArray[Any], packing: Packing, out: NDArray[np.uint8]) -> bool:
-    """Write values in a packing narrower than their width; returns False if one does not fit.
+    """Write values in a packing narrower than their width; False, and invalid output, if one does not fit.
 
-    The output is then invalid.
-
-    Examples
-    --------
     >>> out = np.empty(2, np.uint8)
     >>> pack_values(np.array([-3, 200]).view(np.uint64), Packing(1, -3), out), out.tolist()
     (True, [0, 203])
@@ -64,8 +56,6 @@ def pack_values(values: NDArray[Any], packing: Packing, out: NDArray[np.uint8]) 
 def unpack_values(memory: NDArray[np.uint8], rows: int, width: int, packing: Packing) -> PlainRows:
     """Decode packed values; a view without a copy if they have their full width.
 
-    Examples
-    --------
     >>> unpack_values(np.array([0, 203], np.uint8), 2, 8, Packing(1, -3)).view(np.int64)
     array([ -3, 200])
     """

@@ -22,19 +22,11 @@ _NO_RUN = -(2**40)
 
 
 class Destinations:
-    """Finds the run of each row, over all destinations.
+    """Finds the run of each row, over all destinations; ``layouts`` are the runs of one window for each of them.
 
-    The time per call does not depend on the number of destinations; only the lookup tables, built once, do.
-
-    Parameters
-    ----------
-    layouts
-        The runs of one window for each destination. Run ids are numbered consecutively over all of them.
-
-    Attributes
-    ----------
-    slice_starts
-        The first run id of each slice of each destination, then the end of the last slice.
+    Run ids are numbered consecutively over all destinations. ``slice_starts`` has the first run id of each slice
+    of each, then the end of the last slice. The time per call does not depend on the number of destinations;
+    only the lookup tables, built once, do.
     """
 
     def __init__(self, layouts: Sequence[WindowRuns]) -> None:
@@ -45,19 +37,11 @@ class Destinations:
         self.slice_starts: NDArray[np.int64] = np.concatenate([[0], *starts])
 
     def assign(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, RunIds, NDArray[np.uint32]]:
-        """Find the run, and the place within it, of rows given by their position in the epoch.
+        """Find the run, and the place within it, of rows of this window given by their position in the epoch.
 
-        Parameters
-        ----------
-        rows
-            (rows,) positions in the epoch, all of this window.
-
-        Returns
-        -------
-        sources, runs, places
-            For each entry the source row (None: entry i is row i), the run id (past the
-            last run: the row is dropped), and the place, its offset within the run. There are
-            more entries than rows if rows are repeated as padding.
+        Returns for each entry the source row (None: entry i is row i), the run id (past the last run: the row is
+        dropped), and the place, its offset within the run. If rows are repeated as padding, there are more entries
+        than rows.
         """
         find = self._find if native.LIBRARY is not None and self._fits_32_bits else self._find_numpy
         runs, places = find(rows)

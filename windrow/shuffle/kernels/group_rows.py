@@ -13,11 +13,10 @@ from windrow.core.errors import WindrowError
 from windrow.core.frame_of_reference import Packing, is_packable
 from windrow.core.source import BlockPart, can_scatter, column_bounds
 from windrow.shuffle.kernels import native
-from windrow.shuffle.kernels.arenas import Arenas
 from windrow.shuffle.kernels.arrow_columns import join
 from windrow.shuffle.kernels.bit_packing import find_ranges
 from windrow.shuffle.kernels.fixed_width import fixed_width_bytes, validity_of, values_of
-from windrow.shuffle.kernels.map_output import MapOutput, fixed_width_columns, other_columns
+from windrow.shuffle.kernels.map_output import Arenas, MapOutput, fixed_width_columns, other_columns
 from windrow.shuffle.kernels.scatter import Grouping, RunIds, group_entries
 
 __all__ = ["DECODED_TOGETHER_BYTES", "group_rows"]
@@ -41,30 +40,11 @@ def group_rows(
 ) -> list[MapOutput]:
     """Group entries by run, keeping their order within a run, into one map output per slice.
 
-    Parameters
-    ----------
-    table
-        Rows of a block. Each column is selected once and used immediately. If the statistics of a
-        column are wrong (`windrow.core.source.BoundedPart`), all columns are selected again.
-    rows
-        (entries,) the row of ``table`` for each entry; None: entry i is row i.
-    runs
-        (entries,) the run id of each entry; entries of runs outside the slices are dropped.
-    places
-        (entries,) the place of each entry, its offset within the run.
-    slice_starts
-        (slices + 1,) run ids: slice k holds runs ``slice_starts[k]`` up to, not
-        including, ``slice_starts[k + 1]``.
-    pool
-        Allocates one buffer for the places and fixed-width columns of each map output, and one for
-        the validity of each column with nulls.
-    pause
-        Called every few milliseconds, between columns.
-
-    Raises
-    ------
-    PlanError
-        If Arrow cannot take rows of a column's type; names the column.
+    ``rows``, ``runs`` and ``places`` have one value an entry: its row of ``table`` (None: entry i is row i), its run
+    id, and its offset within the run. Slice k holds the runs from ``slice_starts[k]`` to ``slice_starts[k + 1]``,
+    exclusive; entries of other runs are dropped. Each column is selected once and used immediately. If its statistics
+    are wrong (`windrow.core.source.BoundedPart`), all columns are selected again. ``pause`` is called every few
+    milliseconds, between columns.
     """
     entries = table.num_rows if rows is None else len(rows)
     if not entries == len(runs) == len(places):
@@ -138,8 +118,8 @@ class _ColumnOverflowError(Exception):
 class _FixedWidthMover:
     """Moves the fixed-width columns.
 
-    Columns decoded from a part are moved while they are in the CPU cache. Columns already in memory
-    are moved in batches large enough to amortize releasing the GIL.
+    Columns decoded from a part are moved while they are in the CPU cache. Columns already in memory are moved in
+    batches large enough to amortize releasing the GIL.
     """
 
     def __init__(
@@ -163,7 +143,7 @@ class _FixedWidthMover:
         """Move a column now, or later in a batch."""
         width = self._widths[number]
         size_bytes = width * self._part.num_rows
-        if self._decodes and self._moving.is_compiled and width <= _MAX_DECODED_WIDTH:
+        if self._decodes and self._moving.compiled_targets is not None and width <= _MAX_DECODED_WIDTH:
             packed_bytes = self._arenas.columns[number].packing.bytes * self._part.num_rows
             fits = self._packed_bytes + packed_bytes <= DECODED_TOGETHER_BYTES
             if not fits or self._decodable_bytes + size_bytes > _BATCH_BYTES:
@@ -203,7 +183,6 @@ class _FixedWidthMover:
         return [number for number, values in zip(numbers, decoded, strict=True) if values is None]
 
     def finish(self) -> None:
-        """Move the pending columns."""
         self._decode()
         for numbers in self._pending.values():
             self._move(numbers)

@@ -1,8 +1,8 @@
-"""`MapOutput`, what a map task sends to a shard: rows of one block, grouped by run."""
+"""`MapOutput`, what a map task sends to a shard: rows of one block, grouped by run; and its memory while it is made."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -15,61 +15,48 @@ from windrow.core.buffer_pool import ALIGNMENT_BYTES, BufferPool
 from windrow.core.frame_of_reference import Packing
 from windrow.core.native_libraries import address_of
 from windrow.shuffle.kernels.arrow_columns import move_column
-from windrow.shuffle.kernels.bit_packing import unpack_values
+from windrow.shuffle.kernels.bit_packing import pack_values, unpack_values
 from windrow.shuffle.kernels.fixed_width import (
     PlainRows,
     fixed_width_bytes,
     list_rows_of,
     rows_view,
-    wrap_values,
 )
 
-__all__ = ["MapOutput", "columns_by_width", "fixed_width_columns", "other_columns"]
+__all__ = [
+    "Arenas",
+    "MapOutput",
+    "MapOutputColumn",
+    "columns_by_width",
+    "fixed_width_columns",
+    "other_columns",
+]
+
+_PLACE_BYTES, _WORD_BYTES = 4, 8
 
 
 @dataclass(frozen=True, eq=False)
 class MapOutput:
     """Rows of one block, grouped by run.
 
-    The fixed-width columns are contiguous in one buffer, each frame-of-reference encoded in as few
-    bytes as its values need (`windrow.core.frame_of_reference`). Pickle protocol 5 sends the buffers
-    out of band, without copying unrelated memory.
-
-    Attributes
-    ----------
-    schema
-        The block's schema.
-    run_starts
-        (runs + 1,) the index of the first row of each run, then the number of rows.
-    places
-        (rows,) the place of each row, its offset within its run.
-    values
-        The bytes of all fixed-width columns.
-    packing
-        (fixed-width columns, 3) for each, in the schema's order: its offset in ``values``, and
-        its `Packing`.
-    validity
-        (rows,) 1 for valid and 0 for null, by column number; only for fixed-width columns with nulls.
-    others
-        The columns without a fixed width.
+    The fixed-width columns are contiguous in one buffer, each frame-of-reference encoded in as few bytes as its
+    values need. Pickle protocol 5 sends the buffers out of band, without copying unrelated memory.
     """
 
     schema: pa.Schema
     run_starts: NDArray[np.int64]
-    places: NDArray[np.uint32]
-    values: NDArray[np.uint8]
+    places: NDArray[np.uint32]  # by row: its offset within its run
+    values: NDArray[np.uint8]  # the bytes of all fixed-width columns
     packing: NDArray[np.int64]
     validity: Mapping[int, NDArray[np.uint8]]
-    others: pa.RecordBatch
+    others: pa.RecordBatch  # the columns without a fixed width
 
     @property
     def num_rows(self) -> int:
-        """The number of rows over all runs."""
         return len(self.places)
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes in memory."""
         arrays: list[PlainRows] = [self.run_starts, self.places, self.values, *self.validity.values()]
         return int(self.others.nbytes) + sum(array.nbytes for array in arrays)
 
@@ -111,7 +98,6 @@ class MapOutput:
 
     @cached_property
     def places_address(self) -> int:
-        """The address of `places`."""
         return address_of(self.places)
 
     @cached_property
@@ -132,16 +118,6 @@ class MapOutput:
         """For each column of ``others`` a view of its rows if it is a plain fixed-size list, else None."""
         return tuple(list_rows_of(column, copies=False) for column in self.others.columns)
 
-    @property
-    def rows(self) -> pa.RecordBatch:
-        """The rows as an Arrow batch, grouped by run; built on each access."""
-        columns = dict(zip(other_columns(self.schema), self.others.columns, strict=True))
-        for at, number in enumerate(fixed_width_columns(self.schema)):
-            kind = self.schema.field(number).type
-            values = self.values_of(at, fixed_width_bytes(kind), slice(0, self.num_rows))
-            columns[number] = wrap_values(values, kind, self.validity.get(number))
-        return pa.RecordBatch.from_arrays([columns[i] for i in sorted(columns)], schema=self.schema)
-
 
 def fixed_width_columns(schema: pa.Schema) -> list[int]:
     """The numbers of the fixed-width columns."""
@@ -159,3 +135,107 @@ def columns_by_width(schema: pa.Schema) -> dict[int, list[int]]:
 def other_columns(schema: pa.Schema) -> list[int]:
     """The numbers of the columns without a fixed width."""
     return [number for number, kind in enumerate(schema.types) if not fixed_width_bytes(kind)]
+
+
+@dataclass(frozen=True, eq=False)
+class MapOutputColumn:
+    """The memory of one column in all map outputs: by map output its buffer, and its start and bytes in that."""
+
+    buffers: Sequence[NDArray[np.uint8]]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    addresses: NDArray[np.int64]  # of the column in each buffer
+    width: int  # unpacked bytes per row
+    packing: Packing
+
+    def view(self, at: int, kind: Any) -> NDArray[Any]:
+        start = int(self.starts[at])
+        return self.buffers[at][start : start + int(self.sizes[at])].view(kind)
+
+    def write(self, at: int, rows: PlainRows) -> bool:
+        """Write the column of one map output; returns False if a value does not fit the packing."""
+        memory = self.view(at, np.uint8)
+        if self.packing.bytes != self.width:
+            return pack_values(rows, self.packing, memory)
+        np.copyto(rows_view(memory, self.width), rows)
+        return True
+
+    def gather(self, at: int, values: PlainRows, part: NDArray[np.int64]) -> bool:
+        """Write selected rows to one map output; returns False if a value does not fit the packing."""
+        if self.packing.bytes != self.width:
+            return self.write(at, values[part])
+        if len(part):
+            np.take(values, part, axis=0, out=rows_view(self.view(at, np.uint8), self.width), mode="clip")
+        return True
+
+
+class Arenas:
+    """The memory of several map outputs: one buffer each, so that a map output is freed as a whole.
+
+    Validity is allocated later, since only decoding shows whether a column has nulls.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        packing: Mapping[int, Packing],
+        map_output_rows: Sequence[int],
+        pool: BufferPool,
+    ) -> None:
+        self.rows = np.array(map_output_rows, np.int64)
+        self._pool = pool
+        # (columns, map outputs)
+        sizes = np.outer([how.bytes for how in packing.values()], self.rows).astype(np.int64)
+        self._start = _aligned(self.rows * _PLACE_BYTES, ALIGNMENT_BYTES)
+        ends = self._start + np.cumsum(_aligned(sizes), axis=0)
+        starts = np.concatenate([self._start[None], ends])
+        self._stop = starts[-1]
+        self._buffers = [pool.take(nbytes) for nbytes in self._stop.tolist()]
+        addresses = np.array([address_of(memory) for memory in self._buffers], np.int64)
+        column_addresses = addresses + starts
+        self.places = MapOutputColumn(
+            self._buffers,
+            np.zeros_like(self.rows),
+            self.rows * _PLACE_BYTES,
+            addresses,
+            _PLACE_BYTES,
+            Packing(_PLACE_BYTES, 0),
+        )
+        self.columns = {
+            number: MapOutputColumn(
+                self._buffers,
+                starts[at],
+                sizes[at],
+                column_addresses[at],
+                fixed_width_bytes(schema.field(number).type),
+                how,
+            )
+            for at, (number, how) in enumerate(packing.items())
+        }
+        self._flags: dict[int, MapOutputColumn] = {}
+
+    def take_validity(self, number: int) -> MapOutputColumn:
+        """Allocate the validity bytes of a column with nulls."""
+        buffers = [self._pool.take(rows) for rows in self.rows.tolist()]
+        addresses = np.array([address_of(memory) for memory in buffers], np.int64)
+        starts = np.zeros_like(self.rows)
+        self._flags[number] = MapOutputColumn(buffers, starts, self.rows, addresses, 1, Packing(1, 0))
+        return self._flags[number]
+
+    def values(self, at: int) -> NDArray[np.uint8]:
+        """The bytes of all fixed-width columns of one map output."""
+        return self._buffers[at][int(self._start[at]) : int(self._stop[at])]
+
+    def packing(self, at: int) -> NDArray[np.int64]:
+        """Offset and packing of each fixed-width column, as in `MapOutput.packing`."""
+        start = int(self._start[at])
+        rows = [(int(each.starts[at]) - start, *each.packing) for each in self.columns.values()]
+        return np.array(rows, np.int64).reshape(-1, 3)
+
+    def validity(self, at: int) -> dict[int, NDArray[np.uint8]]:
+        """The validity bytes of one map output, by column number."""
+        return {number: flags.view(at, np.uint8) for number, flags in self._flags.items()}
+
+
+def _aligned(sizes: NDArray[np.int64], alignment: int = _WORD_BYTES) -> NDArray[np.int64]:
+    return -(-sizes // alignment) * alignment

@@ -1,11 +1,10 @@
 """ctypes bindings of the C kernels in ``_kernels.c``, with argument checks.
 
-If the package was built without a C compiler, `LIBRARY` is None, and the callers use NumPy
-instead. The results are bit-identical.
+Without a C compiler `LIBRARY` is None, and the callers use NumPy instead, with bit-identical results.
 
-The C code trusts its arguments. So each function here checks their types and sizes first, and
-raises `ValueError` if they do not fit together. The contents of arrays are not checked: row numbers
-come from these kernels, and the code that uses Arrow's offsets checks them.
+The C code trusts its arguments. So each function here checks their types and sizes first, and raises `ValueError`
+if they do not fit together. The contents of arrays are not checked: row numbers come from these kernels, and the
+code that uses Arrow's offsets checks them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windrow.core.native_libraries import address_of, load_library
+from windrow.core.native_libraries import Address, address_of, load_library
 from windrow.shuffle.kernels.packed_rows import PackedRows
 
 __all__ = [
@@ -41,7 +40,7 @@ _WIDTHS = (1, 2, 4, 8)
 _ROUNDS = 6
 _RUN_TYPES = (np.uint16, np.uint32)
 
-_POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
+_POINTER, _INT = Address, ctypes.c_int64
 _PACKED_ROWS = [_INT, _INT, _POINTER, _POINTER]
 # a change of parameters gets a new function name, so that a stale library does not load
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
@@ -76,22 +75,17 @@ def scratch_bytes(width: int, rows: int, packed_rows: PackedRows | None) -> int:
     return rows * (width if packed_rows is None else packed_rows.row_bytes(rows))
 
 
-def _layout_arguments(packed_rows: PackedRows | None, rows: int) -> tuple[int, int, int | None, int | None]:
+def _layout_arguments(packed_rows: PackedRows | None, rows: int) -> tuple[Any, ...]:
     if packed_rows is None:
         return 0, 0, None, None
-    return (
-        packed_rows.words,
-        packed_rows.lanes(rows),
-        address_of(packed_rows.starts),
-        address_of(packed_rows.members),
-    )
+    return packed_rows.words, packed_rows.lanes(rows), packed_rows.starts, packed_rows.members
 
 
 def find_range(values: NDArray[Any]) -> tuple[int, int]:
     """Minimum and maximum of one or more values of 1, 2, 4 or 8 bytes, as signed integers."""
     _require(values.ndim == 1 and len(values) > 0 and values.itemsize in _WIDTHS, "values")
     found = np.empty(2, np.int64)
-    LIBRARY.windrow_range(values.itemsize, len(values), address_of(values), address_of(found))
+    LIBRARY.windrow_range(values.itemsize, len(values), values, found)
     return int(found[0]), int(found[1])
 
 
@@ -103,14 +97,8 @@ def copy_out(
 ) -> None:
     """Copy columns whose rows are already in order to the map outputs.
 
-    Parameters
-    ----------
-    columns, widths
-        The bytes of each column, and its bytes per row.
-    rows
-        (map outputs,) rows of each one.
-    outs
-        For each column (map outputs,) the addresses to write to.
+    ``columns`` are bytes, and ``widths`` the bytes per row of each. ``rows`` has the rows of each map output,
+    ``outs`` for each column the addresses to write to.
     """
     total, each_column = int(rows.sum()), list(zip(columns, widths, outs, strict=True))
     _require(rows.ndim == 1 and rows.dtype == np.int64 and bool((rows >= 0).all()), "rows")
@@ -119,7 +107,7 @@ def copy_out(
     each = np.array(
         [(address_of(values), width, address_of(out)) for values, width, out in each_column], np.int64
     )
-    LIBRARY.windrow_copy_packed(len(columns), address_of(each), len(rows), address_of(rows))
+    LIBRARY.windrow_copy_packed(len(columns), each, len(rows), rows)
 
 
 def group_columns(
@@ -134,27 +122,11 @@ def group_columns(
 ) -> int | None:
     """Scatter and pack: row i of each column goes to row ``targets[i]`` of its concatenated map outputs.
 
-    Parameters
-    ----------
-    columns
-        Contiguous, of equal shape, with ``width`` bytes per row.
-    packing
-        (bytes, base) of each column: packed bytes per value, and what is subtracted from each.
-    targets
-        (rows,) a permutation of the row numbers.
-    scratch
-        Memory of at least `scratch_bytes`.
-    rows
-        (map outputs,) rows of each one.
-    outs
-        (columns, map outputs) the addresses to write to.
-    packed_rows
-        The packed row layout for this packing; None to move columns one by one.
-
-    Returns
-    -------
-    int or None
-        The index of a column whose values do not fit its packing; the output is then incomplete.
+    ``targets`` is a permutation of the row numbers. ``columns`` are contiguous and have equal shapes, with ``width``
+    bytes per row. ``packing`` has (bytes, base) of each, ``rows`` the rows of each map output, and ``outs``,
+    (columns, map outputs), the addresses to write to. ``scratch`` has at least `scratch_bytes`. Without
+    ``packed_rows`` columns are moved one by one. Returns the index of a column whose values do not fit its packing;
+    the output is then incomplete.
     """
     count = len(targets)
     _require(all(len(column) == count and column.nbytes == width * count for column in columns), "columns")
@@ -163,19 +135,9 @@ def group_columns(
     _require(_is(rows, np.int64, len(rows)) and int(rows.sum()) <= count, "rows")
     _require(_is(outs, np.int64, len(columns), len(rows)), "outs")
     sources = np.array([address_of(column) for column in columns], np.int64)
-    packed = np.array(packing, np.int64)
+    packed, layout = np.array(packing, np.int64), _layout_arguments(packed_rows, count)
     overflow: int = LIBRARY.windrow_group_joined(
-        len(columns),
-        width,
-        len(targets),
-        address_of(sources),
-        address_of(packed),
-        address_of(targets),
-        address_of(scratch),
-        *_layout_arguments(packed_rows, len(targets)),
-        len(rows),
-        address_of(rows),
-        address_of(outs),
+        len(columns), width, count, sources, packed, targets, scratch, *layout, len(rows), rows, outs
     )
     return None if overflow < 0 else overflow
 
@@ -185,26 +147,14 @@ def group(
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Sort entries by run, stably.
 
-    Returns
-    -------
-    targets, starts
-        (entries,) the rank of each entry, entries of runs outside [first, last)
-        last; and (last - first + 1,) the rank of the first entry of each run, then the end.
+    Returns (entries,) the rank of each entry, entries of runs outside [first, last) last; and
+    (last - first + 1,) the rank of the first entry of each run, then the end.
     """
     _require(runs.ndim == 1 and runs.dtype in _RUN_TYPES and len(runs) <= MAX_ROWS, "runs")
     _require(0 <= first <= last, "first and last")
     targets = np.empty(len(runs), np.uint32)
     starts, following = np.empty(last - first + 1, np.int64), np.empty(last - first + 1, np.int64)
-    LIBRARY.windrow_group(
-        runs.itemsize,
-        len(runs),
-        address_of(runs),
-        first,
-        last - first,
-        address_of(targets),
-        address_of(starts),
-        address_of(following),
-    )
+    LIBRARY.windrow_group(runs.itemsize, len(runs), runs, first, last - first, targets, starts, following)
     return targets, starts
 
 
@@ -217,30 +167,15 @@ def assign(
     ids: NDArray[np.uint16 | np.uint32],
     none: int,
 ) -> tuple[NDArray[np.uint16 | np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
-    """Find the run of each row; all positions are below 2^32.
+    """Find the run of each row; ``rows`` are positions in the epoch, all below 2^32.
 
-    Parameters
-    ----------
-    rows
-        (rows,) positions in the epoch.
-    first_row, stop_row
-        The range of positions that form full steps.
-    divisors
-        Rows per step, per batch and per run, each at least 1 and below 2^32.
-    shards
-        (n, 3) with at least one row per shard: the offset that turns a run's number in the shard's stream
-        into an index of ``ids``, the number of the shard's first run in this window, and how many rows of
-        that run are in earlier windows.
-    ids
-        The run ids.
-    none
-        The id for rows whose run is not in ``ids``.
+    Positions from ``first_row`` to ``stop_row`` form full steps. ``divisors`` are the rows per step, per batch and
+    per run, each at least 1 and below 2^32. ``shards``, (n, 3), has for each shard the offset that turns a run's
+    number in its stream into an index of ``ids`` (outside of it, the row gets the id ``none``), the number of its
+    first run in this window, and how many rows of that run are in earlier windows.
 
-    Returns
-    -------
-    runs, places, rest
-        (rows,) the run id of each row, and its place, the offset within the run; and the indices in ``rows``
-        of positions outside the full steps, whose runs and places are not set.
+    Returns (rows,) the run id of each row, (rows,) its place, the offset within the run, and the indices in
+    ``rows`` of positions outside the full steps, whose runs and places are not set.
     """
     _require(_is(rows, np.int64, len(rows)) and len(rows) <= MAX_ROWS, "rows")
     _require(all(1 <= each <= MAX_ROWS for each in divisors), "divisors")
@@ -249,20 +184,9 @@ def assign(
     _require(ids.ndim == 1 and ids.dtype in _RUN_TYPES, "ids")
     runs, places = np.empty(len(rows), ids.dtype), np.empty(len(rows), np.uint32)
     rest = np.empty(len(rows), np.uint32)
+    bounds, found = (first_row, stop_row, *divisors), (runs, places, rest)
     others = LIBRARY.windrow_assign(
-        len(rows),
-        address_of(rows),
-        first_row,
-        stop_row,
-        *divisors,
-        address_of(shards),
-        ids.itemsize,
-        len(ids),
-        address_of(ids),
-        none,
-        address_of(runs),
-        address_of(places),
-        address_of(rest),
+        len(rows), rows, *bounds, shards, ids.itemsize, len(ids), ids, none, *found
     )
     return runs, places, rest[:others]
 
@@ -271,9 +195,7 @@ def check_places(places: NDArray[np.int64], counts: NDArray[np.int64], rows: int
     """Whether the places at these addresses are exactly 0 to ``rows - 1``, each once."""
     _require(_is(places, np.int64, len(counts)) and _is(counts, np.int64, len(counts)), "places and counts")
     seen = np.empty(rows, np.uint8)
-    distinct = LIBRARY.windrow_check_places(
-        len(counts), address_of(places), address_of(counts), rows, address_of(seen)
-    )
+    distinct = LIBRARY.windrow_check_places(len(counts), places, counts, rows, seen)
     return bool(distinct == rows)
 
 
@@ -288,20 +210,10 @@ def place(
 ) -> None:
     """Scatter and unpack: put the rows of all parts at their places.
 
-    Parameters
-    ----------
-    sources
-        (columns, parts, 3) for each column of each part its address, packed bytes per value, and base.
-    firsts
-        (parts,) the first row to use of each part.
-    places, counts
-        (parts,) the address of the places of these rows, and the number of rows.
-    scratch
-        Memory of at least `scratch_bytes`; None to scatter directly to ``outs``.
-    outs
-        The output array of each column.
-    packed_rows
-        A packed row layout that can hold the values of all parts; None to move columns one by one.
+    ``sources``, (columns, parts, 3), has for each column of each part its address, packed bytes per value, and base.
+    ``firsts``, ``places`` and ``counts``, (parts,), have the first row to use of each part, the address of the places
+    of these rows, and their number. Without ``scratch``, of at least `scratch_bytes`, rows are scattered directly to
+    ``outs``, the output array of each column. Without ``packed_rows`` columns are moved one by one.
     """
     rows, parts = len(outs[0]), len(counts)
     _require(_is(sources, np.int64, len(outs), parts, 3), "sources")
@@ -312,18 +224,9 @@ def place(
     width = outs[0].nbytes // max(1, rows)
     _require(scratch is None or scratch.nbytes >= scratch_bytes(width, rows, packed_rows), "scratch")
     addresses = np.array([address_of(out) for out in outs], np.int64)
+    layout = _layout_arguments(packed_rows, rows)
     LIBRARY.windrow_place_joined(
-        len(counts),
-        address_of(sources),
-        address_of(firsts),
-        address_of(places),
-        address_of(counts),
-        len(outs),
-        width,
-        rows,
-        None if scratch is None else address_of(scratch),
-        *_layout_arguments(packed_rows, rows),
-        address_of(addresses),
+        parts, sources, firsts, places, counts, len(outs), width, rows, scratch, *layout, addresses
     )
 
 
@@ -337,14 +240,5 @@ def walk(
     _require(0 < bits <= 63 and 0 < size <= 2**bits, "bits and size")
     out = np.empty(stop - start, np.int64)
     words = np.array([keys, multipliers], np.uint64)
-    LIBRARY.windrow_walk(
-        bits,
-        (bits + 1) // 2,
-        address_of(words[0]),
-        address_of(words[1]),
-        size - 1,
-        start,
-        stop - start,
-        address_of(out),
-    )
+    LIBRARY.windrow_walk(bits, (bits + 1) // 2, *words, size - 1, start, stop - start, out)
     return out

@@ -22,22 +22,15 @@ _MAX_DISTANCE = 2**32
 
 
 class PackedRows(NamedTuple):
-    """The layout of a packed row: which columns are in which 64-bit word.
+    """The layout of a packed row: which columns are in which 64-bit word."""
 
-    Attributes
-    ----------
-    starts
-        (words + 1,) the index in ``members`` of each word's first column, then the end.
-    members
-        (columns, 4) for each column its number, bit offset in the word, bytes, and base.
-    """
-
-    starts: NDArray[np.int64]
-    members: NDArray[np.int64]
+    starts: NDArray[np.int64]  # (words + 1,) the index in `members` of each word's first column, then the end
+    members: NDArray[
+        np.int64
+    ]  # (columns, 4) for each column its number, bit offset in the word, bytes, and base
 
     @property
     def words(self) -> int:
-        """The number of 64-bit words per row."""
         return len(self.starts) - 1
 
     def lanes(self, rows: int) -> int:
@@ -55,26 +48,10 @@ class PackedRows(NamedTuple):
 
 
 def join_columns(packing: tuple[tuple[int, int], ...], width: int, rows: int) -> PackedRows | None:
-    """Compute the packed row layout of some columns.
+    """Compute the packed row layout of columns of ``width`` unpacked bytes, from their (bytes, base).
 
-    Parameters
-    ----------
-    packing
-        (bytes, base) of each column; bytes are 0, 1, 2, 4 or 8.
-    width
-        Unpacked bytes of their values.
-    rows
-        Rows moved in one call.
-
-    Returns
-    -------
-    PackedRows or None
-        None if moving columns one by one is faster: for a single column, for other widths, or if the
-        rows do not fit into the cache.
-
-    Examples
-    --------
-    Widest first, so that no column straddles two words:
+    ``rows`` are moved in one call. None if moving columns one by one is faster: for a single column, for other
+    widths, or if the rows do not fit into the cache. The widest come first, so that none straddles two words:
 
     >>> packed_rows = join_columns(((1, 0), (8, 0), (2, -3), (4, 7)), 8, 1_000)
     >>> packed_rows.starts.tolist()
@@ -106,22 +83,8 @@ def _lay_out(packing: tuple[tuple[int, int], ...]) -> PackedRows:
 def join_packings(
     byte_widths: NDArray[np.int64], bases: NDArray[np.int64], width: int
 ) -> list[tuple[int, int]]:
-    """Find a common packing for columns whose parts each have their own.
+    """Find a common (bytes, base) for columns whose parts each have their own: (columns, parts) widths and bases.
 
-    Parameters
-    ----------
-    byte_widths, bases
-        (columns, parts) the packed bytes per value, and the base.
-    width
-        Unpacked bytes per value.
-
-    Returns
-    -------
-    list of (int, int)
-        For each column the packed bytes per value, and the base.
-
-    Examples
-    --------
     >>> join_packings(np.array([[1, 1], [1, 8]]), np.array([[0, 200], [5, 0]]), 8)
     [(2, 0), (8, 0)]
     """

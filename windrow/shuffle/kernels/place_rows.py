@@ -50,13 +50,7 @@ class MapOutputs(tuple[MapOutput, ...]):
         return np.ascontiguousarray(np.stack([map_output.run_starts for map_output in self], axis=1))
 
     def portion(self, run: int, row_count: int, rows: slice, pool: BufferPool) -> MapOutputs:
-        """Copy the rows at some places of a run to new map outputs, in which they are the only run.
-
-        Raises
-        ------
-        WindrowError
-            If the map outputs do not hold every place of the run exactly once.
-        """
+        """Copy the rows at some places of a run to new map outputs, in which they are the only run."""
         if run not in self._entries:
             self._entries[run] = self._find_entries(run, row_count)
         entries = self._entries[run][rows]
@@ -94,7 +88,6 @@ class MapOutputs(tuple[MapOutput, ...]):
 
     @cached_property
     def column_groups(self) -> list[_ColumnGroup]:
-        """The fixed-width columns, grouped by width."""
         schema = self[0].schema
         at = {number: place for place, number in enumerate(fixed_width_columns(schema))}
         each = np.stack([map_output.sources for map_output in self], axis=1)
@@ -108,7 +101,6 @@ class MapOutputs(tuple[MapOutput, ...]):
 
     @cached_property
     def others(self) -> list[int]:
-        """The numbers of the columns without a fixed width."""
         return other_columns(self[0].schema)
 
     @cached_property
@@ -118,54 +110,22 @@ class MapOutputs(tuple[MapOutput, ...]):
 
 
 class _ColumnGroup(NamedTuple):
-    """The fixed-width columns of one width.
+    """The fixed-width columns of one width, in bytes."""
 
-    Attributes
-    ----------
-    columns
-        Their numbers.
-    at
-        Their indices among the fixed-width columns.
-    width
-        Bytes per row of each.
-    sources
-        (columns, map outputs, 3) address and packing of each, as in `MapOutput.sources`.
-    packing
-        A common (bytes, base) of each column, which can hold the values of every map output.
-    """
-
-    columns: list[int]
-    at: list[int]
+    columns: list[int]  # their numbers
+    at: list[int]  # their indices among the fixed-width columns
     width: int
-    sources: NDArray[np.int64]
-    packing: tuple[tuple[int, int], ...]
+    sources: NDArray[np.int64]  # (columns, map outputs, 3) as in `MapOutput.sources`
+    packing: tuple[tuple[int, int], ...]  # a common (bytes, base) of each, for every map output
 
 
 def place_rows(
     map_outputs: MapOutputs, run: int, row_count: int, schema: pa.Schema, pool: BufferPool
 ) -> pa.RecordBatch:
-    """Assemble one run from the map outputs that hold its rows.
+    """Assemble one run from the map outputs of its slice, whose places must be 0 to ``row_count - 1``, each once.
 
-    Parameters
-    ----------
-    map_outputs
-        All map outputs of the run's slice, in any order.
-    run
-        The run's number within the slice.
-    row_count
-        Rows of the run; its places in the map outputs are 0 to ``row_count - 1``, each once.
-    schema
-        The schema of the rows.
-    pool
-        Allocates one writable buffer for each fixed-width column, so that a reference to
-        one column keeps only that column in memory.
-
-    Raises
-    ------
-    WindrowError
-        If the map outputs do not hold every place of the run exactly once.
-    PlanError
-        If Arrow cannot take rows of a column's type; names the column.
+    The pool lends one writable buffer for each fixed-width column, so that a reference to one column keeps only
+    that column in memory.
     """
     placing = _Placing(map_outputs, run, row_count)
     if not row_count or not schema.names:
@@ -184,14 +144,9 @@ def place_rows(
 def place_portion(
     map_outputs: MapOutputs, run: int, row_count: int, rows: slice, schema: pa.Schema, pool: BufferPool
 ) -> pa.RecordBatch:
-    """Assemble some rows of one run, if its rows are too large to place all of them at once.
+    """Assemble some rows of one run, by their places, if all of them at once would be too large.
 
-    Values are copied once more than by `place_rows`. The other parameters are those of `place_rows`.
-
-    Parameters
-    ----------
-    rows
-        The places of the rows.
+    Values are copied once more than by `place_rows`.
     """
     if 2 * (rows.stop - rows.start) > row_count:
         return place_rows(map_outputs, run, row_count, schema, pool).slice(rows.start, rows.stop - rows.start)
@@ -212,13 +167,7 @@ class _Span(NamedTuple):
 
 
 class _Placing:
-    """Places the rows of one run; the constructor checks the places.
-
-    Raises
-    ------
-    WindrowError
-        If the map outputs do not hold every place of the run exactly once.
-    """
+    """Places the rows of one run; the constructor checks the places."""
 
     def __init__(self, map_outputs: MapOutputs, run: int, row_count: int) -> None:
         self._map_outputs = map_outputs
@@ -253,7 +202,6 @@ class _Placing:
         return _invert(self._span_places, self._row_count)
 
     def place_columns(self, group: _ColumnGroup, pool: BufferPool) -> list[PlainRows]:
-        """Place each column of a group, in its own buffer."""
         memory = pool.take_many(group.width * self._row_count, len(group.columns))
         outs = [rows_view(each, group.width) for each in memory]
         if native.LIBRARY is None:
@@ -273,7 +221,6 @@ class _Placing:
     def _take_scratch(
         self, width: int, packed_rows: PackedRows | None, pool: BufferPool
     ) -> NDArray[np.uint8] | None:
-        """Take scratch memory; None for rows of a cache line or more, which need none."""
         if width >= _LINE_BYTES:
             return None
         return pool.take(native.scratch_bytes(width, self._row_count, packed_rows))
@@ -290,7 +237,6 @@ class _Placing:
         return valid[self.sources]
 
     def place_other(self, at: int, name: str, pool: BufferPool) -> pa.Array:
-        """Place a column without a fixed width."""
         rows = [span.map_output.lists[at] for span in self._spans]
         if native.LIBRARY is not None and all(part is not None for part in rows):
             return self._place_lists(rows, self._spans[0].map_output.others.schema.field(at).type, pool)

@@ -17,9 +17,9 @@ from windrow.core.errors import WindrowError
 from windrow.core.frame_of_reference import Packing
 from windrow.core.source import BlockPart, can_scatter
 from windrow.shuffle.kernels import native
-from windrow.shuffle.kernels.arenas import MapOutputColumn
 from windrow.shuffle.kernels.arrow_columns import move_column
 from windrow.shuffle.kernels.fixed_width import PlainRows
+from windrow.shuffle.kernels.map_output import MapOutputColumn
 from windrow.shuffle.kernels.packed_rows import join_columns
 from windrow.shuffle.kernels.text_columns import can_move_text, move_text
 
@@ -34,20 +34,9 @@ RunIds = NDArray[np.uint16 | np.uint32]
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """Where rows go; the same for every column.
+    """Where rows go; the same for every column."""
 
-    Attributes
-    ----------
-    run_starts
-        For each map output the first row of each run, then the number of rows.
-    targets
-        The row of each source in the concatenated map outputs, dropped sources last; None if
-        sources are repeated, or many are dropped.
-    known_parts
-        The source of each row of each map output, if computed before.
-    """
-
-    run_starts: list[NDArray[np.int64]]
+    run_starts: list[NDArray[np.int64]]  # by map output: the first row of each run, then the number of rows
     targets: NDArray[Any] | None
     known_parts: list[NDArray[np.int64]] | None = None
 
@@ -61,13 +50,12 @@ class Grouping:
         return [order[rows] for rows in self._map_output_slices]
 
     @property
-    def is_compiled(self) -> bool:
-        """Whether the C kernels can be used: they made the targets; NumPy handles 2^32 rows and more."""
-        return self.targets is not None and self.targets.dtype == np.uint32
+    def compiled_targets(self) -> NDArray[np.uint32] | None:
+        """The targets if the C kernels made them, and so can use them; NumPy handles 2^32 rows and more."""
+        return self.targets if self.targets is not None and self.targets.dtype == np.uint32 else None
 
     @property
     def map_output_rows(self) -> list[int]:
-        """Rows of each map output."""
         return [int(starts[-1]) for starts in self.run_starts]
 
     def compose(self, rows: NDArray[np.int64], stored_rows: int) -> Grouping:
@@ -98,52 +86,44 @@ class Grouping:
     ) -> int | None:
         """Write columns of one width to the map outputs, by scatter or gather, whichever is faster.
 
-        Returns
-        -------
-        int or None
-            The index of a column whose values do not fit its packing.
+        Returns the index of a column whose values do not fit its packing.
         """
-        if self.targets is not None and self.is_compiled:
-            width, rows = outs[0].width, len(self.targets)
+        targets = self.compiled_targets
+        if targets is not None:
+            width, rows = outs[0].width, len(targets)
             packing = tuple(out.packing for out in outs)
             packed_rows = join_columns(packing, width, rows)
             scratch = pool.take(native.scratch_bytes(width, rows, packed_rows))
+            values = [np.ascontiguousarray(column) for column in columns]
+            counts = np.array(self.map_output_rows, np.int64)
+            addresses = np.stack([out.addresses for out in outs])
             return native.group_columns(
-                [np.ascontiguousarray(values) for values in columns],
-                width,
-                packing,
-                self.targets,
-                scratch,
-                np.array(self.map_output_rows, np.int64),
-                np.stack([out.addresses for out in outs]),
-                packed_rows,
+                values, width, packing, targets, scratch, counts, addresses, packed_rows
             )
-        for number, (values, out) in enumerate(zip(columns, outs, strict=True)):
-            if self.targets is None or not _scatters(values):
-                fits = all(out.gather(at, values, part) for at, part in enumerate(self.parts))
-            else:
-                scratch = pool.take(values.nbytes).view(values.dtype).reshape(values.shape)
-                scratch[self.targets] = values
+        for number, (column, out) in enumerate(zip(columns, outs, strict=True)):
+            if self.targets is not None and column.ndim == 1 and column.itemsize in _SCATTER_WIDTHS:
+                scratch = pool.take(column.nbytes).view(column.dtype).reshape(column.shape)
+                scratch[self.targets] = column
                 fits = all(out.write(at, scratch[part]) for at, part in enumerate(self._map_output_slices))
+            else:
+                fits = all(out.gather(at, column, part) for at, part in enumerate(self.parts))
             if not fits:
                 return number
         return None
 
     def decode_text(self, part: BlockPart, column: int, pool: BufferPool) -> list[pa.Array] | None:
         """Let the part decode a text column directly to each map output; None if it cannot."""
-        if self.targets is None or not self.is_compiled or not can_scatter(part):
+        targets = self.compiled_targets
+        if targets is None or not can_scatter(part) or not can_move_text(part.schema.field(column).type):
             return None
-        if not can_move_text(part.schema.field(column).type):
-            return None
-        return part.scatter_text(column, self.targets, self._map_output_slices, pool)
+        return part.scatter_text(column, targets, self._map_output_slices, pool)
 
     def move_arrow_column(self, column: pa.Array, name: str, pool: BufferPool) -> list[pa.Array]:
         """Move a column without a fixed width; returns its rows of each map output."""
+        targets = self.compiled_targets if can_move_text(column.type) else None
         arrays = []
         for at, rows in enumerate(self._map_output_slices):
-            moved = None
-            if self.targets is not None and self.is_compiled and can_move_text(column.type):
-                moved = move_text([column], [self.targets], rows, pool, name)
+            moved = None if targets is None else move_text([column], [targets], rows, pool, name)
             arrays.append(move_column(column, self.parts[at], name, pool) if moved is None else moved)
         return arrays
 
@@ -151,11 +131,6 @@ class Grouping:
     def _map_output_slices(self) -> list[slice]:
         """The rows of each map output in the concatenated map outputs."""
         return [slice(start, end) for start, end in pairwise(np.cumsum([0, *self.map_output_rows]).tolist())]
-
-
-def _scatters(values: PlainRows) -> bool:
-    """Whether NumPy scatters a column faster than it gathers it."""
-    return values.ndim == 1 and values.itemsize in _SCATTER_WIDTHS
 
 
 def group_entries(runs: RunIds, slice_starts: NDArray[np.int64]) -> Grouping:

@@ -30,29 +30,10 @@ def move_text(
     pool: BufferPool,
     name: str,
 ) -> pa.Array | None:
-    """Scatter several arrays into one: row i of each goes to row ``targets[i]``.
+    """Scatter several arrays into one: row i of each goes to row ``targets[i]``, if that is in the range ``rows``.
 
-    Parameters
-    ----------
-    arrays
-        Arrays of one type, each with its targets.
-    rows
-        The range of targets that the result holds; others are dropped. Every row in the
-        range is the target of exactly one row.
-    pool
-        Allocates the result.
-    name
-        The column's name, for errors.
-
-    Returns
-    -------
-    pyarrow.Array or None
-        None if the text is too long for the type's offsets.
-
-    Raises
-    ------
-    SourceError
-        If offsets decrease, or are outside the text.
+    Every row in the range is the target of exactly one row. None if the text is too long for the type's offsets;
+    a `SourceError` if offsets decrease, or are outside the text.
     """
     kind, count = arrays[0].type, rows.stop - rows.start
     width = offset_width(kind)
@@ -61,43 +42,25 @@ def move_text(
         for array, array_targets in zip(arrays, targets, strict=True)
     ):
         raise ValueError("each row needs a target, of 4 bytes")
-    offsets, texts, sizes = zip(*(_addresses(array, width, name) for array in arrays), strict=True)
-    counts = _int64_array([len(array) for array in arrays])
-    target_addresses = _int64_array([address_of(of_array) for of_array in targets])
+    found = np.array([_addresses(array, width, name) for array in arrays], np.int64)
+    offsets, texts, sizes = np.ascontiguousarray(found.T)
+    counts = np.array([len(array) for array in arrays], np.int64)
+    target_addresses = np.array([address_of(of_array) for of_array in targets], np.int64)
     out_offsets = pool.take(width * (count + 1))
-    starts, text_starts = _int64_array(offsets), _int64_array(texts)
-    argument_addresses = [
-        address_of(each) for each in (starts, text_starts, target_addresses, counts, out_offsets)
-    ]
-    text_bytes = _int64_array(sizes)
-    total = native.LIBRARY.windrow_checked_offsets(
-        width,
-        len(arrays),
-        argument_addresses[0],
-        address_of(text_bytes),
-        *argument_addresses[2:4],
-        rows.start,
-        count,
-        argument_addresses[4],
-    )
+    where = (target_addresses, counts, rows.start, count, out_offsets)
+    total = native.LIBRARY.windrow_checked_offsets(width, len(arrays), offsets, sizes, *where)
     if total < 0:
         raise _make_corrupt_error(name, "offsets decrease, or are outside the text")
     if not fits_offsets(total, width):
         return None
     out = pool.take(total)
-    native.LIBRARY.windrow_text(
-        width, len(arrays), *argument_addresses[:4], rows.start, count, argument_addresses[4], address_of(out)
-    )
+    native.LIBRARY.windrow_text(width, len(arrays), offsets, texts, *where, out)
     valid = _move_validity(arrays, targets, rows)
     nulls = 0 if valid is None else count - int(np.count_nonzero(valid))
     mask = None if valid is None else pa.py_buffer(pack(valid))
     return pa.Array.from_buffers(
         kind, count, [mask, pa.py_buffer(out_offsets), pa.py_buffer(out)], null_count=nulls
     )
-
-
-def _int64_array(values: Sequence[int]) -> NDArray[np.int64]:
-    return np.array(values, np.int64)
 
 
 def _addresses(array: pa.Array, width: int, name: str) -> tuple[int, int, int]:

@@ -21,37 +21,19 @@ MAX_WINDOWS = 2**22
 
 @dataclass(frozen=True)
 class WindowCut:
-    """How an epoch's blocks are cut into windows; with neither field set, the epoch is one window.
+    """How an epoch's blocks are cut into windows; with neither field set, the epoch is one window."""
 
-    Attributes
-    ----------
-    blocks_per_window
-        Exact number of blocks per window; the last window may be short.
-    bytes_per_window
-        Decoded bytes of the selected columns per window, computed from file footers.
-    """
-
-    blocks_per_window: int | None = None
-    bytes_per_window: int | None = None
+    blocks_per_window: int | None = None  # exact; the last window may be short
+    bytes_per_window: int | None = None  # decoded bytes of the selected columns, from file footers
 
 
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """The blocks of each window of one epoch.
-
-    Attributes
-    ----------
-    epoch
-        The epoch's absolute number.
-    blocks
-        (blocks,) stored block numbers, window after window.
-    starts
-        (windows + 1,) offsets of the windows in ``blocks``.
-    """
+    """The blocks of each window of one epoch, an absolute number."""
 
     epoch: int
-    blocks: NDArray[np.int64]
-    starts: NDArray[np.int64]
+    blocks: NDArray[np.int64]  # (blocks,) stored block numbers, window after window
+    starts: NDArray[np.int64]  # (windows + 1,) offsets of the windows in `blocks`
 
     @property
     def windows(self) -> int:
@@ -59,21 +41,16 @@ class EpochPlan:
         return len(self.starts) - 1
 
     def window_blocks(self, window: int) -> NDArray[np.int64]:
-        """Return the blocks of a window, in the order in which its rows are numbered."""
+        """The blocks of a window, in the order in which its rows are numbered."""
         return self.blocks[self.starts[window] : self.starts[window + 1]]
 
 
 def plan_epoch(blocks: BlockTable, *, cut: WindowCut, seed: int | None, epoch: int) -> EpochPlan:
     """Cut one epoch into windows: a pure function of its arguments.
 
-    With a seed, the blocks of each epoch are permuted before they are cut, so that a window mixes rows from
-    the whole dataset. Within a window, blocks are in stored order, since the rows are permuted anyway and
-    sequential reads of files are fastest.
-
-    Raises
-    ------
-    PlanError
-        If there would be more than `MAX_WINDOWS` windows.
+    With a seed, the blocks of each epoch are permuted before they are cut, so that a window mixes rows from the
+    whole dataset. Within a window, blocks are in stored order, since the rows are permuted anyway and sequential
+    reads of files are fastest.
     """
     count = len(blocks.rows)
     if seed is None:

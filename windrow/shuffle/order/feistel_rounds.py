@@ -42,15 +42,7 @@ MULTIPLIERS_64 = (
 
 @dataclass(frozen=True)
 class Rounds:
-    """Rounds on words of ``bits`` bits, one per key and multiplier.
-
-    Attributes
-    ----------
-    bits
-        1 to 62.
-    keys, multipliers
-        One of each per round; multipliers are odd.
-    """
+    """Rounds on words of 1 to 62 bits, one for each key and odd multiplier."""
 
     bits: int
     keys: tuple[int, ...]

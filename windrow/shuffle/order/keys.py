@@ -23,24 +23,11 @@ KEY_BYTES = 32
 
 
 def derive_key(seed: int, purpose: str, epoch: int, window: int) -> bytes:
-    """Derive the key of one order: SHA-256 over an unambiguous encoding.
+    """Derive the 32-byte key of one order: SHA-256 over an unambiguous encoding, equal on every platform and version.
 
-    Parameters
-    ----------
-    seed
-        Any integer, of any size and sign.
-    purpose
-        What the key orders (``"rows"``, ``"blocks"``); different purposes never share a key.
-    epoch, window
-        Where the order is used; 0 where one of them does not apply.
+    ``seed`` is any integer. ``purpose`` says what the key orders (``"rows"``, ``"blocks"``); different purposes never
+    share a key. ``epoch`` and ``window`` are 0 where they do not apply.
 
-    Returns
-    -------
-    bytes
-        32 bytes, equal in every process and on every platform and library version.
-
-    Examples
-    --------
     >>> derive_key(7, "rows", 0, 0).hex()[:16]
     'ca8bf71203406d12'
     """

@@ -1,7 +1,6 @@
 """A keyed permutation of [0, N): computes the position of any row, without storing the order.
 
 Every process that has the key can compute the position of any row, so processes do not exchange the order.
-There are two constructions, by size:
 
 **Up to 2^16 rows: exact.** Row x gets the rank of the x-th raw 64-bit output of Philox, so every order is
 equally likely (ties, of probability below 2^-32, go to the earlier row). NumPy guarantees that the raw stream
@@ -38,22 +37,8 @@ _CHUNK_ROWS = 1 << 15
 
 @dataclass(frozen=True)
 class Permutation:
-    """The permutation of ``range(size)`` that a key selects.
+    """The permutation of ``range(size)``, of at most 2^62 rows, that a key of 32 bytes selects.
 
-    Parameters
-    ----------
-    key
-        32 bytes from :func:`windrow.shuffle.order.keys.derive_key`.
-    size
-        The number of rows, at most 2^62.
-
-    Raises
-    ------
-    ValueError
-        If the key has another length, or the size is outside [0, 2^62].
-
-    Examples
-    --------
     >>> Permutation(bytes(32), 5).positions(0, 5).tolist()
     [0, 2, 1, 4, 3]
     """
@@ -72,18 +57,7 @@ class Permutation:
         return type(self), (self.key, self.size)
 
     def positions(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Compute the positions of the rows ``start <= x < stop``.
-
-        Returns
-        -------
-        numpy.ndarray
-            (stop - start,) int64, each in [0, size); fresh memory owned by the caller.
-
-        Raises
-        ------
-        ValueError
-            Unless ``0 <= start <= stop <= size``.
-        """
+        """(stop - start,) the positions of the rows ``start <= x < stop``, in fresh memory owned by the caller."""
         if not 0 <= start <= stop <= self.size:
             raise ValueError(f"rows [{start}, {stop}) do not lie in [0, {self.size})")
         if self.size <= EXACT_ROWS:
@@ -94,20 +68,8 @@ class Permutation:
         return self._cycle_walk(start, stop)
 
     def rows_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Compute the rows at some positions: the inverse of `positions`.
+        """(positions,) the rows at some positions: the inverse of `positions`.
 
-        Returns
-        -------
-        numpy.ndarray
-            (positions,) int64.
-
-        Raises
-        ------
-        ValueError
-            Unless every position lies in [0, size).
-
-        Examples
-        --------
         >>> permutation = Permutation(bytes(32), 100_000)
         >>> permutation.rows_at(permutation.positions(7, 10)).tolist()
         [7, 8, 9]
@@ -177,13 +139,6 @@ def _join(pairs: list[tuple[NDArray[np.intp], NDArray[Any]]]) -> tuple[NDArray[n
 def block_order(key: bytes, n: int) -> NDArray[np.int64]:
     """Order ``n`` blocks: element i is the stored number of the i-th block in the order.
 
-    Returns
-    -------
-    numpy.ndarray
-        (n,) int64, a permutation of ``range(n)``.
-
-    Examples
-    --------
     >>> block_order(bytes(32), 5).tolist()
     [0, 2, 1, 4, 3]
     """

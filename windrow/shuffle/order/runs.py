@@ -16,58 +16,31 @@ __all__ = ["Run", "WindowRuns"]
 
 @dataclass(frozen=True)
 class Run:
-    """One run, as seen by the shard that places it.
+    """One run, as seen by the shard that places it."""
 
-    Attributes
-    ----------
-    slice, index
-        The slice of the map outputs that holds the run, and its number within the slice.
-    place
-        The place of its first row in the shard's stream.
-    rows
-        Its number of rows.
-    skip
-        How many of its first rows are not needed.
-    """
-
-    slice: int
-    index: int
-    place: int
+    slice: int  # of the map outputs that hold the run
+    index: int  # its number within the slice
+    place: int  # of its first row in the shard's stream
     rows: int
-    skip: int = 0
+    skip: int = 0  # how many of its first rows are not needed
 
 
 @dataclass(frozen=True)
 class WindowRuns:
     """The runs of one window for the shards of one destination.
 
-    Runs start at multiples of ``run_rows`` in a shard's stream and hold whole batches, so only the first and
-    the last run of a window can be short. Run ids are assigned slice by slice, then shard by shard, so that a
-    slice is a range of ids.
-
-    Attributes
-    ----------
-    assignment
-        The shard assignment of the epoch.
-    first_row, stop_row
-        The window's range of rows in the epoch's order.
-    total
-        Rows of the epoch, or None while unknown; then every row of this window belongs to a full step.
-    shards
-        The shards of this destination.
-    run_rows
-        Rows of a full run: a multiple of ``assignment.batch_rows``.
-    slices
-        Number of slices that the runs are divided into.
+    Runs start at multiples of ``run_rows`` in a shard's stream and hold whole batches, so only the first and the
+    last run of a window can be short. Run ids are assigned slice by slice, then shard by shard, so that a slice is
+    a range of ids.
     """
 
     assignment: ShardAssignment
-    first_row: int
+    first_row: int  # this and stop_row: the window's range of rows in the epoch's order
     stop_row: int
-    total: int | None
-    shards: tuple[int, ...]
-    run_rows: int
-    slices: int
+    total: int | None  # rows of the epoch; None while unknown, then every row here belongs to a full step
+    shards: tuple[int, ...]  # those of this destination
+    run_rows: int  # rows of a full run: a multiple of the batch size
+    slices: int  # number of slices that the runs are divided into
 
     def __reduce__(self) -> tuple[Any, ...]:
         # recomputing the cached arrays is cheaper than sending them; a task carries one layout per node, so
@@ -101,16 +74,11 @@ class WindowRuns:
 
     @cached_property
     def _offsets(self) -> NDArray[np.int64]:
-        """The offset of each shard's runs in ``ids``."""
         return np.cumsum(self._run_counts) - self._run_counts
 
     @cached_property
     def streams(self) -> NDArray[np.int64]:
-        """(shards, 3) numbers that map each shard's stream to ``ids``.
-
-        The columns are: what to add to a run's number in the stream to get its index in ``ids``; the number
-        of the first run in this window; how many rows of that run are in earlier windows.
-        """
+        """(shards, 3) numbers that map each shard's stream to ``ids``, the table of `native.assign`."""
         first_runs, skipped = np.divmod(self._borders[:, 0], self.run_rows)
         return np.stack([self._offsets - first_runs, first_runs, skipped], axis=1)
 
@@ -143,13 +111,13 @@ class WindowRuns:
         return len(self.padding[0])
 
     def runs_from(self, row: int, shard: int) -> list[Run]:
-        """Return the runs of a shard that hold rows of the epoch from ``row``, a step's first row, on."""
+        """The runs of a shard that hold rows of the epoch from ``row``, a step's first row, on."""
         begin = self.assignment.rows_before(row, shard, self.total)
         runs = [run for run in self.runs(shard) if run.place + run.rows > begin]
         return [replace(run, skip=max(0, begin - run.place)) for run in runs[:1]] + runs[1:]
 
     def runs(self, shard: int) -> list[Run]:
-        """Return the runs of a shard in this window, in stream order."""
+        """The runs of a shard in this window, in stream order."""
         at = self.shards.index(shard)
         first, stop = (int(place) for place in self._borders[at])
         ids = self.ids[self._offsets[at] : self._offsets[at] + self._run_counts[at]]
@@ -161,7 +129,7 @@ class WindowRuns:
         ]
 
     def padding_runs(self, shard: int) -> list[Run]:
-        """Return the repeated rows of a shard in this window, as one run each."""
+        """The repeated rows of a shard in this window, as one run each."""
         _, shards, places = self.padding
         first_id = int(self.slice_starts[-1]) - self._padding_runs
         return [self._run(first_id + i, int(places[i]), 1) for i in range(len(places)) if shards[i] == shard]

@@ -29,22 +29,12 @@ def check_equal(equal: object) -> Equal:
 
 @dataclass(frozen=True)
 class ShardAssignment:
-    """How the rows of one epoch are assigned to shards.
+    """How the rows of one epoch are assigned to n shards, in batches of B rows.
 
-    Attributes
-    ----------
-    shards
-        n, the number of shards.
-    batch_rows
-        B, rows of one shard's batch.
-    equal
-        How the r < n·B rows of the last step are assigned: ``True`` gives every shard ⌊r/n⌋ rows and omits
-        the rest; ``False`` gives the first r mod n shards one row more; ``"pad"`` gives every shard ⌈r/n⌉
-        rows and repeats rows of that step.
-    drop_last
-        Omit the last step if it is not full.
-    start_row
-        The epoch row at which this assignment starts: 0, or where a resumed epoch continues.
+    ``equal`` tells what becomes of the r < n·B rows of the last step: ``True`` gives every shard ⌊r/n⌋ rows and
+    omits the rest; ``False`` gives the first r mod n shards one row more; ``"pad"`` gives every shard ⌈r/n⌉ rows
+    and repeats rows of that step. ``drop_last`` omits the last step if it is not full. ``start_row`` is the epoch
+    row at which this assignment starts: 0, or where a resumed epoch continues.
     """
 
     shards: int
@@ -64,18 +54,15 @@ class ShardAssignment:
         return replace(self, start_row=self.start_row % self.step_rows)
 
     def full_steps(self, total: int) -> int:
-        """Return the number of steps in which every shard gets a full batch, in an epoch of ``total`` rows."""
+        """The number of steps in which every shard gets a full batch, in an epoch of ``total`` rows."""
         return max(0, total - self.start_row) // self.step_rows
 
     def rest_rows(self, total: int) -> int:
-        """Return the number of rows of the last step if it is not full, else 0."""
+        """The number of rows of the last step if it is not full, else 0."""
         return max(0, total - self.start_row) % self.step_rows
 
     def rest_share(self, total: int, shard: int) -> tuple[int, int]:
-        """Return (first, rows) of a shard's part of the last step, including padding.
-
-        ``first`` counts from the first row of the last step.
-        """
+        """(first, rows) of a shard's part of the last step, including padding, counted from that step's first row."""
         rest = 0 if self.drop_last else self.rest_rows(total)
         share, more = divmod(rest, self.shards)
         if self.equal is True:
@@ -86,15 +73,15 @@ class ShardAssignment:
         return shard * share + min(shard, more), share + (shard < more)
 
     def shard_rows(self, total: int, shard: int) -> int:
-        """Return the number of rows that a shard gets, including padding."""
+        """The number of rows that a shard gets, including padding."""
         return self.full_steps(total) * self.batch_rows + self.rest_share(total, shard)[1]
 
     def steps(self, total: int, shard: int) -> int:
-        """Return the number of batches that a shard gets."""
+        """The number of batches that a shard gets."""
         return self.full_steps(total) + (self.rest_share(total, shard)[1] > 0)
 
     def rows_of_step(self, step: int, shard: int, total: int) -> NDArray[np.int64] | None:
-        """Return the epoch's rows in a shard's batch of a step; None if the shard has no such step.
+        """The epoch's rows in a shard's batch of a step; None if the shard has no such step.
 
         Steps are counted as if the epoch had started at row 0.
         """
@@ -110,19 +97,19 @@ class ShardAssignment:
         return first + np.arange(place, place + share, dtype=np.int64) % self.rest_rows(total)
 
     def padded_rows(self, total: int) -> int:
-        """Return the number of rows that ``equal="pad"`` repeats, over all shards."""
+        """The number of rows that ``equal="pad"`` repeats, over all shards."""
         return len(self.padding(total)[0])
 
     def left_out_rows(self, total: int) -> int:
-        """Return the number of rows that no shard gets: the last ones of the epoch's order."""
+        """The number of rows that no shard gets: the last ones of the epoch's order."""
         assigned = sum(self.shard_rows(total, shard) for shard in range(self.shards))
         return max(0, total - self.start_row) - assigned + self.padded_rows(total)
 
     def rows_before(self, row: int, shard: int, total: int | None) -> int:
-        """Return how many of the epoch's rows below ``row`` belong to a shard, excluding padding.
+        """How many of the epoch's rows below ``row`` belong to a shard, excluding padding.
 
-        ``total=None`` means that the epoch's length is not known yet; then all rows below ``row`` must belong
-        to full steps, or ``row`` must be the boundary of a full step.
+        ``total=None`` means that the epoch's length is not known yet; then all rows below ``row`` must belong to full
+        steps, or ``row`` must be the boundary of a full step.
         """
         ahead = max(0, row - self.start_row)
         step, within = divmod(ahead, self.step_rows)
@@ -133,20 +120,10 @@ class ShardAssignment:
         return full * self.batch_rows + _clip(ahead - full * self.step_rows - first, share)
 
     def assign_rows(self, rows: NDArray[Any], total: int | None) -> tuple[NDArray[Any] | None, NDArray[Any]]:
-        """Assign rows of the epoch.
+        """Assign rows of the epoch, of any integer type that holds them: (rows,) shards and places of the same type.
 
-        Parameters
-        ----------
-        rows
-            (rows,) row numbers in the epoch's order, of any integer type that holds them.
-        total
-            Rows of the epoch; None if unknown and all ``rows`` belong to full steps.
-
-        Returns
-        -------
-        shards, places
-            (rows,) each, of the same type: the shard, or ``n`` for an omitted row (None: all rows belong to
-            shard 0), and the place in the shard's stream. Rows before ``start_row`` are omitted.
+        The shard is n for an omitted row, such as those before ``start_row``; None: all rows belong to shard 0. The
+        place is that in the shard's stream. ``total`` is None if unknown and all ``rows`` belong to full steps.
         """
         word = rows.dtype.type
         ahead = rows - word(self.start_row) if self.start_row else rows
@@ -182,7 +159,7 @@ class ShardAssignment:
         return shards, places
 
     def padding(self, total: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return (rows, shards, places) of the rows that ``equal="pad"`` repeats.
+        """(rows, shards, places) of the rows that ``equal="pad"`` repeats.
 
         At most n − 1 of them; place p ≥ r of the last step is its row p mod r.
         """

@@ -15,21 +15,11 @@ __all__ = ["WindowOrder", "order_window"]
 
 @dataclass(frozen=True)
 class WindowOrder:
-    """The order of a window's rows.
-
-    Attributes
-    ----------
-    rows
-        Rows of the window, numbered by (block, row in block).
-    first_row
-        The epoch row at which the window starts.
-    permutation
-        The bijection from stored row number to position; None keeps the stored order.
-    """
+    """The order of a window's rows, which are numbered by (block, row in block)."""
 
     rows: int
-    first_row: int
-    permutation: Permutation | None
+    first_row: int  # the epoch row at which the window starts
+    permutation: Permutation | None  # from stored row number to position; None keeps the stored order
 
     def epoch_rows(self, start: int, stop: int) -> NDArray[np.int64]:
         """(stop - start,) the epoch rows of the window's stored rows [start, stop)."""
@@ -46,7 +36,7 @@ class WindowOrder:
 
 
 def order_window(*, seed: int | None, epoch: int, window: int, rows: int, first_row: int) -> WindowOrder:
-    """Return the order of one window: a pure function of its arguments."""
+    """The order of one window: a pure function of its arguments."""
     if seed is None:
         return WindowOrder(rows=rows, first_row=first_row, permutation=None)
     key = derive_key(seed, "rows", epoch, window)

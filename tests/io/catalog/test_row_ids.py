@@ -8,7 +8,7 @@ import pytest
 
 from tests.shuffle.kernels.test_bit_packing import ToldPart
 from windrow.core.frame_of_reference import Packing
-from windrow.io.catalog.row_id_column import _RowIdPart
+from windrow.io.catalog.row_ids import _RowIdPart
 
 
 @pytest.mark.parametrize("columns", [[0, 1, 2], [2, 0, 1], [1, 2, 0], [2], [1, 0]])

@@ -20,7 +20,7 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.source import column_bounds
 from windrow.io.catalog.file_source import FileSource, open_parquet
 from windrow.io.catalog.manifest import load_manifest, save_manifest
-from windrow.io.catalog.row_id_column import RowIdSource
+from windrow.io.catalog.row_ids import RowIdSource
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.place_rows import MapOutputs, place_rows
 
