@@ -120,8 +120,8 @@ def test_the_files_of_these_tests_differ_in_pages_alone(tmp_path: Path) -> None:
     source = open_parquet(tmp_path / "a")
     footers = [read_footer(source.files, name, name) for name in ("a", "b")]
     assert footers[0].digest == footers[1].digest
-    assert footers[0].size_bytes == footers[1].size_bytes
-    assert footers[0].stamp != footers[1].stamp
+    assert footers[0].version.size_bytes == footers[1].version.size_bytes
+    assert footers[0].version.stamp != footers[1].version.stamp
 
 
 @pytest.mark.parametrize("fresh", [False, True])

@@ -24,7 +24,7 @@ from windrow.core.errors import SourceError
 from windrow.core.frame_of_reference import Packing
 from windrow.io.parquet import chunk_decoder, footer_validation
 from windrow.io.parquet.chunk_decoder import Chunk, StoredFooter
-from windrow.shuffle.kernels.text_columns import move_text
+from windrow.shuffle.kernels.arrow_columns import move_text
 
 ROWS = 120
 TEXT = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())

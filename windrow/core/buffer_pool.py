@@ -29,8 +29,9 @@ _MIN_MMAP_BYTES = 2**20
 class BufferPool:
     """Thread-safe pool of writable buffers; a buffer returns to it when its last view is collected.
 
-    ``limit_bytes`` is the target for lent plus idle memory and what ``other_bytes()`` says others hold. Beyond it
-    the pool returns idle blocks to the system, least recently used first. It does not limit how much `take` lends.
+    ``limit_bytes`` is the target for lent plus idle memory and what ``other_bytes()`` says others hold.
+    Beyond it the pool returns idle blocks to the system, least recently used first. It does not limit how
+    much `take` lends.
 
     >>> pool = BufferPool(limit_bytes=1 << 20)
     >>> buffer = pool.take(1000)

@@ -1,7 +1,7 @@
 """Frame-of-reference encoding of fixed-width columns: value minus minimum, in 0, 1, 2 or 4 bytes.
 
-Identifiers, counts, codes and dates rarely use their 8 bytes. A map output stores each column of a block
-in the narrowest width that holds its range. Placing rows restores the original width.
+Identifiers, counts, codes and dates rarely use their 8 bytes. A map output stores each column of a block in
+the narrowest width that holds its range. Placing rows restores the original width.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ __all__ = ["check_layout"]
 def check_layout(table: pa.Table) -> None:
     """Check every value that Arrow dereferences: offsets of text and lists, and dictionary indices.
 
-    Raises ``pyarrow.ArrowInvalid``. ``validate(full=True)`` checks them, but also rejects text that is not UTF-8,
-    which Parquet files can contain. Text is therefore viewed as binary first.
+    Raises ``pyarrow.ArrowInvalid``. ``validate(full=True)`` checks them, but also rejects text that is not
+    UTF-8, which Parquet files can contain. Text is therefore viewed as binary first.
 
     >>> text = pa.array(["ab", "c"])
     >>> check_layout(pa.table({"s": text}))

@@ -1,6 +1,7 @@
 """The source interface: a table of blocks (the manifest), and a reader for one block.
 
-The pipeline accesses sources only through these protocols, so a new format needs only a new file under ``io``.
+The pipeline accesses sources only through these protocols, so a new format needs only a new file under
+``io``.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ __all__ = [
 class CorruptBlockError(SourceError):
     """The stored bytes of a block are present and unchanged since listing, but cannot be decoded.
 
-    A reader raises it only if a retry, here or elsewhere, would not help: not for a missing or changed
-    file, an object storage that does not answer, or a lack of memory.
+    A reader raises it only if a retry, here or elsewhere, would not help: not for a missing or changed file,
+    an object storage that does not answer, or a lack of memory.
     """
 
 
@@ -145,7 +146,8 @@ class ScatteringPart(BlockPart, Protocol):
     ) -> list[pa.Array] | None:
         """Scatter a text column (strings or bytes) into one array for each of ``cuts``, a range of target rows.
 
-        Row i moves to row ``targets[i]``. None if the column does not support it; the caller then uses `select`.
+        Row i moves to row ``targets[i]``. None if the column does not support it; the caller then uses
+        `select`.
         """
 
 
@@ -186,8 +188,8 @@ class BlockReader(Protocol):
     def read(self, address: BlockAddress) -> pa.Table:
         """Read one block, single-threaded, with exactly the source's schema.
 
-        Raises a `CorruptBlockError` if the stored bytes cannot be decoded, any other `SourceError` if they cannot
-        be read.
+        Raises a `CorruptBlockError` if the stored bytes cannot be decoded, any other `SourceError` if they
+        cannot be read.
         """
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
@@ -205,8 +207,8 @@ class RemoteReader(BlockReader, Protocol):
     def is_remote(self) -> bool:
         """Whether reads have high latency, so that starting `parts` ahead of time pays.
 
-        `parts` then requests all bytes of the block before it yields the first part, and one thread can
-        start it and another continue it.
+        `parts` then requests all bytes of the block before it yields the first part, and one thread can start
+        it and another continue it.
         """
 
 

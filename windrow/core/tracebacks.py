@@ -1,7 +1,7 @@
 """Trims windrow's internal frames from tracebacks, leaving the user's call and the frame that raised.
 
-Dozens of internal frames lie between a user's loop and the thread that reads a file, and they add nothing
-to the message. All frames of the user's functions and of libraries stay.
+Dozens of internal frames lie between a user's loop and the thread that reads a file, and they add nothing to
+the message. All frames of the user's functions and of libraries stay.
 """
 
 from __future__ import annotations

@@ -3,8 +3,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from windrow.core.errors import SourceError
-from windrow.io.catalog.schemas import unify_schemas, unify_types
+from windrow.core.errors import PlanError, SourceError
+from windrow.io.catalog.schemas import (
+    make_unknown_column_error,
+    select_columns,
+    unify_schemas,
+    unify_types,
+)
 
 TEXT_CODES = pa.dictionary(pa.int8(), pa.string())
 
@@ -74,3 +79,36 @@ def test_a_missing_column(swapped: bool) -> None:
 def test_a_doubled_column() -> None:
     with pytest.raises(SourceError, match=r"1\.pq has more than one column 'a'"):
         unify_schemas([("1.pq", pa.schema([("a", pa.int8()), ("a", pa.int8())]))])
+
+
+SCHEMA = pa.schema([("passenger_count", pa.int8()), ("fare_amount", pa.float32()), ("Tip", pa.float32())])
+
+
+def test_all_or_some_in_the_order_asked() -> None:
+    assert select_columns(SCHEMA, None) == SCHEMA
+    assert select_columns(SCHEMA, ("Tip", "passenger_count")).names == ["Tip", "passenger_count"]
+
+
+def test_files_without_columns() -> None:
+    with pytest.raises(PlanError, match=r"the files have no columns"):
+        select_columns(pa.schema([]), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fare_amuont", "did you mean 'fare_amount'?"),
+        ("PASSENGERCOUNT", "did you mean 'passenger_count'?"),
+        ("tip", "did you mean 'Tip'?"),
+        ("zzz", "there are 'passenger_count', 'fare_amount', 'Tip'"),
+    ],
+)
+def test_the_nearest_names(name: str, message: str) -> None:
+    error = make_unknown_column_error(name, SCHEMA.names, "columns=")
+    assert str(error) == f"columns= has no column {name!r}: {message}"
+
+
+def test_many_names_are_not_all_listed() -> None:
+    assert str(make_unknown_column_error("zzz", [f"a{place}" for place in range(99)], "filter=")).endswith(
+        "'a5', ..."
+    )

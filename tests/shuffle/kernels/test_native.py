@@ -21,10 +21,10 @@ from windrow.core.errors import SourceError, WindrowError
 from windrow.core.native_libraries import address_of
 from windrow.core.text_types import offset_width
 from windrow.shuffle.kernels import native
+from windrow.shuffle.kernels.arrow_columns import move_text
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.place_rows import MapOutputs, place_rows
-from windrow.shuffle.kernels.text_columns import move_text
 from windrow.shuffle.order.permutation import Permutation
 
 needs_library = pytest.mark.skipif(native.LIBRARY is None, reason="built without a C compiler")

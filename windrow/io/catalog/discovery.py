@@ -217,7 +217,7 @@ class _ManifestBuilder:
             variable={
                 field.name: self._variable_bytes(field.name)
                 for field in schema
-                if _is_variable_width(field.type)
+                if fixed_bits(field.type) is None
             },
             null_counts={field.name: self._nulls[field.name] for field in schema},
             ranges=self._known_ranges(schema),
@@ -240,7 +240,3 @@ class _ManifestBuilder:
         for known in (encoded, memory):
             known.extend([0] * (len(self._rows) - len(known)))
         return VariableBytes(narrowed(encoded), narrowed(memory))
-
-
-def _is_variable_width(kind: pa.DataType) -> bool:
-    return fixed_bits(kind) is None

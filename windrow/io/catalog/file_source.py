@@ -18,7 +18,6 @@ from windrow.core.errors import PlanError
 from windrow.core.source import BlockAddress, BlockReader, BlockTable, RowOrigin, SourceIdentity
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.blocks import BlockCuts, cut_blocks, weigh_blocks
-from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.discovery import ManifestOrPath, resolve_files
 from windrow.io.catalog.filters import check_filter, kept_fragments
 from windrow.io.catalog.fragments import digest_briefly, digest_parts, digest_schema
@@ -31,6 +30,7 @@ from windrow.io.catalog.row_ids import (
     find_origins,
     read_kept_rows,
 )
+from windrow.io.catalog.schemas import select_columns
 from windrow.io.formats.format import FileFormat, Format, SurveyedFormat
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.io.storage.filesystems import Files, Paths
@@ -236,7 +236,8 @@ class FileSource:
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.manifest.rows, dtype=np.int64)])
         rows = np.diff(ends[self.manifest.row_group_ends], prepend=0)
         table = self.partitions.table(self.manifest.paths.to_pylist())
-        return {name: int(rows[_is_null(table.column(name))].sum()) for name in table.column_names}
+        nulls = {name: np.asarray(table.column(name).is_null(), np.bool_) for name in table.column_names}
+        return {name: int(rows[is_null].sum()) for name, is_null in nulls.items()}
 
 
 def _filter_text(row_filter: pc.Expression) -> bytes:
@@ -250,10 +251,6 @@ def _width(column: pa.Field[Any]) -> int:
         return int(column.type.bit_width)
     except (AttributeError, ValueError):
         return 2**16  # variable-width or nested
-
-
-def _is_null(column: pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
-    return np.asarray(column.is_null().to_numpy(), np.bool_)
 
 
 def open_parquet(paths: Paths | None, **options: Any) -> FileSource:
@@ -279,9 +276,10 @@ def open_files(
 ) -> FileSource:
     """Resolve paths to a source: list the files and read their metadata, or use a manifest.
 
-    ``include_paths`` adds a column of file paths, ``directory_column`` one of the names of the files' directories.
-    With ``manifest=`` nothing is listed and no metadata is read: ``paths`` only gives the location of the
-    manifest's files (the original paths, or those the data has been moved to); None means the original location.
+    ``include_paths`` adds a column of file paths, ``directory_column`` one of the names of the files'
+    directories. With ``manifest=`` nothing is listed and no metadata is read: ``paths`` only gives the
+    location of the manifest's files (the original paths, or those the data has been moved to); None means the
+    original location.
     """
     if partitioning not in ("hive", None):
         raise PlanError(f"partitioning={partitioning!r}: use 'hive' (key=value directories) or None")

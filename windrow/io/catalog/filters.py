@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import PlanError
-from windrow.io.catalog.column_selection import make_unknown_column_error
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.catalog.manifest import Manifest
+from windrow.io.catalog.schemas import make_unknown_column_error
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -61,9 +61,9 @@ def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str] | 
 def can_prune(expression: pc.Expression, schema: pa.Schema) -> bool:
     """Whether Arrow can safely prune row groups by their statistics.
 
-    Statistics of floats ignore NaN, which is unequal to every value and neither larger nor smaller.
-    Arrow treats them as bounds of all values, and so prunes NaN rows that match ``f != 5``, ``~(f <= 5)``
-    or ``is_nan(f)``. Comparisons that are false for NaN, joined by "and" and "or", are safe.
+    Statistics of floats ignore NaN, which is unequal to every value and neither larger nor smaller. Arrow
+    treats them as bounds of all values, and so prunes NaN rows that match ``f != 5``, ``~(f <= 5)`` or
+    ``is_nan(f)``. Comparisons that are false for NaN, joined by "and" and "or", are safe.
     """
     needed = filter_columns(expression, schema)
     floats = needed is None or any(_holds_floats(schema.field(name).type) for name in needed)

@@ -32,15 +32,14 @@ _LARGEST = 2**48
 
 @dataclass(frozen=True)
 class FragmentFacts:
-    """The content of a file, as far as its metadata states it."""
+    """The content of a file, as far as its metadata states it; rows and bytes are by row group."""
 
     schema: pa.Schema
-    rows: list[
-        int
-    ]  # by row group, as the next two; an estimate of 1 or more if the format does not store them
+    rows: list[int]  # an estimate of 1 or more if the format does not store them
     encoded_bytes: list[int]  # uncompressed bytes of all columns
     variable: Mapping[str, tuple[list[int], list[int]]]  # variable-width columns: encoded and decoded bytes
     nulls: Mapping[str, int | None]  # by column; None where unknown
+    # minimum and maximum of integer and time columns, where statistics of all row groups state them
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property

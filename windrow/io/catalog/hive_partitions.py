@@ -1,8 +1,8 @@
 """Hive partitions: columns whose values come from directory names, ``key=value``, both URL-decoded.
 
-A column is ``int32`` if all its values are integers that fit, else ``int64`` if they fit that, else ``string``.
-``__HIVE_DEFAULT_PARTITION__`` and an absent key are null. A key that is also a column of the files is ignored:
-the stored column is read.
+A column is ``int32`` if all its values are integers that fit, else ``int64`` if they fit that, else
+``string``. ``__HIVE_DEFAULT_PARTITION__`` and an absent key are null. A key that is also a column of the
+files is ignored: the stored column is read.
 """
 
 from __future__ import annotations

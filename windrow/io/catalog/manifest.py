@@ -1,7 +1,8 @@
 """The manifest: files, row groups and sizes of a dataset in NumPy arrays, saved as ``.npz``.
 
-It holds the files' metadata and nothing about how they are read: columns, filters and partitioning are applied
-later to the same manifest. A million row groups take about 16 MB, plus 8 to 16 MB for each variable-width column.
+It holds the files' metadata and nothing about how they are read: columns, filters and partitioning are
+applied later to the same manifest. A million row groups take about 16 MB, plus 8 to 16 MB for each
+variable-width column.
 """
 
 from __future__ import annotations

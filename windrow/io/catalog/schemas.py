@@ -1,4 +1,4 @@
-"""Schema unification: one schema for all files, with type widening that loses nothing.
+"""Schemas: one for all files, with type widening that loses nothing, and the selection of columns from it.
 
 Schemas unify when they have the same columns, in any order, and each column's types unify:
 
@@ -16,6 +16,7 @@ dropped, since it describes one file.
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,10 +24,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from windrow.core.errors import SourceError
+from windrow.core.errors import PlanError, SourceError
 
-__all__ = ["unify_schemas", "unify_types"]
+__all__ = ["make_unknown_column_error", "select_columns", "unify_schemas", "unify_types"]
 
+_NAMES_SHOWN = 3
 _UNITS = ("s", "ms", "us", "ns")
 _SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
@@ -155,3 +157,39 @@ def _check_same_columns(first_path: str, first: pa.Schema, path: str, schema: pa
                     f"column {field.name!r} is missing in {where} but {field.type} in {other}: "
                     f"give all of them the same columns, or read them separately"
                 )
+
+
+def select_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """Return the schema of the selected columns, in the given order; all columns for None."""
+    if columns is None:
+        if not len(schema):
+            raise PlanError("the files have no columns: there is nothing to read")
+        return schema
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+        raise PlanError(f"columns={columns!r}: give a list of column names")
+    if not columns:
+        raise PlanError("columns=[] selects nothing: name at least one column, or leave it out for all")
+    duplicates = sorted({name for name in columns if list(columns).count(name) > 1})
+    if duplicates:
+        raise PlanError(f"columns= names {duplicates[0]!r} more than once: name each column once")
+    for name in columns:
+        if name not in schema.names:
+            raise make_unknown_column_error(name, schema.names, "columns=")
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def make_unknown_column_error(name: str, known: Sequence[str], where: str) -> PlanError:
+    """Return the error for an unknown column, with the most similar names."""
+    by_casefold = {other.casefold(): other for other in reversed(known)}
+    near = difflib.get_close_matches(name.casefold(), by_casefold, _NAMES_SHOWN, cutoff=0.5)
+    if near:
+        nearest = _format_names([by_casefold[other] for other in near])
+        return PlanError(f"{where} has no column {name!r}: did you mean {nearest}?")
+    more = ", ..." if len(known) > 2 * _NAMES_SHOWN else ""
+    return PlanError(
+        f"{where} has no column {name!r}: there are {_format_names(known[: 2 * _NAMES_SHOWN])}{more}"
+    )
+
+
+def _format_names(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)

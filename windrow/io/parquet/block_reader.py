@@ -19,7 +19,6 @@ from windrow.io.catalog.fragments import Fragment
 from windrow.io.catalog.hive_partitions import Partitions, conform
 from windrow.io.parquet import chunk_decoder
 from windrow.io.parquet.footers import read_footer, summarise
-from windrow.io.storage.file_versions import Version
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.verified_files import BlockFile, RowGroups, open_block
 
@@ -45,8 +44,7 @@ class ParquetFormat:
         """Read a file's footer, usually with one read."""
         name = files.name(path)
         footer = read_footer(files, path, name)
-        version = Version(footer.size_bytes, footer.stamp)
-        return Fragment(version, footer.digest, summarise(footer.metadata, footer.texts, name))
+        return Fragment(footer.version, footer.digest, summarise(footer.metadata, footer.texts, name))
 
     def reader(
         self,

@@ -1,10 +1,10 @@
 """Decodes simple Parquet column chunks straight to the shuffled positions of their rows, by ``_decode.c``.
 
-Most training data is 4 or 8 bytes wide or text, flat and without nulls, plain or dictionary encoded, uncompressed
-or Snappy. ``_decode.c`` decodes such a chunk and scatters its values in one pass, frame-of-reference encoded in the
-bytes in which they are sent (`windrow.core.frame_of_reference`). For text it records the offset of each value in
-the decompressed pages, and copies the value once. All other chunks, and all chunks with any irregularity, are
-declined and read by Arrow.
+Most training data is 4 or 8 bytes wide or text, flat and without nulls, plain or dictionary encoded,
+uncompressed or Snappy. ``_decode.c`` decodes such a chunk and scatters its values in one pass,
+frame-of-reference encoded in the bytes in which they are sent (`windrow.core.frame_of_reference`). For text
+it records the offset of each value in the decompressed pages, and copies the value once. All other chunks,
+and all chunks with any irregularity, are declined and read by Arrow.
 """
 
 from __future__ import annotations
@@ -91,17 +91,14 @@ class StoredFooter:
 
     def bounds(self, group: int, name: str, kind: pa.DataType) -> tuple[int, int] | None:
         """Minimum and maximum of an integer column without nulls, from the footer's statistics."""
-        if (group, name) not in self._bounds:
-            self._bounds[group, name] = self._find_bounds(group, name)
-        return self._bounds[group, name] if self._types.get(name) == kind else None
-
-    def _find_bounds(self, group: int, name: str) -> tuple[int, int] | None:
-        index = self._leaf_index.get(name)
-        if index is None:
+        known, leaves = self._columns.get(name, (None, range(0)))
+        if known != kind or len(leaves) != 1:
             return None
-        statistics = self.metadata.row_group(group).column(index).statistics
-        no_nulls = statistics is not None and statistics.has_null_count and not statistics.null_count
-        return integer_bounds(statistics) if no_nulls else None
+        if (group, name) not in self._bounds:
+            statistics = self.metadata.row_group(group).column(leaves.start).statistics
+            no_nulls = statistics is not None and statistics.has_null_count and not statistics.null_count
+            self._bounds[group, name] = integer_bounds(statistics) if no_nulls else None
+        return self._bounds[group, name]
 
     def ranges(self, groups: Iterable[int], names: Sequence[str]) -> list[tuple[int, int]]:
         """Byte ranges of the chunks of some columns, including those of nested columns."""
@@ -126,22 +123,13 @@ class StoredFooter:
         }
 
     @cached_property
-    def _leaf_index(self) -> dict[str, int]:
-        """The leaf index of each column that has exactly one leaf, whatever its name."""
+    def _columns(self) -> dict[str, tuple[pa.DataType, range]]:
+        """The Arrow type of each column, and the indices of its leaves."""
         schema = self.metadata.schema.to_arrow_schema()
-        return {
-            name: places.start
-            for name, places in zip(schema.names, leaf_indices(schema), strict=True)
-            if len(places) == 1
-        }
-
-    @cached_property
-    def _types(self) -> dict[str, pa.DataType]:
-        schema = self.metadata.schema.to_arrow_schema()
-        return dict(zip(schema.names, schema.types, strict=True))
+        return dict(zip(schema.names, zip(schema.types, leaf_indices(schema), strict=True), strict=True))
 
     def _find(self, group: int, name: str, kind: pa.DataType) -> Chunk | None:
-        if name not in self._leaves or self._types.get(name) != kind:
+        if name not in self._leaves or self._columns.get(name, (None,))[0] != kind:
             return None
         number, optional = self._leaves[name]
         row_group = self.metadata.row_group(group)
@@ -223,8 +211,8 @@ def decode(
 ) -> list[bool]:
     """Decode columns; value i of a column, over all its chunks, is packed into ``targets[i]`` of its ``out``.
 
-    Returns False for each column without chunks, or with a chunk that is declined or holds a value that does not
-    fit its packing; ``out`` can be partially written then.
+    Returns False for each column without chunks, or with a chunk that is declined or holds a value that does
+    not fit its packing; ``out`` can be partially written then.
     """
     jobs, pages, stops = [], [], [0]
     for chunks, packing, out in zip(columns, packings, outs, strict=True):
@@ -253,8 +241,8 @@ def decode_text(
 ) -> list[pa.Array] | None:
     """Decode chunks of text into one array for each of ``cuts``, slices of the target rows.
 
-    Value i, over all chunks, goes to row ``targets[i]``. None if a chunk is declined or is not text, or if the
-    text of an array exceeds the range of the type's offsets.
+    Value i, over all chunks, goes to row ``targets[i]``. None if a chunk is declined or is not text, or if
+    the text of an array exceeds the range of the type's offsets.
     """
     capacity = sum(chunk.raw_bytes for chunk in chunks) + _SLACK_BYTES
     if capacity > _MAX_TEXT_BYTES or any(chunk.width for chunk in chunks):

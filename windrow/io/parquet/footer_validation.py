@@ -7,8 +7,9 @@ check on corrupt footers that both give the same result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +42,8 @@ _MASK = 2**64 - 1
 def check_footer(raw: bytes, texts: NDArray[np.int64]) -> str:
     """Return the problem of a footer that would crash Arrow ("" for none), and extract its text sizes.
 
-    ``texts``, (row groups, columns), receives the text bytes of each chunk that states them, which Arrow's API
-    does not expose.
+    ``texts``, (row groups, columns), receives the text bytes of each chunk that states them, which Arrow's
+    API does not expose.
     """
     if chunk_decoder.LIBRARY is None:
         return _PROBLEMS[find_problem(raw, texts)]
@@ -60,12 +61,11 @@ def find_problem(raw: bytes, texts: NDArray[np.int64]) -> int:
     return parser.problem or (_BROKEN if parser.bad else _FITS)
 
 
-@dataclass
-class _Leaf:
-    type: int = -1
-    type_bytes: int = 0
-    definitions: int = 0
-    repetitions: int = 0
+class _Leaf(NamedTuple):
+    type: int
+    type_bytes: int
+    definitions: int
+    repetitions: int
 
 
 @dataclass
@@ -183,17 +183,14 @@ class _FooterParser:
                     self._read_schema()
                 has_schema = True
             elif kind == _LIST and number == 4:
-                self._check_elements(self._check_group)
+                for _ in self.elements():
+                    self._check_group()
+                    if self.problem:
+                        return
                 # a schema after the row groups would not be the one that they were checked against
                 has_schema = True
             else:
                 self.skip(kind, 0)
-            if self.problem:
-                return
-
-    def _check_elements(self, check: Callable[[], None]) -> None:
-        for _ in self.elements():
-            check()
             if self.problem:
                 return
 
@@ -202,20 +199,13 @@ class _FooterParser:
         # per depth: remaining elements, and the definition and repetition levels that they inherit
         above = [[1, 0, 0]]
         for place, _ in enumerate(self.elements()):
-            leaf, children, repetition = _Leaf(), 0, 0
+            stated = {1: -1, 2: 0, 3: 0, 5: 0}
             for number, kind in self.fields():
-                if kind != _I32 or number not in (1, 2, 3, 5):
-                    self.skip(kind, 1)
-                    continue
-                value = self.signed(32)
-                if number == 1:
-                    leaf.type = value
-                elif number == 2:
-                    leaf.type_bytes = value
-                elif number == 3:
-                    repetition = value
+                if kind == _I32 and number in stated:
+                    stated[number] = self.signed(32)
                 else:
-                    children = value
+                    self.skip(kind, 1)
+            physical_type, type_bytes, repetition, children = stated.values()
             while len(above) > 1 and above[-1][0] == 0:
                 above.pop()
             left, definitions, repetitions = above[-1]
@@ -224,18 +214,18 @@ class _FooterParser:
                 self.report(_BROKEN)
                 return
             # the root's repetition type is ignored
-            leaf.definitions = definitions + (place > 0 and repetition in (1, 2))
-            leaf.repetitions = repetitions + (place > 0 and repetition == 2)
+            definitions += place > 0 and repetition in (1, 2)
+            repetitions += place > 0 and repetition == 2
             if children > 0:
                 if len(above) > _DEPTH:
                     self.report(_BROKEN)
                     return
-                above.append([children, leaf.definitions, leaf.repetitions])
-            elif leaf.type >= 0:
+                above.append([children, definitions, repetitions])
+            elif physical_type >= 0:
                 if len(self.leaves) == self.max_leaves:
                     self.report(_BROKEN)
                     return
-                self.leaves.append(leaf)
+                self.leaves.append(_Leaf(physical_type, type_bytes, definitions, repetitions))
 
     def _check_group(self) -> None:
         """RowGroup: field 1 is the column chunks."""

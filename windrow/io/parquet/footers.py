@@ -19,6 +19,7 @@ from windrow.io.catalog.fragments import HASH_BYTES, FragmentFacts
 from windrow.io.catalog.value_widths import fixed_bits, leaf_indices, leaf_types, offset_bytes
 from windrow.io.parquet.chunk_decoder import integer_bounds
 from windrow.io.parquet.footer_validation import check_footer
+from windrow.io.storage.file_versions import Version
 from windrow.io.storage.filesystems import Files
 
 __all__ = ["Footer", "read_footer", "summarise"]
@@ -33,15 +34,12 @@ _FIX = "name only Parquet files, or write this one again"
 
 @dataclass(frozen=True)
 class Footer:
-    """A file's footer and, from before it was read, the file's size and version stamp."""
+    """A file's footer, and the file's version before it was read."""
 
-    size_bytes: int
+    version: Version
     digest: bytes  # of the raw footer
     metadata: Any  # the parsed footer
-    texts: NDArray[
-        np.int64
-    ]  # (row groups, columns) text bytes of each chunk; -1 where the footer does not state them
-    stamp: int
+    texts: NDArray[np.int64]  # (row groups, columns) text bytes of each chunk; -1 where none are stated
 
 
 def read_footer(files: Files, path: str, name: str) -> Footer:
@@ -59,7 +57,7 @@ def read_footer(files: Files, path: str, name: str) -> Footer:
                 raw = _footer_bytes(partial(_read_range, file), size, name)
         digest = hashlib.sha256(raw).digest()[:HASH_BYTES]
         metadata, texts = _parse(raw, name)
-        return Footer(size, digest, metadata, texts, version.stamp)
+        return Footer(version, digest, metadata, texts)
 
 
 def _footer_bytes(read: Callable[[int, int], Any], size: int, name: str) -> bytes:

@@ -71,7 +71,8 @@ def read_fsspec_version(filesystem: Any, path: str) -> Version:
 def version_from_listing(info: Mapping[str, Any]) -> Version:
     """A file's version from an fsspec info, of a listing or of the file alone.
 
-    A listing can contain less metadata, so callers that rely on one must first check that both give the same version.
+    A listing can contain less metadata, so callers that rely on one must first check that both give the same
+    version.
     """
     metadata = {key.lower(): value for key, value in info.items() if value is not None}
     return _version(int(info["size"]), " ".join(_version_texts(metadata)))

@@ -60,9 +60,9 @@ def join_path(root: str, relative: str) -> str:
 class Files:
     """The files under one root; small and picklable.
 
-    ``filesystem`` is None for local disk, else a ``pyarrow.fs`` or fsspec one. It can hold credentials: pickling
-    includes them, error messages and names never do. ``retries`` applies to object storage only. ``machine`` is
-    the host that listed the files, ``opening`` a random id of the listing.
+    ``filesystem`` is None for local disk, else a ``pyarrow.fs`` or fsspec one. It can hold credentials:
+    pickling includes them, error messages and names never do. ``retries`` applies to object storage only.
+    ``machine`` is the host that listed the files, ``opening`` a random id of the listing.
     """
 
     root: str

@@ -16,9 +16,9 @@ def call_ahead(
 ) -> list[Future[Any]]:
     """Start calls in order on at most ``lanes`` threads; calls that have not started can be cancelled.
 
-    ``then`` adds one more future, the last: its call starts when all others have returned, and fails with their
-    error if one of them fails. The threads exit after the last call. They are daemon threads, so that a hanging
-    request does not keep the process alive.
+    ``then`` adds one more future, the last: its call starts when all others have returned, and fails with
+    their error if one of them fails. The threads exit after the last call. They are daemon threads, so that a
+    hanging request does not keep the process alive.
 
     >>> [future.result() for future in call_ahead([lambda: 1, lambda: 2], 8, "lane", then=lambda: 3)]
     [1, 2, 3]

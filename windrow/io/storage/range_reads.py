@@ -36,28 +36,24 @@ _GAP_BYTES, _GAP_SHARE = 64 * 1024, 1 / 32
 
 def read_ranges(filesystem: Any, path: str) -> ReadRange:
     """Return a thread-safe function that reads a range of a file, completely or not at all."""
-    if hasattr(filesystem, "cat_file"):
-        return _FsspecRanges(filesystem, path)
-    return _ArrowRanges(filesystem, path)
+    if not hasattr(filesystem, "cat_file"):
+        return _ArrowRanges(filesystem, path)
 
-
-class _FsspecRanges:
-    def __init__(self, filesystem: Any, path: str) -> None:
-        self._filesystem, self._path = filesystem, path
-
-    def __call__(self, start: int, stop: int) -> Any:
-        data = self._filesystem.cat_file(self._path, start=start, end=stop)
+    def read_range(start: int, stop: int) -> Any:
+        data = filesystem.cat_file(path, start=start, end=stop)
         if len(data) != stop - start:
             raise _make_short_read_error(start, stop)
         return data
+
+    return read_range
 
 
 class _ArrowRanges:
     """Reads ranges with pooled file handles, since opening one costs a request.
 
-    Arrow's S3 client reports a truncated response as complete, and leaves the rest of the buffer
-    as it was. So the last byte is set to a marker before the read and must change; if it does not,
-    it can really have the marker's value, so the read is repeated once with another marker.
+    Arrow's S3 client reports a truncated response as complete, and leaves the rest of the buffer as it was.
+    So the last byte is set to a marker before the read and must change; if it does not, it can really have
+    the marker's value, so the read is repeated once with another marker.
     """
 
     def __init__(self, filesystem: Any, path: str) -> None:
@@ -101,8 +97,8 @@ class RemoteFile(io.RawIOBase):
     def fetch(self, ranges: Sequence[tuple[int, int]], then: Callable[[], Any] | None = None) -> None:
         """Start prefetching ranges, in order and concurrently; reads of these ranges then wait for them.
 
-        The ranges must not overlap; those already requested are not requested again. ``then`` is
-        called when all have arrived; `fetch_result` waits for its result.
+        The ranges must not overlap; those already requested are not requested again. ``then`` is called when
+        all have arrived; `fetch_result` waits for its result.
         """
         new = [span for span in ranges if self._find(*span) is None]
         spans, self._after = _start_requests(new, self._read_with_retries, then)

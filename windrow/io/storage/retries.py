@@ -1,11 +1,12 @@
 """Retries of transient storage errors: which errors are transient, backoff, time budget, history of attempts.
 
-Clients retry by themselves: s3fs five times, Arrow's S3 client three times, each with its own backoff.
-Their final errors are retried here. The budget is a time, which also covers the clients' retries, so that
-attempts do not multiply.
+Clients retry by themselves: s3fs five times, Arrow's S3 client three times, each with its own backoff. Their
+final errors are retried here. The budget is a time, which also covers the clients' retries, so that attempts
+do not multiply.
 
 Waits grow exponentially with full jitter (Brooker, "Exponential Backoff And Jitter", AWS 2015), so that
-readers that were throttled at the same time do not retry at the same time. This randomness affects timing only.
+readers that were throttled at the same time do not retry at the same time. This randomness affects timing
+only.
 """
 
 from __future__ import annotations
@@ -87,9 +88,9 @@ class GaveUpError(OSError):
 class Retries:
     """How long transient errors are retried, in seconds.
 
-    ``first_wait_seconds`` bounds the first wait; the bound doubles with each attempt up to ``max_wait_seconds``.
-    Waits are drawn uniformly from 0 to the bound. A read has a timeout, against clients that hang indefinitely:
-    ``read_seconds`` plus the time that its bytes take at ``read_bytes_per_second``.
+    ``first_wait_seconds`` bounds the first wait; the bound doubles with each attempt up to
+    ``max_wait_seconds``. Waits are drawn uniformly from 0 to the bound. A read has a timeout, against clients
+    that hang indefinitely: ``read_seconds`` plus the time that its bytes take at ``read_bytes_per_second``.
     """
 
     seconds: float = 120.0  # no attempt starts later than this after the first one; 0 disables retries

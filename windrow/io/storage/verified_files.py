@@ -1,9 +1,9 @@
 """Opens the file of a block and verifies, before and after reading, that it is the version that was listed.
 
 The file's version is checked when its footer is read, and again after each block; both checks must give the
-stamp recorded by the listing. The bytes read between two equal checks belong to that version. So a file that is
-replaced or deleted during an epoch raises an error, and none of its rows are delivered. The cost is one metadata
-request (or stat) per block.
+stamp recorded by the listing. The bytes read between two equal checks belong to that version. So a file that
+is replaced or deleted during an epoch raises an error, and none of its rows are delivered. The cost is one
+metadata request (or stat) per block.
 
 Saved manifests contain no stamps, and stamps of local files are not compared across machines. In these cases
 each process compares with its own first check, and only the size and the footer digest detect a file that was
@@ -43,8 +43,8 @@ _ONCE = Retries(seconds=0)
 class RowGroups:
     """The locator of a block: row groups ``start`` to ``stop`` (exclusive) of one file as it was listed.
 
-    ``stamp`` identifies the file's version at listing time; 0 if unknown. It depends on when the file
-    was written, not on its content, so equality ignores it.
+    ``stamp`` identifies the file's version at listing time; 0 if unknown. It depends on when the file was
+    written, not on its content, so equality ignores it.
     """
 
     path: str
@@ -117,9 +117,9 @@ class BlockFile:
     def _is_corruption(self, error: Exception, filters: bool) -> bool:
         """Whether the bytes were read, but are corrupt.
 
-        Arrow's decoders raise an `OSError` without errno, since no system call failed, or
-        `ArrowInvalid`, which filters raise for valid data too. Storage errors have the same types, so
-        ``remote.failed`` distinguishes them.
+        Arrow's decoders raise an `OSError` without errno, since no system call failed, or `ArrowInvalid`,
+        which filters raise for valid data too. Storage errors have the same types, so ``remote.failed``
+        distinguishes them.
         """
         if self.remote is not None and self.remote.failed:
             return False
@@ -160,13 +160,13 @@ def _get_known_file(files: Files, groups: RowGroups, origin: str) -> _KnownFile:
 
 def _read_footer(files: Files, groups: RowGroups, origin: str) -> _KnownFile:
     footer = read_footer(files, groups.path, origin)
-    now = Version(footer.size_bytes, footer.stamp)
-    if footer.digest != groups.footer_hash or footer.size_bytes != groups.size_bytes:
+    now = footer.version
+    if footer.digest != groups.footer_hash or now.size_bytes != groups.size_bytes:
         raise changed(origin, groups, now, "different footer")
-    if groups.stamp and files.comparable and groups.stamp != footer.stamp:
+    if groups.stamp and files.comparable and groups.stamp != now.stamp:
         raise changed(origin, groups, now)
     read_range = None if files.local else read_ranges(files.filesystem, files.path(groups.path))
-    return _KnownFile(StoredFooter(footer.metadata), footer.stamp, files.filesystem, read_range)
+    return _KnownFile(StoredFooter(footer.metadata), now.stamp, files.filesystem, read_range)
 
 
 def changed(origin: str, groups: RowGroups, now: Version, how: str = "rewritten since") -> SourceError:

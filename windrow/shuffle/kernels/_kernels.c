@@ -619,7 +619,8 @@ static inline void copy_bytes(char *to, const char *from, int64_t count) {
     }
 }
 
-#define LENGTHS(WORD)                                                             \
+#define OFFSETS(WORD)                                                             \
+    WORD *ends = (WORD *)out_offsets + 1;                                         \
     for (int64_t part = 0; part < parts; part++) {                                \
         const WORD *at = (const WORD *)(intptr_t)offsets[part];                   \
         const uint32_t *to = (const uint32_t *)(intptr_t)targets[part];           \
@@ -628,10 +629,11 @@ static inline void copy_bytes(char *to, const char *from, int64_t count) {
             uint32_t row = to[i] - (uint32_t)first;                               \
             int64_t bytes = (int64_t)((uint64_t)at[i + 1] - (uint64_t)at[i]);     \
             wrong |= bytes;                                                       \
-            if (row < (uint64_t)rows) ((WORD *)out_offsets)[row + 1] = (WORD)bytes; \
+            if (row < (uint64_t)rows) ends[row] = (WORD)bytes;                    \
         }                                                                         \
     }                                                                             \
-    if (wrong < 0) return -1;
+    if (wrong < 0) return -1;                                                     \
+    for (int64_t k = 0; k < rows; k++) ends[k] = (WORD)(total += ends[k]);
 
 /* Compute the offsets of text whose row i of each part goes to row targets[i] - first; rows outside [0, rows) are
  * dropped. `sizes` has the bytes of the text of each part.
@@ -645,17 +647,9 @@ EXPORT int64_t windrow_checked_offsets(int64_t width, int64_t parts, const int64
     int64_t total = 0, wrong = 0;
     memset(out_offsets, 0, (rows + 1) * width);
     if (width == 4) {
-        LENGTHS(offset4)
-        for (int64_t k = 1; k <= rows; k++) {
-            total += ((int32_t *)out_offsets)[k];
-            ((int32_t *)out_offsets)[k] = (int32_t)total;
-        }
+        OFFSETS(offset4)
     } else {
-        LENGTHS(offset8)
-        for (int64_t k = 1; k <= rows; k++) {
-            total += ((int64_t *)out_offsets)[k];
-            ((int64_t *)out_offsets)[k] = total;
-        }
+        OFFSETS(offset8)
     }
     return total;
 }

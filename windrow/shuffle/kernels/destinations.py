@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.shuffle.kernels import native
+from windrow.shuffle.kernels.native import RunIds
 from windrow.shuffle.order.runs import WindowRuns
 
 __all__ = ["Destinations"]
-
-RunIds = NDArray[np.uint16 | np.uint32]
 
 _MAX_UINT32 = 2**32 - 1
 # added to any run number, the result is an invalid index
@@ -24,9 +23,9 @@ _NO_RUN = -(2**40)
 class Destinations:
     """Finds the run of each row, over all destinations; ``layouts`` are the runs of one window for each of them.
 
-    Run ids are numbered consecutively over all destinations. ``slice_starts`` has the first run id of each slice
-    of each, then the end of the last slice. The time per call does not depend on the number of destinations;
-    only the lookup tables, built once, do.
+    Run ids are numbered consecutively over all destinations. ``slice_starts`` has the first run id of each
+    slice of each, then the end of the last slice. The time per call does not depend on the number of
+    destinations; only the lookup tables, built once, do.
     """
 
     def __init__(self, layouts: Sequence[WindowRuns]) -> None:
@@ -39,9 +38,9 @@ class Destinations:
     def assign(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, RunIds, NDArray[np.uint32]]:
         """Find the run, and the place within it, of rows of this window given by their position in the epoch.
 
-        Returns for each entry the source row (None: entry i is row i), the run id (past the last run: the row is
-        dropped), and the place, its offset within the run. If rows are repeated as padding, there are more entries
-        than rows.
+        Returns for each entry the source row (None: entry i is row i), the run id (past the last run: the row
+        is dropped), and the place, its offset within the run. If rows are repeated as padding, there are more
+        entries than rows.
         """
         find = self._find if native.LIBRARY is not None and self._fits_32_bits else self._find_numpy
         runs, places = find(rows)

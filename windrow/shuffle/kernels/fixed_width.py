@@ -1,8 +1,8 @@
 """Views fixed-width Arrow columns as NumPy arrays of plain values, and wraps such arrays as Arrow columns.
 
-The shuffle moves fixed-width values as unsigned integers of the same size, whatever their type. Booleans become
-bytes, and validity a byte mask, so NumPy can move all of them into pool memory. Fixed-size lists (and tensors)
-have a fixed width if they contain no nulls.
+The shuffle moves fixed-width values as unsigned integers of the same size, whatever their type. Booleans
+become bytes, and validity a byte mask, so NumPy can move all of them into pool memory. Fixed-size lists (and
+tensors) have a fixed width if they contain no nulls.
 """
 
 from __future__ import annotations

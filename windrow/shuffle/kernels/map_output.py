@@ -39,8 +39,8 @@ _PLACE_BYTES, _WORD_BYTES = 4, 8
 class MapOutput:
     """Rows of one block, grouped by run.
 
-    The fixed-width columns are contiguous in one buffer, each frame-of-reference encoded in as few bytes as its
-    values need. Pickle protocol 5 sends the buffers out of band, without copying unrelated memory.
+    The fixed-width columns are contiguous in one buffer, each frame-of-reference encoded in as few bytes as
+    its values need. Pickle protocol 5 sends the buffers out of band, without copying unrelated memory.
     """
 
     schema: pa.Schema

@@ -2,9 +2,9 @@
 
 Without a C compiler `LIBRARY` is None, and the callers use NumPy instead, with bit-identical results.
 
-The C code trusts its arguments. So each function here checks their types and sizes first, and raises `ValueError`
-if they do not fit together. The contents of arrays are not checked: row numbers come from these kernels, and the
-code that uses Arrow's offsets checks them.
+The C code trusts its arguments. So each function here checks their types and sizes first, and raises
+`ValueError` if they do not fit together. The contents of arrays are not checked: row numbers come from these
+kernels, and the code that uses Arrow's offsets checks them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from windrow.shuffle.kernels.packed_rows import PackedRows
 __all__ = [
     "LIBRARY",
     "MAX_ROWS",
+    "RunIds",
     "assign",
     "check_places",
     "copy_out",
@@ -39,6 +40,7 @@ _WIDTHS = (1, 2, 4, 8)
 # ROUNDS in C
 _ROUNDS = 6
 _RUN_TYPES = (np.uint16, np.uint32)
+RunIds = NDArray[np.uint16 | np.uint32]
 
 _POINTER, _INT = Address, ctypes.c_int64
 _PACKED_ROWS = [_INT, _INT, _POINTER, _POINTER]
@@ -122,11 +124,11 @@ def group_columns(
 ) -> int | None:
     """Scatter and pack: row i of each column goes to row ``targets[i]`` of its concatenated map outputs.
 
-    ``targets`` is a permutation of the row numbers. ``columns`` are contiguous and have equal shapes, with ``width``
-    bytes per row. ``packing`` has (bytes, base) of each, ``rows`` the rows of each map output, and ``outs``,
-    (columns, map outputs), the addresses to write to. ``scratch`` has at least `scratch_bytes`. Without
-    ``packed_rows`` columns are moved one by one. Returns the index of a column whose values do not fit its packing;
-    the output is then incomplete.
+    ``targets`` is a permutation of the row numbers. ``columns`` are contiguous and have equal shapes, with
+    ``width`` bytes per row. ``packing`` has (bytes, base) of each, ``rows`` the rows of each map output, and
+    ``outs``, (columns, map outputs), the addresses to write to. ``scratch`` has at least `scratch_bytes`.
+    Without ``packed_rows`` columns are moved one by one. Returns the index of a column whose values do not
+    fit its packing; the output is then incomplete.
     """
     count = len(targets)
     _require(all(len(column) == count and column.nbytes == width * count for column in columns), "columns")
@@ -142,13 +144,11 @@ def group_columns(
     return None if overflow < 0 else overflow
 
 
-def group(
-    runs: NDArray[np.uint16 | np.uint32], first: int, last: int
-) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+def group(runs: RunIds, first: int, last: int) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Sort entries by run, stably.
 
-    Returns (entries,) the rank of each entry, entries of runs outside [first, last) last; and
-    (last - first + 1,) the rank of the first entry of each run, then the end.
+    Returns (entries,) the rank of each entry, entries of runs outside [first, last) last; and (last - first +
+    1,) the rank of the first entry of each run, then the end.
     """
     _require(runs.ndim == 1 and runs.dtype in _RUN_TYPES and len(runs) <= MAX_ROWS, "runs")
     _require(0 <= first <= last, "first and last")
@@ -164,15 +164,15 @@ def assign(
     stop_row: int,
     divisors: tuple[int, int, int],
     shards: NDArray[np.int64],
-    ids: NDArray[np.uint16 | np.uint32],
+    ids: RunIds,
     none: int,
-) -> tuple[NDArray[np.uint16 | np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
+) -> tuple[RunIds, NDArray[np.uint32], NDArray[np.uint32]]:
     """Find the run of each row; ``rows`` are positions in the epoch, all below 2^32.
 
-    Positions from ``first_row`` to ``stop_row`` form full steps. ``divisors`` are the rows per step, per batch and
-    per run, each at least 1 and below 2^32. ``shards``, (n, 3), has for each shard the offset that turns a run's
-    number in its stream into an index of ``ids`` (outside of it, the row gets the id ``none``), the number of its
-    first run in this window, and how many rows of that run are in earlier windows.
+    Positions from ``first_row`` to ``stop_row`` form full steps. ``divisors`` are the rows per step, per
+    batch and per run, each at least 1 and below 2^32. ``shards``, (n, 3), has for each shard the offset that
+    turns a run's number in its stream into an index of ``ids`` (outside of it, the row gets the id ``none``),
+    the number of its first run in this window, and how many rows of that run are in earlier windows.
 
     Returns (rows,) the run id of each row, (rows,) its place, the offset within the run, and the indices in
     ``rows`` of positions outside the full steps, whose runs and places are not set.
@@ -210,10 +210,11 @@ def place(
 ) -> None:
     """Scatter and unpack: put the rows of all parts at their places.
 
-    ``sources``, (columns, parts, 3), has for each column of each part its address, packed bytes per value, and base.
-    ``firsts``, ``places`` and ``counts``, (parts,), have the first row to use of each part, the address of the places
-    of these rows, and their number. Without ``scratch``, of at least `scratch_bytes`, rows are scattered directly to
-    ``outs``, the output array of each column. Without ``packed_rows`` columns are moved one by one.
+    ``sources``, (columns, parts, 3), has for each column of each part its address, packed bytes per value,
+    and base. ``firsts``, ``places`` and ``counts``, (parts,), have the first row to use of each part, the
+    address of the places of these rows, and their number. Without ``scratch``, of at least `scratch_bytes`,
+    rows are scattered directly to ``outs``, the output array of each column. Without ``packed_rows`` columns
+    are moved one by one.
     """
     rows, parts = len(outs[0]), len(counts)
     _require(_is(sources, np.int64, len(outs), parts, 3), "sources")

@@ -1,7 +1,7 @@
 """Packed row layout: combines columns into 64-bit words, so that one scatter moves many columns.
 
-The cost of a scatter is cache lines, not bytes. The 21 columns of the benchmark, 51 packed bytes
-per row, are moved as 7 words instead of 21.
+The cost of a scatter is cache lines, not bytes. The 21 columns of the benchmark, 51 packed bytes per row, are
+moved as 7 words instead of 21.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ class PackedRows(NamedTuple):
     """The layout of a packed row: which columns are in which 64-bit word."""
 
     starts: NDArray[np.int64]  # (words + 1,) the index in `members` of each word's first column, then the end
-    members: NDArray[
-        np.int64
-    ]  # (columns, 4) for each column its number, bit offset in the word, bytes, and base
+    members: NDArray[np.int64]  # (columns, 4) each column's number, bit offset in the word, bytes, and base
 
     @property
     def words(self) -> int:
@@ -50,8 +48,9 @@ class PackedRows(NamedTuple):
 def join_columns(packing: tuple[tuple[int, int], ...], width: int, rows: int) -> PackedRows | None:
     """Compute the packed row layout of columns of ``width`` unpacked bytes, from their (bytes, base).
 
-    ``rows`` are moved in one call. None if moving columns one by one is faster: for a single column, for other
-    widths, or if the rows do not fit into the cache. The widest come first, so that none straddles two words:
+    ``rows`` are moved in one call. None if moving columns one by one is faster: for a single column, for
+    other widths, or if the rows do not fit into the cache. The widest come first, so that none straddles two
+    words:
 
     >>> packed_rows = join_columns(((1, 0), (8, 0), (2, -3), (4, 7)), 8, 1_000)
     >>> packed_rows.starts.tolist()

@@ -14,7 +14,7 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import WindrowError
 from windrow.core.native_libraries import address_of
 from windrow.shuffle.kernels import native
-from windrow.shuffle.kernels.arrow_columns import join, move_column
+from windrow.shuffle.kernels.arrow_columns import can_move_text, join, move_column, move_text
 from windrow.shuffle.kernels.fixed_width import (
     PlainRows,
     row_bytes,
@@ -24,7 +24,6 @@ from windrow.shuffle.kernels.fixed_width import (
 )
 from windrow.shuffle.kernels.map_output import MapOutput, columns_by_width, fixed_width_columns, other_columns
 from windrow.shuffle.kernels.packed_rows import PackedRows, join_columns, join_packings
-from windrow.shuffle.kernels.text_columns import can_move_text, move_text
 
 __all__ = ["MapOutputs", "place_portion", "place_rows"]
 
@@ -52,7 +51,7 @@ class MapOutputs(tuple[MapOutput, ...]):
     def portion(self, run: int, row_count: int, rows: slice, pool: BufferPool) -> MapOutputs:
         """Copy the rows at some places of a run to new map outputs, in which they are the only run."""
         if run not in self._entries:
-            self._entries[run] = self._find_entries(run, row_count)
+            self._entries[run] = _Placing(self, run, row_count).sources
         entries = self._entries[run][rows]
         counts = self.starts[run + 1] - self.starts[run]
         ends = np.cumsum(counts)
@@ -71,15 +70,6 @@ class MapOutputs(tuple[MapOutput, ...]):
     def _entries(self) -> dict[int, NDArray[np.int64]]:
         """For runs placed in portions: for each place the number of its row among the rows of the run."""
         return {}
-
-    def _find_entries(self, run: int, row_count: int) -> NDArray[np.int64]:
-        bounds = zip(self, *self.starts[run : run + 2].tolist(), strict=True)
-        place_arrays = [map_output.places[start:stop] for map_output, start, stop in bounds]
-        entries = _invert(place_arrays, row_count)
-        count = sum(map(len, place_arrays))
-        if count != row_count or (entries < 0).any():
-            raise _make_places_error(run, row_count, count)
-        return entries
 
     @cached_property
     def places(self) -> NDArray[np.int64]:
@@ -124,8 +114,8 @@ def place_rows(
 ) -> pa.RecordBatch:
     """Assemble one run from the map outputs of its slice, whose places must be 0 to ``row_count - 1``, each once.
 
-    The pool lends one writable buffer for each fixed-width column, so that a reference to one column keeps only
-    that column in memory.
+    The pool lends one writable buffer for each fixed-width column, so that a reference to one column keeps
+    only that column in memory.
     """
     placing = _Placing(map_outputs, run, row_count)
     if not row_count or not schema.names:
@@ -154,18 +144,6 @@ def place_portion(
     return place_rows(portion, 0, rows.stop - rows.start, schema, pool)
 
 
-class _Span(NamedTuple):
-    """The rows of a run in one map output."""
-
-    map_output: MapOutput
-    start: int
-    stop: int
-
-    @property
-    def rows(self) -> slice:
-        return slice(self.start, self.stop)
-
-
 class _Placing:
     """Places the rows of one run; the constructor checks the places."""
 
@@ -176,7 +154,9 @@ class _Placing:
         self._starts: NDArray[np.int64] = bounds[0]
         self._counts: NDArray[np.int64] = bounds[1] - bounds[0]
         if not self._are_places_complete():
-            raise _make_places_error(run, row_count, int(self._counts.sum()))
+            raise WindrowError(
+                f"run {run} needs {row_count} places, each once; its map outputs hold {self._counts.sum()} others"
+            )
 
     def _are_places_complete(self) -> bool:
         if native.LIBRARY is None:
@@ -188,18 +168,23 @@ class _Placing:
         return self._map_outputs.places + self._starts * _PLACE_BYTES
 
     @cached_property
-    def _spans(self) -> list[_Span]:
+    def _spans(self) -> list[tuple[MapOutput, slice]]:
+        """The map outputs that hold rows of the run, and those rows."""
         bounds = zip(self._map_outputs, self._starts.tolist(), self._counts.tolist(), strict=True)
-        return [_Span(map_output, start, start + count) for map_output, start, count in bounds if count]
+        return [(map_output, slice(start, start + count)) for map_output, start, count in bounds if count]
 
     @cached_property
     def _span_places(self) -> list[NDArray[np.uint32]]:
-        return [span.map_output.places[span.rows] for span in self._spans]
+        return [map_output.places[rows] for map_output, rows in self._spans]
 
     @cached_property
     def sources(self) -> NDArray[np.int64]:
         """For each place of the run, the index of its row in the concatenated spans; -1 for none."""
-        return _invert(self._span_places, self._row_count)
+        places = np.concatenate([np.empty(0, np.int64), *self._span_places], dtype=np.int64)
+        sources = np.full(self._row_count, -1, np.int64)
+        inside = places < self._row_count
+        sources[places[inside]] = np.arange(len(places))[inside]
+        return sources
 
     def place_columns(self, group: _ColumnGroup, pool: BufferPool) -> list[PlainRows]:
         memory = pool.take_many(group.width * self._row_count, len(group.columns))
@@ -207,7 +192,7 @@ class _Placing:
         if native.LIBRARY is None:
             concatenated = rows_view(pool.take(group.width * self._row_count), group.width)
             for at, out in zip(group.at, outs, strict=True):
-                parts = [span.map_output.values_of(at, group.width, span.rows) for span in self._spans]
+                parts = [map_output.values_of(at, group.width, rows) for map_output, rows in self._spans]
                 np.concatenate(parts, out=concatenated)
                 np.take(concatenated, self.sources, axis=0, out=out, mode="clip")
         else:
@@ -227,20 +212,19 @@ class _Placing:
 
     def place_mask(self, number: int) -> NDArray[np.uint8]:
         """The validity of a fixed-width column, 1 for valid and 0 for null, in place order."""
-        valid = np.ones(self._row_count, np.uint8)
-        end = 0
-        for span in self._spans:
-            start, end = end, end + span.stop - span.start
-            mask = span.map_output.validity.get(number)
-            if mask is not None:
-                valid[start:end] = mask[span.rows]
-        return valid[self.sources]
+        masks = [
+            map_output.validity[number][rows]
+            if number in map_output.validity
+            else np.ones(rows.stop - rows.start, np.uint8)
+            for map_output, rows in self._spans
+        ]
+        return np.concatenate(masks)[self.sources]
 
     def place_other(self, at: int, name: str, pool: BufferPool) -> pa.Array:
-        rows = [span.map_output.lists[at] for span in self._spans]
-        if native.LIBRARY is not None and all(part is not None for part in rows):
-            return self._place_lists(rows, self._spans[0].map_output.others.schema.field(at).type, pool)
-        batches = [span.map_output.others.slice(span.start, span.stop - span.start) for span in self._spans]
+        lists = [map_output.lists[at] for map_output, _ in self._spans]
+        if native.LIBRARY is not None and all(part is not None for part in lists):
+            return self._place_lists(lists, self._map_outputs[0].others.schema.field(at).type, pool)
+        batches = [held.others.slice(rows.start, rows.stop - rows.start) for held, rows in self._spans]
         arrays = [batch.column(at) for batch in batches]
         if can_move_text(arrays[0].type):
             moved = move_text(arrays, self._span_places, slice(0, self._row_count), pool, name)
@@ -259,19 +243,6 @@ class _Placing:
         scratch = self._take_scratch(width, None, pool)
         native.place(sources, firsts, places, counts, scratch, [rows_view(memory, width)], None)
         return wrap_list_rows(memory, kind, self._row_count)
-
-
-def _invert(place_arrays: list[NDArray[np.uint32]], row_count: int) -> NDArray[np.int64]:
-    """For each place, the index in the concatenated arrays of the row with that place; -1 for none."""
-    places = np.concatenate(place_arrays, dtype=np.int64) if place_arrays else np.empty(0, np.int64)
-    sources = np.full(row_count, -1, np.int64)
-    inside = places < row_count
-    sources[places[inside]] = np.arange(len(places))[inside]
-    return sources
-
-
-def _make_places_error(run: int, row_count: int, found: int) -> WindrowError:
-    return WindrowError(f"run {run} needs {row_count} places, each once; its map outputs hold {found} others")
 
 
 def _without_values(row_count: int, schema: pa.Schema) -> pa.RecordBatch:

@@ -48,9 +48,9 @@ class EpochPlan:
 def plan_epoch(blocks: BlockTable, *, cut: WindowCut, seed: int | None, epoch: int) -> EpochPlan:
     """Cut one epoch into windows: a pure function of its arguments.
 
-    With a seed, the blocks of each epoch are permuted before they are cut, so that a window mixes rows from the
-    whole dataset. Within a window, blocks are in stored order, since the rows are permuted anyway and sequential
-    reads of files are fastest.
+    With a seed, the blocks of each epoch are permuted before they are cut, so that a window mixes rows from
+    the whole dataset. Within a window, blocks are in stored order, since the rows are permuted anyway and
+    sequential reads of files are fastest.
     """
     count = len(blocks.rows)
     if seed is None:

@@ -10,10 +10,10 @@ and the last step preserves the upper half), so a round is a bijection. No step 
 
 Only the k depend on the key. Keyed multipliers look stronger but are weaker, since some of them hardly mix:
 with five rounds and keyed multipliers, about one key in a hundred shows z > 4, up to 285, in the differences
-at power-of-two lags. With the fixed multipliers below, four rounds fail at 17 bits, the narrowest word in use,
-and six pass at every width; five seem to pass, and the sixth is a safety margin.
-``tests/shuffle/order/test_quality.py`` repeats the tests and shows that they reject weaker constructions.
-A mixed-radix Feistel network of six rounds passes as well, at more than ten times the cost.
+at power-of-two lags. With the fixed multipliers below, four rounds fail at 17 bits, the narrowest word in
+use, and six pass at every width; five seem to pass, and the sixth is a safety margin.
+``tests/shuffle/order/test_quality.py`` repeats the tests and shows that they reject weaker constructions. A
+mixed-radix Feistel network of six rounds passes as well, at more than ten times the cost.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ KEY_BYTES = 32
 def derive_key(seed: int, purpose: str, epoch: int, window: int) -> bytes:
     """Derive the 32-byte key of one order: SHA-256 over an unambiguous encoding, equal on every platform and version.
 
-    ``seed`` is any integer. ``purpose`` says what the key orders (``"rows"``, ``"blocks"``); different purposes never
-    share a key. ``epoch`` and ``window`` are 0 where they do not apply.
+    ``seed`` is any integer. ``purpose`` says what the key orders (``"rows"``, ``"blocks"``); different
+    purposes never share a key. ``epoch`` and ``window`` are 0 where they do not apply.
 
     >>> derive_key(7, "rows", 0, 0).hex()[:16]
     'ca8bf71203406d12'

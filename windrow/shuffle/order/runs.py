@@ -29,9 +29,9 @@ class Run:
 class WindowRuns:
     """The runs of one window for the shards of one destination.
 
-    Runs start at multiples of ``run_rows`` in a shard's stream and hold whole batches, so only the first and the
-    last run of a window can be short. Run ids are assigned slice by slice, then shard by shard, so that a slice is
-    a range of ids.
+    Runs start at multiples of ``run_rows`` in a shard's stream and hold whole batches, so only the first and
+    the last run of a window can be short. Run ids are assigned slice by slice, then shard by shard, so that a
+    slice is a range of ids.
     """
 
     assignment: ShardAssignment

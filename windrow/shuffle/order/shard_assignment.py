@@ -1,7 +1,7 @@
 """Assigns each row of the epoch's order to a shard, and to a place in that shard's stream.
 
-With n shards and batch size B, batch s of shard t is rows [s·n·B + t·B, s·n·B + (t+1)·B) of the epoch. The
-r < n·B remaining rows form a last step, assigned in contiguous parts. Everything here is arithmetic on row
+With n shards and batch size B, batch s of shard t is rows [s·n·B + t·B, s·n·B + (t+1)·B) of the epoch. The r
+< n·B remaining rows form a last step, assigned in contiguous parts. Everything here is arithmetic on row
 numbers, so shards need no communication to agree.
 """
 
@@ -31,10 +31,10 @@ def check_equal(equal: object) -> Equal:
 class ShardAssignment:
     """How the rows of one epoch are assigned to n shards, in batches of B rows.
 
-    ``equal`` tells what becomes of the r < n·B rows of the last step: ``True`` gives every shard ⌊r/n⌋ rows and
-    omits the rest; ``False`` gives the first r mod n shards one row more; ``"pad"`` gives every shard ⌈r/n⌉ rows
-    and repeats rows of that step. ``drop_last`` omits the last step if it is not full. ``start_row`` is the epoch
-    row at which this assignment starts: 0, or where a resumed epoch continues.
+    ``equal`` tells what becomes of the r < n·B rows of the last step: ``True`` gives every shard ⌊r/n⌋ rows
+    and omits the rest; ``False`` gives the first r mod n shards one row more; ``"pad"`` gives every shard
+    ⌈r/n⌉ rows and repeats rows of that step. ``drop_last`` omits the last step if it is not full.
+    ``start_row`` is the epoch row at which this assignment starts: 0, or where a resumed epoch continues.
     """
 
     shards: int
@@ -108,8 +108,8 @@ class ShardAssignment:
     def rows_before(self, row: int, shard: int, total: int | None) -> int:
         """How many of the epoch's rows below ``row`` belong to a shard, excluding padding.
 
-        ``total=None`` means that the epoch's length is not known yet; then all rows below ``row`` must belong to full
-        steps, or ``row`` must be the boundary of a full step.
+        ``total=None`` means that the epoch's length is not known yet; then all rows below ``row`` must belong
+        to full steps, or ``row`` must be the boundary of a full step.
         """
         ahead = max(0, row - self.start_row)
         step, within = divmod(ahead, self.step_rows)
@@ -122,8 +122,9 @@ class ShardAssignment:
     def assign_rows(self, rows: NDArray[Any], total: int | None) -> tuple[NDArray[Any] | None, NDArray[Any]]:
         """Assign rows of the epoch, of any integer type that holds them: (rows,) shards and places of the same type.
 
-        The shard is n for an omitted row, such as those before ``start_row``; None: all rows belong to shard 0. The
-        place is that in the shard's stream. ``total`` is None if unknown and all ``rows`` belong to full steps.
+        The shard is n for an omitted row, such as those before ``start_row``; None: all rows belong to shard
+        0. The place is that in the shard's stream. ``total`` is None if unknown and all ``rows`` belong to
+        full steps.
         """
         word = rows.dtype.type
         ahead = rows - word(self.start_row) if self.start_row else rows
