@@ -15,8 +15,7 @@ from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockPart
 from windrow.io.catalog.filters import filter_columns, kept_places
 from windrow.io.catalog.fragments import END_BYTES, Fragment, FragmentFacts, digest_ends
-from windrow.io.catalog.hive_partitions import Partitions
-from windrow.io.catalog.schema_conversion import conform
+from windrow.io.catalog.hive_partitions import Partitions, conform
 from windrow.io.formats.block_files import OpenFile, open_file, open_path
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.verified_files import RowGroups
