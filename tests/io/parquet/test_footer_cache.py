@@ -36,7 +36,7 @@ def test_a_footer_is_read_once() -> None:
     cache, footers = FooterCache(4, 100), Footers()
     first = cache.get(b"a", footers.reader(b"a", 10))
     assert cache.get(b"a", footers.reader(b"a", 10)) is first
-    assert (footers.reads, len(cache), cache.nbytes) == ([b"a"], 1, 10)
+    assert (footers.reads, len(cache._cached), cache._bytes) == ([b"a"], 1, 10)
 
 
 @pytest.mark.parametrize(("most", "max_bytes", "size"), [(2, 1000, 1), (100, 20, 10)])
@@ -45,7 +45,7 @@ def test_the_footer_used_longest_ago_goes_first(most: int, max_bytes: int, size:
     for digest in (b"a", b"b", b"a", b"c", b"a", b"b"):
         cache.get(digest, footers.reader(digest, size))
     assert footers.reads == [b"a", b"b", b"c", b"b"]
-    assert (len(cache), cache.nbytes) == (2, 2 * size)
+    assert (len(cache._cached), cache._bytes) == (2, 2 * size)
 
 
 def test_a_footer_above_the_bound_is_kept_alone() -> None:
@@ -53,7 +53,7 @@ def test_a_footer_above_the_bound_is_kept_alone() -> None:
     for digest, size in ((b"a", 10), (b"b", 500), (b"b", 500), (b"a", 10)):
         cache.get(digest, footers.reader(digest, size))
     assert footers.reads == [b"a", b"b", b"a"]
-    assert (len(cache), cache.nbytes) == (1, 10)
+    assert (len(cache._cached), cache._bytes) == (1, 10)
 
 
 def test_a_footer_that_cannot_be_read_is_not_kept() -> None:
@@ -75,5 +75,5 @@ def test_threads_share_a_cache() -> None:
 
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(ask, range(2_000))) == [number % 13 for number in range(2_000)]
-    assert 0 < len(cache) <= 8
-    assert 0 < cache.nbytes <= 40
+    assert 0 < len(cache._cached) <= 8
+    assert 0 < cache._bytes <= 40

@@ -179,8 +179,6 @@ class _ManifestBuilder:
         self._schemas.setdefault(bytes(schema.serialize()), (name, schema))
         for column, sizes in facts.variable.items():
             for known, new in zip(self._variable_column(column), sizes, strict=True):
-                # files in which the column is null or has a fixed width contribute nothing
-                known.extend([0] * (len(self._rows) - len(known)))
                 known.extend(new)
         for column, count in facts.nulls.items():
             before = self._nulls.get(column, 0)
@@ -200,7 +198,11 @@ class _ManifestBuilder:
         self._stamps.append(fragment.version.stamp)
 
     def _variable_column(self, column: str) -> tuple[array[int], array[int]]:
-        return self._variable.setdefault(column, (array("q"), array("q")))
+        """Encoded and decoded bytes so far; 0 in files in which the column is null or has a fixed width."""
+        columns = self._variable.setdefault(column, (array("q"), array("q")))
+        for known in columns:
+            known.extend([0] * (len(self._rows) - len(known)))
+        return columns
 
     def manifest(self, root: str, paths: Sequence[str], format: Format) -> Manifest:
         unify = format.unify if isinstance(format, UnifyingFormat) else unify_schemas
@@ -215,7 +217,7 @@ class _ManifestBuilder:
             rows=narrowed(self._rows),
             encoded_bytes=narrowed(self._encoded),
             variable={
-                field.name: self._variable_bytes(field.name)
+                field.name: VariableBytes(*map(narrowed, self._variable_column(field.name)))
                 for field in schema
                 if fixed_bits(field.type) is None
             },
@@ -234,9 +236,3 @@ class _ManifestBuilder:
             if known.files == self._filled
             and [known.kind] == [field.type for field in schema if field.name == name]
         }
-
-    def _variable_bytes(self, column: str) -> VariableBytes:
-        encoded, memory = self._variable_column(column)
-        for known in (encoded, memory):
-            known.extend([0] * (len(self._rows) - len(known)))
-        return VariableBytes(narrowed(encoded), narrowed(memory))

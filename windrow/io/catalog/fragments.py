@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,6 @@ __all__ = [
     "digest_ends",
     "digest_parts",
     "digest_schema",
-    "fetch_ends",
 ]
 
 HASH_BYTES = 16
@@ -83,17 +82,8 @@ def digest_briefly(content: bytes) -> str:
 def digest_ends(read_range: Callable[[int, int], Any], size_bytes: int) -> bytes:
     """Digest a file's size and its first and last 16 KiB, for formats without a footer."""
     digest = hashlib.sha256(size_bytes.to_bytes(8, "little"))
-    for start, stop in _ends(size_bytes):
-        digest.update(bytes(read_range(start, stop)))
+    ends = [(0, END_BYTES), (size_bytes - END_BYTES, size_bytes)]
+    for start, stop in ends if size_bytes > 2 * END_BYTES else [(0, size_bytes)]:
+        if stop > start:
+            digest.update(bytes(read_range(start, stop)))
     return digest.digest()[:HASH_BYTES]
-
-
-def fetch_ends(fetch: Callable[[Sequence[tuple[int, int]]], None], size_bytes: int) -> None:
-    """Prefetch the ranges that `digest_ends` reads."""
-    fetch(_ends(size_bytes))
-
-
-def _ends(size_bytes: int) -> list[tuple[int, int]]:
-    if size_bytes <= 2 * END_BYTES:
-        return [(0, size_bytes)] if size_bytes else []
-    return [(0, END_BYTES), (size_bytes - END_BYTES, size_bytes)]

@@ -58,10 +58,8 @@ class Partitions:
         directory = path.rpartition("/")[0].rpartition("/")[2]
         from_path = {self.path_column: join_path(self.url, path), self.directory_column: directory or None}
         found: dict[str, str | None] = {**_parse(path), **from_path}
-        return tuple(self._value(field, found.get(field.name)) for field in self.schema)
-
-    def _value(self, field: pa.Field[Any], text: str | None) -> Value:
-        return text if text is None or field.type == pa.string() else int(text)
+        texts = ((field.type, found.get(field.name)) for field in self.schema)
+        return tuple(text if text is None or kind == pa.string() else int(text) for kind, text in texts)
 
     def table(self, paths: Sequence[str]) -> pa.Table:
         """(paths,) rows of partition values, to evaluate a filter on fragments."""
@@ -124,16 +122,12 @@ def conform(table: pa.Table, schema: pa.Schema, partitions: Partitions, path: st
     """Cast the table of the file at ``path`` to ``schema``, and add its partition columns."""
     values = dict(zip(partitions.schema.names, partitions.values(path), strict=True))
     columns = [
-        _constant(values[field.name], field.type, table.num_rows)
+        pa.chunked_array([pa.repeat(pa.scalar(values[field.name], field.type), table.num_rows)])
         if field.name in values
         else _cast(table.column(field.name), field)
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.ChunkedArray[Any]:
-    return pa.chunked_array([pa.repeat(pa.scalar(value, kind), rows)])
 
 
 def _cast(column: pa.ChunkedArray[Any], field: pa.Field[Any]) -> pa.ChunkedArray[Any]:

@@ -118,11 +118,11 @@ def _unify_sizes(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 def _unify_nested(left: Any, right: Any) -> pa.DataType | None:
     lists = [pt.is_list(kind) or pt.is_large_list(kind) for kind in (left, right)]
     if all(lists):
-        inner = _unify_fields(left.value_field, right.value_field, left.value_field.name)
+        inner = _unify_fields(left.value_field, right.value_field)
         large = pt.is_large_list(left) or pt.is_large_list(right)
         return None if inner is None else pa.large_list(inner) if large else pa.list_(inner)
     if pt.is_fixed_size_list(left) and pt.is_fixed_size_list(right) and left.list_size == right.list_size:
-        inner = _unify_fields(left.value_field, right.value_field, left.value_field.name)
+        inner = _unify_fields(left.value_field, right.value_field)
         return None if inner is None else pa.list_(inner, left.list_size)
     if pt.is_struct(left) and pt.is_struct(right):
         return _unify_structs(left, right)
@@ -132,14 +132,14 @@ def _unify_nested(left: Any, right: Any) -> pa.DataType | None:
 def _unify_structs(left: Any, right: Any) -> pa.DataType | None:
     if [field.name for field in left] != [field.name for field in right]:
         return None
-    fields = [_unify_fields(one, other, one.name) for one, other in zip(left, right, strict=True)]
+    fields = [_unify_fields(one, other) for one, other in zip(left, right, strict=True)]
     whole = [field for field in fields if field is not None]
     return pa.struct(whole) if len(whole) == len(fields) else None
 
 
-def _unify_fields(left: pa.Field[Any], right: pa.Field[Any], name: str) -> pa.Field[Any] | None:
+def _unify_fields(left: pa.Field[Any], right: pa.Field[Any]) -> pa.Field[Any] | None:
     kind = unify_types(left.type, right.type)
-    return None if kind is None else pa.field(name, kind, left.nullable or right.nullable)
+    return None if kind is None else pa.field(left.name, kind, left.nullable or right.nullable)
 
 
 def _check_unique_names(path: str, schema: pa.Schema) -> None:

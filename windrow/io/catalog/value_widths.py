@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -20,7 +18,7 @@ def fixed_bits(kind: pa.DataType) -> int | None:
         bits = fixed_bits(kind.value_type)
         return None if bits is None else bits * kind.list_size
     if pt.is_struct(kind):
-        widths = [fixed_bits(child.type) for child in _children(kind)]
+        widths = [fixed_bits(child.type) for child in kind]
         return None if None in widths else sum(bits or 0 for bits in widths)
     if pt.is_primitive(kind) or pt.is_decimal(kind) or pt.is_fixed_size_binary(kind):
         return int(kind.bit_width)
@@ -45,7 +43,7 @@ def leaf_types(kind: pa.DataType) -> list[pa.DataType]:
     if isinstance(kind, pa.BaseExtensionType):
         return leaf_types(kind.storage_type)
     if pt.is_struct(kind):
-        return [leaf for child in _children(kind) for leaf in leaf_types(child.type)]
+        return [leaf for child in kind for leaf in leaf_types(child.type)]
     if pt.is_map(kind):
         return [*leaf_types(kind.key_type), *leaf_types(kind.item_type)]
     if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
@@ -61,7 +59,3 @@ def leaf_indices(schema: pa.Schema) -> list[range]:
         indices.append(range(start, stop))
         start = stop
     return indices
-
-
-def _children(kind: Any) -> list[pa.Field[Any]]:
-    return [kind.field(index) for index in range(kind.num_fields)]

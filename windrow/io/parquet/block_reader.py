@@ -189,9 +189,8 @@ class _StoredPart:
 
     def select(self, columns: list[int]) -> pa.Table:
         schema = pa.schema([self.schema.field(number) for number in columns])
-        names = [name for name in schema.names if name not in self.reader.partitions.schema.names]
         with self.block.mapped_errors():
-            table = _read_groups(self.stored, self.numbers, names)
+            table = _read_groups(self.stored, self.numbers, self.reader._stored_names(schema))
             return conform(table, schema, self.reader.partitions, self.block.groups.path)
 
     def scatter_values(

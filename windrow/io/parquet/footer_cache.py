@@ -24,13 +24,6 @@ class FooterCache:
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def __len__(self) -> int:
-        return len(self._cached)
-
-    @property
-    def nbytes(self) -> int:
-        return self._bytes
-
     def get(self, digest: bytes, read: Callable[[], Any]) -> Any:
         """The footer of a digest, from the cache or by calling ``read``, whose errors are not cached."""
         with self._lock:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,7 @@ def read_footer(files: Files, path: str, name: str) -> Footer:
             raw = _footer_bytes(files.open_remote(path, size).read_range, size, name)
         else:
             with files.open(path) as file:
-                raw = _footer_bytes(partial(_read_range, file), size, name)
+                raw = _footer_bytes(lambda start, stop: file.read_at(stop - start, start), size, name)
         digest = hashlib.sha256(raw).digest()[:HASH_BYTES]
         metadata, texts = _parse(raw, name)
         return Footer(version, digest, metadata, texts)
@@ -76,11 +75,6 @@ def _footer_bytes(read: Callable[[int, int], Any], size: int, name: str) -> byte
             f"{name} is truncated: its footer has {needed} bytes, the file {size}; write it again"
         )
     return tail[-needed:] if needed <= len(tail) else bytes(read(size - needed, size))
-
-
-def _read_range(file: pa.NativeFile, start: int, stop: int) -> bytes:
-    file.seek(start)
-    return bytes(file.read(stop - start))
 
 
 def _parse(raw: bytes, name: str) -> tuple[Any, NDArray[np.int64]]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 
 from windrow.core.errors import PlanError, SourceError
+from windrow.io.storage import s3_options
 from windrow.io.storage.credentials import (
     check_options,
     filesystem_secrets,
@@ -35,13 +36,6 @@ from windrow.io.storage.file_versions import (
 )
 from windrow.io.storage.range_reads import RemoteFile, read_ranges
 from windrow.io.storage.retries import GaveUpError, Retries
-from windrow.io.storage.s3_options import (
-    extract_url_keys,
-    is_s3,
-    open_arrow_s3,
-    to_s3fs_options,
-    uses_arrow_client,
-)
 
 __all__ = ["Connection", "Files", "Paths", "connect", "join_path"]
 
@@ -204,11 +198,11 @@ def _connect_urls(names: Sequence[str], options: dict[str, Any]) -> Connection:
 
     secrets = (*find_secrets(options), *(secret for name in names for secret in url_secrets(name)))
     try:
-        if all(map(is_s3, names)):
-            names, options = extract_url_keys(names, options)
-            if uses_arrow_client(options):
-                return _wrap_arrow(names, open_arrow_s3(options), secrets)
-            options = to_s3fs_options(options)
+        if all(map(s3_options.is_s3, names)):
+            names, options = s3_options.extract_url_keys(names, options)
+            if s3_options.uses_arrow_client(options):
+                return _wrap_arrow(names, s3_options.open_arrow_s3(options), secrets)
+            options = s3_options.to_s3fs_options(options)
         connected = [url_to_fs(name, **options) for name in names]
     except PlanError:
         raise

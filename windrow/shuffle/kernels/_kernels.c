@@ -143,24 +143,24 @@ static const char *values_of(const packed_column *column, int64_t width, int64_t
 /* Scatter targets are not in the L1 cache, so each is prefetched this many rows ahead. */
 enum { PREFETCH_ROWS = 16 };
 
-#define SCATTER(WORD)                                                         \
+#define SCATTER(ROW, VALUE)                                                   \
     do {                                                                      \
-        const WORD *from = (const WORD *)source;                              \
-        WORD *to = (WORD *)out;                                               \
+        ROW *to = (ROW *)out;                                                 \
         for (int64_t i = 0; i < count; i++) {                                 \
             if (i + PREFETCH_ROWS < count) __builtin_prefetch(to + targets[i + PREFETCH_ROWS], 1); \
-            to[targets[i]] = from[i];                                         \
+            to[targets[i]] = VALUE;                                           \
         }                                                                     \
     } while (0)
+#define SCATTER_WORDS(WORD) SCATTER(WORD, ((const WORD *)source)[i])
 
 /* Put row i of `source` at row targets[i] of `out`; rows have `width` bytes. */
 static void scatter(int64_t width, int64_t count, const char *source, const uint32_t *targets, char *out) {
     switch (width) {
-    case 1: SCATTER(uint8_t); break;
-    case 2: SCATTER(unaligned2); break;
-    case 4: SCATTER(unaligned4); break;
-    case 8: SCATTER(unaligned8); break;
-    case 16: SCATTER(unaligned16); break;
+    case 1: SCATTER_WORDS(uint8_t); break;
+    case 2: SCATTER_WORDS(unaligned2); break;
+    case 4: SCATTER_WORDS(unaligned4); break;
+    case 8: SCATTER_WORDS(unaligned8); break;
+    case 16: SCATTER_WORDS(unaligned16); break;
     default:
         for (int64_t i = 0; i < count; i++) memcpy(out + targets[i] * width, source + i * width, width);
     }
@@ -274,21 +274,10 @@ static int64_t row_words(int64_t words) { return words == 3 ? MAX_LANES : words;
 static void scatter_packed(int64_t words, int64_t count, const char *const *each, const uint32_t *targets, char *out) {
     const unaligned8 *a = (const unaligned8 *)each[0], *b = (const unaligned8 *)each[1];
     const unaligned8 *c = (const unaligned8 *)each[2], *d = (const unaligned8 *)each[3];
-    row2 *two = (row2 *)out;
-    row4 *four = (row4 *)out;
     switch (words) {
     case 1: scatter(sizeof *a, count, each[0], targets, out); break;
-    case 2:
-        for (int64_t i = 0; i < count; i++) {
-            if (i + PREFETCH_ROWS < count) __builtin_prefetch(two + targets[i + PREFETCH_ROWS], 1);
-            two[targets[i]] = (row2){a[i], b[i]};
-        }
-        break;
-    default:
-        for (int64_t i = 0; i < count; i++) {
-            if (i + PREFETCH_ROWS < count) __builtin_prefetch(four + targets[i + PREFETCH_ROWS], 1);
-            four[targets[i]] = (row4){a[i], b[i], c[i], d[i]};
-        }
+    case 2: SCATTER(row2, ((row2){a[i], b[i]})); break;
+    default: SCATTER(row4, ((row4){a[i], b[i], c[i], d[i]}));
     }
 }
 
@@ -362,10 +351,8 @@ static void unpack_rows(const layout *how, int64_t word, int64_t count, const ch
         targets[i] = (uint32_t)(run >= 0 && run < run_count ? next[run]++ : left_out++); \
     }
 
-/* Sort entries by run, stably: targets[i] is the rank of entry i; entries of other runs come last.
- *
- * `starts` and `next` have run_count + 1 elements; starts[k] is the rank of the first entry of run k.
- */
+/* Sort entries by run, stably: targets[i] is the rank of entry i; entries of other runs come last. `starts` and `next`
+ * have run_count + 1 elements; starts[k] is the rank of the first entry of run k. */
 EXPORT void windrow_group(int64_t width, int64_t count, const void *runs, int64_t first, int64_t run_count,
                           uint32_t *targets, int64_t *starts, int64_t *next) {
     memset(next, 0, (run_count + 1) * sizeof *next);
@@ -435,13 +422,9 @@ static int64_t pack_rows_checked(const layout *how, int64_t word, int64_t width,
     return -1;
 }
 
-/* Scatter and pack: row i of each column goes to row targets[i] of its concatenated map outputs.
- *
- * `packing` has (bytes, base) of each column; `outs` has the addresses in the map outputs, those of the first
- * column first. Rows are scattered into `scratch`, which stays in the cache, then copied in order, so
- * each page of a map output is written once. Columns are moved in `words` packed words, or one by one
- * if that is 0. Returns a column whose values do not fit its packing, or -1.
- */
+/* Scatter and pack: row i of each column goes to row targets[i] of its concatenated map outputs; the arguments are
+ * those of native.group_columns. Rows are scattered into `scratch`, which stays in the cache, then copied in order,
+ * so each page of a map output is written once. Returns a column whose values do not fit its packing, or -1. */
 EXPORT int64_t windrow_group_joined(int64_t columns, int64_t width, int64_t count, const int64_t *sources,
                                     const int64_t *packing, const uint32_t *targets, char *scratch, int64_t words,
                                     int64_t lanes, const int64_t *starts, const member *members, int64_t outputs,
@@ -481,13 +464,8 @@ static inline uint32_t divide(uint32_t number, uint64_t inverted) {
     return inverted ? (uint32_t)(((unsigned __int128)inverted * number) >> 64) : number;
 }
 
-/* Find the run, and the place within it, of rows given by their position in the epoch.
- *
- * Positions in [first_row, stop_row) are assigned in steps, each with one batch per shard. The indices of
- * all other rows are written to `rest`, and their number is returned. Run r of shard s has the id
- * ids[r + base of s]; if that index is out of range, the row gets the id `none`. `shards` has (base, number of the
- * first run in this window, rows of that run in earlier windows) of each shard.
- */
+/* Find the run, and the place within it, of rows given by their position in the epoch; the arguments are those of
+ * native.assign. Run r of shard s has the id ids[r + base of s]. Returns the number of rows in `rest`. */
 EXPORT int64_t windrow_assign(int64_t count, const int64_t *rows, int64_t first_row, int64_t stop_row,
                               int64_t step_rows, int64_t batch_rows, int64_t run_rows, const int64_t *shards,
                               int64_t id_bytes, int64_t id_count, const void *ids, int64_t none, void *runs,
@@ -516,10 +494,7 @@ EXPORT int64_t windrow_assign(int64_t count, const int64_t *rows, int64_t first_
     return others;
 }
 
-/* The number of places, all in [0, rows) and distinct; `seen` has a byte per row.
- *
- * Returns -1 if a place is repeated or out of range.
- */
+/* The number of places, all in [0, rows) and distinct, else -1; `seen` has a byte per row. */
 EXPORT int64_t windrow_check_places(int64_t parts, const int64_t *places, const int64_t *counts, int64_t rows,
                                     uint8_t *seen) {
     int64_t distinct = 0;
@@ -561,13 +536,11 @@ static void pack_rows(const layout *how, int64_t word, int64_t done, int64_t cou
     for (int64_t k = there; k < MAX_LANES; k++) each[k] = each[0];
 }
 
-/* Scatter and unpack: put the rows of all parts at their places.
+/* Scatter and unpack: put the rows of all parts at their places; the arguments are those of native.place.
  *
- * `sources` has each column of each part, those of the first column first; the rows of part p start at
- * row firsts[p]. Rows are scattered into `scratch`, which stays in the cache, then copied out
- * in order, so each fresh cache line is written once. Columns are moved in `words` packed words, or one by one
- * if that is 0. Without `scratch`, for rows of a cache line or more, rows are scattered directly to `outs`.
- */
+ * Rows are scattered into `scratch`, which stays in the cache, then copied out in order, so each fresh cache line is
+ * written once. Columns are moved in `words` packed words, or one by one if that is 0. Rows of a cache line or more
+ * need no `scratch`. */
 EXPORT void windrow_place_joined(int64_t parts, const packed_column *sources, const int64_t *firsts,
                                  const int64_t *places, const int64_t *counts, int64_t columns, int64_t width,
                                  int64_t rows, char *scratch, int64_t words, int64_t lanes, const int64_t *starts,
@@ -636,11 +609,8 @@ static inline void copy_bytes(char *to, const char *from, int64_t count) {
     for (int64_t k = 0; k < rows; k++) ends[k] = (WORD)(total += ends[k]);
 
 /* Compute the offsets of text whose row i of each part goes to row targets[i] - first; rows outside [0, rows) are
- * dropped. `sizes` has the bytes of the text of each part.
- *
- * Writes rows + 1 offsets of `width` bytes. Returns the total bytes, which can exceed what 4-byte offsets
- * can represent, or -1 if offsets decrease or are outside the text.
- */
+ * dropped. `sizes` has the bytes of the text of each part. Writes rows + 1 offsets of `width` bytes. Returns the total
+ * bytes, which can exceed what 4-byte offsets can represent, or -1 if offsets decrease or are outside the text. */
 EXPORT int64_t windrow_checked_offsets(int64_t width, int64_t parts, const int64_t *offsets, const int64_t *sizes,
                                        const int64_t *targets, const int64_t *counts, int64_t first, int64_t rows,
                                        void *out_offsets) {

@@ -74,6 +74,7 @@ def group_rows(
         whole = table.select(list(range(len(table.schema))))
         arenas, others = _move_columns(whole, moving, pool, pause)
     grouping.move([places], [arenas.places], pool)
+    others_schema = pa.schema([table.schema.field(number) for number in other_columns(table.schema)])
     return [
         MapOutput(
             schema=table.schema,
@@ -82,7 +83,7 @@ def group_rows(
             values=arenas.values(at),
             packing=arenas.packing(at),
             validity=arenas.validity(at),
-            others=_batch_of(table.schema, moved),
+            others=pa.RecordBatch.from_arrays([moved[i] for i in sorted(moved)], schema=others_schema),
         )
         for at, (run_starts, moved) in enumerate(zip(grouping.run_starts, others, strict=True))
     ]
@@ -180,11 +181,6 @@ class _FixedWidthMover:
         if not numbers:
             return
         self._pause()
-        for number in self._decode_some(numbers):
-            self._move([number])
-
-    def _decode_some(self, numbers: Sequence[int]) -> list[int]:
-        """Move the columns that the part can scatter; returns the others, some of which can overflow."""
         outs = [self._arenas.columns[number] for number in numbers]
         decoded = self._moving.decode(self._part, numbers, [out.packing for out in outs], self._pool)
         moved = [(values, out) for values, out in zip(decoded, outs, strict=True) if values is not None]
@@ -194,7 +190,9 @@ class _FixedWidthMover:
             self._arenas.rows,
             [out.addresses for _, out in moved],
         )
-        return [number for number, values in zip(numbers, decoded, strict=True) if values is None]
+        # it cannot scatter them, or values overflow
+        for number in [number for number, values in zip(numbers, decoded, strict=True) if values is None]:
+            self._move([number])
 
     def finish(self) -> None:
         self._decode()
@@ -216,11 +214,6 @@ class _FixedWidthMover:
         overflow = self._moving.move([values_of(column) for column in columns], outs, self._pool)
         if overflow is not None:
             raise _ColumnOverflowError(self._part.schema.field(numbers[overflow]).name)
-
-
-def _batch_of(schema: pa.Schema, columns: dict[int, pa.Array]) -> pa.RecordBatch:
-    fields = [schema.field(number) for number in other_columns(schema)]
-    return pa.RecordBatch.from_arrays([columns[i] for i in sorted(columns)], schema=pa.schema(fields))
 
 
 @dataclass(frozen=True, eq=False)

@@ -131,8 +131,8 @@ class WindowRuns:
     def padding_runs(self, shard: int) -> list[Run]:
         """The repeated rows of a shard in this window, as one run each."""
         _, shards, places = self.padding
-        first_id = int(self.slice_starts[-1]) - self._padding_runs
-        return [self._run(first_id + i, int(places[i]), 1) for i in range(len(places)) if shards[i] == shard]
+        padded = zip(self.padding_ids.tolist(), shards.tolist(), places.tolist(), strict=True)
+        return [self._run(run_id, place, 1) for run_id, owner, place in padded if owner == shard]
 
     def _run(self, run_id: int, place: int, rows: int) -> Run:
         slice_number = int(np.searchsorted(self.slice_starts, run_id, side="right")) - 1
