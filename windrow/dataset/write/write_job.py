@@ -22,7 +22,7 @@ from windrow.io.sinks.open_store import find_store
 from windrow.io.sinks.sink import Sink
 from windrow.io.sinks.write_files import write_empty
 from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
-from windrow.io.tables.table_source import TableSource
+from windrow.io.tables.snapshot_source import TableSource
 
 __all__ = ["WriteRequest", "write"]
 

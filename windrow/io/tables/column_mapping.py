@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,51 +19,32 @@ _FIELD_ID = b"PARQUET:field_id"
 
 @dataclass(frozen=True)
 class TableColumns:
-    """A table's columns, and how to find them in data files.
+    """A table's columns, and how to find them in data files."""
 
-    Attributes
-    ----------
-    schema
-        All columns in table order, with field ids where the table has them.
-    log_columns
-        Names of the columns whose value the table's log states per file; files need not store them.
-    names
-        The physical names of a column where they differ from its name; several after renames.
-    by_field_id
-        Whether to match columns by field id in files that have field ids.
-    by_name
-        Whether to match columns by name in files without field ids.
-    defaults
-        The value of a column in files that lack it; null where there is no default.
-    """
-
+    # in table order, with field ids where the table has them
     schema: pa.Schema
+    # columns whose value the table's log states per file; files need not store them
     log_columns: tuple[str, ...] = ()
+    # the physical names of a column where they differ from its name; several after renames
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # whether to match by field id in files that have field ids, and by name in files without
     by_field_id: bool = False
     by_name: bool = True
+    # the value of a column in files that lack it; null where there is no default
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def stored(self) -> pa.Schema:
         """The columns that files can store."""
-        return plain_schema(
-            pa.schema([column for column in self.schema if column.name not in self.log_columns])
-        )
+        return plain_schema(column for column in self.schema if column.name not in self.log_columns)
 
     @property
     def partitions(self) -> pa.Schema:
         """The columns whose values come from the log, in table order."""
-        return plain_schema(pa.schema([column for column in self.schema if column.name in self.log_columns]))
+        return plain_schema(column for column in self.schema if column.name in self.log_columns)
 
     def find(self, stored: pa.Schema, path: str) -> dict[str, str]:
-        """The physical name of each column that a file has.
-
-        Raises
-        ------
-        SourceError
-            If columns cannot be matched, or a type does not fit the table's.
-        """
+        """The physical name of each column that a file has; a SourceError if one does not fit the table's."""
         columns = [column for column in self.schema if column.name not in self.log_columns]
         numbers = {_field_id(column): column.name for column in stored}
         numbers.pop(None, None)
@@ -85,9 +66,9 @@ class TableColumns:
         return next((known for known in self.names.get(name, (name,)) if known in stored.names), None)
 
 
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Strip a schema to names, types and nullability, with 32-bit offsets."""
-    return pa.schema([_plain(column) for column in schema])
+def plain_schema(columns: Iterable[pa.Field[Any]]) -> pa.Schema:
+    """Strip columns to names, types and nullability, with 32-bit offsets."""
+    return pa.schema([_plain(column) for column in columns])
 
 
 def _plain(column: pa.Field[Any]) -> pa.Field[Any]:

@@ -1,39 +1,35 @@
-"""The files of a table's snapshot, with errors that explain vacuumed or expired files."""
+"""The data files of a table's snapshot: what its log states of each, and how each is read with its footer known."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
+from windrow.io.catalog.fragments import FragmentFacts
+from windrow.io.catalog.value_widths import fixed_bits
 from windrow.io.storage.filesystems import Files
+from windrow.io.storage.verified_files import RowGroups
+from windrow.io.tables.column_mapping import TableColumns
+from windrow.io.tables.library_errors import plain_error
 
-__all__ = ["TableFiles", "plain_error"]
+__all__ = ["FittedFile", "LoggedFile", "TableFiles", "TableRowGroups", "fit_file"]
 
-
-_TREE_DRAWING = re.compile(r"\x1b\[\d*m|↳")
-
-
-def plain_error(error: BaseException) -> BaseException:
-    """Flatten an error to one line: some libraries render causes as a coloured tree."""
-    text = str(error)
-    return OSError(" ".join(_TREE_DRAWING.sub(" ", text).split())) if _TREE_DRAWING.search(text) else error
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class TableFiles(Files):
     """The data files of a snapshot, below one root.
 
-    Attributes
-    ----------
-    display_root
-        The root as the user wrote it; empty if it equals the path.
-    snapshot
-        Describes the table and snapshot in errors.
-    secrets
-        Potential credentials in the user's options, to redact from messages.
+    ``display_root`` is the root as the user wrote it, empty if it equals the path. ``snapshot`` describes the
+    table and snapshot in errors. ``secrets`` are redacted from messages.
     """
 
     display_root: str = ""
@@ -64,3 +60,112 @@ class TableFiles(Files):
 
     def _secrets(self) -> tuple[str, ...]:
         return (*super()._secrets(), *self.secrets)
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedFile:
+    """A data file of a snapshot, as the table's log describes it.
+
+    ``path`` is relative to the root. ``constants`` are columns with one value for all rows, stated in the
+    log. ``deleted`` are the positions of deleted rows, ascending; None if there are none.
+    """
+
+    path: str
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    deleted: Ints | None = None
+
+
+@dataclass(frozen=True)
+class TableRowGroups(RowGroups):
+    """The locator of a block of a table."""
+
+    # columns that are not read, with their value: partition columns, and columns that the file lacks
+    constants: tuple[tuple[str, Any], ...] = ()
+    # columns and their physical names, where these differ
+    names: tuple[tuple[str, str], ...] = ()
+    # columns that the file stores in another type, on which Arrow cannot always evaluate a filter
+    cast: tuple[str, ...] = ()
+    # stored rows, including deleted ones; 0 if no row is deleted and no name differs
+    rows: int = 0
+    # a zlib-compressed bitmap of deleted rows; empty if there are none
+    deleted: bytes = b""
+
+    @property
+    def plain(self) -> bool:
+        """Whether its rows are read as stored."""
+        return not self.names and not self.deleted
+
+    def live_rows(self) -> Ints:
+        """The positions, within these row groups, of the rows that are not deleted."""
+        bits = np.frombuffer(zlib.decompress(self.deleted), np.uint8)
+        return np.flatnonzero(np.unpackbits(bits, count=self.rows) == 0)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedFile:
+    """How to read a data file, once its footer is known; the first three fields as in `TableRowGroups`.
+
+    ``ends``, (row groups,), are cumulative numbers of stored rows; ``deleted`` the positions of deleted rows.
+    """
+
+    constants: tuple[tuple[str, Any], ...]
+    names: tuple[tuple[str, str], ...]
+    cast: tuple[str, ...]
+    ends: Ints
+    deleted: Ints
+
+    def locate(self, groups: RowGroups) -> TableRowGroups:
+        """Make the locator of some of its row groups."""
+        plain = TableRowGroups(**vars(groups), constants=self.constants, names=self.names, cast=self.cast)
+        if plain.plain and not len(self.deleted):
+            return plain
+        first = int(self.ends[groups.start - 1]) if groups.start else 0
+        rows = int(self.ends[groups.stop - 1]) - first
+        begin, end = np.searchsorted(self.deleted, (first, first + rows))
+        is_deleted = np.zeros(rows, np.bool_)
+        is_deleted[self.deleted[begin:end] - first] = True
+        packed = zlib.compress(np.packbits(is_deleted).tobytes(), 1) if end > begin else b""
+        return replace(plain, rows=rows, deleted=packed)
+
+
+def fit_file(
+    facts: FragmentFacts, logged: LoggedFile, columns: TableColumns, name: str
+) -> tuple[FragmentFacts, FittedFile]:
+    """Express a file's facts in the table's columns, without the deleted rows."""
+    found = columns.find(facts.schema, name)
+    stored = columns.stored
+    types = {column.name: column.type for column in facts.schema}
+    absent = {
+        column.name: logged.constants.get(column.name, columns.defaults.get(column.name))
+        for column in stored
+        if column.name not in found
+    }
+    partitions = {column.name: logged.constants.get(column.name) for column in columns.partitions}
+    ends = np.cumsum(facts.rows, dtype=np.int64)
+    deleted = np.zeros(0, np.int64) if logged.deleted is None else logged.deleted
+    fitted = FittedFile(
+        tuple({**partitions, **absent}.items()),
+        tuple((ours, theirs) for ours, theirs in found.items() if ours != theirs),
+        tuple(ours for ours, theirs in found.items() if types[theirs] != stored.field(ours).type),
+        ends,
+        deleted,
+    )
+    rows = np.array(facts.rows, np.int64) - np.diff(np.searchsorted(deleted, ends), prepend=0)
+    nothing = [0] * len(facts.rows)
+    variable = {
+        column.name: facts.variable.get(found.get(column.name, ""), (nothing, nothing))
+        for column in stored
+        if fixed_bits(column.type) is None
+    }
+    nulls = {
+        column.name: _count_nulls(facts.nulls[found[column.name]], deleted)
+        if column.name in found
+        else int(rows.sum()) * (absent[column.name] is None)
+        for column in stored
+    }
+    return FragmentFacts(stored, rows.tolist(), facts.encoded_bytes, variable, nulls), fitted
+
+
+def _count_nulls(nulls: int | None, deleted: Ints) -> int | None:
+    """A column's nulls; with deleted rows, only zero stays known."""
+    return None if nulls and len(deleted) else nulls

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,23 +11,18 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
+from windrow.io.catalog.filters import check_filter
+from windrow.io.tables.column_mapping import TableColumns, plain_schema
+
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["ColumnStatistics", "candidate_files", "supports_pruning"]
+__all__ = ["ColumnStatistics", "candidate_files", "prune_files", "supports_pruning"]
 
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """Statistics of a column in one file.
-
-    Attributes
-    ----------
-    min, max
-        Bounds of the values that are not null; None if unknown.
-    nulls, rows
-        The number of nulls and of values; None if unknown.
-    """
+    """Statistics of a column in one file, each None if unknown: bounds of what is not null, nulls, values."""
 
     min: Any = None
     max: Any = None
@@ -38,6 +33,23 @@ class ColumnStatistics:
 def supports_pruning(kind: pa.DataType) -> bool:
     """Whether pruning uses statistics of a type; not of floats, whose statistics ignore NaN."""
     return any(check(kind) for check in (pt.is_integer, pt.is_date32, pt.is_timestamp, pt.is_string))
+
+
+def prune_files(
+    filter: pc.Expression | None,
+    columns: TableColumns,
+    files: int,
+    find_statistics: Callable[[pa.Schema], Sequence[Mapping[str, ColumnStatistics]]],
+) -> list[int]:
+    """The indices of files that can hold rows matching a filter, which has to fit the columns.
+
+    ``find_statistics`` gets the columns as files are read, and returns (files,) statistics by column.
+    """
+    if filter is None:
+        return list(range(files))
+    schema = plain_schema(columns.schema)
+    check_filter(filter, schema)
+    return np.flatnonzero(candidate_files(filter, schema, find_statistics(schema))).tolist()
 
 
 def candidate_files(

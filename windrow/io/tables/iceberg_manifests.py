@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
+from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
-from windrow.io.catalog.filters import check_filter
 from windrow.io.storage.credentials import without_user
-from windrow.io.tables.column_mapping import TableColumns, plain_schema
-from windrow.io.tables.data_files import TableFiles
-from windrow.io.tables.file_pruning import ColumnStatistics, candidate_files, supports_pruning
-from windrow.io.tables.iceberg_deletes import read_positions
-from windrow.io.tables.logged_files import LoggedFile
+from windrow.io.tables.column_mapping import TableColumns
+from windrow.io.tables.data_files import LoggedFile, TableFiles
+from windrow.io.tables.file_pruning import ColumnStatistics, prune_files, supports_pruning
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["list_files", "locate_files"]
+__all__ = ["list_files", "locate_files", "read_positions"]
+
+Ints = NDArray[np.int64]
 
 
 def list_files(
@@ -33,16 +33,15 @@ def list_files(
     paths: Sequence[str],
     filter: pc.Expression | None,
 ) -> list[LoggedFile]:
-    """List the files of a scan that pass pruning; reads their delete files.
+    """List the files of a scan that pass pruning; reads their delete files."""
 
-    Raises
-    ------
-    SourceError
-        If a file is not Parquet.
-    PlanError
-        If the filter does not fit the columns.
-    """
-    kept = _prune(schema, columns, tasks, filter)
+    def find_statistics(plain: pa.Schema) -> list[dict[str, ColumnStatistics]]:
+        numbered = [(field.name, field.field_id, plain.field(field.name).type) for field in schema.fields]
+        return [
+            {name: _statistics(task.file, number, kind) for name, number, kind in numbered} for task in tasks
+        ]
+
+    kept = prune_files(filter, columns, len(tasks), find_statistics)
     deleted = read_positions(table.io, [tasks[place] for place in kept])
     return [
         LoggedFile(
@@ -91,30 +90,13 @@ def _identity_partitions(table: Any, schema: Any, file: Any) -> dict[str, Any]:
         raise SourceError(
             f"{without_user(file.file_path)} is {file.file_format}, and only Parquet is supported: rewrite it"
         )
-    spec, names = (
-        table.specs()[file.spec_id],
-        {column.field_id: column.name for column in schema.fields},
-    )
+    spec = table.specs()[file.spec_id]
+    names = {column.field_id: column.name for column in schema.fields}
     return {
         names[part.source_id]: file.partition[place]
         for place, part in enumerate(spec.fields)
         if isinstance(part.transform, IdentityTransform) and part.source_id in names
     }
-
-
-def _prune(
-    schema: Any, columns: TableColumns, tasks: Sequence[Any], filter: pc.Expression | None
-) -> list[int]:
-    """The indices of files that can hold rows matching the filter."""
-    if filter is None:
-        return list(range(len(tasks)))
-    plain = plain_schema(columns.schema)
-    check_filter(filter, plain)
-    numbered = [(column.name, column.field_id, plain.field(column.name).type) for column in schema.fields]
-    known = [
-        {name: _statistics(task.file, number, kind) for name, number, kind in numbered} for task in tasks
-    ]
-    return np.flatnonzero(candidate_files(filter, plain, known)).tolist()
 
 
 def _statistics(file: Any, number: int, kind: pa.DataType) -> ColumnStatistics:
@@ -135,3 +117,53 @@ def _decode(values: Mapping[int, bytes] | None, number: int, kind: pa.DataType) 
         return None
     # bounds can be of a narrower type, from before a type promotion
     return raw.decode() if pt.is_string(kind) else int.from_bytes(raw, "little", signed=True)
+
+
+def read_positions(io: Any, tasks: Iterable[Any]) -> dict[str, Ints]:
+    """The positions of deleted rows by data file, ascending; each delete file is read once."""
+    known: dict[str, dict[str, list[Ints]]] = {}
+    deleted = {}
+    for task in tasks:
+        for delete in task.delete_files:
+            if delete.file_path not in known:
+                known[delete.file_path] = _read(io, delete)
+        # a delete file that names a data file applies only if planning assigned it: the data file can be newer
+        path = task.file.file_path
+        found = [
+            positions for delete in task.delete_files for positions in known[delete.file_path].get(path, ())
+        ]
+        if found:
+            deleted[path] = np.unique(np.concatenate(found))
+    return deleted
+
+
+def _read(io: Any, delete: Any) -> dict[str, list[Ints]]:
+    form = str(getattr(delete.file_format, "value", delete.file_format)).upper()
+    with io.new_input(delete.file_path).open() as file:
+        if form == "PARQUET":
+            return _read_parquet(file)
+        if form == "PUFFIN":
+            return _read_puffin(bytes(file.read()))
+    raise SourceError(
+        f"the delete file {without_user(delete.file_path)} is {form}, which is not supported: compact the table"
+    )
+
+
+def _read_parquet(file: Any) -> dict[str, list[Ints]]:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(file, columns=["file_path", "pos"])
+    paths = table["file_path"].combine_chunks().dictionary_encode()
+    codes, positions = paths.indices.to_numpy(), table["pos"].to_numpy()
+    return {path: [positions[codes == code]] for code, path in enumerate(paths.dictionary.to_pylist())}
+
+
+def _read_puffin(content: bytes) -> dict[str, list[Ints]]:
+    from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
+    from pyiceberg.table.puffin import PuffinFile
+
+    found: dict[str, list[Ints]] = {}
+    for vector in deletion_vectors_from_puffin_file(PuffinFile(content)):
+        positions: Sequence[int] = vector.to_vector().to_pylist()
+        found.setdefault(vector.referenced_data_file, []).append(np.array(positions, np.int64))
+    return found

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from windrow.core.errors import PlanError, SourceError, WindrowError
+from windrow.core.errors import PlanError, SourceError
 from windrow.core.optional_dependencies import require
 from windrow.core.tracebacks import trims_traceback
-from windrow.io.storage.credentials import check_options, find_secrets, redact, safe_cause, source_error
+from windrow.io.storage.credentials import check_options, find_secrets, redact
 from windrow.io.tables.column_mapping import TableColumns
 from windrow.io.tables.iceberg_manifests import list_files, locate_files
-from windrow.io.tables.table_source import Snapshot, TableSource, open_snapshot
+from windrow.io.tables.library_errors import check_time_zone, mapped_errors
+from windrow.io.tables.snapshot_source import Snapshot, TableSource, open_snapshot
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -23,7 +23,10 @@ __all__ = ["IcebergVersion", "open_iceberg"]
 
 IcebergVersion = int | str | datetime.datetime
 
-_EXTRA, _CALLER = "iceberg", "read_iceberg()"
+_FIX = "check the table's name or path, catalog=, snapshot_id=, the credentials and storage_options="
+_FIXES = {
+    "equality deletes": "have the engine that wrote them compact the table (rewrite its data files), and read it then"
+}
 
 
 @trims_traceback
@@ -37,25 +40,17 @@ def open_iceberg(
     storage_options: Mapping[str, str] | None,
     target_block_bytes: int,
 ) -> TableSource:
-    """Resolve a table to the files of one snapshot.
-
-    Raises
-    ------
-    SourceError
-        If the table or snapshot does not exist, a file of it is missing, or it has equality deletes.
-    PlanError
-        If the library is not installed, or an argument is invalid.
-    """
-    require("pyiceberg.io.pyarrow", _EXTRA, _CALLER)
+    """Resolve a table to the files of one snapshot."""
+    require("pyiceberg.io.pyarrow", "iceberg", "read_iceberg()")
     options = check_options(storage_options)
     secrets = _secrets(options, catalog)
     display_name = redact(str(table), secrets) if isinstance(table, (str, os.PathLike)) else "given"
-    with _mapped_errors(display_name, secrets):
+    with mapped_errors(f"the Iceberg table {display_name} cannot be opened", secrets, _FIX, _FIXES):
         table = _load(table, catalog, options)
     secrets = (*secrets, *find_secrets(dict(table.io.properties)))
     # the name of a table that was opened by metadata path is that path
     display_name = redact(".".join(table.name()).removeprefix("static-table."), secrets)
-    with _mapped_errors(display_name, secrets):
+    with mapped_errors(f"the Iceberg table {display_name} cannot be opened", secrets, _FIX, _FIXES):
         number, schema = _find_snapshot(table, snapshot_id)
         found = _find_columns(table, schema)
         tasks = [] if number is None else list(table.scan(snapshot_id=number).plan_files())
@@ -78,22 +73,6 @@ def open_iceberg(
 def _secrets(options: Mapping[str, str] | None, catalog: Any) -> tuple[str, ...]:
     known = catalog if isinstance(catalog, Mapping) else getattr(catalog, "properties", {})
     return (*find_secrets(dict(options or {})), *find_secrets(dict(known)))
-
-
-@contextmanager
-def _mapped_errors(display_name: str, secrets: tuple[str, ...]) -> Iterator[None]:
-    try:
-        yield
-    except WindrowError:
-        raise
-    except Exception as error:
-        fix = "check the table's name or path, catalog=, snapshot_id=, the credentials and storage_options="
-        if "equality deletes" in str(error):
-            fix = (
-                "have the engine that wrote them compact the table (rewrite its data files), and read it then"
-            )
-        what = f"the Iceberg table {display_name} cannot be opened"
-        raise source_error(what, error, fix, secrets) from safe_cause(error, secrets)
 
 
 def _load(table: Any, catalog: Any, options: dict[str, str]) -> Any:
@@ -131,10 +110,7 @@ def _find_snapshot(table: Any, version: IcebergVersion | None) -> tuple[int | No
         snapshot = table.current_snapshot()
         return None if snapshot is None else snapshot.snapshot_id, table.schema()
     if isinstance(version, datetime.datetime):
-        if version.tzinfo is None:
-            raise PlanError(
-                f"snapshot_id={version!r} has no time zone: give it one (tzinfo=datetime.timezone.utc)"
-            )
+        check_time_zone("snapshot_id", version)
         snapshot = table.snapshot_as_of_timestamp(int(version.timestamp() * 1000))
     elif isinstance(version, str):
         snapshot = table.snapshot_by_name(version)

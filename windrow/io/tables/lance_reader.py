@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -12,33 +12,33 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
-from windrow.core.errors import SourceError, WindrowError
+from windrow.core.errors import SourceError
 from windrow.core.optional_dependencies import require
 from windrow.core.source import BlockAddress, BlockPart
 from windrow.io.catalog.filters import kept_places
-from windrow.io.storage.credentials import find_secrets, safe_cause, source_error
+from windrow.io.storage.credentials import find_secrets
+from windrow.io.tables.library_errors import mapped_errors
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["LanceReader", "LanceTable", "mapped_errors", "scan_rows"]
+__all__ = ["LanceReader", "LanceTable", "lance_errors", "scan_rows"]
 
 # taking one row costs about as much as scanning this many
 _TAKE_COST_ROWS = 16
+_FIX = "check the path, the version, the credentials and storage_options="
+_FIXES = {
+    "not found": "files of old versions are lost once the table was cleaned up: read the table again, and keep "
+    "versions for as long as they are read"
+}
 
 
 @dataclass(frozen=True)
 class LanceTable:
     """One version of a table: small and picklable; each process opens it once.
 
-    Attributes
-    ----------
-    uri, version
-        Its location and version; the URI can contain credentials.
-    digest
-        A digest of the version's file names, which are random: detects another table at the same location.
-    options
-        Storage options; they can contain credentials and are not shown in messages.
+    The URI and the storage options can contain credentials. ``digest`` is that of the version's file names,
+    which are random: it detects another table at the same location.
     """
 
     uri: str = field(repr=False)
@@ -47,13 +47,7 @@ class LanceTable:
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def open(self) -> Any:
-        """Open the version with the library; cached for later blocks.
-
-        Raises
-        ------
-        SourceError
-            If it does not exist, or another table is at its location.
-        """
+        """Open the version with the library; cached for later blocks."""
         return _open(self)
 
     @property
@@ -84,21 +78,9 @@ def _open(table: LanceTable) -> Any:
     return dataset
 
 
-@contextmanager
-def mapped_errors(what: str, secrets: Sequence[str]) -> Iterator[None]:
+def lance_errors(what: str, secrets: Sequence[str]) -> AbstractContextManager[None]:
     """Map Lance's errors to SourceError; only their text identifies a missing file."""
-    try:
-        yield
-    except (WindrowError, MemoryError):
-        raise
-    except Exception as error:
-        fix = "check the path, the version, the credentials and storage_options="
-        if "not found" in str(error).lower():
-            fix = (
-                "files of old versions are lost once the table was cleaned up: read the table again, and keep "
-                "versions for as long as they are read"
-            )
-        raise source_error(what, error, fix, tuple(secrets)) from safe_cause(error, secrets)
+    return mapped_errors(what, secrets, _FIX, _FIXES)
 
 
 def scan_rows(fragment: Any, columns: Sequence[str], start: int, rows: int) -> pa.Table:
@@ -114,20 +96,8 @@ class LanceReader:
     """Reads blocks of a Lance table; the locator of a block is (fragment id, first row, rows).
 
     With a filter, it first reads the columns that the filter needs, then the others for matching rows
-    only: by a scan, or row by row if few rows match.
-
-    Attributes
-    ----------
-    table
-        The table.
-    schema
-        The schema of every block.
-    filter
-        Keeps the rows for which it is true; None keeps all.
-    needed
-        The columns that the filter needs.
-    can_take
-        Whether rows can be taken by index; not with blob columns.
+    only: by a scan, or row by row if few rows match. ``needed`` are the columns that the filter needs;
+    ``can_take`` states whether rows can be taken by index, which blob columns rule out.
     """
 
     table: LanceTable
@@ -137,15 +107,9 @@ class LanceReader:
     can_take: bool = True
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block, rows in stored order.
-
-        Raises
-        ------
-        SourceError
-            If the version or a file of it is missing, or cannot be read.
-        """
+        """Read one block, rows in stored order."""
         number, start, rows = address.locator
-        with mapped_errors(f"{address.origin}: cannot be read", self.table.secrets):
+        with lance_errors(f"{address.origin}: cannot be read", self.table.secrets):
             fragment = self.table.open().get_fragment(number)
             if fragment is None:
                 raise SourceError(f"{address.origin}: there is no such fragment; read the table again")

@@ -25,7 +25,8 @@ from windrow.io.catalog.row_ids import count_rows
 from windrow.io.catalog.schemas import select_columns
 from windrow.io.catalog.value_widths import fixed_bits, offset_bytes
 from windrow.io.storage.credentials import check_options, find_secrets, redact
-from windrow.io.tables.lance_reader import LanceReader, LanceTable, mapped_errors, scan_rows
+from windrow.io.tables.lance_reader import LanceReader, LanceTable, lance_errors, scan_rows
+from windrow.io.tables.library_errors import check_time_zone
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -68,20 +69,12 @@ def open_lance(
     storage_options: Mapping[str, str] | None,
     target_block_bytes: int,
 ) -> LanceSource:
-    """Resolve a table to the fragments of one version.
-
-    Raises
-    ------
-    SourceError
-        If the table or version does not exist.
-    PlanError
-        If the library is not installed, or an argument is invalid.
-    """
+    """Resolve a table to the fragments of one version."""
     library = require("lance", "lance", "read_lance()")
     options = check_options(storage_options)
     path = _check_uri(uri)
     display_name = redact(path, find_secrets(options))
-    with mapped_errors(f"the Lance table {display_name} cannot be opened", find_secrets(options)):
+    with lance_errors(f"the Lance table {display_name} cannot be opened", find_secrets(options)):
         dataset = _load(library, path, version, options)
         digest = LanceTable.digest_files(dataset)
         table = LanceTable(path, int(dataset.version), digest, tuple(sorted(options.items())))
@@ -120,8 +113,7 @@ def _load(library: Any, path: str, version: LanceVersion | None, options: dict[s
         raise PlanError(f"version={version!r}: give a number, the name of a tag, or a time")
     if not isinstance(version, datetime.datetime):
         return library.dataset(path, version=version, storage_options=options or None)
-    if version.tzinfo is None:
-        raise PlanError(f"version={version!r} has no time zone: give it one (tzinfo=datetime.timezone.utc)")
+    check_time_zone("version", version)
     # the library compares naive times in the local time zone
     local = version.astimezone().replace(tzinfo=None)
     return library.dataset(path, asof=local, storage_options=options or None)

@@ -16,8 +16,7 @@ from windrow.core.source import BlockAddress, BlockPart, can_scatter, column_bou
 from windrow.io.catalog.filters import kept_places
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.parquet.block_reader import ParquetReader
-from windrow.io.tables.data_files import TableFiles
-from windrow.io.tables.logged_files import TableRowGroups
+from windrow.io.tables.data_files import TableFiles, TableRowGroups
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -51,20 +50,8 @@ class TableFilesReader:
 
     A file that stores the table's columns under their names, without deleted rows, is read like any
     other Parquet file; columns that it lacks are constants, like partition columns. For other files,
-    the live rows are taken after decoding.
-
-    Attributes
-    ----------
-    files
-        Where the files are.
-    schema
-        The schema of every block.
-    table_schema
-        All columns of the table, visible to the filter.
-    filter
-        Keeps the rows for which it is true; None keeps all.
-    needed
-        The columns that the filter needs.
+    the live rows are taken after decoding. ``table_schema`` has all columns of the table, which the filter
+    can see; ``needed`` are the columns that it needs.
     """
 
     files: TableFiles
@@ -74,15 +61,7 @@ class TableFilesReader:
     needed: frozenset[str]
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block, single-threaded, rows in stored order.
-
-        Raises
-        ------
-        CorruptBlockError
-            If the file cannot be decoded or does not fit the schema.
-        SourceError
-            If the file is missing, unreadable, or has changed since it was inspected.
-        """
+        """Read one block, single-threaded, rows in stored order."""
         (groups,) = address.locator
         if self._is_plain(groups):
             return self._reader(groups, self.table_schema, self.schema, self.filter).read(address)

@@ -26,9 +26,8 @@ from windrow.io.formats.format import Format
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.io.storage.filesystems import Files
 from windrow.io.tables.column_mapping import TableColumns, plain_schema
-from windrow.io.tables.data_files import TableFiles
-from windrow.io.tables.logged_files import FittedFile, LoggedFile, fit_file
-from windrow.io.tables.table_reader import ConstantColumns, TableFilesReader
+from windrow.io.tables.data_files import FittedFile, LoggedFile, TableFiles, fit_file
+from windrow.io.tables.snapshot_reader import ConstantColumns, TableFilesReader
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -38,19 +37,7 @@ __all__ = ["Snapshot", "TableSource", "open_snapshot"]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A table at one commit.
-
-    Attributes
-    ----------
-    kind
-        The table format: ``"Delta"``.
-    table
-        The table's own id, independent of its location.
-    version
-        The id of the commit.
-    label
-        The version for messages: ``"version 3"``.
-    """
+    """A table at one commit: the format, the table's own id, the commit's id, and its name in messages."""
 
     kind: str
     table: str
@@ -65,14 +52,15 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class TableFormat:
+class SnapshotFormat:
     """The Parquet files of a table; a `windrow.io.formats.format.Format`."""
+
+    options = ""
+    rows_known = True
+    joins_files = False
 
     name: str
     table_schema: pa.Schema
-    options: str = ""
-    rows_known: bool = True
-    joins_files: bool = False
 
     def look(self, files: Files, path: str) -> Fragment:
         """Inspect a file as it is stored."""
@@ -93,25 +81,18 @@ class TableFormat:
         return TableFilesReader(files, schema, self.table_schema, row_filter, names)
 
 
-class _FittingFormat:
-    """Inspects files and records how each fits the table; mutable, and used only while opening a snapshot."""
+@dataclass(frozen=True)
+class _FittingFormat(SnapshotFormat):
+    """Inspects files and records how each fits the table; used only while opening a snapshot."""
 
-    def __init__(self, format: TableFormat, columns: TableColumns, logged: Sequence[LoggedFile]) -> None:
-        self._format, self._columns = format, columns
-        self._logged = {file.path: file for file in logged}
-        self.name, self.options = format.name, format.options
-        self.rows_known, self.joins_files = format.rows_known, format.joins_files
-        self.fitted: dict[str, FittedFile] = {}
+    columns: TableColumns
+    logged: Mapping[str, LoggedFile]
+    fitted: dict[str, FittedFile]
 
     def look(self, files: Files, path: str) -> Fragment:
-        fragment = self._format.look(files, path)
-        facts, self.fitted[path] = fit_file(
-            fragment.facts, self._logged[path], self._columns, files.name(path)
-        )
+        fragment = super().look(files, path)
+        facts, self.fitted[path] = fit_file(fragment.facts, self.logged[path], self.columns, files.name(path))
         return replace(fragment, facts=facts)
-
-    def reader(self, *columns: Any) -> TableFilesReader:
-        return self._format.reader(*columns)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -119,19 +100,12 @@ class TableSource(FileSource):
     """The Parquet files of a table's snapshot; a ``windrow.core.source.Source``.
 
     Deleted rows are not part of it, and have no row ids.
-
-    Attributes
-    ----------
-    snapshot
-        The table and commit.
-    fitted
-        How to read each file, by path.
-    pruned_files
-        The number of files that the filter excludes by their statistics.
     """
 
     snapshot: Snapshot
+    # how to read each file, by path
     fitted: Mapping[str, FittedFile]
+    # files that the filter excludes by their statistics
     pruned_files: int
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -182,25 +156,17 @@ def open_snapshot(
     target_block_bytes: int,
     pruned_files: int = 0,
 ) -> TableSource:
-    """Inspect the files of a snapshot, in the order of their names.
-
-    Raises
-    ------
-    SourceError
-        If a file is missing, cannot be read, or does not fit the table.
-    PlanError
-        If ``select`` or ``filter`` name an unknown column.
-    """
+    """Inspect the files of a snapshot, in the order of their names."""
     table_schema = plain_schema(columns.schema)
     schema = select_columns(table_schema, select)
     if filter is not None:
         check_filter(filter, table_schema)
-    format = TableFormat(f"{snapshot.kind} table", table_schema)
-    fitting: _FittingFormat = _FittingFormat(format, columns, logged)
-    paths = sorted(file.path for file in logged)
-    manifest = _build_manifest(files, paths, fitting, columns)
+    format = SnapshotFormat(f"{snapshot.kind} table", table_schema)
+    known = {file.path: file for file in logged}
+    fitting = _FittingFormat(format.name, table_schema, columns, known, {})
+    manifest = _build_manifest(files, sorted(known), fitting, columns)
     names = columns.partitions.names
-    log_values = {file.path: tuple(file.constants.get(name) for name in names) for file in logged}
+    log_values = {path: tuple(file.constants.get(name) for name in names) for path, file in known.items()}
     return TableSource(
         files,
         manifest,
