@@ -23,7 +23,7 @@ import pytest
 
 import windrow
 from windrow import PlanError, SourceError
-from windrow.io.spark import staging
+from windrow.io.spark import spark_staging
 
 pytest.importorskip("pyspark")
 
@@ -391,7 +391,7 @@ class TestReuse:
     def test_files_that_change_meanwhile(
         self, spark: Any, files: str, cache: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        run = staging._run_spark
+        run = spark_staging._run_spark
 
         def run_and_append(*arguments: Any) -> Any:
             result = run(*arguments)
@@ -402,7 +402,7 @@ class TestReuse:
             return result
 
         df = spark.read.parquet(files)
-        monkeypatch.setattr(staging, "_run_spark", run_and_append)
+        monkeypatch.setattr(spark_staging, "_run_spark", run_and_append)
         windrow.from_spark(df, cache_dir=cache, keep=True)
         monkeypatch.undo()
         assert self.staged_anew(df, cache, keep=True)
@@ -580,14 +580,14 @@ class TestErrors:
     def test_a_place_that_is_not_shared(
         self, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        run = staging._run_spark
+        run = spark_staging._run_spark
 
         def run_elsewhere(request: Any, folder: Any) -> Any:
             result = run(request, folder)
             next(Path(folder.path).glob("*.parquet")).unlink()
             return result
 
-        monkeypatch.setattr(staging, "_run_spark", run_elsewhere)
+        monkeypatch.setattr(spark_staging, "_run_spark", run_elsewhere)
         with pytest.raises(
             SourceError, match=r"has written 10 rows, and this process finds 5: give a cache_dir="
         ):

@@ -14,7 +14,7 @@ from windrow.core.optional_dependencies import require
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.in_memory import dataset_of_tables
-from windrow.io.adapters.staging import stage_tables
+from windrow.io.adapters.staged_tables import stage_tables
 
 __all__ = ["from_polars"]
 

@@ -13,7 +13,7 @@ from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.spark.dataframe_columns import Conversion, FloatType, VectorForm
 from windrow.io.spark.session import check_frame, mapped_errors, runs_on_ray
-from windrow.io.spark.staging import StageRequest, stage
+from windrow.io.spark.spark_staging import StageRequest, stage
 from windrow.io.spark.staging_folder import open_root
 
 __all__ = ["from_spark"]

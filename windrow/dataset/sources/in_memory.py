@@ -11,7 +11,7 @@ from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.ray_transport import reduce_blocks
-from windrow.io.in_memory.table_source import hold_tables
+from windrow.io.in_memory.in_memory_tables import hold_tables
 
 __all__ = ["dataset_of_tables"]
 

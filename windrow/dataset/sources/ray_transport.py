@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windrow.io.in_memory.in_memory_blocks import InMemoryBlocks
+from windrow.io.in_memory.in_memory_tables import InMemoryBlocks
 from windrow.pipeline.executors.resolve import ray_is_initialized
 
 __all__ = ["reduce_blocks"]

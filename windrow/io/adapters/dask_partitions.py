@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import SourceError
-from windrow.core.source import BlockAddress, BlockPart, BlockTable
+from windrow.core.source import BlockAddress, BlockTable
 from windrow.core.tracebacks import trims_traceback
-from windrow.io.catalog.listed_source import ListedSource
+from windrow.io.adapters.lossless_cast import conform_table
+from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.value_widths import fixed_bits
-from windrow.io.in_memory.schema_conversion import conform_table
 from windrow.io.in_memory.value_sizes import weigh_table
 
 __all__ = ["PartitionsReader", "list_partitions"]
@@ -26,17 +26,11 @@ Convert = Callable[[Any, str], pa.Table]
 
 
 @dataclass(frozen=True, eq=False)
-class PartitionsReader:
+class PartitionsReader(WholeBlockReader):
     """Computes partitions in the reading thread; a block's locator is its partition number.
 
-    Attributes
-    ----------
-    frame
-        The dask DataFrame.
-    convert
-        Converts a pandas DataFrame to a table; its second argument is the block's origin, for errors.
-    schema
-        The schema of every block; None for sampling, before it is known.
+    ``convert`` makes a table of a pandas DataFrame; its second argument is the block's origin, for errors.
+    ``schema`` is None for sampling, before it is known.
     """
 
     frame: Any
@@ -44,26 +38,13 @@ class PartitionsReader:
     schema: pa.Schema | None = None
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Compute one partition.
-
-        Raises
-        ------
-        SourceError
-            If it cannot be computed, or its columns differ from those of the first one with rows.
-        """
+        """Compute one partition; a SourceError if its columns differ from those of the first one with rows."""
         try:
             # blocks are already read in parallel
             frame = self.frame.partitions[address.locator].compute(scheduler="synchronous")
         except Exception as error:
             raise SourceError(f"{address.origin}: {type(error).__name__}: {error}") from error
-        table = self.convert(frame, address.origin)
-        if self.schema is None:
-            return table
-        return conform_table(table, self.schema, address.origin, _FIX)
-
-    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """Yield the block as one part."""
-        yield self.read(address)
+        return conform_table(self.convert(frame, address.origin), self.schema, address.origin, _FIX)
 
 
 @trims_traceback
@@ -74,11 +55,6 @@ def list_partitions(
 
     The first partition with rows is computed now. Its types, row size and, without ``rows``, number
     of rows are assumed for the others.
-
-    Raises
-    ------
-    SourceError
-        If it cannot be computed.
     """
     addresses = tuple(BlockAddress(f"{name}, partition {part}", part) for part in range(frame.npartitions))
     sample = _first_with_rows(PartitionsReader(frame, convert, schema), addresses)

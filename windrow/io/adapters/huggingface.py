@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -14,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import SourceError
-from windrow.core.source import BlockAddress, BlockPart, BlockTable
+from windrow.core.source import BlockAddress, BlockTable
 from windrow.io.adapters.extension_types import plain_schema, plain_table
-from windrow.io.catalog.listed_source import ListedSource
+from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.value_widths import fixed_bits
 from windrow.io.in_memory.value_sizes import cut_rows
 
@@ -28,34 +27,19 @@ _PAGE_BYTES = 2**16
 
 
 @dataclass(frozen=True, eq=False)
-class HuggingFaceReader:
-    """Reads rows of a dataset; a block's locator is (start, stop).
+class HuggingFaceReader(WholeBlockReader):
+    """Reads rows of a dataset; a block's locator is (start, stop)."""
 
-    Attributes
-    ----------
-    dataset
-        A ``datasets.Dataset`` in Arrow format; its pickle refers to its files by path.
-    """
-
+    # a ``datasets.Dataset`` in Arrow format, whose pickle refers to its files by path
     dataset: Any
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block; zero-copy unless the dataset has indices.
-
-        Raises
-        ------
-        SourceError
-            If the rows cannot be read.
-        """
+        """Read one block; zero-copy unless the dataset has indices."""
         start, stop = address.locator
         try:
             return plain_table(self.dataset[start:stop])
         except Exception as error:
             raise SourceError(f"{address.origin}: {type(error).__name__}: {error}") from error
-
-    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """Yield the block as one part."""
-        yield self.read(address)
 
 
 def list_rows(dataset: Any, name: str, target_block_bytes: int) -> ListedSource:

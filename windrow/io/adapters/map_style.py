@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import SourceError
-from windrow.core.source import BlockAddress, BlockPart, BlockTable
+from windrow.core.source import BlockAddress, BlockTable
 from windrow.core.tracebacks import trims_traceback
-from windrow.io.catalog.listed_source import ListedSource
+from windrow.io.adapters.lossless_cast import conform_table
+from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.value_widths import fixed_bits
-from windrow.io.in_memory.schema_conversion import conform_table
 from windrow.io.in_memory.value_sizes import cut_rows, weigh_table
 
 __all__ = ["ItemsReader", "index_items"]
@@ -27,17 +27,11 @@ Convert = Callable[[Sequence[Any], str], pa.Table]
 
 
 @dataclass(frozen=True, eq=False)
-class ItemsReader:
+class ItemsReader(WholeBlockReader):
     """Fetches the items of a block; its locator is the range of their indices.
 
-    Attributes
-    ----------
-    items
-        Has ``__getitem__``.
-    convert
-        Converts items to a table; its second argument is the block's origin, for errors.
-    schema
-        The schema of every block; None for sampling, before it is known.
+    ``convert`` makes a table of items; its second argument is the block's origin, for errors. ``schema`` is
+    None for sampling, before it is known.
     """
 
     items: Any
@@ -45,13 +39,7 @@ class ItemsReader:
     schema: pa.Schema | None = None
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read the items of a block.
-
-        Raises
-        ------
-        SourceError
-            If an item cannot be fetched, or does not fit the schema.
-        """
+        """Fetch the items of a block; a SourceError names one that fails or does not fit the schema."""
         found = []
         for number in address.locator:
             try:
@@ -61,26 +49,13 @@ class ItemsReader:
                     f"{address.origin}: item {number}: {type(error).__name__}: {error}"
                 ) from error
         table = self.convert(found, address.origin)
-        if self.schema is None:
-            return table
-        return conform_table(
-            table, self.schema, address.origin, "give all items the same names, types and shapes"
-        )
-
-    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """Yield the block as one part."""
-        yield self.read(address)
+        fix = "give all items the same names, types and shapes"
+        return conform_table(table, self.schema, address.origin, fix)
 
 
 @trims_traceback
 def index_items(items: Any, convert: Convert, name: str, target_block_bytes: int) -> ListedSource:
-    """Return a source of items; a few are sampled now to find columns, types and row size.
-
-    Raises
-    ------
-    SourceError
-        If there are no items, or a sampled item cannot be fetched.
-    """
+    """Return a source of items; a few are sampled now to find columns, types and row size."""
     rows = len(items)
     if not rows:
         raise SourceError(f"{name}: {type(items).__qualname__} has no items, so its columns are unknown")

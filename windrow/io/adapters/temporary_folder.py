@@ -9,11 +9,12 @@ import shutil
 import socket
 import tempfile
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LeasedFolder"]
+__all__ = ["LeasedFolder", "sweep_folders"]
 
 _PREFIX = "windrow-staged-"
 _LEASE = "lease"
@@ -23,12 +24,8 @@ class LeasedFolder:
     """A new folder, deleted with this object or, once this object was pickled, at the end of the process.
 
     The process locks a lease file in the folder. The operating system releases the lock however the
-    process ends, so the next process on this machine deletes folders of killed processes.
-
-    Parameters
-    ----------
-    parent
-        The parent folder; None: the system's temporary folder.
+    process ends, so the next process on this machine deletes folders of killed processes. Without a
+    parent it is in the system's temporary folder.
     """
 
     def __init__(self, parent: str | os.PathLike[str] | None) -> None:
@@ -36,7 +33,7 @@ class LeasedFolder:
         where.mkdir(parents=True, exist_ok=True)
         # names contain the host, because locks are not reliable across machines on shared file systems
         prefix = f"{_PREFIX}{socket.gethostname()}-"
-        _sweep(where, prefix)
+        sweep_folders(where, prefix, _LEASE)
         self.path = tempfile.mkdtemp(prefix=prefix, dir=where)
         lease = os.open(Path(self.path, _LEASE), os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lease, fcntl.LOCK_SH)
@@ -67,13 +64,17 @@ def _remove(path: str, lease: int, owner: int) -> None:
         os.close(lease)
 
 
-def _sweep(parent: Path, prefix: str) -> None:
+def sweep_folders(
+    parent: Path, prefix: str, lease_name: str, keeps: Callable[[Path], object] = lambda _: False
+) -> None:
+    """Delete the folders whose lease file nobody holds locked, except those that ``keeps`` is true for."""
     for path in parent.glob(f"{prefix}*"):
         # skip folders of other users, and folders that another sweep is deleting
         with suppress(OSError):
-            lease = os.open(path / _LEASE, os.O_RDWR)
+            lease = os.open(path / lease_name, os.O_RDWR)
             try:
                 fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
+                if not keeps(path):
+                    shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(lease)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,11 +11,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
-from windrow.core.source import BlockAddress, BlockReader, BlockTable, RowOrigin, SourceIdentity
+from windrow.core.source import BlockAddress, BlockPart, BlockReader, BlockTable, RowOrigin, SourceIdentity
 from windrow.io.catalog.fragments import digest_parts, digest_schema
 from windrow.io.catalog.row_ids import RowIdSource, count_rows
 
-__all__ = ["ListedSource"]
+__all__ = ["ListedSource", "WholeBlockReader"]
+
+
+class WholeBlockReader:
+    """A ``windrow.core.source.BlockReader`` whose blocks have one part each."""
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        """Read one block, rows in stored order."""
+        raise NotImplementedError
+
+    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
+        """Yield the block as one part."""
+        yield self.read(address)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.source import BlockAddress, BlockPart, BlockTable
-from windrow.io.catalog.listed_source import ListedSource
+from windrow.core.source import BlockAddress, BlockTable
+from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 
 __all__ = ["NumbersReader", "count_up"]
 
@@ -18,7 +17,7 @@ _BYTES = 8
 
 
 @dataclass(frozen=True)
-class NumbersReader:
+class NumbersReader(WholeBlockReader):
     """Generates blocks of integers; a block's locator is (start, stop)."""
 
     column: str
@@ -26,10 +25,6 @@ class NumbersReader:
     def read(self, address: BlockAddress) -> pa.Table:
         """Generate the integers of a block."""
         return pa.table({self.column: pa.array(np.arange(*address.locator, dtype=np.int64))})
-
-    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """The block as one part."""
-        yield self.read(address)
 
 
 def count_up(stop: int, block_rows: int, column: str = "id") -> ListedSource:

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from windrow.core.errors import PlanError
 
-__all__ = ["Conversion", "FloatType", "VectorForm"]
+__all__ = ["Conversion", "FloatType", "VectorForm", "select_column"]
 
 FloatType = Literal["float32", "float64"]
 VectorForm = Literal["array", "struct"]
@@ -17,17 +17,8 @@ VectorForm = Literal["array", "struct"]
 class Conversion:
     """How columns are converted.
 
-    Attributes
-    ----------
-    dtype
-        Type to which floats are converted, also in arrays, structs and maps; None: no conversion.
-    vectors
-        ``"array"``: MLlib vectors become arrays; ``"struct"``: they stay as Spark stores them.
-
-    Raises
-    ------
-    PlanError
-        If a value is invalid.
+    Floats are converted to ``dtype`` if there is one, also in arrays, structs and maps. MLlib vectors become
+    arrays, or stay as Spark stores them (``"struct"``).
     """
 
     dtype: FloatType | None
@@ -48,13 +39,7 @@ class Conversion:
         return [field.name for field in schema.fields if _is_vector(field.dataType)]
 
     def apply(self, df: Any) -> Any:
-        """Return the converted DataFrame; it is lazy.
-
-        Raises
-        ------
-        PlanError
-            If columns share a name, or a vector is nested in another type.
-        """
+        """Return the converted DataFrame; it is lazy."""
         names = [field.name for field in df.schema.fields]
         duplicates = sorted({name for name in names if names.count(name) > 1})
         if duplicates:
@@ -65,7 +50,7 @@ class Conversion:
         from pyspark.ml.functions import vector_to_array
         from pyspark.sql import functions
 
-        column = functions.col("`" + field.name.replace("`", "``") + "`")
+        column = select_column(field.name)
         if self.vectors == "array" and _is_vector(field.dataType):
             # vector_to_array fails on null
             array = functions.when(column.isNotNull(), vector_to_array(column, self.dtype or "float64"))
@@ -98,6 +83,13 @@ class Conversion:
                 ]
             )
         return kind
+
+
+def select_column(name: str) -> Any:
+    """The column of a name, which can contain any character."""
+    from pyspark.sql import functions
+
+    return functions.col("`" + name.replace("`", "``") + "`")
 
 
 def _is_vector(kind: Any) -> bool:

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-from windrow.io.spark.plan_inputs import describe_inputs
 
 __all__ = ["PlanIdentity", "identify"]
 
@@ -29,33 +28,28 @@ _OPAQUE = re.compile(
     r"UDF|UDAF|UDTF|Python|Pandas|Invoke|Reflection|\.objects\.|LocalRelation|ApplyFunction|V2Agg"
     r"|Map(Partitions|Elements|Groups)|CoGroup|Typed|Script|AppendColumns|Encoder"
 )
+_LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
+# Leaves whose rows are part of the plan itself.
+_OWN_ROWS = {_LOGICAL + name for name in ("Range", "LocalRelation", "OneRowRelation", "CTERelationRef")}
+# An RDD made only of these holds rows of the driver's memory, or of a checkpoint.
+_DRIVER_RDDS = {"MapPartitionsRDD", "PythonRDD", "ParallelCollectionRDD", "LocalCheckpointRDD"}
+_STATUS = re.compile(r"path=(.*?); isDirectory=\w+; length=(\d+);.*?modification_time=(\d+);")
 _GENERATED_NAME = re.compile(r"_VectorAssembler_[0-9a-f]{12}$")
 
 
 @dataclass(frozen=True)
 class PlanIdentity:
-    """Everything that a DataFrame's rows depend on.
-
-    Attributes
-    ----------
-    application
-        Id of the Spark application.
-    plan
-        The analyzed plan: a handle of the Java object.
-    terms
-        Everything besides the plan: schema, settings, input files.
-    digest
-        A digest of plan and terms that is the same in every application; None if parts of the plan are
-        opaque.
-    structure
-        Text of the plan without its leaves, with digests of MLlib's functions, comparable within the
-        application; None if there are no such functions, or other parts are opaque.
-    """
+    """Everything that a DataFrame's rows depend on."""
 
     application: str
+    # the analyzed plan: a handle of the Java object
     plan: Any = field(repr=False)
+    # everything besides the plan: schema, settings, input files
     terms: str
+    # of plan and terms, the same in every application; None if parts of the plan are opaque
     digest: str | None
+    # text of the plan without its leaves, with digests of MLlib's functions, comparable within the
+    # application; None if there are no such functions, or other parts are opaque
     structure: str | None = None
 
     def same_rows(self, other: PlanIdentity) -> bool:
@@ -89,7 +83,7 @@ def _identify(df: Any) -> PlanIdentity | None:
     patterns = spark._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     if plan.containsPattern(patterns.CURRENT_LIKE()) or not _is_deterministic(plan):
         return None
-    inputs = describe_inputs(spark, list(_leaves(plan)))
+    inputs = _describe_inputs(spark, list(_leaves(plan)))
     if inputs is None:
         return None
     terms = json.dumps([df.schema.json(), _settings(spark), inputs])
@@ -97,6 +91,63 @@ def _identify(df: Any) -> PlanIdentity | None:
     digest = None if text is None else hashlib.sha256(f"{text}\n{terms}".encode()).hexdigest()[:32]
     structure = _structure(spark, plan) if plan.containsPattern(patterns.SCALA_UDF()) else None
     return PlanIdentity(spark.sparkContext.applicationId, plan, terms, digest, structure)
+
+
+def _describe_inputs(spark: Any, leaves: Sequence[Any]) -> list[str] | None:
+    """Describe each leaf of a plan that reads files, with a digest of them; None if any leaf is opaque."""
+    described = []
+    for leaf in leaves:
+        name = leaf.getClass().getName()
+        if name.endswith(".LogicalRelation"):
+            files = _describe_files(spark, leaf.relation())
+            if files is None:
+                return None
+            described.append(files)
+        elif name not in _OWN_ROWS and not (name.endswith(".LogicalRDD") and _is_in_driver(leaf.rdd())):
+            return None
+    return described
+
+
+def _is_in_driver(rdd: Any) -> bool:
+    """Return whether an RDD's rows come from the driver's memory; as in Spark, Python functions count as pure."""
+    if rdd.getClass().getSimpleName() not in _DRIVER_RDDS:
+        return False
+    return all(_is_in_driver(dependency.rdd()) for dependency in _sequence(rdd.dependencies()))
+
+
+def _describe_files(spark: Any, relation: Any) -> str | None:
+    """Return the format, its options, and a digest of the listed files and their current status."""
+    if relation.getClass().getSimpleName() != "HadoopFsRelation":
+        return None
+    location = relation.location()
+    if location.getClass().getSimpleName() != "InMemoryFileIndex":
+        return None
+    # a DataFrame reads the files that existed when it was created
+    listed = sorted(_statuses(location.allFiles().mkString("\n")))
+    now = dict(_statuses(_list_now(spark, [path for path, _ in listed])))
+    digest = hashlib.sha256()
+    for path, status in listed:
+        digest.update(f"{path}\n{status}\n{now.get(path, 'gone')}\n".encode())
+    kind = relation.fileFormat().getClass().getName()
+    return f"{kind} {relation.options().toString()} {relation.schema().json()} {digest.hexdigest()}"
+
+
+def _list_now(spark: Any, paths: Sequence[str]) -> str:
+    """Return the current status of all files in the folders of ``paths``, as the filesystem lists them."""
+    jvm, configuration = spark._jvm, spark._jsc.hadoopConfiguration()
+    found = []
+    for folder in sorted({posixpath.dirname(path) for path in paths}):
+        place = jvm.org.apache.hadoop.fs.Path(folder)
+        filesystem = place.getFileSystem(configuration)
+        if filesystem.exists(place):
+            found += [status.toString() for status in filesystem.listStatus(place)]
+    return "\n".join(found)
+
+
+def _statuses(text: str) -> Iterator[tuple[str, str]]:
+    """Parse (path, size and time) of each file from Hadoop's printed file statuses."""
+    for path, length, modified in _STATUS.findall(text):
+        yield path, f"{length} {modified}"
 
 
 def _settings(spark: Any) -> list[str]:
@@ -121,12 +172,8 @@ def _is_deterministic(plan: Any) -> bool:
     if plan.deterministic():
         return True
     plans = (plan, *_sequence(plan.subqueriesAll()))
-    return all(_node_is_deterministic(node) for part in plans for node in _nodes(part))
-
-
-def _node_is_deterministic(node: Any) -> bool:
-    """Return whether the expressions of one plan node, without its children, are deterministic."""
-    return all(_expression_is_deterministic(expression) for expression in _sequence(node.expressions()))
+    nodes = (node for part in plans for node in _nodes(part))
+    return all(_expression_is_deterministic(part) for node in nodes for part in _sequence(node.expressions()))
 
 
 def _expression_is_deterministic(expression: Any) -> bool:
@@ -139,13 +186,9 @@ def _expression_is_deterministic(expression: Any) -> bool:
 
 
 def _is_mllib(expression: Any) -> bool:
-    if not _is_scala_udf(expression):
+    if expression.getClass().getSimpleName() != "ScalaUDF":
         return False
     return str(expression.function().getClass().getName()).startswith("org.apache.spark.ml.")
-
-
-def _is_scala_udf(expression: Any) -> bool:
-    return bool(expression.getClass().getSimpleName() == "ScalaUDF")
 
 
 def _nodes(plan: Any) -> Iterator[Any]:
@@ -162,7 +205,7 @@ def _portable_text(plan: Any) -> str | None:
     """Return a text of a plan that is the same in every application; None if parts are opaque."""
     text = str(plan.toJSON())
     classes = set(re.findall(r'"class":"([^"]+)"', text)) - {"org.apache.spark.ml.linalg.VectorUDT"}
-    if not all(name.startswith(_SPARK_OWN) and not _OPAQUE.search(name) for name in classes):
+    if not all(map(_is_transparent, classes)):
         return None
     # the JSON is exact about literals; toString() shows what the JSON has as null
     return _renumbered(text) + "\n" + _renumbered(plan.toString())

@@ -16,13 +16,7 @@ _RESTART = "start a new SparkSession, and create the DataFrame in it"
 
 
 def check_frame(df: Any) -> None:
-    """Check that ``df`` is a batch DataFrame of a classic, running Spark session.
-
-    Raises
-    ------
-    PlanError
-        If it is not, or PySpark is not installed.
-    """
+    """Raise a PlanError unless ``df`` is a batch DataFrame of a classic, running Spark session."""
     sql = require("pyspark.sql", "spark", "from_spark()")
     if _is_connect(df):
         raise PlanError(
@@ -40,13 +34,7 @@ def check_frame(df: Any) -> None:
 
 
 def check_session(spark: Any) -> None:
-    """Check that ``spark`` is a classic, running Spark session.
-
-    Raises
-    ------
-    PlanError
-        If it is not, or PySpark is not installed.
-    """
+    """Raise a PlanError unless ``spark`` is a classic, running Spark session."""
     sql = require("pyspark.sql", "spark", "to_spark()")
     if _is_connect(spark) or not isinstance(spark, sql.SparkSession):
         raise PlanError(f"spark is a {type(spark).__module__}.{type(spark).__name__}: give a SparkSession")
@@ -85,13 +73,7 @@ def settings(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def mapped_errors(what: str, fix: str, secrets: Collection[str]) -> Iterator[None]:
-    """Map Spark's exceptions to a SourceError with Spark's root cause.
-
-    Raises
-    ------
-    SourceError
-        Chained to Spark's exception, unless that contains credentials.
-    """
+    """Map Spark's exceptions to a SourceError with Spark's root cause."""
     from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
     from pyspark.errors import PySparkException
 

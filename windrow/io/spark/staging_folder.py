@@ -11,7 +11,6 @@ import atexit
 import fcntl
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.core.errors import PlanError
+from windrow.io.adapters.temporary_folder import sweep_folders
 from windrow.io.storage.credentials import check_options, find_secrets, safe_cause, source_error, without_user
 from windrow.io.storage.filesystems import Files, connect
 
@@ -32,17 +32,7 @@ _LEASE = "_windrow_lease"
 
 @dataclass(frozen=True)
 class StageFolder:
-    """One folder of staged files.
-
-    Attributes
-    ----------
-    url
-        Its location for Spark and ``read_parquet``.
-    path
-        The same location for ``filesystem``.
-    filesystem
-        An fsspec filesystem.
-    """
+    """One folder of staged files: its URL for Spark and ``read_parquet``, and its path in an fsspec filesystem."""
 
     url: str
     path: str
@@ -85,20 +75,8 @@ class StageFolder:
 class StageRoot:
     """The parent directory of staging folders; see `open_root`.
 
-    Attributes
-    ----------
-    url
-        Its location for Spark and ``read_parquet``.
-    path
-        The same location for ``filesystem``.
-    local
-        Whether it is on a disk of this machine.
-    private
-        Whether other users must not be able to read the folders.
-    filesystem
-        An fsspec filesystem.
-    secrets
-        Credentials, which must not appear in any message.
+    ``url``, ``path`` and ``filesystem`` are as in `StageFolder`. If it is ``private``, other users must not be
+    able to read the folders. ``secrets`` must not appear in any message.
     """
 
     url: str
@@ -109,13 +87,7 @@ class StageRoot:
     secrets: tuple[str, ...] = field(repr=False)
 
     def make(self, digest: str | None) -> StageFolder:
-        """Create a folder with a unique name, which starts with the digest if there is one.
-
-        Raises
-        ------
-        SourceError
-            If the folder cannot be created.
-        """
+        """Create a folder with a unique name, which starts with the digest if there is one."""
         while True:
             folder = self._folder(f"{_PREFIX}{digest or 'once'}-{os.urandom(8).hex()}")
             try:
@@ -138,18 +110,12 @@ class StageRoot:
 
     def sweep(self) -> None:
         """Delete folders of ended processes on a local disk, except kept ones."""
-        if not self.local:
-            return
-        for path in Path(self.path).glob(f"{_PREFIX}*"):
-            # skip folders of other users, and folders that another sweep is deleting
-            with suppress(OSError):
-                lease = os.open(path / _LEASE, os.O_RDWR)
-                try:
-                    fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    if not (self._folder(path.name).read_note() or {}).get("keep"):
-                        shutil.rmtree(path, ignore_errors=True)
-                finally:
-                    os.close(lease)
+
+        def keeps(path: Path) -> object:
+            return (self._folder(path.name).read_note() or {}).get("keep")
+
+        if self.local:
+            sweep_folders(Path(self.path), _PREFIX, _LEASE, keeps)
 
     def _folder(self, name: str) -> StageFolder:
         return StageFolder(f"{self.url}/{name}", f"{self.path}/{name}", self.filesystem)
@@ -161,13 +127,6 @@ def open_root(
     """Resolve the parent directory; creates nothing.
 
     None: the system's temporary folder, with staging folders that only this user can read.
-
-    Raises
-    ------
-    PlanError
-        If the path or URL is invalid.
-    SourceError
-        If the filesystem cannot be set up.
     """
     name = tempfile.gettempdir() if directory is None else os.fspath(directory)
     connection = connect(name, None, storage_options)
@@ -180,13 +139,7 @@ def open_root(
 
 
 def delete_folder(files: Files) -> None:
-    """Delete the folder of files if it is a complete staging folder.
-
-    Raises
-    ------
-    PlanError
-        If it is not.
-    """
+    """Delete the folder of files; a PlanError unless it is a complete staging folder."""
     connection = connect(files.root, files.filesystem, None)
     (path,) = connection.paths
     folder = StageFolder(files.url, path, connection.lister)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,8 +14,9 @@ import pyarrow as pa
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
 from windrow.core.optional_dependencies import require
-from windrow.core.source import BlockAddress, BlockPart
+from windrow.core.source import BlockAddress
 from windrow.io.catalog.filters import kept_places
+from windrow.io.catalog.listed_source import WholeBlockReader
 from windrow.io.storage.credentials import find_secrets
 from windrow.io.tables.library_errors import mapped_errors
 
@@ -92,7 +93,7 @@ def scan_rows(fragment: Any, columns: Sequence[str], start: int, rows: int) -> p
 
 
 @dataclass(frozen=True)
-class LanceReader:
+class LanceReader(WholeBlockReader):
     """Reads blocks of a Lance table; the locator of a block is (fragment id, first row, rows).
 
     With a filter, it first reads the columns that the filter needs, then the others for matching rows
@@ -116,10 +117,6 @@ class LanceReader:
             if self.filter is None:
                 return self._conform(self._scan(fragment, self.schema.names, start, rows))
             return self._conform(self._read_filtered(fragment, start, rows))
-
-    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """Read one block as one part."""
-        yield self.read(address)
 
     def _read_filtered(self, fragment: Any, start: int, rows: int) -> pa.Table:
         first = self._scan(fragment, self.needed, start, rows)

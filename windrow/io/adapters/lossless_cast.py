@@ -10,22 +10,12 @@ from windrow.core.errors import SourceError
 __all__ = ["conform_table"]
 
 
-def conform_table(table: pa.Table, schema: pa.Schema, origin: str, fix: str) -> pa.Table:
-    """Cast a table to a schema.
+def conform_table(table: pa.Table, schema: pa.Schema | None, origin: str, fix: str) -> pa.Table:
+    """Cast a table to a schema, if there is one; a SourceError if that would change columns or values.
 
-    Parameters
-    ----------
-    origin
-        The name of the table in errors.
-    fix
-        How to fix the problem, for errors.
-
-    Raises
-    ------
-    SourceError
-        If a column is missing or unexpected, or a cast would change values.
+    ``origin`` is the name of the table in the error, and ``fix`` what to do about it.
     """
-    if table.schema.equals(schema):
+    if schema is None or table.schema.equals(schema):
         return table
     if sorted(table.column_names) != sorted(schema.names):
         raise SourceError(f"{origin}: has columns {table.column_names} and not {schema.names}; {fix}")

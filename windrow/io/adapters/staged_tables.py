@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from windrow.core.errors import SourceError
 from windrow.core.offsets import check_layout
-from windrow.core.source import BlockAddress, BlockPart
+from windrow.core.source import BlockAddress, BlockTable
 from windrow.core.tracebacks import trims_traceback
+from windrow.io.adapters.lossless_cast import conform_table
 from windrow.io.adapters.temporary_folder import LeasedFolder
-from windrow.io.catalog.listed_source import ListedSource
+from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.value_widths import fixed_bits
 from windrow.io.in_memory.content_digest import digest_table
-from windrow.io.in_memory.schema_conversion import conform_table
-from windrow.io.in_memory.value_sizes import count_nulls, weigh_table, weigh_tables
+from windrow.io.in_memory.value_sizes import count_nulls, weigh_table
 
 __all__ = ["StagedReader", "stage_tables"]
 
@@ -31,25 +31,14 @@ _FIX = "give schema= with all columns and the types that hold every value, or le
 
 
 @dataclass(frozen=True, eq=False)
-class StagedReader:
-    """Maps staged blocks into memory; a block's locator is its file name.
+class StagedReader(WholeBlockReader):
+    """Maps staged blocks into memory; a block's locator is its file name."""
 
-    Attributes
-    ----------
-    folder
-        The `LeasedFolder` with the files or, in another process, what it was pickled as.
-    """
-
+    # the `LeasedFolder` with the files or, in another process, what it was pickled as
     folder: Any
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block without copying it.
-
-        Raises
-        ------
-        SourceError
-            If its file is missing or corrupt.
-        """
+        """Read one block without copying it; a SourceError if its file is missing or corrupt."""
         path = Path(self.folder.path, address.locator)
         try:
             with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
@@ -62,10 +51,6 @@ class StagedReader:
                 "that made the dataset; for other machines give a cache_dir= that all of them see"
             ) from error
 
-    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """Yield the block as one part."""
-        yield self.read(address)
-
 
 @trims_traceback
 def stage_tables(
@@ -77,18 +62,7 @@ def stage_tables(
 ) -> ListedSource:
     """Write tables to files of one block each, in a folder that lasts at most as long as this process.
 
-    Parameters
-    ----------
-    tables
-        Iterated once; the first table defines the schema.
-    rows
-        Required number of rows; None: any number.
-
-    Raises
-    ------
-    SourceError
-        If there are no tables, the number of rows is not ``rows``, a table does not fit the first
-        one's schema, or files cannot be written.
+    The first table defines the schema. ``rows`` is the required number of rows; None: any number.
     """
     try:
         folder = LeasedFolder(cache_dir)
@@ -139,13 +113,13 @@ def _source(
 ) -> ListedSource:
     ends = list(accumulate(block.rows for block in written))
     digest = hashlib.sha256("\n".join(block.digest for block in written).encode())
-    empty = weigh_tables([], schema)
+    exact = all(fixed_bits(field.type) is not None for field in schema)
     rows = np.array([block.rows for block in written], np.int64)
     sizes = np.array([block.size_bytes for block in written], np.int64)
     return ListedSource(
         name=name,
         schema=schema,
-        blocks=type(empty)(rows, sizes, sizes, rows_known=True, bytes_exact=empty.bytes_exact),
+        blocks=BlockTable(rows, sizes, sizes, rows_known=True, bytes_exact=exact),
         block_addresses=tuple(
             BlockAddress(f"{name}, rows {end - block.rows}-{end - 1}", block.file)
             for end, block in zip(ends, written, strict=True)

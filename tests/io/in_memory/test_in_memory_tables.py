@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.core.errors import SourceError
-from windrow.io.in_memory.table_source import hold_tables
+from windrow.io.in_memory.in_memory_tables import hold_tables
 from windrow.io.in_memory.value_sizes import cut_rows, weigh_table
 
 

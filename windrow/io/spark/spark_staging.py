@@ -13,7 +13,7 @@ from windrow.core.errors import SourceError
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.file_source import FileSource, open_files
 from windrow.io.parquet.block_reader import ParquetFormat
-from windrow.io.spark.dataframe_columns import Conversion
+from windrow.io.spark.dataframe_columns import Conversion, select_column
 from windrow.io.spark.plan_equality import PlanIdentity, identify
 from windrow.io.spark.session import mapped_errors, settings
 from windrow.io.spark.staging_folder import StageFolder, StageRoot
@@ -39,26 +39,14 @@ _STAGED: list[_Staged] = []
 
 @dataclass(frozen=True)
 class StageRequest:
-    """What to stage, and where.
-
-    Attributes
-    ----------
-    df
-        The DataFrame.
-    conversion
-        How its columns are converted.
-    root
-        The parent directory.
-    keep
-        Whether the files stay when the process ends.
-    storage_options
-        fsspec options to read the directory.
-    """
+    """What to stage, and where."""
 
     df: Any
     conversion: Conversion
     root: StageRoot
+    # whether the files stay when the process ends
     keep: bool
+    # fsspec options to read the directory
     storage_options: Mapping[str, Any] | None
 
 
@@ -75,15 +63,7 @@ class _Staged:
 
 @trims_traceback
 def stage(request: StageRequest) -> FileSource:
-    """Stage a DataFrame, or find its staged files, and return them as a source.
-
-    Raises
-    ------
-    SourceError
-        If Spark fails, or Spark and this process do not share the directory.
-    PlanError
-        If a column cannot be converted.
-    """
+    """Stage a DataFrame, or find its staged files, and return them as a source."""
     with _STAGING_LOCK:
         request.root.sweep()
         with mapped_errors("from_spark", "check that df.count() succeeds", request.root.secrets):
@@ -170,7 +150,7 @@ def _run_spark(request: StageRequest, folder: StageFolder) -> tuple[int, dict[st
     vectors = request.conversion.vector_columns(request.df.schema)
     metrics = [functions.count(functions.lit(1)).alias("rows")]
     for place, name in enumerate(vectors):
-        column = functions.col("`" + name.replace("`", "``") + "`")
+        column = select_column(name)
         length = functions.when(column.isNotNull(), functions.size(column))
         metrics += [functions.min(length).alias(f"low {place}"), functions.max(length).alias(f"high {place}")]
     observation = Observation()
