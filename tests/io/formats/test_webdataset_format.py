@@ -168,6 +168,13 @@ def test_a_later_sample_that_does_not_fit(
         all_rows(ds)
 
 
+@pytest.mark.parametrize("content", [b"{", b"\xff"])
+def test_a_first_sample_that_is_not_json(tmp_path: Path, content: bytes) -> None:
+    write_files(tmp_path, {"a.tar": _tar([("a.json", content)])})
+    with pytest.raises(windrow.SourceError, match=r"a\.tar.*'json' cannot be decoded"):
+        windrow.read_webdataset(tmp_path)
+
+
 def test_what_is_no_sample(tmp_path: Path) -> None:
     members = [("readme", b""), ("__meta__.json__", b"{}"), (".hidden", b""), ("folder/a.txt", b"x")]
     write_files(tmp_path, {"a.tar": _tar(members)})

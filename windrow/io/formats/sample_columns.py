@@ -36,12 +36,12 @@ def infer_column(extension: str, contents: Contents, mode: str | None) -> pa.Dat
     if kind in _INTEGERS:
         return pa.int64()
     if kind in _JSON:
-        return _from_objects(extension, [None if raw is None else _json(raw) for raw in contents], None).type
+        return _from_objects(extension, _decode_all(_json, extension, contents), None).type
     decode = _array_decoder(kind, mode)
     if decode is None:
         return pa.binary()
-    arrays = [_decode(decode, extension, raw) for raw in contents if raw is not None]
-    return _array_type(extension, arrays)
+    arrays = _decode_all(decode, extension, contents)
+    return _array_type(extension, [array for array in arrays if array is not None])
 
 
 def decode_column(
@@ -58,13 +58,10 @@ def decode_column(
         stored = [None if raw is None else raw.to_pybytes() for raw in contents]
         return pa.array(stored, pa.binary()).cast(column_type)
     if decode is not None:
-        arrays = [None if raw is None else _decode(decode, extension, raw) for raw in contents]
-        return _from_arrays(extension, arrays, column_type)
+        return _from_arrays(extension, _decode_all(decode, extension, contents), column_type)
     if kind in _JSON:
-        values = [None if raw is None else _decode(_json, extension, raw) for raw in contents]
-        return _from_objects(extension, values, column_type)
-    numbers = [None if raw is None else _decode(_integer, extension, raw) for raw in contents]
-    return pa.array(numbers, column_type)
+        return _from_objects(extension, _decode_all(_json, extension, contents), column_type)
+    return pa.array(_decode_all(_integer, extension, contents), column_type)
 
 
 def _array_decoder(kind: str, mode: str | None) -> Callable[[Any], Any] | None:
@@ -76,9 +73,9 @@ def _array_decoder(kind: str, mode: str | None) -> Callable[[Any], Any] | None:
     return lambda raw: np.asarray(pillow.open(io.BytesIO(raw)).convert(mode))
 
 
-def _decode(decode: Callable[[Any], Any], extension: str, raw: pa.Buffer) -> Any:
+def _decode_all(decode: Callable[[Any], Any], extension: str, contents: Contents) -> list[Any]:
     try:
-        return decode(raw)
+        return [None if raw is None else decode(raw) for raw in contents]
     except Exception as error:  # Pillow, NumPy and json raise many types
         raise DecodeError(f"a member {extension!r} cannot be decoded: {error}") from error
 
