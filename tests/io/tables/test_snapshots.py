@@ -175,7 +175,7 @@ def test_a_file_that_is_gone_is_told(kind: Kind) -> None:
     for path in sorted(kind.data.rglob("*")):
         if path.suffix in (".parquet", ".lance"):
             path.unlink()
-    with pytest.raises(windrow.SourceError, match=r"(missing|[Nn]ot found).*read the table again"):
+    with pytest.raises(windrow.SourceError, match=r"(?i)(missing|not found).*read the table again"):
         rows(dataset)
 
 
