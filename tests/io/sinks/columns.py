@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from windrow.io.sinks.digest_stream import DigestingStream
 from windrow.io.sinks.sink import Sink
+from windrow.io.sinks.write_files import DigestingStream
 
 _DATES = st.dates(dt.date(1, 1, 2), dt.date(9999, 12, 30))
 _MOMENTS = st.datetimes(dt.datetime(1700, 1, 1), dt.datetime(2200, 1, 1))

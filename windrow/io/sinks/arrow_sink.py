@@ -5,44 +5,28 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import pyarrow as pa
 
-from windrow.core.errors import PlanError
-from windrow.io.sinks.sink import check_types
+from windrow.io.sinks.sink import check_compression, check_types, rows_within
 
 __all__ = ["IpcSink"]
 
-_COMPRESSIONS = (None, "lz4", "zstd")
 _BATCH_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class IpcSink:
-    """Writes Arrow IPC files; see ``windrow.io.sinks.sink.Sink``.
+    """Writes Arrow IPC files; see ``windrow.io.sinks.sink.Sink``."""
 
-    Attributes
-    ----------
-    compression
-        ``"lz4"``, ``"zstd"`` or None.
-    """
+    name: ClassVar[str] = "Arrow IPC"
+    suffix: ClassVar[str] = ".arrow"
 
     compression: str | None = None
 
     def __post_init__(self) -> None:
-        if self.compression not in _COMPRESSIONS:
-            raise PlanError(f"compression={self.compression!r} must be one of {_COMPRESSIONS}")
-
-    @property
-    def name(self) -> str:
-        """``"Arrow IPC"``."""
-        return "Arrow IPC"
-
-    @property
-    def suffix(self) -> str:
-        """``".arrow"``."""
-        return ".arrow"
+        check_compression(self.compression, (None, "lz4", "zstd"))
 
     def check(self, schema: pa.Schema) -> None:
         """Raise for types that Arrow IPC cannot write."""
@@ -52,10 +36,9 @@ class IpcSink:
         """Write one file in batches of bounded size."""
         # an IPC file has one dictionary per column, shared by all its batches
         table = pa.concat_tables(list(tables)).unify_dictionaries()
-        row_bytes = max(1, table.nbytes // max(1, table.num_rows))
         options = pa.ipc.IpcWriteOptions(compression=self.compression)
         with pa.ipc.new_file(stream, table.schema, options=options) as writer:
-            writer.write_table(table, max_chunksize=max(1, _BATCH_BYTES // row_bytes))
+            writer.write_table(table, max_chunksize=rows_within(table, _BATCH_BYTES))
 
 
 def _fix(kind: pa.DataType) -> str | None:

@@ -12,14 +12,14 @@ import posixpath
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Literal, get_args
+from typing import Literal, get_args
 
 import pyarrow as pa
 
 from windrow.core.errors import PlanError, SourceError
-from windrow.io.sinks.arrow_store import ArrowStore
 from windrow.io.sinks.local_store import LocalStore
 from windrow.io.sinks.open_store import mapped_errors
+from windrow.io.sinks.remote_stores import ArrowStore
 from windrow.io.sinks.sink import Sink
 from windrow.io.sinks.store import Store, is_temporary
 from windrow.io.sinks.written_manifest import WriteResult, WrittenFile, manifest_bytes, manifest_name
@@ -34,21 +34,7 @@ _MANIFEST = re.compile(r"_manifest-[0-9a-f]+\.json")
 
 @dataclass(frozen=True)
 class WriteJob:
-    """One write job.
-
-    Attributes
-    ----------
-    name
-        Identifies its files among those of other writes to the same directory.
-    store
-        Where it writes.
-    sink
-        The file format.
-    schema
-        The columns of the rows, including partition columns.
-    partition_by
-        The columns that become directory names.
-    """
+    """One write job: ``name`` identifies its files in the directory; ``schema`` includes partition columns."""
 
     name: str
     store: Store
@@ -62,19 +48,10 @@ class WriteJob:
 
 
 def list_replaced(store: Store, mode: Mode, sources: Collection[str]) -> tuple[str, ...]:
-    """List the files that a successful write replaces; raise if ``mode`` forbids writing here.
+    """List the files that a successful write replaces.
 
-    Parameters
-    ----------
-    sources
-        The paths of the files and directories that the pipeline reads.
-
-    Raises
-    ------
-    PlanError
-        If ``mode`` does not permit replacing what exists, or the pipeline reads from it.
-    SourceError
-        If the directory cannot be listed.
+    Raises a PlanError if ``mode`` does not permit replacing what exists, or the pipeline reads from it:
+    ``sources`` are the paths of the files and directories that it reads.
     """
     if mode not in get_args(Mode):
         raise PlanError(f"mode={mode!r} must be 'error', 'overwrite' or 'append'")
@@ -122,7 +99,7 @@ def commit(job: WriteJob, files: Sequence[WrittenFile], replaced: Collection[str
                 "give a path that all of them share, or object storage"
             )
         job.store.remove([*replaced, *(mine - written)])
-        job.store.put(manifest, lambda stream: _write_all(stream, data))
+        job.store.put(manifest, lambda stream: stream.write(data))
     rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
     return WriteResult(job.store.url, tuple(files), rows, size, manifest)
 
@@ -159,10 +136,6 @@ def _above(place: str) -> Iterator[str]:
         yield place
         above = place.rpartition("/")[0]
         place = "" if above.endswith("/") else above
-
-
-def _write_all(stream: BinaryIO, data: bytes) -> None:
-    stream.write(data)
 
 
 def _is_ours(path: str) -> bool:

@@ -7,48 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
-from windrow.io.sinks.compression import check_compression, compressed, compression_suffix
-from windrow.io.sinks.sink import check_types
+from windrow.io.sinks.sink import FILE_COMPRESSIONS, check_compression, check_types, compressed
 
 __all__ = ["CsvSink"]
 
 
 @dataclass(frozen=True)
 class CsvSink:
-    """Writes CSV; see ``windrow.io.sinks.sink.Sink``.
+    """Writes CSV; see ``windrow.io.sinks.sink.Sink``."""
 
-    Attributes
-    ----------
-    compression
-        Of the whole file: ``"gzip"``, ``"bz2"``, ``"zstd"``, ``"lz4"`` or None.
-    delimiter
-        The character between columns.
-    """
+    name: ClassVar[str] = "CSV"
 
     compression: str | None = None
     delimiter: str = ","
 
     def __post_init__(self) -> None:
-        check_compression(self.compression)
+        check_compression(self.compression, FILE_COMPRESSIONS)
         if not isinstance(self.delimiter, str) or len(self.delimiter) != 1 or self.delimiter in '"\r\n':
             raise PlanError(
                 f"delimiter={self.delimiter!r} must be one character, but neither a quote nor a line end"
             )
 
     @property
-    def name(self) -> str:
-        """``"CSV"``."""
-        return "CSV"
-
-    @property
     def suffix(self) -> str:
         """``".csv"`` plus the suffix of the compression."""
-        return f".csv{compression_suffix(self.compression)}"
+        return f".csv{FILE_COMPRESSIONS[self.compression]}"
 
     def check(self, schema: pa.Schema) -> None:
         """Raise for types that Arrow does not read back from CSV text."""

@@ -21,46 +21,25 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class FileRows(NamedTuple):
-    """The rows of one file.
+    """The rows of one file, without the partition columns."""
 
-    Attributes
-    ----------
-    directory
-        Relative to the target directory: empty, or ends in ``/``.
-    number
-        The file's number among those of its directory that come from the same part.
-    tables
-        The rows, without the partition columns.
-    """
-
-    directory: str
-    number: int
+    directory: str  # relative to the target directory: empty, or ends in "/"
+    number: int  # among the files of its directory that come from the same part
     tables: tuple[pa.Table, ...]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How rows are split into files.
+    """How rows are split into files: by columns whose values become directories, and by size.
 
-    Attributes
-    ----------
-    partition_by
-        Columns whose values become directories, ``key=value``.
-    target_bytes
-        Approximate decoded bytes per file; None: one file for each table and directory.
+    ``target_bytes`` are decoded, and approximate; None: one file for each table and directory.
     """
 
     partition_by: tuple[str, ...]
     target_bytes: int | None
 
     def stored(self, schema: pa.Schema) -> pa.Schema:
-        """The columns stored in the files.
-
-        Raises
-        ------
-        PlanError
-            If a partition column is missing, its type cannot be a directory name, or no other column is left.
-        """
+        """The columns stored in the files; raise a PlanError for columns that cannot become directories."""
         if len(set(self.partition_by)) < len(self.partition_by):
             raise PlanError(f"partition_by={list(self.partition_by)} names a column twice")
         for name in self.partition_by:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,15 +22,9 @@ _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class NumpySink:
-    """Writes NumPy files; see ``windrow.io.sinks.sink.Sink``.
+    """Writes ``.npy`` files of ``column``, or ``.npz`` of all; see ``windrow.io.sinks.sink.Sink``."""
 
-    Attributes
-    ----------
-    column
-        The column of a ``.npy`` file; None writes all columns, as ``.npz``.
-    compression
-        ``"deflate"`` (``.npz`` only) or None.
-    """
+    name: ClassVar[str] = "NumPy"
 
     column: str | None = None
     compression: str | None = None
@@ -40,11 +34,6 @@ class NumpySink:
             raise PlanError(f"compression={self.compression!r} must be 'deflate' or None")
         if self.compression and self.column is not None:
             raise PlanError(f"compression={self.compression!r}: .npy is not compressed; omit column=")
-
-    @property
-    def name(self) -> str:
-        """``"NumPy"``."""
-        return "NumPy"
 
     @property
     def suffix(self) -> str:
@@ -82,13 +71,7 @@ def _save(stream: Any, name: str, column: pa.ChunkedArray) -> None:
 
 
 def dense_rows(name: str, array: pa.Array) -> NDArray[Any]:
-    """Convert a column to a (rows, ...) array.
-
-    Raises
-    ------
-    PlanError
-        If a value cannot be stored in an array.
-    """
+    """Convert a column to a (rows, ...) array; raise a PlanError if a value cannot be stored in one."""
     shape = [len(array)]
     if isinstance(array, pa.FixedShapeTensorArray):
         return _dense(name, array.storage).reshape(len(array), *array.type.shape)

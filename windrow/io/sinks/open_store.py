@@ -11,10 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 
-from windrow.core.errors import PlanError, SourceError, WindrowError
-from windrow.io.sinks.arrow_store import ArrowStore
-from windrow.io.sinks.fsspec_store import FsspecStore
+from windrow.core.errors import PlanError, WindrowError
 from windrow.io.sinks.local_store import LocalStore
+from windrow.io.sinks.remote_stores import ArrowStore, FsspecStore
 from windrow.io.sinks.store import Store
 from windrow.io.storage.credentials import redact, safe_cause, source_error
 from windrow.io.storage.filesystems import connect
@@ -29,15 +28,7 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 def find_store(
     path: str | os.PathLike[str], filesystem: Any, storage_options: Mapping[str, Any] | None
 ) -> Store:
-    """Find the directory that a path and options name; sends no request.
-
-    Raises
-    ------
-    PlanError
-        If they do not name a directory.
-    SourceError
-        If the filesystem cannot be set up.
-    """
+    """Find the directory that a path and options name; sends no request."""
     if not isinstance(path, (str, os.PathLike)):
         raise PlanError(f"path={path!r}: give the path of one directory")
     connection = connect(path, filesystem, storage_options)
@@ -58,25 +49,18 @@ def mapped_errors(store: Store, what: str) -> Iterator[None]:
         raise PlanError(redact(f"{what}: {error}", store.secrets)) from error.__cause__
     except WindrowError:
         raise
-    except MemoryError as error:
-        if not isinstance(error, pa.ArrowException):
-            raise
-        fix = "write smaller files: target_file_bytes=, or read smaller blocks"
-        raise _error(store, f"{what}: does not fit into memory", error, fix) from _cause(store, error)
     except Exception as error:
-        raise _error(store, f"{what}: cannot be written", error, _fix(error)) from _cause(store, error)
-
-
-def _error(store: Store, what: str, error: BaseException, fix: str) -> SourceError:
-    return source_error(what, error, fix, store.secrets)
-
-
-def _cause(store: Store, error: BaseException) -> BaseException | None:
-    return safe_cause(error, store.secrets)
+        if isinstance(error, MemoryError) and not isinstance(error, pa.ArrowException):
+            raise
+        problem = "does not fit into memory" if isinstance(error, MemoryError) else "cannot be written"
+        cause = safe_cause(error, store.secrets)
+        raise source_error(f"{what}: {problem}", error, _fix(error), store.secrets) from cause
 
 
 def _fix(error: Exception) -> str:
     number = getattr(error, "errno", None)
+    if isinstance(error, MemoryError):
+        return "write smaller files: target_file_bytes=, or read smaller blocks"
     if number in _FULL:
         return "the disk is full: make room (TMPDIR too, for stores), or write to another path"
     if number in _DENIED or isinstance(error, PermissionError):

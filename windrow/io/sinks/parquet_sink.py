@@ -5,18 +5,16 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from windrow.core.empty_tables import empty_table
-from windrow.core.errors import PlanError
-from windrow.io.sinks.sink import check_types
+from windrow.io.sinks.sink import check_compression, check_types, rows_within
 
 __all__ = ["ParquetSink"]
 
-_COMPRESSIONS = (None, "snappy", "gzip", "brotli", "zstd", "lz4")
 # so that readers join one or several row groups to a block
 _ROW_GROUP_BYTES = 64 * 2**20
 _ROW_GROUP_ROWS = 2**20
@@ -24,29 +22,15 @@ _ROW_GROUP_ROWS = 2**20
 
 @dataclass(frozen=True)
 class ParquetSink:
-    """Writes Parquet; see ``windrow.io.sinks.sink.Sink``.
+    """Writes Parquet; see ``windrow.io.sinks.sink.Sink``."""
 
-    Attributes
-    ----------
-    compression
-        ``"snappy"``, ``"gzip"``, ``"brotli"``, ``"zstd"``, ``"lz4"`` or None.
-    """
+    name: ClassVar[str] = "Parquet"
+    suffix: ClassVar[str] = ".parquet"
 
     compression: str | None = "snappy"
 
     def __post_init__(self) -> None:
-        if self.compression not in _COMPRESSIONS:
-            raise PlanError(f"compression={self.compression!r} must be one of {_COMPRESSIONS}")
-
-    @property
-    def name(self) -> str:
-        """``"Parquet"``."""
-        return "Parquet"
-
-    @property
-    def suffix(self) -> str:
-        """``".parquet"``."""
-        return ".parquet"
+        check_compression(self.compression, (None, "snappy", "gzip", "brotli", "zstd", "lz4"))
 
     def check(self, schema: pa.Schema) -> None:
         """Raise for types that Parquet cannot write or would not read back unchanged."""
@@ -58,8 +42,7 @@ class ParquetSink:
         for table in tables:
             if writer is None:
                 writer = pq.ParquetWriter(stream, table.schema, compression=self.compression or "none")
-            row_bytes = max(1, table.nbytes // max(1, table.num_rows))
-            rows = min(_ROW_GROUP_ROWS, max(1, _ROW_GROUP_BYTES // row_bytes))
+            rows = min(_ROW_GROUP_ROWS, rows_within(table, _ROW_GROUP_BYTES))
             writer.write_table(table, row_group_size=rows)
         writer.close()
 

@@ -1,15 +1,19 @@
-"""The interface of output formats: check a schema up front, then write tables as one file."""
+"""The interface of output formats, and what they share: checks of types, compression, batches of bounded size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import BinaryIO, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
 
-__all__ = ["Sink", "check_types"]
+__all__ = ["FILE_COMPRESSIONS", "Sink", "check_compression", "check_types", "compressed", "rows_within"]
+
+# the suffix of each, for formats without compression of their own
+FILE_COMPRESSIONS = {None: "", "gzip": ".gz", "bz2": ".bz2", "zstd": ".zst", "lz4": ".lz4"}
 
 
 class Sink(Protocol):
@@ -26,47 +30,44 @@ class Sink(Protocol):
         ...
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise for columns that the format cannot store, before anything is written.
-
-        Raises
-        ------
-        PlanError
-            Naming the columns, their types and a fix; or the extra to install.
-        """
+        """Raise a PlanError, before anything is written, that names columns to change or the extra to install."""
         ...
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
-        """Write one file.
+        """Write one file; raise a PlanError that names the column if a value cannot be stored.
 
-        Parameters
-        ----------
-        tables
-            (1 or more) tables of one schema that `check` has accepted; a table can be empty.
-        stream
-            Accepts sequential writes only: no seeking or reading. The sink can close it.
-        label
-            Identifies the file within its write job, and is the same when the file is written
-            again.
-
-        Raises
-        ------
-        PlanError
-            If a value cannot be stored in the format; names its column.
+        There are one or more tables, of one schema that `check` has accepted; they can be empty. The
+        stream accepts sequential writes only, and the sink can close it. The label identifies the
+        file within its write job, and is the same when the file is written again.
         """
         ...
 
 
 def check_types(name: str, schema: pa.Schema, fix: Callable[[pa.DataType], str | None]) -> None:
-    """Raise a ``PlanError`` that names every column whose type the format cannot store.
-
-    Parameters
-    ----------
-    name
-        The format.
-    fix
-        Returns how to fix an unsupported type; None if the format can store it.
-    """
+    """Raise a PlanError that names every column for whose type ``fix`` returns a fix instead of None."""
     checked = [(field, fix(field.type)) for field in schema]
     named = [f"column {field.name!r} is {field.type}: {advice}" for field, advice in checked if advice]
     if named:
         raise PlanError(f"{name} cannot carry every column: {'; '.join(named)}")
+
+
+def check_compression(compression: str | None, known: Collection[str | None]) -> None:
+    """Raise a PlanError if a format does not know a compression."""
+    if compression not in known:
+        raise PlanError(f"compression={compression!r} must be one of {tuple(known)}")
+
+
+@contextmanager
+def compressed(stream: BinaryIO, compression: str | None) -> Iterator[Any]:
+    """A stream that compresses into another one; the latter stays open."""
+    if compression is None:
+        yield stream
+        return
+    with pa.CompressedOutputStream(pa.PythonFile(stream, mode="w"), compression) as inner:
+        yield inner
+
+
+def rows_within(table: pa.Table, max_bytes: int) -> int:
+    """Return how many rows of a table take at most ``max_bytes``, by their mean size; at least one."""
+    row_bytes = max(1, table.nbytes // max(1, table.num_rows))
+    return max(1, max_bytes // row_bytes)

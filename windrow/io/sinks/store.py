@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 __all__ = ["TEMPORARY", "Fill", "Store", "is_temporary", "temporary_name"]
 
-Fill = Callable[[BinaryIO], None]
+Fill = Callable[[BinaryIO], Any]
 
 TEMPORARY = ".windrow-tmp"
 

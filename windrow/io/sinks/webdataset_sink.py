@@ -14,17 +14,15 @@ import tarfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
-from windrow.io.sinks.compression import compressed, compression_suffix
-from windrow.io.sinks.json_sink import json_fix
-from windrow.io.sinks.json_text import json_texts
+from windrow.io.sinks.json_sink import json_fix, json_texts
 from windrow.io.sinks.numpy_sink import dense_rows, npy_fix
-from windrow.io.sinks.sink import check_types
+from windrow.io.sinks.sink import FILE_COMPRESSIONS, check_compression, check_types, compressed
 
 __all__ = ["KEY", "WebDatasetSink"]
 
@@ -33,7 +31,6 @@ KEY = "__key__"
 _ARRAYS = {"npy"}
 _JSON = {"json", "jsn"}
 _NUMBERS = {"cls", "cls2", "class", "count", "index", "inx", "id"}
-_COMPRESSIONS = (None, "gzip")
 _BATCH_ROWS = 256
 # the rule of the webdataset library: the column follows the first dot of the last path component
 _GOOD_KEY = re.compile(r"(?:.*/)?[^./]+", re.DOTALL)
@@ -41,29 +38,19 @@ _GOOD_KEY = re.compile(r"(?:.*/)?[^./]+", re.DOTALL)
 
 @dataclass(frozen=True)
 class WebDatasetSink:
-    """Writes WebDataset tar files; see ``windrow.io.sinks.sink.Sink``.
+    """Writes WebDataset tar files; see ``windrow.io.sinks.sink.Sink``."""
 
-    Attributes
-    ----------
-    compression
-        Of the whole file: ``"gzip"`` or None.
-    """
+    name: ClassVar[str] = "WebDataset"
 
     compression: str | None = None
 
     def __post_init__(self) -> None:
-        if self.compression not in _COMPRESSIONS:
-            raise PlanError(f"compression={self.compression!r} must be one of {_COMPRESSIONS}")
-
-    @property
-    def name(self) -> str:
-        """``"WebDataset"``."""
-        return "WebDataset"
+        check_compression(self.compression, (None, "gzip"))
 
     @property
     def suffix(self) -> str:
         """``".tar"`` plus the suffix of the compression."""
-        return f".tar{compression_suffix(self.compression)}"
+        return f".tar{FILE_COMPRESSIONS[self.compression]}"
 
     def check(self, schema: pa.Schema) -> None:
         """Raise for types that do not match their column's extension, and for invalid member names."""
@@ -133,9 +120,8 @@ def _add_rows(archive: tarfile.TarFile, table: pa.Table, keys: list[str]) -> Non
                 archive.addfile(info, io.BytesIO(data))
 
 
-def _encode(name: str, column: Any) -> list[bytes | None]:
+def _encode(name: str, array: Any) -> list[bytes | None]:
     """(rows,) a column's members; None for null."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     ending = _ending(name)
     if ending in _ARRAYS:
         return _arrays(name, array)

@@ -1,20 +1,21 @@
-"""Write rows as the files of a write job."""
+"""Write rows as the files of a write job, with the size and SHA-256 of each."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
 from windrow.io.sinks.commit import WriteJob
-from windrow.io.sinks.digest_stream import DigestingStream
 from windrow.io.sinks.file_splitting import FileRows, FileSplitter, Layout
 from windrow.io.sinks.open_store import mapped_errors
 from windrow.io.sinks.written_manifest import WrittenFile
 
-__all__ = ["write_empty", "write_rows"]
+__all__ = ["DigestingStream", "write_empty", "write_rows"]
 
 
 def write_rows(
@@ -22,12 +23,8 @@ def write_rows(
 ) -> Iterator[WrittenFile]:
     """Write tables as the files of one part; without rows, write nothing.
 
-    Parameters
-    ----------
-    part
-        Identifies the part: the same rows under the same part give the same files.
-    folder
-        Relative to the target directory: empty, or ends in ``/``.
+    The same rows under the same ``part`` give the same files. ``folder`` is relative to the target
+    directory: empty, or ends in ``/``.
     """
     splitter = FileSplitter(layout)
     for table in tables:
@@ -58,3 +55,33 @@ def _write_file(job: WriteJob, layout: Layout, rows: FileRows, part: str, folder
     (stream,) = written
     count = sum(table.num_rows for table in rows.tables)
     return WrittenFile(path, count, stream.size_bytes, stream.hexdigest())
+
+
+class DigestingStream(io.RawIOBase):
+    """Counts the bytes written to another stream, and hashes them; closing it leaves that stream open."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__()
+        self.size_bytes = 0
+        self._stream = stream
+        self._digest = hashlib.sha256()
+
+    def hexdigest(self) -> str:
+        """The SHA-256 of the bytes written so far."""
+        return self._digest.hexdigest()
+
+    def writable(self) -> bool:
+        """Always true."""
+        return True
+
+    def tell(self) -> int:
+        """The position of the next byte."""
+        return self.size_bytes
+
+    def write(self, data: Any) -> int:
+        """Write all bytes of ``data``."""
+        view = memoryview(data).cast("B")
+        self._stream.write(view)
+        self._digest.update(view)
+        self.size_bytes += len(view)
+        return len(view)
