@@ -28,13 +28,10 @@ if _typing.TYPE_CHECKING:
     from windrow.core.source import RowOrigin
     from windrow.dataset.dataset import Dataset
     from windrow.dataset.pipeline import DatasetPipeline
-    from windrow.dataset.sources.from_arrow import from_arrow
     from windrow.dataset.sources.from_dask import from_dask
     from windrow.dataset.sources.from_generator import from_generator
     from windrow.dataset.sources.from_huggingface import from_huggingface
-    from windrow.dataset.sources.from_items import from_items
-    from windrow.dataset.sources.from_numpy import from_numpy
-    from windrow.dataset.sources.from_pandas import from_pandas
+    from windrow.dataset.sources.from_memory import from_arrow, from_items, from_numpy, from_pandas
     from windrow.dataset.sources.from_polars import from_polars
     from windrow.dataset.sources.from_range import range
     from windrow.dataset.sources.from_ray import from_ray
@@ -117,7 +114,7 @@ _MODULES = {
     "WindrowError": "windrow.core.errors",
     "RowOrigin": "windrow.core.source",
     "Dataset": "windrow.dataset.dataset",
-    "from_arrow": "windrow.dataset.sources.from_arrow",
+    "from_arrow": "windrow.dataset.sources.from_memory",
     "read_arrow": "windrow.dataset.sources.read_arrow",
     "read_binary_files": "windrow.dataset.sources.read_binary_files",
     "read_csv": "windrow.dataset.sources.read_csv",
@@ -125,11 +122,11 @@ _MODULES = {
     "from_generator": "windrow.dataset.sources.from_generator",
     "from_huggingface": "windrow.dataset.sources.from_huggingface",
     "read_images": "windrow.dataset.sources.read_images",
-    "from_items": "windrow.dataset.sources.from_items",
+    "from_items": "windrow.dataset.sources.from_memory",
     "read_json": "windrow.dataset.sources.read_json",
-    "from_numpy": "windrow.dataset.sources.from_numpy",
+    "from_numpy": "windrow.dataset.sources.from_memory",
     "read_numpy": "windrow.dataset.sources.read_numpy",
-    "from_pandas": "windrow.dataset.sources.from_pandas",
+    "from_pandas": "windrow.dataset.sources.from_memory",
     "read_parquet": "windrow.dataset.sources.read_parquet",
     "from_polars": "windrow.dataset.sources.from_polars",
     "range": "windrow.dataset.sources.from_range",

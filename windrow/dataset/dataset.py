@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -13,8 +13,8 @@ import pyarrow as pa
 from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_count, check_hints
 from windrow.dataset.head import read_head
-from windrow.dataset.iteration_methods import Readable
 from windrow.dataset.pipeline import DatasetPipeline
+from windrow.dataset.readable import Readable
 from windrow.dataset.write.write_blocks import write_parts
 from windrow.dataset.write.write_job import WriteRequest
 from windrow.io.catalog.file_source import FileSource
@@ -23,7 +23,6 @@ from windrow.io.spark.staging_folder import delete_folder
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.shard import Shard, open_shards
-from windrow.pipeline.tasks.transforms import MapBatches
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
 __all__ = ["Dataset"]
@@ -49,55 +48,6 @@ class Dataset(Readable):
     >>> doubled.take(3)
     [{'x': 0}, {'x': 2}, {'x': 4}]
     """
-
-    def map_batches(
-        self,
-        fn: Callable[..., Any],
-        *,
-        batch_format: BatchFormat = "numpy",
-        batch_size: int | None = None,
-        fn_args: tuple[Any, ...] = (),
-        fn_kwargs: Mapping[str, Any] | None = None,
-        preserves_rows: bool = True,
-    ) -> Dataset:
-        """Apply a function to batches of rows as they are read.
-
-        Parameters
-        ----------
-        fn
-            Called as ``fn(batch, *fn_args, **fn_kwargs)``; returns a dict of arrays, a
-            DataFrame or a Table. It must be pure, because it runs again in every epoch and
-            after a failure, and thread-safe. Its input arrays are read-only.
-        batch_format
-            Type of the input batch: ``"numpy"`` (a dict of arrays, (rows, ...) each),
-            ``"pandas"`` or ``"pyarrow"``.
-        batch_size
-            Rows per batch. Batches never cross block boundaries, so the last batch of a block
-            can be short. None: one batch per block.
-        fn_args, fn_kwargs
-            Further arguments of ``fn``.
-        preserves_rows
-            True: output row i comes from input row i. False: ``fn`` can return any number of
-            rows, so row counts are unknown until the data has been read.
-
-        Raises
-        ------
-        PlanError
-            If an argument is invalid.
-
-        Examples
-        --------
-        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
-        >>> pq.write_table(pa.table({"x": [1, 2, 3, 4]}), "numbers.parquet")
-        >>> ds = windrow.read_parquet("numbers.parquet")
-        >>> even = ds.map_batches(lambda batch: {"x": batch["x"][batch["x"] % 2 == 0]}, preserves_rows=False)
-        >>> even.take()
-        [{'x': 2}, {'x': 4}]
-        """
-        stage = MapBatches(
-            fn, batch_format, batch_size, fn_args, {} if fn_kwargs is None else fn_kwargs, preserves_rows
-        )
-        return Dataset(self._plan.mapped(stage))
 
     def window(
         self, *, blocks_per_window: int | None = None, bytes_per_window: int | str | None = None

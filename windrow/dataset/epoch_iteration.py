@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from windrow.pipeline.delivery.iteration_methods import BatchIterator, Delivery
+from windrow.pipeline.delivery.iteration_methods import Delivery
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.shard.shard import open_shards
@@ -27,13 +27,8 @@ def read_epochs(job: Job) -> Generator[Epoch, None, None]:
 class Passes(Iterator[Any]):
     """An iterator over the batches of all epochs; releases everything when exhausted or garbage-collected.
 
-    Parameters
-    ----------
-    job
-        The job to run.
-    delivery
-        The batch format and size. The constructor starts the first epoch, so that invalid
-        delivery arguments raise in the user's call rather than in the loop.
+    The constructor starts the first epoch, so that invalid delivery arguments raise in the user's
+    call rather than in the loop.
     """
 
     def __init__(self, job: Job, delivery: Delivery) -> None:
@@ -43,7 +38,7 @@ class Passes(Iterator[Any]):
         self._epochs = self._shard.iter_epochs()
         self._delivered = 0
         try:
-            self._current = self._start_epoch(next(self._epochs))
+            self._current = next(self._epochs)._deliver(delivery)
         except BaseException:
             self.close()
             raise
@@ -84,7 +79,4 @@ class Passes(Iterator[Any]):
             self.close()
             raise StopIteration
         self._delivered = 0
-        self._current = self._start_epoch(epoch)
-
-    def _start_epoch(self, epoch: Epoch) -> BatchIterator:
-        return epoch._deliver(self._delivery)
+        self._current = epoch._deliver(self._delivery)

@@ -23,13 +23,7 @@ _FIX = "call shard(rank=..., world_size=...), start the process with torchrun, o
 
 
 def find_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return (rank, world size): as given, from torch.distributed, or from the launcher's variables.
-
-    Raises
-    ------
-    PlanError
-        If only one of the two is given, neither can be found, or the rank is not below the world size.
-    """
+    """Return (rank, world size): as given, from torch.distributed, or from the launcher's variables."""
     if (rank is None) != (world_size is None):
         raise PlanError(f"shard(rank={rank!r}, world_size={world_size!r}): give both, or neither")
     if rank is None or world_size is None:
@@ -44,11 +38,6 @@ def find_launch(world_size: int) -> Launch:
     """Return how many processes share this machine, if a launcher set it.
 
     torchrun and Ray Train set LOCAL_WORLD_SIZE; Open MPI and SLURM's srun set variables of their own.
-
-    Raises
-    ------
-    PlanError
-        If such a variable does not hold a count.
     """
     # Like RANK, these variables are arguments that the launcher passes, not settings.
     for name in _LOCAL_SIZES:

@@ -31,33 +31,15 @@ DRAWN_SEED_BITS = 53
 
 @dataclass(frozen=True)
 class LogicalPlan:
-    """A source and the operations on it.
-
-    Attributes
-    ----------
-    source
-        The stored data.
-    before, after
-        Transforms before and after the shuffle; without a shuffle, all are in ``before``.
-    cut
-        The window size given by ``window()``, or None.
-    epochs
-        Number of passes; None: repeat forever.
-    seed
-        The shuffle's seed; None: no shuffle.
-    seed_drawn
-        Whether the seed was drawn instead of given.
-    options
-        How to run.
-    """
+    """A source and the operations on it."""
 
     source: Source
-    before: tuple[MapBatches, ...] = ()
+    before: tuple[MapBatches, ...] = ()  # transforms before the shuffle; without one, all of them
     after: tuple[MapBatches, ...] = ()
-    cut: WindowCut | None = None
-    epochs: int | None = 1
-    seed: int | None = None
-    seed_drawn: bool = False
+    cut: WindowCut | None = None  # as window() gave it
+    epochs: int | None = 1  # None: repeat forever
+    seed: int | None = None  # None: no shuffle
+    seed_drawn: bool = False  # instead of given
     options: Options = field(default_factory=Options)
 
     def __str__(self) -> str:
@@ -80,9 +62,8 @@ class LogicalPlan:
                 "gives both sizes: give one of them"
             )
         if blocks_per_window is not None:
-            return replace(
-                self, cut=WindowCut(blocks_per_window=check_count(blocks_per_window, "blocks_per_window"))
-            )
+            blocks = check_count(blocks_per_window, "blocks_per_window")
+            return replace(self, cut=WindowCut(blocks_per_window=blocks))
         size = DEFAULT_WINDOW_BYTES if bytes_per_window is None else bytes_per_window
         return replace(self, cut=WindowCut(bytes_per_window=parse_bytes(size, "bytes_per_window")))
 

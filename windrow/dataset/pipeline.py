@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,20 +10,18 @@ from windrow.core.errors import PlanError
 from windrow.core.source import RowOrigin
 from windrow.dataset.argument_checks import check_count, check_hints
 from windrow.dataset.epoch_iteration import read_epochs
-from windrow.dataset.iteration_methods import Readable
 from windrow.dataset.launcher import find_launch, find_rank
+from windrow.dataset.readable import Readable
 from windrow.dataset.write.write_epochs import write_epochs
 from windrow.dataset.write.write_job import WriteRequest
 from windrow.io.sinks.written_manifest import WriteResult
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.lineage import Lineage
 from windrow.pipeline.checkpoint.resume import resume
-from windrow.pipeline.delivery.batch_formats import BatchFormat
 from windrow.pipeline.plan.explain import Explanation, explain_job
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.shard.shard import Shard, open_shard, open_shards
-from windrow.pipeline.tasks.transforms import MapBatches
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
 __all__ = ["DatasetPipeline"]
@@ -50,49 +48,6 @@ class DatasetPipeline(Readable):
     0 [0, 1, 2, 3, 4, 5]
     1 [0, 1, 2, 3, 4, 5]
     """
-
-    def map_batches(
-        self,
-        fn: Callable[..., Any],
-        *,
-        batch_format: BatchFormat = "numpy",
-        batch_size: int | None = None,
-        fn_args: tuple[Any, ...] = (),
-        fn_kwargs: Mapping[str, Any] | None = None,
-        preserves_rows: bool = True,
-    ) -> DatasetPipeline:
-        """Apply a function to batches of rows, in every epoch.
-
-        Before ``random_shuffle_each_window``, the function is applied to blocks as they are
-        read, as in `Dataset.map_batches`. After it, the function is applied to shuffled rows: it
-        must return one row for each input row, ``batch_size`` is an upper limit, and which rows
-        share a batch is not specified.
-
-        Parameters
-        ----------
-        fn
-            Called as ``fn(batch, *fn_args, **fn_kwargs)``; returns a dict of arrays, a
-            DataFrame or a Table. It must be pure, because it runs again in every epoch and
-            after a failure, and thread-safe. Its input arrays are read-only.
-        batch_format
-            Type of the input batch: ``"numpy"`` (a dict of arrays, (rows, ...) each),
-            ``"pandas"`` or ``"pyarrow"``.
-        batch_size
-            Rows per batch. None: one batch per block before the shuffle, any size after it.
-        fn_args, fn_kwargs
-            Further arguments of ``fn``.
-        preserves_rows
-            Whether output row i comes from input row i; must be True after the shuffle.
-
-        Raises
-        ------
-        PlanError
-            If an argument is invalid, or for ``preserves_rows=False`` after the shuffle.
-        """
-        stage = MapBatches(
-            fn, batch_format, batch_size, fn_args, {} if fn_kwargs is None else fn_kwargs, preserves_rows
-        )
-        return DatasetPipeline(self._plan.mapped(stage))
 
     def window(
         self, *, blocks_per_window: int | None = None, bytes_per_window: int | str | None = None

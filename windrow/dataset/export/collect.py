@@ -34,17 +34,8 @@ _BATCH_ROWS = 2**16
 def collect(plan: LogicalPlan, job: Job, limit: int | None, caller: str, *, copies: int = 1) -> pa.Table:
     """Return the rows of a job's first epoch, or the first ``limit`` of them.
 
-    Parameters
-    ----------
-    caller
-        Name of the public method, for error messages.
-    copies
-        Number of copies of the rows that are in memory at a time during conversion.
-
-    Raises
-    ------
-    PlanError
-        If the rows would take more memory than is free, and no limit is given.
+    Without a limit, the rows must fit into memory: as many copies of them as are there at a time
+    during conversion. ``caller`` is the public method that error messages name.
     """
     if limit is None:
         check_fits_memory(plan, caller, copies)
@@ -98,14 +89,9 @@ def collect_numpy(plan: LogicalPlan, job: Job, limit: int | None, caller: str) -
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    columns = [
-        _one_chunk(name, column) for name, column in zip(table.column_names, table.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(_fields(table, columns)))
-
-
-def _fields(table: pa.Table, columns: list[pa.Array]) -> list[pa.Field]:
-    return [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
+    columns = [_one_chunk(*named) for named in zip(table.column_names, table.columns, strict=True)]
+    fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _one_chunk(name: str, column: pa.ChunkedArray) -> pa.Array:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.dataset.export.collect import collect, collect_frame, collect_numpy
+from windrow.core.optional_dependencies import require
+from windrow.dataset.export.collect import (
+    check_fits_memory,
+    collect,
+    collect_frame,
+    collect_numpy,
+    stream_tables,
+)
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.plan.job import Job
 
@@ -143,9 +150,14 @@ class Convertible(ABC):
         >>> windrow.range(6).to_ray().count()  # doctest: +SKIP
         6
         """
-        from windrow.dataset.export.to_ray import to_ray
+        require("ray.data", "ray", "to_ray()")
+        from windrow.pipeline.executors.ray.data import ray_data_output as output
 
-        return to_ray(self._plan, self._job())
+        plan = self._plan
+        if plan.seed is None:
+            return output.read_lazily(plan.read_source, plan.maps)
+        check_fits_memory(plan, "to_ray()", free_bytes=output.object_store_bytes())
+        return output.put_tables(stream_tables(self._job()), plan.source.schema)
 
     def to_huggingface(self, limit: int | None = None) -> Any:
         """Return the rows of one pass as a ``datasets.Dataset``, in memory; needs the extra ``huggingface``.
@@ -210,10 +222,10 @@ class Convertible(ABC):
         [0 1]
         [2]
         """
-        from windrow.dataset.export.to_tf import TfRequest, to_tf
+        from windrow.dataset.export.to_tf import to_tf
 
-        request = TfRequest(feature_columns, label_column, batch_size, drop_last, prefetch_batches)
-        return to_tf(self, self._plan, request)
+        delivery = {"batch_size": batch_size, "drop_last": drop_last, "prefetch_batches": prefetch_batches}
+        return to_tf(self, self._plan, feature_columns, label_column, **delivery)
 
     def to_spark(
         self,

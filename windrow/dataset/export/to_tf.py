@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from windrow.core.errors import PlanError, TransformError
 from windrow.core.optional_dependencies import require
 from windrow.dataset.head import find_schema
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.pipeline.delivery.iteration_methods import Deliverable
 from windrow.pipeline.delivery.tensors.schema_check import (
     check_label,
     check_names,
@@ -22,50 +20,43 @@ from windrow.pipeline.delivery.tensors.schema_check import (
     tensor_shape,
 )
 
-__all__ = ["TfRequest", "to_tf"]
+__all__ = ["to_tf"]
 
 
-@dataclass(frozen=True)
-class TfRequest:
-    """The arguments of ``to_tf``; see there."""
-
-    feature_columns: Sequence[str] | None
-    label_column: str | None
-    batch_size: int
-    drop_last: bool
-    prefetch_batches: int
-
-    def __post_init__(self) -> None:
-        check_label(self.label_column)
-
-
-def to_tf(rows: Any, plan: LogicalPlan, request: TfRequest) -> Any:
-    """Return a dataset of batches; each iteration over it reads the data again."""
+def to_tf(
+    rows: Any,
+    plan: LogicalPlan,
+    feature_columns: Sequence[str] | None,
+    label_column: str | None,
+    **delivery: Any,
+) -> Any:
+    """Return a dataset of the batches of ``iter_batches(**delivery)``; each iteration reads the data again."""
+    check_label(label_column)
     tensorflow = require("tensorflow", "tensorflow", "to_tf()")
     schema = find_schema(plan)
-    features = _features(schema, request)
-    names = features if request.label_column is None else [*features, request.label_column]
+    features = _features(schema, feature_columns, label_column)
+    names = features if label_column is None else [*features, label_column]
     _check(schema, {} if plan.maps else dict(plan.source.null_counts), names)
     specs = {name: _spec(schema.field(name).type, tensorflow) for name in names}
 
     def arrange(columns: dict[str, Any]) -> Any:
         chosen = {name: columns[name] for name in features}
-        return chosen if request.label_column is None else (chosen, columns[request.label_column])
+        return chosen if label_column is None else (chosen, columns[label_column])
 
     def read() -> Iterator[Any]:
-        for batch in _batches(rows, request):
+        for batch in rows.iter_batches(**delivery):
             yield arrange({name: _value(batch[name], name, specs[name]) for name in names})
 
     return tensorflow.data.Dataset.from_generator(read, output_signature=arrange(specs))
 
 
-def _features(schema: pa.Schema, request: TfRequest) -> list[str]:
-    if request.label_column is not None:
-        check_names([request.label_column], schema, "label_column")
-    if request.feature_columns is None:
-        return [name for name in schema.names if name != request.label_column]
-    check_names(request.feature_columns, schema, "feature_columns")
-    return list(request.feature_columns)
+def _features(schema: pa.Schema, columns: Sequence[str] | None, label: str | None) -> list[str]:
+    if label is not None:
+        check_names([label], schema, "label_column")
+    if columns is None:
+        return [name for name in schema.names if name != label]
+    check_names(columns, schema, "feature_columns")
+    return list(columns)
 
 
 def _check(schema: pa.Schema, nulls: dict[str, int | None], names: Sequence[str]) -> None:
@@ -87,12 +78,6 @@ def _spec(kind: pa.DataType, tensorflow: Any) -> Any:
         return tensorflow.TensorSpec((None,), tensorflow.string)
     dtype = tensorflow.as_dtype(tensor_dtype(kind))
     return tensorflow.TensorSpec((None, *tensor_shape(kind)), dtype)
-
-
-def _batches(rows: Deliverable, request: TfRequest) -> Any:
-    return rows.iter_batches(
-        request.batch_size, drop_last=request.drop_last, prefetch_batches=request.prefetch_batches
-    )
 
 
 def _value(values: Any, name: str, spec: Any) -> Any:

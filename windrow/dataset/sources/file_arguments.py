@@ -1,33 +1,60 @@
-"""The common end of all ``read_*`` functions for files: parse shared arguments and open the files."""
+"""What all readers of files share: where the files are, what of them is read, and how they become a Dataset."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.core.byte_sizes import parse_bytes
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.file_source import open_files
+from windrow.io.catalog.resolve import ManifestOrPath
 from windrow.io.formats.format import Format, SurveyedFormat
+from windrow.io.storage.filesystems import Paths
 from windrow.io.storage.retries import Retries
 
-__all__ = ["read_files"]
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = ["Location", "Selection", "read_files"]
+
+
+class Location(NamedTuple):
+    """Where the files are and how they are reached: the arguments of these names of every reader."""
+
+    paths: Paths | None
+    filesystem: Any
+    storage_options: Mapping[str, Any] | None
+    manifest: ManifestOrPath | None
+    retry_seconds: float
+
+
+class Selection(NamedTuple):
+    """Which rows and columns the dataset has: the arguments of these names of every reader."""
+
+    columns: Sequence[str] | None
+    filter: pc.Expression | None
+    partitioning: str | None
+    include_paths: bool
+    directory_column: str | None = None
 
 
 def read_files(
-    paths: Any,
     format: Format | SurveyedFormat,
-    *,
+    location: Location,
+    selection: Selection,
     target_block_bytes: int | str,
-    retry_seconds: float,
-    **options: Any,
 ) -> Dataset:
-    """Return files as a dataset; ``options`` are those of ``windrow.io.catalog.file_source.open_files``."""
+    """Return files of a format as a dataset."""
     source = open_files(
-        paths,
+        location.paths,
         format,
+        **selection._asdict(),
+        filesystem=location.filesystem,
+        storage_options=location.storage_options,
+        manifest=location.manifest,
         target_block_bytes=parse_bytes(target_block_bytes, "target_block_bytes"),
-        retries=Retries(seconds=retry_seconds),
-        **options,
+        retries=Retries(seconds=location.retry_seconds),
     )
     return Dataset(LogicalPlan(source))

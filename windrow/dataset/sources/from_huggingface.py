@@ -9,7 +9,7 @@ from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.sources.in_memory import dataset_of_tables
+from windrow.dataset.sources.from_memory import dataset_of_tables
 from windrow.io.adapters.extension_types import plain_table
 from windrow.io.adapters.huggingface import list_rows
 

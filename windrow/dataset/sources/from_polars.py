@@ -13,7 +13,7 @@ from windrow.core.errors import PlanError, SourceError
 from windrow.core.optional_dependencies import require
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.sources.in_memory import dataset_of_tables
+from windrow.dataset.sources.from_memory import dataset_of_tables
 from windrow.io.adapters.staged_tables import stage_tables
 
 __all__ = ["from_polars"]
@@ -83,8 +83,4 @@ def _to_arrow(frame: Any) -> pa.Table:
         raise PlanError("from_polars: a DataFrame has no columns; give at least one")
     # the oldest layout of text: other libraries do not support string views
     table = frame.to_arrow(compat_level=polars.CompatLevel.oldest())
-    return pa.table(table.columns, schema=pa.schema([_plain(field) for field in table.schema]))
-
-
-def _plain(field: pa.Field) -> pa.Field:
-    return field.remove_metadata()
+    return pa.table(table.columns, schema=pa.schema([field.remove_metadata() for field in table.schema]))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from windrow.core.byte_sizes import parse_bytes
-from windrow.core.errors import PlanError
+from windrow.core.errors import PlanError, SourceError
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.sources.in_memory import dataset_of_tables
-from windrow.dataset.sources.torch_samples import rows_of_samples
-from windrow.dataset.sources.user_columns import table_of_arrays
+from windrow.dataset.sources.from_memory import dataset_of_tables
+from windrow.dataset.sources.user_columns import table_of_arrays, table_of_items
 from windrow.io.adapters.map_style import index_items
 
 __all__ = ["from_torch"]
@@ -63,7 +64,7 @@ def from_torch(data: Any, *, target_block_bytes: int | str = "64MiB") -> Dataset
             "use from_generator(lambda: iter(dataset)) for an iterable-style one"
         )
     size = parse_bytes(target_block_bytes, "target_block_bytes")
-    return Dataset(LogicalPlan(index_items(data, rows_of_samples, "from_torch", size)))
+    return Dataset(LogicalPlan(index_items(data, _rows_of_samples, "from_torch", size)))
 
 
 def _columns(data: Any) -> Mapping[str, Any] | None:
@@ -76,3 +77,19 @@ def _columns(data: Any) -> Mapping[str, Any] | None:
     if type(data).__name__ == "TensorDataset" and isinstance(tensors, tuple):
         return {f"item_{place}": tensor for place, tensor in enumerate(tensors)}
     return None
+
+
+def _rows_of_samples(samples: Sequence[Any], caller: str) -> pa.Table:
+    """Return a table of samples: dicts by column, tuples as ``item_0``, ``item_1`` ..., others as ``item``."""
+    try:
+        return table_of_items([_row(sample) for sample in samples], caller)
+    except ValueError as error:
+        raise SourceError(str(error)) from error
+
+
+def _row(sample: Any) -> Any:
+    if isinstance(sample, tuple) and hasattr(sample, "_asdict"):
+        return sample._asdict()
+    if isinstance(sample, (tuple, list)):
+        return {f"item_{place}": value for place, value in enumerate(sample)}
+    return dict(sample) if isinstance(sample, Mapping) else sample

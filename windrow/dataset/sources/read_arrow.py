@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.sources.file_arguments import read_files
+from windrow.dataset.sources.file_arguments import Location, Selection, read_files
 from windrow.io.formats.arrow_format import ArrowFormat
 
 if TYPE_CHECKING:
@@ -39,16 +39,9 @@ def read_arrow(
     Parameters
     ----------
     paths
-        A file, a directory (all visible files below it), a glob, or a list of these: local
-        paths or URLs that fsspec supports; see `read_parquet`.
-    columns
-        The columns to read, in this order; None: all.
-    filter
-        A pyarrow expression; only rows for which it is true are delivered.
-    filesystem, storage_options, partitioning, manifest, retry_seconds
+        Files, directories, globs or URLs, as in `read_parquet`.
+    columns, filter, filesystem, storage_options, partitioning, include_paths, manifest, retry_seconds
         As in `read_parquet`.
-    include_paths
-        Whether to add a column ``path`` with the file that each row comes from.
     target_block_bytes
         Maximum bytes of a block, which is made of adjacent record batches of a file.
 
@@ -68,16 +61,6 @@ def read_arrow(
     >>> windrow.read_arrow("trips.arrow").take()
     [{'fare': 5.0, 'city': 'Bern'}, {'fare': -1.0, 'city': None}]
     """
-    return read_files(
-        paths,
-        ArrowFormat(),
-        columns=columns,
-        filter=filter,
-        filesystem=filesystem,
-        storage_options=storage_options,
-        partitioning=partitioning,
-        include_paths=include_paths,
-        manifest=manifest,
-        target_block_bytes=target_block_bytes,
-        retry_seconds=retry_seconds,
-    )
+    location = Location(paths, filesystem, storage_options, manifest, retry_seconds)
+    selection = Selection(columns, filter, partitioning, include_paths)
+    return read_files(ArrowFormat(), location, selection, target_block_bytes)

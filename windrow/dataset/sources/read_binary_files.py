@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.sources.file_arguments import read_files
+from windrow.dataset.sources.file_arguments import Location, Selection, read_files
 from windrow.io.formats.binary_format import BinaryFormat
 
 if TYPE_CHECKING:
@@ -39,17 +39,10 @@ def read_binary_files(
     Parameters
     ----------
     paths
-        A file, a directory (all visible files below it), a glob, or a list of these: local
-        paths or URLs that fsspec supports; see `read_parquet`.
-    columns
-        The columns to read, in this order; None: all. Without ``bytes``, no file is read.
-    filter
-        A pyarrow expression; only rows for which it is true are delivered. A filter on paths and
+        Files, directories, globs or URLs, as in `read_parquet`.
+    columns, filter, filesystem, storage_options, partitioning, include_paths, manifest, retry_seconds
+        As in `read_parquet`. Without the column ``bytes``, no file is read. A filter on paths and
         partitions only is evaluated before anything is read.
-    filesystem, storage_options, partitioning, manifest, retry_seconds
-        As in `read_parquet`.
-    include_paths
-        Whether to add a column ``path`` with the file of each row.
     directory_column
         Name of a column to add that holds the name of each file's directory. None: no column is added.
     target_block_bytes
@@ -71,17 +64,6 @@ def read_binary_files(
     >>> windrow.read_binary_files("*.blob").take()
     [{'bytes': b'a'}, {'bytes': b'b'}]
     """
-    return read_files(
-        paths,
-        BinaryFormat(),
-        columns=columns,
-        filter=filter,
-        filesystem=filesystem,
-        storage_options=storage_options,
-        partitioning=partitioning,
-        include_paths=include_paths,
-        directory_column=directory_column,
-        manifest=manifest,
-        target_block_bytes=target_block_bytes,
-        retry_seconds=retry_seconds,
-    )
+    location = Location(paths, filesystem, storage_options, manifest, retry_seconds)
+    selection = Selection(columns, filter, partitioning, include_paths, directory_column)
+    return read_files(BinaryFormat(), location, selection, target_block_bytes)

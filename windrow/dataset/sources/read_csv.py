@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_count
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.sources.file_arguments import read_files
+from windrow.dataset.sources.file_arguments import Location, Selection, read_files
 from windrow.io.formats.csv_format import CsvFormat, CsvOptions, check_csv_type
 from windrow.io.formats.csv_quotes import Quoting
 from windrow.io.formats.decompression import check_compression
@@ -88,10 +88,8 @@ def read_csv(
     compression
         ``"gzip"``, ``"bz2"``, ``"zstd"``, ``"lz4"``, ``"xz"``, ``"zlib"``, ``"infer"`` (from
         the suffix), or None.
-    columns, filter, filesystem, storage_options, partitioning, manifest, retry_seconds
+    columns, filter, filesystem, storage_options, partitioning, include_paths, manifest, retry_seconds
         As in `read_parquet`. All bytes are read; only these columns are converted.
-    include_paths
-        Whether to add a column ``path`` with the file that each row comes from.
     target_block_bytes
         Maximum bytes of a block, which is made of adjacent ranges of a file.
 
@@ -130,19 +128,9 @@ def read_csv(
         newlines_in_values=newlines_in_values,
     )
     lines = LineFiles(check_compression(compression), check_encoding(encoding), not newlines_in_values)
-    return read_files(
-        paths,
-        CsvFormat(lines, rows),
-        columns=columns,
-        filter=filter,
-        filesystem=filesystem,
-        storage_options=storage_options,
-        partitioning=partitioning,
-        include_paths=include_paths,
-        manifest=manifest,
-        target_block_bytes=target_block_bytes,
-        retry_seconds=retry_seconds,
-    )
+    location = Location(paths, filesystem, storage_options, manifest, retry_seconds)
+    selection = Selection(columns, filter, partitioning, include_paths)
+    return read_files(CsvFormat(lines, rows), location, selection, target_block_bytes)
 
 
 def _check_character(name: str, character: str) -> str:

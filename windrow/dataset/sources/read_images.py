@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.sources.file_arguments import read_files
+from windrow.dataset.sources.file_arguments import Location, Selection, read_files
 from windrow.io.formats.image_format import ImageFormat
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def read_images(
     Parameters
     ----------
     paths
-        A file, a directory (all visible files below it; a file that is not an image raises an
-        error), a glob, or a list of these: local paths or URLs that fsspec supports.
+        Files, directories, globs or URLs, as in `read_parquet`. A file that is not an image raises
+        an error.
     size
         (height, width) to which images of another size are scaled, bilinearly. None: images are not
         scaled.
@@ -54,15 +54,9 @@ def read_images(
         ``"CMYK"``, ``"YCbCr"``, ``"HSV"``, ``"LAB"`` and ``"LA"`` are uint8, ``"I;16"`` uint16,
         ``"I"`` int32, ``"F"`` float32. Images of more than eight bits per channel raise an error in
         the uint8 modes instead of being truncated.
-    columns
-        The columns to read, in this order; None: all.
-    filter
-        A pyarrow expression; only rows for which it is true are delivered. A filter on paths,
-        directories and partitions only is evaluated before anything is read.
-    filesystem, storage_options, partitioning, manifest, retry_seconds
-        As in `read_parquet`. A manifest is only valid for the same size and mode.
-    include_paths
-        Whether to add a column ``path`` with the file of each row.
+    columns, filter, filesystem, storage_options, partitioning, include_paths, manifest, retry_seconds
+        As in `read_parquet`. A filter on paths, directories and partitions only is evaluated before
+        anything is read. A manifest is only valid for the same size and mode.
     directory_column
         Name of a column to add that holds the name of each file's directory, which is often its
         class. None: no column is added.
@@ -89,17 +83,6 @@ def read_images(
     >>> batch["image"].shape, batch["label"].tolist()
     ((2, 24, 32, 3), ['cat', 'dog'])
     """
-    return read_files(
-        paths,
-        ImageFormat(size, mode),
-        columns=columns,
-        filter=filter,
-        filesystem=filesystem,
-        storage_options=storage_options,
-        partitioning=partitioning,
-        include_paths=include_paths,
-        directory_column=directory_column,
-        manifest=manifest,
-        target_block_bytes=target_block_bytes,
-        retry_seconds=retry_seconds,
-    )
+    location = Location(paths, filesystem, storage_options, manifest, retry_seconds)
+    selection = Selection(columns, filter, partitioning, include_paths, directory_column)
+    return read_files(ImageFormat(size, mode), location, selection, target_block_bytes)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.sources.file_arguments import read_files
+from windrow.dataset.sources.file_arguments import Location, Selection, read_files
 from windrow.io.formats.numpy_format import NumpyFormat
 
 if TYPE_CHECKING:
@@ -41,19 +41,11 @@ def read_numpy(
     Parameters
     ----------
     paths
-        A file, a directory (all visible files below it), a glob, or a list of these: local
-        paths or URLs that fsspec supports; see `read_parquet`.
+        Files, directories, globs or URLs, as in `read_parquet`.
     column
         Name of the column of ``.npy`` files.
-    columns
-        The columns to read, in this order; None: all. In uncompressed ``.npz`` files, the other
-        arrays are not read.
-    filter
-        A pyarrow expression; only rows for which it is true are delivered.
-    filesystem, storage_options, partitioning, manifest, retry_seconds
-        As in `read_parquet`.
-    include_paths
-        Whether to add a column ``path`` with the file that each row comes from.
+    columns, filter, filesystem, storage_options, partitioning, include_paths, manifest, retry_seconds
+        As in `read_parquet`. In uncompressed ``.npz`` files, only the arrays of these columns are read.
     target_block_bytes
         Maximum bytes of a block, which is made of row groups of about 8 MiB, from several files if
         they are small. A compressed ``.npz`` file is one row group.
@@ -78,16 +70,6 @@ def read_numpy(
     >>> windrow.read_numpy("pairs.npz").take(1)
     [{'x': 0, 'y': [1.0, 1.0]}]
     """
-    return read_files(
-        paths,
-        NumpyFormat(column),
-        columns=columns,
-        filter=filter,
-        filesystem=filesystem,
-        storage_options=storage_options,
-        partitioning=partitioning,
-        include_paths=include_paths,
-        manifest=manifest,
-        target_block_bytes=target_block_bytes,
-        retry_seconds=retry_seconds,
-    )
+    location = Location(paths, filesystem, storage_options, manifest, retry_seconds)
+    selection = Selection(columns, filter, partitioning, include_paths)
+    return read_files(NumpyFormat(column), location, selection, target_block_bytes)

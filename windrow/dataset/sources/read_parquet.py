@@ -6,11 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from windrow.core.byte_sizes import parse_bytes
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import LogicalPlan
-from windrow.io.catalog.file_source import open_parquet
-from windrow.io.storage.retries import Retries
+from windrow.dataset.sources.file_arguments import Location, Selection, read_files
+from windrow.io.parquet.block_reader import ParquetFormat
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -86,16 +84,6 @@ def read_parquet(
     >>> windrow.read_parquet("trips.parquet", filter=pc.field("fare") > 0).count()
     1
     """
-    source = open_parquet(
-        paths,
-        columns=columns,
-        filter=filter,
-        filesystem=filesystem,
-        storage_options=storage_options,
-        partitioning=partitioning,
-        include_paths=include_paths,
-        manifest=manifest,
-        target_block_bytes=parse_bytes(target_block_bytes, "target_block_bytes"),
-        retries=Retries(seconds=retry_seconds),
-    )
-    return Dataset(LogicalPlan(source))
+    location = Location(paths, filesystem, storage_options, manifest, retry_seconds)
+    selection = Selection(columns, filter, partitioning, include_paths)
+    return read_files(ParquetFormat(), location, selection, target_block_bytes)

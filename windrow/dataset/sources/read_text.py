@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.sources.file_arguments import read_files
+from windrow.dataset.sources.file_arguments import Location, Selection, read_files
 from windrow.io.formats.decompression import check_compression
 from windrow.io.formats.line_ranges import LineFiles
 from windrow.io.formats.text_encoding import check_encoding
@@ -52,10 +52,8 @@ def read_text(
     compression
         ``"gzip"``, ``"bz2"``, ``"zstd"``, ``"lz4"``, ``"xz"``, ``"zlib"``, ``"infer"`` (from
         the suffix), or None.
-    columns, filter, filesystem, storage_options, partitioning, manifest, retry_seconds
+    columns, filter, filesystem, storage_options, partitioning, include_paths, manifest, retry_seconds
         As in `read_parquet`.
-    include_paths
-        Whether to add a column ``path`` with the file that each row comes from.
     target_block_bytes
         Maximum bytes of a block, which is made of adjacent ranges of a file.
 
@@ -74,16 +72,7 @@ def read_text(
     >>> windrow.read_text("poem.txt").take()
     [{'text': 'The fog comes'}, {'text': 'on little cat feet.'}]
     """
-    return read_files(
-        paths,
-        TextFormat(LineFiles(check_compression(compression), check_encoding(encoding)), drop_empty_lines),
-        columns=columns,
-        filter=filter,
-        filesystem=filesystem,
-        storage_options=storage_options,
-        partitioning=partitioning,
-        include_paths=include_paths,
-        manifest=manifest,
-        target_block_bytes=target_block_bytes,
-        retry_seconds=retry_seconds,
-    )
+    format = TextFormat(LineFiles(check_compression(compression), check_encoding(encoding)), drop_empty_lines)
+    location = Location(paths, filesystem, storage_options, manifest, retry_seconds)
+    selection = Selection(columns, filter, partitioning, include_paths)
+    return read_files(format, location, selection, target_block_bytes)

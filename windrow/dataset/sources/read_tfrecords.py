@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.sources.file_arguments import read_files
+from windrow.dataset.sources.file_arguments import Location, Selection, read_files
 from windrow.io.formats.decompression import check_compression
 from windrow.io.formats.tfrecord_features import list_kind, load_example
 from windrow.io.formats.tfrecord_format import TFRecordFormat, load_checksum
@@ -55,10 +55,8 @@ def read_tfrecords(
         ``columns`` are given.
     compression
         ``"gzip"``, ``"zlib"``, ``"infer"`` (from the suffix), or None; other codecs are read too.
-    columns, filter, filesystem, storage_options, partitioning, manifest, retry_seconds
+    columns, filter, filesystem, storage_options, partitioning, include_paths, manifest, retry_seconds
         As in `read_parquet`. All bytes are read; only these columns are decoded.
-    include_paths
-        Whether to add a column ``path`` with the file that each row comes from.
     target_block_bytes
         Has no effect, because files are not divided.
 
@@ -88,16 +86,7 @@ def read_tfrecords(
             raise PlanError(
                 f"features= gives {kind} for {name!r}: features hold floats, integers, strings and lists of them"
             )
-    return read_files(
-        paths,
-        TFRecordFormat(check_compression(compression), types),
-        columns=columns,
-        filter=filter,
-        filesystem=filesystem,
-        storage_options=storage_options,
-        partitioning=partitioning,
-        include_paths=include_paths,
-        manifest=manifest,
-        target_block_bytes=target_block_bytes,
-        retry_seconds=retry_seconds,
-    )
+    format = TFRecordFormat(check_compression(compression), types)
+    location = Location(paths, filesystem, storage_options, manifest, retry_seconds)
+    selection = Selection(columns, filter, partitioning, include_paths)
+    return read_files(format, location, selection, target_block_bytes)

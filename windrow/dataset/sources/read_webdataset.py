@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.core.optional_dependencies import require
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.sources.file_arguments import read_files
+from windrow.dataset.sources.file_arguments import Location, Selection, read_files
 from windrow.io.formats.decompression import check_compression
 from windrow.io.formats.user_types import check_dtypes
 from windrow.io.formats.webdataset_format import WebDatasetFormat
@@ -58,10 +58,8 @@ def read_webdataset(
         The types of some extensions; ``pa.binary()`` keeps bytes, ``pa.string()`` text.
     compression
         ``"gzip"``, ``"zstd"``, ``"bz2"``, ``"xz"``, ``"lz4"``, ``"infer"`` (from the suffix), or None.
-    columns, filter, filesystem, storage_options, partitioning, manifest, retry_seconds
+    columns, filter, filesystem, storage_options, partitioning, include_paths, manifest, retry_seconds
         As in `read_parquet`. All bytes are read; only these columns are decoded.
-    include_paths
-        Whether to add a column ``path`` with the file that each row comes from.
     target_block_bytes
         Has no effect, because archives are not divided.
 
@@ -85,16 +83,7 @@ def read_webdataset(
     """
     if decode is not None:
         require("PIL", "images", "decode=")
-    return read_files(
-        paths,
-        WebDatasetFormat(check_compression(compression), decode, check_dtypes(dtypes)),
-        columns=columns,
-        filter=filter,
-        filesystem=filesystem,
-        storage_options=storage_options,
-        partitioning=partitioning,
-        include_paths=include_paths,
-        manifest=manifest,
-        target_block_bytes=target_block_bytes,
-        retry_seconds=retry_seconds,
-    )
+    format = WebDatasetFormat(check_compression(compression), decode, check_dtypes(dtypes))
+    location = Location(paths, filesystem, storage_options, manifest, retry_seconds)
+    selection = Selection(columns, filter, partitioning, include_paths)
+    return read_files(format, location, selection, target_block_bytes)

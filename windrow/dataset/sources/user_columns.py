@@ -15,13 +15,7 @@ __all__ = ["is_frame", "table_of_arrays", "table_of_frame", "table_of_items"]
 
 
 def table_of_arrays(columns: Mapping[str, Any], caller: str) -> pa.Table:
-    """Return a table of arrays, (rows, ...) each, without copying numbers.
-
-    Raises
-    ------
-    PlanError
-        If Arrow cannot hold a column, or lengths differ; the message names the columns.
-    """
+    """Return a table of arrays, (rows, ...) each, without copying numbers."""
     if not columns:
         raise PlanError(f"{caller}: there are no columns; give at least one")
     _check_names(list(columns), caller)
@@ -52,16 +46,8 @@ def _to_numpy(values: Any) -> Any:
         raise TypeError(f"{error}: convert it to a type that NumPy has, as in .float()") from error
 
 
-def table_of_items(items: Iterable[Any], caller: str, column: str = "item") -> pa.Table:
-    """Return a table of rows: dicts with one value per column, or single values as ``column``.
-
-    Missing keys are null.
-
-    Raises
-    ------
-    PlanError
-        If there are no rows, rows of both kinds, or values that cannot form a column.
-    """
+def table_of_items(items: Iterable[Any], caller: str) -> pa.Table:
+    """Return a table of rows: dicts with one value per column (missing keys are null), or single values."""
     try:
         rows = list(items)
     except TypeError as error:
@@ -74,7 +60,7 @@ def table_of_items(items: Iterable[Any], caller: str, column: str = "item") -> p
     if dicts not in (0, len(rows)):
         raise PlanError(f"{caller}: {dicts} of {len(rows)} items are dicts; give dicts only, or none")
     if not dicts:
-        return table_of_arrays({column: _join(rows)}, caller)
+        return table_of_arrays({"item": _join(rows)}, caller)
     names = dict.fromkeys(name for row in rows for name in row)
     return table_of_arrays({name: _join([row.get(name) for row in rows]) for name in names}, caller)
 
@@ -94,13 +80,7 @@ def is_frame(value: Any) -> bool:
 
 
 def table_of_frame(frame: Any, caller: str) -> pa.Table:
-    """Return a table of a DataFrame: first its index, unless it is an unnamed RangeIndex, then its columns.
-
-    Raises
-    ------
-    PlanError
-        If Arrow cannot hold a column; the message names it.
-    """
+    """Return a table of a DataFrame: first its index, unless it is an unnamed RangeIndex, then its columns."""
     if not is_frame(frame) or not hasattr(frame, "columns"):
         raise PlanError(
             f"{caller}: {type(frame).__qualname__} is not a pandas DataFrame; give one, or a list of them"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -25,31 +25,25 @@ from windrow.pipeline.executors.resolve import resolve_executor
 from windrow.pipeline.plan.job import Options
 from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, check_schema
 
-__all__ = ["Part", "PartWriter", "cut_parts", "write_parts"]
+__all__ = ["cut_parts", "write_parts"]
 
 # a task holds a block decoded, transformed and encoded
 _COPIES = 3
 _MIN_DIGITS = 5
+# the files of a part, and one message per skipped corrupt block
+_Written = tuple[list[WrittenFile], list[str]]
 
 
 @dataclass(frozen=True)
-class Part:
-    """Adjacent blocks that one task writes.
+class _Part:
+    """Adjacent blocks that one task writes."""
 
-    Attributes
-    ----------
-    label
-        The part's number, zero-padded, so that file names sort in order.
-    addresses
-        The blocks.
-    """
-
-    label: str
+    label: str  # the part's number, zero-padded, so that file names sort in order
     addresses: tuple[BlockAddress, ...]
 
 
 @dataclass(frozen=True)
-class PartWriter:
+class _PartWriter:
     """The function of a task; picklable and idempotent: a retry writes the same files under the same names."""
 
     job: WriteJob
@@ -58,8 +52,8 @@ class PartWriter:
     maps: tuple[MapBatches, ...]
     skips_corrupt: bool
 
-    def __call__(self, part: Part) -> tuple[list[WrittenFile], list[str]]:
-        """Write the files of a part; returns the files, and one message per skipped corrupt block."""
+    def __call__(self, part: _Part) -> _Written:
+        """Write the files of a part."""
         corrupt: list[str] = []
         tables = (self._read(address, corrupt) for address in part.addresses)
         files = list(write_rows(self.job, self.layout, tables, part.label))
@@ -87,10 +81,10 @@ def write_parts(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
 
     def write_files(job: WriteJob) -> list[WrittenFile]:
         source, options = plan.read_source, plan.options
-        writer = PartWriter(job, layout, source.reader, plan.maps, options.on_error == "skip")
+        writer = _PartWriter(job, layout, source.reader, plan.maps, options.on_error == "skip")
         spans = cut_parts(source.blocks, layout.target_bytes)
         digits = max(_MIN_DIGITS, len(str(len(spans))))
-        parts = [Part(f"{at:0{digits}d}", source.addresses(span)) for at, span in enumerate(spans)]
+        parts = [_Part(f"{at:0{digits}d}", source.addresses(span)) for at, span in enumerate(spans)]
         return _gather(_run(writer, parts, options, _largest_bytes(source.blocks, spans)))
 
     return write(plan, request, layout, write_files)
@@ -117,8 +111,8 @@ def _largest_bytes(blocks: BlockTable, spans: Sequence[range]) -> int:
 
 
 def _run(
-    writer: PartWriter, parts: Sequence[Part], options: Options, part_bytes: int
-) -> Sequence[tuple[list[WrittenFile], list[str]]]:
+    writer: _PartWriter, parts: Sequence[_Part], options: Options, part_bytes: int
+) -> Sequence[_Written]:
     """Run the tasks on the chosen executor, in parallel as far as memory allows; results in order."""
     executor = resolve_executor(options.executor)
     if executor.name == "ray":
@@ -131,35 +125,29 @@ def _run(
     resources = executor.resources()
     memory = options.memory_bytes or resources.memory_bytes
     workers = min(resources.workers, memory // max(1, part_bytes))
-    return _call_on_threads(writer, parts, max(1, workers))
+    return _write_on_threads(writer, parts, max(1, workers))
 
 
-def _call_on_threads(
-    call: Callable[[Part], tuple[list[WrittenFile], list[str]]], parts: Sequence[Part], workers: int
-) -> list[tuple[list[WrittenFile], list[str]]]:
+def _write_on_threads(writer: _PartWriter, parts: Sequence[_Part], workers: int) -> list[_Written]:
     threads = ThreadPoolExecutor(workers, thread_name_prefix="windrow-write")
     try:
-        return list(threads.map(call, parts))
+        return list(threads.map(writer, parts))
     finally:
         # wait for running tasks, so that nothing is written after the error was raised
         threads.shutdown(cancel_futures=True)
 
 
-def _gather(results: Sequence[tuple[list[WrittenFile], list[str]]]) -> list[WrittenFile]:
-    for why in _corrupt(results):
+def _gather(results: Sequence[_Written]) -> list[WrittenFile]:
+    corrupt = [why for _, skipped in results for why in skipped]
+    if len(corrupt) > MAX_BLOCKS:
+        raise SourceError(
+            f"{len(corrupt)} blocks are corrupt, and on_error='skip' skips at most {MAX_BLOCKS}: restore "
+            f"their files, or remove them from the dataset. The first one: {corrupt[0]}"
+        )
+    for why in corrupt:
         warnings.warn(f"skipped a corrupt block while writing: {why}", RuntimeWarning, stacklevel=2)
     return [file for files, _ in results for file in files]
 
 
-def _corrupt(results: Sequence[tuple[list[WrittenFile], list[str]]]) -> Iterator[str]:
-    found = [why for _, corrupt in results for why in corrupt]
-    if len(found) > MAX_BLOCKS:
-        raise SourceError(
-            f"{len(found)} blocks are corrupt, and on_error='skip' skips at most {MAX_BLOCKS}: restore "
-            f"their files, or remove them from the dataset. The first one: {found[0]}"
-        )
-    yield from found
-
-
-def _describe(part: Part) -> str:
+def _describe(part: _Part) -> str:
     return f"part {part.label}: {', '.join(address.origin for address in part.addresses[:3])}"

@@ -31,21 +31,7 @@ _NAME_BYTES = 6
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """The arguments of a ``write_*`` call.
-
-    Attributes
-    ----------
-    sink
-        The format.
-    path, filesystem, storage_options
-        The destination.
-    mode
-        What to do with existing files.
-    partition_by
-        Columns whose values become directories.
-    target_file_bytes
-        Approximate decoded bytes per file; None: the writer's default.
-    """
+    """The arguments of a ``write_*`` call; the sink is the format with its options."""
 
     sink: Sink
     path: str | os.PathLike[str]
@@ -56,13 +42,7 @@ class WriteRequest:
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def layout(self) -> Layout:
-        """Return how rows are divided into files.
-
-        Raises
-        ------
-        PlanError
-            If the size is invalid, or ``partition_by`` does not hold column names.
-        """
+        """Return how rows are divided into files; raise a PlanError if an argument is invalid."""
         by = [self.partition_by] if isinstance(self.partition_by, str) else list(self.partition_by)
         if not all(isinstance(name, str) for name in by):
             raise PlanError(f"partition_by={self.partition_by!r} must be a list of column names")
@@ -77,21 +57,7 @@ def write(
     layout: Layout,
     write_files: Callable[[WriteJob], Sequence[WrittenFile]],
 ) -> WriteResult:
-    """Write the rows of a plan; on failure, delete the new files and keep the old ones.
-
-    Parameters
-    ----------
-    write_files
-        Writes all files of a job.
-
-    Raises
-    ------
-    PlanError
-        Before anything is written: if the format cannot carry a column, or existing files would be
-        replaced that must be kept.
-    SourceError, TransformError
-        If reading, a transform or writing fails.
-    """
+    """Write the rows of a plan, by ``write_files``; on failure, delete the new files and keep the old ones."""
     schema = find_schema(plan)
     request.sink.check(layout.stored(schema))
     store = find_store(request.path, request.filesystem, request.storage_options)

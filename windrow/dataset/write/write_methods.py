@@ -81,26 +81,17 @@ class Writable(ABC):
 
         Examples
         --------
-        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
-        >>> pq.write_table(pa.table({"x": [1, 2], "y": ["a", "b"]}), "numbers.parquet")
-        >>> ds = windrow.read_parquet("numbers.parquet")
+        >>> import windrow
+        >>> ds = windrow.from_items([{"x": 1, "y": "a"}, {"x": 2, "y": "b"}])
         >>> written = ds.write_parquet("as-parquet", partition_by="y", mode="overwrite")
         >>> [(file.path.partition("/")[0], file.rows) for file in written.files]
         [('y=a', 1), ('y=b', 1)]
         >>> windrow.read_parquet("as-parquet").take()
         [{'x': 1, 'y': 'a'}, {'x': 2, 'y': 'b'}]
         """
-        return self._write(
-            WriteRequest(
-                ParquetSink(compression),
-                path,
-                partition_by,
-                target_file_bytes,
-                mode,
-                filesystem,
-                storage_options,
-            )
-        )
+        sink = ParquetSink(compression)
+        request = WriteRequest(sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options)
+        return self._write(request)
 
     def write_csv(
         self,
@@ -132,27 +123,17 @@ class Writable(ABC):
 
         Examples
         --------
-        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
-        >>> pq.write_table(pa.table({"x": [1, 2], "y": ["a", "b"]}), "numbers.parquet")
-        >>> ds = windrow.read_parquet("numbers.parquet")
-        >>> import pathlib
+        >>> import pathlib, windrow
+        >>> ds = windrow.from_items([{"x": 1, "y": "a"}, {"x": 2, "y": "b"}])
         >>> written = ds.write_csv("as-csv", mode="overwrite")
         >>> print(pathlib.Path(written.paths[0]).read_text())
         "x","y"
         1,"a"
         2,"b"
         """
-        return self._write(
-            WriteRequest(
-                CsvSink(compression, delimiter),
-                path,
-                partition_by,
-                target_file_bytes,
-                mode,
-                filesystem,
-                storage_options,
-            )
-        )
+        sink = CsvSink(compression, delimiter)
+        request = WriteRequest(sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options)
+        return self._write(request)
 
     def write_json(
         self,
@@ -184,26 +165,16 @@ class Writable(ABC):
 
         Examples
         --------
-        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
-        >>> pq.write_table(pa.table({"x": [1, 2], "y": ["a", "b"]}), "numbers.parquet")
-        >>> ds = windrow.read_parquet("numbers.parquet")
-        >>> import pathlib
+        >>> import pathlib, windrow
+        >>> ds = windrow.from_items([{"x": 1, "y": "a"}, {"x": 2, "y": "b"}])
         >>> written = ds.write_json("as-json", mode="overwrite")
         >>> print(pathlib.Path(written.paths[0]).read_text())
         {"x":1,"y":"a"}
         {"x":2,"y":"b"}
         """
-        return self._write(
-            WriteRequest(
-                JsonSink(compression),
-                path,
-                partition_by,
-                target_file_bytes,
-                mode,
-                filesystem,
-                storage_options,
-            )
-        )
+        sink = JsonSink(compression)
+        request = WriteRequest(sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options)
+        return self._write(request)
 
     def write_arrow(
         self,
@@ -232,24 +203,15 @@ class Writable(ABC):
 
         Examples
         --------
-        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
-        >>> pq.write_table(pa.table({"x": [1, 2], "y": ["a", "b"]}), "numbers.parquet")
-        >>> ds = windrow.read_parquet("numbers.parquet")
+        >>> import pyarrow as pa, windrow
+        >>> ds = windrow.from_items([{"x": 1, "y": "a"}, {"x": 2, "y": "b"}])
         >>> written = ds.write_arrow("as-arrow", mode="overwrite")
         >>> pa.ipc.open_file(written.paths[0]).read_all().to_pylist()
         [{'x': 1, 'y': 'a'}, {'x': 2, 'y': 'b'}]
         """
-        return self._write(
-            WriteRequest(
-                IpcSink(compression),
-                path,
-                partition_by,
-                target_file_bytes,
-                mode,
-                filesystem,
-                storage_options,
-            )
-        )
+        sink = IpcSink(compression)
+        request = WriteRequest(sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options)
+        return self._write(request)
 
     def write_numpy(
         self,
@@ -283,25 +245,15 @@ class Writable(ABC):
 
         Examples
         --------
-        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
-        >>> pq.write_table(pa.table({"x": [1, 2], "y": ["a", "b"]}), "numbers.parquet")
-        >>> ds = windrow.read_parquet("numbers.parquet")
-        >>> import numpy as np
+        >>> import numpy as np, windrow
+        >>> ds = windrow.from_items([{"x": 1, "y": "a"}, {"x": 2, "y": "b"}])
         >>> written = ds.write_numpy("as-numpy", column="x", mode="overwrite")
         >>> np.load(written.paths[0])
         array([1, 2])
         """
-        return self._write(
-            WriteRequest(
-                NumpySink(column, compression),
-                path,
-                partition_by,
-                target_file_bytes,
-                mode,
-                filesystem,
-                storage_options,
-            )
-        )
+        sink = NumpySink(column, compression)
+        request = WriteRequest(sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options)
+        return self._write(request)
 
     def write_tfrecords(
         self,
@@ -333,23 +285,14 @@ class Writable(ABC):
 
         Examples
         --------
-        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
-        >>> pq.write_table(pa.table({"x": [1, 2], "y": ["a", "b"]}), "numbers.parquet")
-        >>> ds = windrow.read_parquet("numbers.parquet")
+        >>> import windrow
+        >>> ds = windrow.from_items([{"x": 1, "y": "a"}, {"x": 2, "y": "b"}])
         >>> ds.write_tfrecords("as-tfrecords", mode="overwrite").bytes
         84
         """
-        return self._write(
-            WriteRequest(
-                TfRecordSink(compression),
-                path,
-                partition_by,
-                target_file_bytes,
-                mode,
-                filesystem,
-                storage_options,
-            )
-        )
+        sink = TfRecordSink(compression)
+        request = WriteRequest(sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options)
+        return self._write(request)
 
     def write_webdataset(
         self,
@@ -383,23 +326,13 @@ class Writable(ABC):
 
         Examples
         --------
-        >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
-        >>> pq.write_table(pa.table({"cls": [1, 2], "txt": ["a", "b"]}), "samples.parquet")
-        >>> ds = windrow.read_parquet("samples.parquet")
+        >>> import tarfile, windrow
+        >>> ds = windrow.from_items([{"cls": 1, "txt": "a"}, {"cls": 2, "txt": "b"}])
         >>> written = ds.write_webdataset("as-webdataset", mode="overwrite")
-        >>> import tarfile
         >>> with tarfile.open(written.paths[0]) as archive:
         ...     archive.getnames()
         ['00000/00000000.cls', '00000/00000000.txt', '00000/00000001.cls', '00000/00000001.txt']
         """
-        return self._write(
-            WriteRequest(
-                WebDatasetSink(compression),
-                path,
-                partition_by,
-                target_file_bytes,
-                mode,
-                filesystem,
-                storage_options,
-            )
-        )
+        sink = WebDatasetSink(compression)
+        request = WriteRequest(sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options)
+        return self._write(request)
