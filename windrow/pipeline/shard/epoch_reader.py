@@ -23,7 +23,7 @@ from windrow.pipeline.shard.consumer_pace import CoreTime
 from windrow.pipeline.shard.progress import ProgressLine, is_shown
 from windrow.pipeline.shard.run_reader import RunReader
 
-__all__ = ["EpochReader", "Owner", "Prefetcher", "start_epoch_reader"]
+__all__ = ["EpochReader", "Owner", "Prefetcher"]
 
 # shorter waits get no span in the timeline
 _SPAN_SECONDS = 1e-3
@@ -47,14 +47,7 @@ class EpochReader:
     """
 
     def __init__(
-        self,
-        owner: Owner,
-        reader: RunReader,
-        batches: Any,
-        *,
-        opened: Cursor,
-        program: Program,
-        progress: ProgressLine | None,
+        self, owner: Owner, program: Program, reader: RunReader, delivery: Delivery, *, opened: Cursor
     ) -> None:
         self._opened = opened
         self._program = program
@@ -69,8 +62,10 @@ class EpochReader:
         self._consumer = reader.consumer
         self._returned_at = time.time()
         self._core_time = CoreTime()
-        self._progress = progress
-        self._batches = batches
+        self._progress = _make_progress(program, reader)
+        self._batches: Any = reader.batches(delivery.batch_rows)
+        if delivery.background and delivery.prefetch_batches:
+            self._batches = Prefetcher(self._batches, delivery.prefetch_batches)
 
     @property
     def rows(self) -> int:
@@ -221,7 +216,7 @@ class EpochReader:
         assignment, total = self.facts.assignment, self.facts.total
         taken = total is not None and self.steps >= assignment.steps(total, self._consumer.shard)
         # the loop may still have to pass windows without rows of any step, which vanish once the epoch is left
-        return taken and self._reader.is_opening_confirmed and self._reader.is_prefetched()
+        return taken and self._reader.opening is None and self._reader.is_prefetched()
 
     def _note_wait(self, began: float, computed: float) -> None:
         now = time.time()
@@ -240,18 +235,11 @@ class EpochReader:
             )
 
 
-def start_epoch_reader(
-    owner: Owner, program: Program, reader: RunReader, delivery: Delivery, *, opened: Cursor
-) -> EpochReader:
-    """Create the reader of an epoch that was opened at a cursor."""
+def _make_progress(program: Program, reader: RunReader) -> ProgressLine | None:
     job, shard = program.job, reader.consumer.shard
-    progress = None
-    if shard == program.members[0] and is_shown(job.options.progress):
-        progress = ProgressLine(reader.client, reader.facts, shard, job.epochs)
-    batches: Any = reader.batches(delivery.batch_rows)
-    if delivery.background and delivery.prefetch_batches:
-        batches = Prefetcher(batches, delivery.prefetch_batches)
-    return EpochReader(owner, reader, batches, opened=opened, program=program, progress=progress)
+    if shard != program.members[0] or not is_shown(job.options.progress):
+        return None
+    return ProgressLine(reader.client, reader.facts, shard, job.epochs)
 
 
 def _close(batches: Any) -> None:

@@ -78,7 +78,7 @@ class PrefetchLoop:
         self._leads_on = leads_on
         self._slots = threading.Semaphore(depth)
         self._pace = consumer.pace
-        self._stopped = threading.Event()
+        self.stopped = threading.Event()
         self._epoch_changed = threading.Condition()
         self._latest: EpochRuns | None = None
         self._next: EpochRuns | None = None
@@ -102,7 +102,7 @@ class PrefetchLoop:
         The epoch must have been prefetched with the same assignment and depth.
         """
         runs = self._next
-        if runs is None or runs.failed or self._stopped.is_set():
+        if runs is None or runs.failed or self.stopped.is_set():
             return None
         fits = (cursor, assignment, depth) == (Cursor(runs.facts.epoch), runs.facts.assignment, self.depth)
         return runs if fits else None
@@ -115,11 +115,6 @@ class PrefetchLoop:
             self._next = EpochRuns(facts.next_epoch, converter) if self._leads_on(facts.epoch) else None
             runs.begin(converter, self._client.acknowledge)
             self._epoch_changed.notify_all()
-
-    @property
-    def stopped(self) -> bool:
-        """Whether `stop` was called."""
-        return self._stopped.is_set()
 
     @property
     def has_next_epoch(self) -> bool:
@@ -143,7 +138,7 @@ class PrefetchLoop:
 
     def stop(self) -> None:
         """Stop the loop at its next step."""
-        self._stopped.set()
+        self.stopped.set()
         self._slots.release()
         self.last_run = None
         with self._epoch_changed:
@@ -213,7 +208,7 @@ class PrefetchLoop:
         """Submit the runs of a window; returns False if reading was stopped."""
         submitted: int | None = 0
         while submitted is not None:
-            data = self._client.window(runs.facts.epoch, window, self._stopped)
+            data = self._client.window(runs.facts.epoch, window, self.stopped)
             if data is None:
                 return False
             runs.add_window(data)
@@ -224,7 +219,7 @@ class PrefetchLoop:
             uses = SliceUses(data, partial(_acknowledge, runs, window))
             fetched = _FetchedWindow(runs, window, data, uses)
             submitted = self._submit_runs(fetched, data.layout, submitted, padding_runs)
-            if self._stopped.is_set():
+            if self.stopped.is_set():
                 return False
         self._pace.begin()
         return True
@@ -246,7 +241,7 @@ class PrefetchLoop:
             if not self._slots.acquire(timeout=_RELEASE_SECONDS):
                 self._release(window.data)
                 return first
-            if self._stopped.is_set():
+            if self.stopped.is_set():
                 return None
             self.release_consumed()
             run = remaining[0]
@@ -274,7 +269,7 @@ class PrefetchLoop:
         The coordinator can have dropped the window because of that pause, and relies on its memory.
         """
         data.slices[:] = [MapOutputs()] * len(data.slices)
-        self._client.release(self._stopped)
+        self._client.release(self.stopped)
         self._slots.acquire()
         self._slots.release()
 

@@ -150,9 +150,7 @@ class RunLoop(Protocol):
     """What a reader asks and tells of the prefetch loop that submits its runs."""
 
     last_run: PlacedRun | None
-
-    @property
-    def stopped(self) -> bool: ...
+    stopped: threading.Event
 
     @property
     def has_next_epoch(self) -> bool: ...
@@ -170,7 +168,7 @@ class RunReader:
     """The runs of one shard in one epoch that it has opened, in order.
 
     ``convert`` splits a span of whole batches and converts each batch. ``opening`` is the coordinator's
-    pending reply, if the epoch was opened without waiting for it.
+    pending reply, if the epoch was opened without waiting for it; None once it has come.
     """
 
     def __init__(
@@ -190,7 +188,7 @@ class RunReader:
         self._prefetch_loop = prefetch_loop
         self.runs = runs
         self._convert = convert
-        self._opening = opening
+        self.opening = opening
         self._run: PlacedRun | None = None
         # the consumer may still be using the previous epoch's last run until it takes the first one of this epoch
         self._latest, self._prefetch_loop.last_run = self._prefetch_loop.last_run, None
@@ -244,7 +242,7 @@ class RunReader:
 
     def wait_for_opening(self) -> None:
         """Wait for the coordinator's reply to the opening of this epoch; raise its error, if any."""
-        opening = self._opening
+        opening = self.opening
         while opening is not None:
             try:
                 # no limit here: the client that sent the request has a timeout of its own
@@ -252,12 +250,12 @@ class RunReader:
             except FutureTimeoutError:
                 if opening.done():
                     raise
-                if self._prefetch_loop.stopped:
+                if self._prefetch_loop.stopped.is_set():
                     self.raise_closed()
                 self.send_heartbeat()
             else:
                 self.runs.user_warnings.extend(facts.user_warnings)
-                self._opening = opening = None
+                self.opening = opening = None
                 self._warn()
 
     def _warn(self) -> None:
@@ -274,7 +272,7 @@ class RunReader:
         until = time.monotonic() + _MAX_COUNT_WAIT_SECONDS
         while not self.runs.wait_for_rows(rows, timeout=_LOOK_SECONDS):
             self.send_heartbeat()
-            if self._prefetch_loop.stopped or time.monotonic() >= until:
+            if self._prefetch_loop.stopped.is_set() or time.monotonic() >= until:
                 return True
         return self.runs.handed_rows > rows or not self.runs.is_complete
 
@@ -285,11 +283,6 @@ class RunReader:
     def window_before(self, row: int) -> tuple[int, int]:
         """Return the window that holds the row before ``row`` of the epoch, and the row at which it starts."""
         return max(start for start in tuple(self.runs.starts.items()) if start[1] < row)
-
-    @property
-    def is_opening_confirmed(self) -> bool:
-        """Whether the coordinator has confirmed the opening of the epoch."""
-        return self._opening is None
 
     def leave_epoch(self) -> None:
         """Acknowledge the whole epoch."""

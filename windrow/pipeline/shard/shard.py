@@ -22,7 +22,7 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.epoch import Epoch
-from windrow.pipeline.shard.epoch_reader import start_epoch_reader
+from windrow.pipeline.shard.epoch_reader import EpochReader
 from windrow.pipeline.shard.position import Position
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
@@ -365,7 +365,7 @@ class Shard(Deliverable):
             opened = self._position.upcoming
             runs = self._connection.open_epoch(self._program, delivery, at=opened)
             self._latest = runs.facts
-            reader = start_epoch_reader(self._position, self._program, runs, delivery, opened=opened)
+            reader = EpochReader(self._position, self._program, runs, delivery, opened=opened)
             iterator = EpochBatches(reader)
             self._position.enter(iterator, opened)
             return iterator

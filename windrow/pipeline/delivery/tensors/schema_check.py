@@ -24,9 +24,8 @@ __all__ = [
 
 def tensor_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
     """Return the NumPy dtype of a column's numbers; None if a tensor cannot hold the column."""
-    if isinstance(arrow_type, pa.FixedShapeTensorType) or pa.types.is_fixed_size_list(arrow_type):
-        return tensor_dtype(arrow_type.value_type)
-    if pa.types.is_dictionary(arrow_type):
+    is_list = isinstance(arrow_type, pa.FixedShapeTensorType) or pa.types.is_fixed_size_list(arrow_type)
+    if is_list or pa.types.is_dictionary(arrow_type):
         return tensor_dtype(arrow_type.value_type)
     dtype = fixed_dtype(arrow_type)
     return dtype if dtype is not None and dtype.kind in "biuf" else None
