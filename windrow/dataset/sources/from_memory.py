@@ -14,8 +14,7 @@ from windrow.core.offsets import check_layout
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.user_columns import table_of_arrays, table_of_frame, table_of_items
-from windrow.io.in_memory.in_memory_tables import InMemoryBlocks
-from windrow.io.in_memory.in_memory_tables import hold_tables
+from windrow.io.in_memory.in_memory_tables import InMemoryBlocks, hold_tables
 from windrow.pipeline.executors.resolve import ray_is_initialized
 
 if TYPE_CHECKING:
