@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from windrow.pipeline.executors.resolve import ray_is_initialized
+from windrow.pipeline.executors.choose_executor import ray_is_initialized
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 FLIGHTS = REPOSITORY.parent / "shared" / "data" / "flights-3m.parquet"
@@ -45,7 +45,7 @@ def _auto_is_threads(request: pytest.FixtureRequest) -> Iterator[None]:
         return ray_is_initialized() and not MARK_OF_FIXTURE.keys().isdisjoint(request.fixturenames)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("windrow.pipeline.executors.resolve.ray_is_initialized", is_asked_for)
+        patch.setattr("windrow.pipeline.executors.choose_executor.ray_is_initialized", is_asked_for)
         yield
 
 

@@ -197,13 +197,13 @@ def test_local_processes_divide_memory_and_cores(monkeypatch: pytest.MonkeyPatch
 def test_a_shard_runs_on_its_part_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     pools: list[tuple[int, int]] = []
 
-    class Watched(ThreadsExecutor):
-        def pool(self, workers: int, cores: int) -> WorkerPool:
-            pools.append((workers, cores))
-            return super().pool(workers, cores)
+    def note(workers: int, name: str, cores: int) -> WorkerPool:
+        pools.append((workers, cores))
+        return WorkerPool(workers, name, cores)
 
+    monkeypatch.setattr(threads, "WorkerPool", note)
     monkeypatch.setattr(threads, "available_cores", lambda processes=1: 8 // processes)
-    pipe = windrow.range(9, block_rows=3).repeat(2).options(executor=Watched())
+    pipe = windrow.range(9, block_rows=3).repeat(2).options(executor=ThreadsExecutor())
     for local in ("1", "2", "8"):
         monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
         with pipe.shard(rank=1, world_size=8) as shard:

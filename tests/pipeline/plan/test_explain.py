@@ -138,7 +138,7 @@ def test_a_window_that_cannot_fit_is_refused() -> None:
 
 
 def test_why_auto_runs_where_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windrow.pipeline.executors.resolve.ray_is_initialized", lambda: False)
+    monkeypatch.setattr("windrow.pipeline.executors.choose_executor.ray_is_initialized", lambda: False)
     monkeypatch.setattr("windrow.pipeline.plan.explain.ray_is_initialized", lambda: False)
     named = Job(TEN_BLOCKS, options=Options(executor="threads"))
     assert explain_job(named, 1, equal=False, batch_rows=None).executor == "threads"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from windrow.core.byte_sizes import parse_bytes
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
+from windrow.io.catalog.discovery import ManifestOrPath
 from windrow.io.catalog.file_source import open_files
-from windrow.io.catalog.resolve import ManifestOrPath
 from windrow.io.formats.format import Format, SurveyedFormat
 from windrow.io.storage.filesystems import Paths
 from windrow.io.storage.retries import Retries

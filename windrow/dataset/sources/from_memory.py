@@ -15,7 +15,7 @@ from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.user_columns import table_of_arrays, table_of_frame, table_of_items
 from windrow.io.in_memory.in_memory_tables import InMemoryBlocks, hold_tables
-from windrow.pipeline.executors.resolve import ray_is_initialized
+from windrow.pipeline.executors.choose_executor import ray_is_initialized
 
 if TYPE_CHECKING:
     import pandas as pd

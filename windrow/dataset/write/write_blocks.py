@@ -21,7 +21,7 @@ from windrow.io.sinks.file_splitting import Layout
 from windrow.io.sinks.write_files import write_rows
 from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
 from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS
-from windrow.pipeline.executors.resolve import resolve_executor
+from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.plan.job import Options
 from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, check_schema
 

@@ -42,7 +42,7 @@ from windrow.pipeline.executors.base import EpochFacts, TaskRunner
 from windrow.pipeline.plan.memory_estimate import MemoryEstimate, make_window_error
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
-from windrow.pipeline.tasks.cache.job_cache import JobCache
+from windrow.pipeline.tasks.cache.memory_cache import JobCache
 from windrow.pipeline.tasks.map_task import Task, TaskReport
 from windrow.pipeline.tasks.transforms import check_schema
 from windrow.shuffle.order.shard_assignment import ShardAssignment

@@ -27,81 +27,51 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Resources:
-    """The resources that an executor offers.
+    """The resources that an executor offers."""
 
-    Attributes
-    ----------
-    executor
-        Name of the executor, and why it was chosen.
-    workers
-        Number of tasks that run concurrently.
-    memory_bytes
-        Memory limit if the user sets none.
-    limit_covers_all
-        Whether runs, decoded blocks and processes count against that limit too.
-    copies
-        Copies of each window in memory: rows that move between nodes are stored on both.
-    nodes
-        Number of machines that can read shards.
-    user_warnings
-        Warnings for the user, one line each.
-    processes_bytes, shard_bytes
-        Memory of processes other than data: of all workers, and of each shard's process.
-    worker_bytes
-        The part of ``processes_bytes`` that one worker adds.
-    task_cpus
-        The CPUs that a task requests.
-    small_windows_bytes
-        If all buffered windows, a few extra ones included, take no more than this together, the coordinator
-        holds the extra ones, so that shards can batch their acknowledgements.
-    processes
-        Number of processes that share the machine or cluster; the values above are one's share.
-    """
-
+    # its name, and why it was chosen
     executor: str
+    # number of tasks that run concurrently
     workers: int
+    # the memory limit if the user sets none, and whether runs, decoded blocks and processes count against it too
     memory_bytes: int
     limit_covers_all: bool
+    # copies of each window in memory: rows that move between nodes are stored on both
     copies: float = 1.0
+    # one line each
     user_warnings: tuple[str, ...] = ()
+    # memory of processes other than data: of all workers, and of each shard's process
     processes_bytes: int = 0
     shard_bytes: int = 0
+    # number of machines that can read shards
     nodes: int = 1
+    # the part of processes_bytes that one worker adds
     worker_bytes: int = 0
+    # the CPUs that a task requests
     task_cpus: float = 1.0
+    # If all buffered windows, a few extra ones included, take no more than this together, the coordinator
+    # holds the extra ones, so that shards can batch their acknowledgements.
     small_windows_bytes: int = 0
+    # number of processes that share the machine or cluster; the values above are one's share
     processes: int = 1
 
 
 @dataclass(frozen=True)
 class EpochFacts:
-    """The reply to a shard that opens an epoch.
-
-    Attributes
-    ----------
-    epoch
-        Epoch number.
-    first_window, windows
-        The window to start at, and the number of windows in the epoch.
-    assignment
-        Which rows each shard gets.
-    run_rows
-        Rows of a full run.
-    total
-        Rows of the epoch, or None while unknown.
-    user_warnings
-        Warnings to show before the first batch, one line each.
-    extra_windows
-        Number of extra prefetched windows.
-    """
+    """The reply to a shard that opens an epoch."""
 
     epoch: int
+    # the window to start at, and the number of windows in the epoch
     first_window: int
     windows: int
     assignment: ShardAssignment
+    # rows of a full run
     run_rows: int
+    # rows of the epoch, or None while unknown
     total: int | None
+    # to show before the first batch, one line each
     user_warnings: tuple[str, ...] = ()
+    # number of extra prefetched windows
     extra_windows: int = 0
 
     @property
@@ -113,23 +83,15 @@ class EpochFacts:
 
 @dataclass
 class WindowData:
-    """The map outputs of one window on the way to one shard.
+    """The map outputs of one window on the way to one shard."""
 
-    Attributes
-    ----------
-    layout
-        The runs; None when the window has no blocks.
-    slices
-        The map outputs of each slice; slices are cleared as they are consumed.
-    user_warnings
-        Warnings for the user so far, one line each.
-    starts, corrupt, row_bytes
-        As in `WindowReply`.
-    """
-
+    # the runs; None when the window has no blocks
     layout: WindowRuns | None
+    # the map outputs of each slice; slices are cleared as they are consumed
     slices: list[MapOutputs]
+    # so far, one line each
     user_warnings: Sequence[str] = ()
+    # the rest as in `WindowReply`
     starts: Sequence[tuple[int, int]] = ()
     corrupt: Sequence[int] = ()
     row_bytes: float = 0.0
@@ -141,22 +103,18 @@ class CoordinatorClient(Protocol):
     @property
     def pool(self) -> BufferPool:
         """Memory for runs."""
-        ...
 
     def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
         """Open an epoch at ``cursor``."""
-        ...
 
     def open_next(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> Future[EpochFacts]:
         """Open the epoch after the open one at its first row, without waiting for the reply.
 
         Windows of it that were prefetched stay valid.
         """
-        ...
 
     def begin_prefetch(self) -> None:
         """Set up the calling thread, which requests the windows and is woken by the consumer."""
-        ...
 
     def window(self, epoch: int, window: int, stop: Event) -> WindowData | None:
         """Wait for a window; None if ``stop`` is set first.
@@ -164,26 +122,21 @@ class CoordinatorClient(Protocol):
         After `release`, the same window can be requested again. If the job continues with the next
         epoch, its windows can be requested too; they follow the shard assignment of the open epoch.
         """
-        ...
 
     def release(self, stop: Event) -> None:
         """Release all windows until the next request: the consumer is idle.
 
         Does nothing if ``stop`` is set: another thread may be requesting windows already.
         """
-        ...
 
     def acknowledge(self, place: Place) -> None:
         """Report that nothing before ``place`` is needed any more."""
-        ...
 
     def heartbeat(self) -> None:
         """Report that the consumer is alive: it takes rows or waits for them."""
-        ...
 
     def note_delivered(self, row_bytes: float) -> None:
         """Report the size of a delivered row, where transforms after the shuffle change it."""
-        ...
 
     def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
         """Place a run's rows in another thread.
@@ -191,25 +144,15 @@ class CoordinatorClient(Protocol):
         If the consumer mostly works, placement takes precedence over running tasks where possible.
         If the consumer is compute-bound, one core is reserved for it.
         """
-        ...
 
     def diagnose(self) -> tuple[str, float]:
         """Describe what the shard waits for, and return the seconds since the last progress."""
-        ...
 
     def run_stats(self, *, spans: bool) -> RunStats:
-        """Statistics of the job so far, for all shards.
-
-        Raises
-        ------
-        StallError
-            If the coordinator does not answer.
-        """
-        ...
+        """Statistics of the job so far, for all shards; a `StallError` if the coordinator does not answer."""
 
     def close(self) -> None:
         """Disconnect the shard."""
-        ...
 
 
 class Session(Protocol):
@@ -219,18 +162,12 @@ class Session(Protocol):
         """Connect a shard; if the job has failed, restart it.
 
         Call it in the process that reads the shard. ``seed`` is the shard's seed, which differs from
-        the program's if the shard was restored from a checkpoint.
-
-        Raises
-        ------
-        StateError
-            If other shards of this session use another seed.
+        the program's if the shard was restored from a checkpoint. Raises a `StateError` if other shards of
+        this session use another seed.
         """
-        ...
 
     def export(self, shard: int) -> Session:
         """The session to pickle with one shard for another process."""
-        ...
 
 
 class Executor(Protocol):
@@ -239,15 +176,12 @@ class Executor(Protocol):
     @property
     def name(self) -> str:
         """``"threads"``, ``"ray"``, ..."""
-        ...
 
     def resources(self, launch: Launch = Launch()) -> Resources:
         """Resources for one of the processes that a launcher has started; has no side effects."""
-        ...
 
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
         """Create a session for the shards of a program; ``hints`` are locality hints, one per shard."""
-        ...
 
 
 class TaskRunner(Protocol):
@@ -256,7 +190,6 @@ class TaskRunner(Protocol):
     @property
     def destinations(self) -> tuple[tuple[int, ...], ...]:
         """The shards, grouped by the destination of their map outputs."""
-        ...
 
     def run(self, task: Task, tables: Any, *cached: Any) -> None:
         """Start a task, which ends with a call of the driver's ``task_done`` or ``task_failed``.
@@ -264,4 +197,3 @@ class TaskRunner(Protocol):
         ``tables`` is the handle of the read task's output, for a task that only places rows.
         ``cached`` holds the handles of the cached blocks that ``task.found`` lists.
         """
-        ...

@@ -46,13 +46,7 @@ _URGENT, _PLACE, _TASKS = range(3)
 
 @dataclass(frozen=True)
 class ThreadsExecutor:
-    """Runs tasks on threads of this process.
-
-    Attributes
-    ----------
-    workers
-        Number of threads; None: one per core available to this process.
-    """
+    """Runs tasks on threads of this process: ``workers`` or, by default, one per core available to it."""
 
     workers: int | None = None
 
@@ -76,18 +70,11 @@ class ThreadsExecutor:
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
         """Create a session in this process; the job starts when the first shard connects.
 
-        Raises
-        ------
-        PlanError
-            If not even one window fits into memory.
+        Raises a `PlanError` if not even one window fits into memory.
         """
         resources = overlap_waiting(program, self.resources(program.job.launch))
         budget_program(size_parts(program, resources), resources, 1)
         return ThreadsSession(self, program)
-
-    def pool(self, workers: int, cores: int) -> WorkerPool:
-        """Create the thread pool of a job."""
-        return WorkerPool(workers, "windrow-worker", cores)
 
 
 class ThreadsSession:
@@ -143,7 +130,8 @@ class _RunningJob:
         )
         self._blocks = blocks
         self._seed = program.job.seed
-        self.workers = executor.pool(resources.workers, available_cores(launch.local_world_size))
+        cores = available_cores(launch.local_world_size)
+        self.workers = WorkerPool(resources.workers, "windrow-worker", cores)
         self.run_urgent = partial(self.workers.run_urgent, (_PLACE,))
         self.changed = threading.Condition(threading.RLock())
         self.ended = False
@@ -277,7 +265,7 @@ def _run_task(
 
 
 class _ThreadsClient:
-    """One shard's client of a job in this process."""
+    """One shard's client of a job in this process; the methods are those of `CoordinatorClient`."""
 
     def __init__(self, job: _RunningJob, shard: int) -> None:
         self._job = job
@@ -290,7 +278,6 @@ class _ThreadsClient:
         return self._job.memory
 
     def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
-        """Open an epoch."""
         with self._job.changed:
             return self._job.driver.open_epoch(self._shard, cursor, batch_rows, drop_last=drop_last)
 
@@ -304,7 +291,6 @@ class _ThreadsClient:
         """Leave the thread's scheduling as it is: it must be able to preempt the workers, which use all cores."""
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
-        """Wait for a window."""
         collector = WindowCollector()
         with self._job.changed:
             while not stop.is_set() and not self._job.ended:
@@ -319,19 +305,16 @@ class _ThreadsClient:
         """Do nothing: this client holds no windows, since the driver's outputs are in this process."""
 
     def acknowledge(self, place: Place) -> None:
-        """Report the shard's progress."""
         with self._job.changed:
             # a late placement must not report progress for a reader that has reconnected
             if not self._closed:
                 self._job.driver.acknowledge(self._shard, place)
 
     def heartbeat(self) -> None:
-        """Report that the consumer is alive."""
         with self._job.changed:
             self._job.driver.heartbeat(self._shard)
 
     def note_delivered(self, row_bytes: float) -> None:
-        """Report the size of a delivered row."""
         with self._job.changed:
             self._job.driver.note_delivered(row_bytes)
         self._job.raise_limit()
@@ -342,17 +325,14 @@ class _ThreadsClient:
         return self._job.workers.submit((_URGENT if pace.works else _PLACE,), place)
 
     def diagnose(self) -> tuple[str, float]:
-        """Describe what the shard waits for."""
         with self._job.changed:
             return self._job.driver.diagnose(self._shard)
 
     def run_stats(self, *, spans: bool) -> RunStats:
-        """Statistics of the job."""
         with self._job.changed:
             return self._job.driver.run_stats(spans=spans)
 
     def close(self) -> None:
-        """Disconnect the shard."""
         with self._job.changed:
             self._closed = True
         self._job.workers.reserve_core(self._shard, False)

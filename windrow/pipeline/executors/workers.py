@@ -25,16 +25,7 @@ class WorkerPool:
     """A thread pool that runs calls by priority, then in the order of submission.
 
     The threads reference only the queue, not the pool, so an unreferenced pool can be garbage-collected,
-    and its owner's finalizer can close it.
-
-    Parameters
-    ----------
-    workers
-        Number of threads.
-    name
-        Prefix of the threads' names.
-    cores
-        Number of cores that they share with consumers; None: those of this process.
+    and its owner's finalizer can close it. They share ``cores`` with consumers, by default those of this process.
     """
 
     def __init__(self, workers: int, name: str, cores: int | None = None) -> None:

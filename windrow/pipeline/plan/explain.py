@@ -9,7 +9,7 @@ import numpy as np
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.native_libraries import missing_library_warnings
 from windrow.pipeline.executors.base import Resources
-from windrow.pipeline.executors.resolve import ray_is_initialized, resolve_executor
+from windrow.pipeline.executors.choose_executor import ray_is_initialized, resolve_executor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program

@@ -16,7 +16,7 @@ from windrow.pipeline.coordinator.stats import Stats
 from windrow.pipeline.delivery.epoch_batches import EpochBatches
 from windrow.pipeline.delivery.iteration_methods import Deliverable, Delivery, check_drop_last, check_number
 from windrow.pipeline.executors.base import EpochFacts, Session
-from windrow.pipeline.executors.resolve import resolve_executor
+from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.connection import Connection

@@ -17,15 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Corruption:
-    """A block that a task could not decode.
-
-    Attributes
-    ----------
-    block
-        The block's number in stored order.
-    error
-        The message of the error, which names the block.
-    """
+    """A block that a task could not decode: its number in stored order, and the error, which names the block."""
 
     block: int
     error: str

@@ -44,120 +44,72 @@ _EMPTY_BLOCK = pa.table({})
 
 @dataclass(frozen=True)
 class TaskContext:
-    """What all tasks of a job share.
-
-    Attributes
-    ----------
-    reader
-        Reads blocks.
-    before
-        Transforms before the shuffle.
-    disk
-        The disk cache of decoded blocks, or None.
-    skips_corrupt
-        Whether a corrupt block counts as having no rows, unless its rows already have positions.
-    """
+    """What all tasks of a job share."""
 
     reader: BlockReader
+    # transforms before the shuffle
     before: tuple[MapBatches, ...]
     disk: DiskCache | None = None
+    # whether a corrupt block counts as having no rows, unless its rows already have positions
     skips_corrupt: bool = False
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """Where the rows of a task go.
-
-    Attributes
-    ----------
-    order
-        The window's order.
-    offsets
-        For each block, the number of its first row among the stored rows of the window.
-    layouts
-        The window's runs, one layout for each destination.
-    """
+    """Where the rows of a task go."""
 
     order: WindowOrder
+    # for each block, the number of its first row among the stored rows of the window
     offsets: tuple[int, ...]
+    # the window's runs, one layout for each destination
     layouts: tuple[WindowRuns, ...]
 
 
 @dataclass(frozen=True)
 class Task:
-    """One task.
+    """One task."""
 
-    Attributes
-    ----------
-    work
-        The scheduler's identifier of the task.
-    blocks
-        The numbers of its blocks in stored order.
-    addresses
-        The addresses of its blocks.
-    rows
-        The rows that each block must have; None where unknown.
-    reads
-        Whether the task reads the blocks; otherwise an earlier task did, and their tables are its input.
-    ordering
-        Where rows go; None for a task that only reads.
-    found
-        Indices into ``blocks`` of those whose cached tables are passed to the task.
-    keeps
-        Indices into ``blocks`` of those whose tables the task returns for the memory cache.
-    skips
-        Indices into ``blocks`` of those known to be corrupt, which count as having no rows.
-    max_bytes
-        The limit of its output; a task that exceeds it returns no output. None: no limit.
-    samples
-        Whether to transform a few rows of each block first, to estimate the output of the block.
-    """
-
+    # the scheduler's identifier of the task
     work: Work
+    # the numbers of its blocks in stored order
     blocks: tuple[int, ...]
     addresses: tuple[BlockAddress, ...]
+    # the rows that each block must have; None where unknown
     rows: tuple[int | None, ...]
+    # whether the task reads the blocks; otherwise an earlier task did, and their tables are its input
     reads: bool
+    # where rows go; None for a task that only reads
     ordering: Ordering | None
+    # Indices into ``blocks`` of those whose cached tables are passed to the task, of those whose tables it
+    # returns for the memory cache, and of those known to be corrupt, which count as having no rows.
     found: tuple[int, ...] = ()
     keeps: tuple[int, ...] = ()
     skips: tuple[int, ...] = ()
+    # the limit of its output; a task that exceeds it returns no output
     max_bytes: int | None = None
+    # whether to transform a few rows of each block first, to estimate the output of the block
     samples: bool = False
 
 
 @dataclass(frozen=True)
 class TaskReport:
-    """The report of a finished task.
+    """The report of a finished task."""
 
-    Attributes
-    ----------
-    rows
-        Rows of each block.
-    slice_bytes
-        Bytes of its output by slice, over all destinations.
-    schema
-        The schema of its rows, or None if it has no rows.
-    start_time, stop_time
-        Seconds since the Unix epoch.
-    cache
-        Cache hits, misses and errors.
-    corrupt
-        The blocks found corrupt and counted as having no rows.
-    unpacked_bytes
-        Bytes of its output without frame-of-reference encoding; None if its output is not encoded.
-    shortfall
-        Why the task returned no output; None if it returned all of it.
-    """
-
+    # rows of each block
     rows: tuple[int, ...]
+    # bytes of its output by slice, over all destinations
     slice_bytes: tuple[int, ...]
+    # None if it has no rows
     schema: pa.Schema | None
+    # seconds since the Unix epoch
     start_time: float
     stop_time: float
     cache: CacheReport = CacheReport()
+    # the blocks found corrupt and counted as having no rows
     corrupt: tuple[Corruption, ...] = ()
+    # bytes of its output without frame-of-reference encoding; None if its output is not encoded
     unpacked_bytes: int | None = None
+    # why the task returned no output; None if it returned all of it
     shortfall: Shortfall | None = None
 
 
@@ -169,21 +121,10 @@ def run_task(
     cached: Sequence[Tables] = (),
     pause: Callable[[], None] = lambda: None,
 ) -> tuple[TaskReport, list[pa.Table] | TaskOutput, list[Tables]]:
-    """Run one task.
+    """Run one task; returns its report, the tables or map outputs, and the tables of the blocks in ``task.keeps``.
 
-    Parameters
-    ----------
-    tables
-        The table of each block, read by an earlier task; None if this task reads.
-    cached
-        The cached tables of the blocks in ``task.found``.
-    pause
-        Called every few milliseconds, between columns.
-
-    Returns
-    -------
-    report, output, tables_to_cache
-        The report; the tables or the map outputs; the tables of the blocks in ``task.keeps``.
+    ``tables`` holds the table of each block if an earlier task read them, ``cached`` the cached tables of the
+    blocks in ``task.found``. ``pause`` is called every few milliseconds, between columns.
     """
     found = dict(zip(task.found, cached, strict=True))
     reader = CachingReader(

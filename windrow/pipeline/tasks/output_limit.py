@@ -23,20 +23,13 @@ class Shortfall:
     """How far a task got before its output exceeded the limit.
 
     The scheduler's event `Overflowed` has the same fields.
-
-    Attributes
-    ----------
-    share
-        The share of its rows that the task had transformed, 0 to 1.
-    rows, size_bytes
-        The output rows and bytes of that share.
-    min_bytes
-        A lower bound of the task's whole output: the finished blocks, and the estimate for the current one.
     """
 
+    # the share of its rows that the task had transformed, 0 to 1, and the output rows and bytes of that share
     share: float
     rows: int
     size_bytes: int
+    # a lower bound of the task's whole output: the finished blocks, and the estimate for the current one
     min_bytes: int
 
 
@@ -52,16 +45,8 @@ class OutputLimit:
     """Checks the output of one task against its limit.
 
     A task holds all its output until it ends. So it checks the size after each block. Until the
-    growth of rows by the transforms was measured, it also transforms a sample of each block first.
-
-    Parameters
-    ----------
-    max_bytes
-        The limit; None: no limit.
-    rows
-        Rows of each block; None where unknown.
-    samples
-        Whether to check a sample of each block.
+    growth of rows by the transforms was measured, it also transforms a sample of each block first
+    (``samples``). ``rows`` are those of each block, None where unknown.
     """
 
     def __init__(self, max_bytes: int | None, rows: Sequence[int | None], *, samples: bool) -> None:
@@ -77,11 +62,6 @@ class OutputLimit:
         The limit holds for the last block too: several tasks that each exceed it by a block would exceed
         the memory budget for as long as their window is buffered. The retry gets the measured size
         as its limit, so a task is repeated only once.
-
-        Raises
-        ------
-        OutputLimitError
-            If the output exceeds the limit.
         """
         self._rows += rows
         self._bytes = total_bytes
@@ -90,13 +70,7 @@ class OutputLimit:
             raise OutputLimitError(Shortfall(share, self._rows, total_bytes, total_bytes))
 
     def check_sample(self, at: int, table: pa.Table, maps: Sequence[MapBatches], origin: str) -> None:
-        """Transform a sample of a block, and check the estimated output of the whole block.
-
-        Raises
-        ------
-        OutputLimitError
-            If the estimate exceeds the limit.
-        """
+        """Transform a sample of a block, and check the estimated output of the whole block."""
         if not self._samples or not maps:
             return
         max_rows = table.num_rows // _MIN_BLOCK_PER_SAMPLE

@@ -19,16 +19,9 @@ _READ_AHEAD_BLOCKS = 4
 
 
 class ReadAhead:
-    """Reads the blocks of a task in order, and starts reading the next ones meanwhile.
+    """Reads the blocks of a task in order, and starts reading the next ones meanwhile if the reader is remote.
 
-    Parameters
-    ----------
-    reader
-        The source's reader. There is no read-ahead unless it is a remote one (`RemoteReader`).
-    addresses
-        The addresses of the task's blocks.
-    will_be_read
-        Whether the task will read a block, given its index in ``addresses``.
+    ``will_be_read`` says whether the task will read a block, given its index in ``addresses``.
     """
 
     def __init__(

@@ -36,16 +36,10 @@ _TIMES = ("timestamp", "date", "time", "duration")
 
 
 def to_arrow(values: Any, preferred: pa.DataType | None, *, nan_is_null: bool = False) -> pa.ChunkedArray:
-    """Convert a column.
+    """Convert an array, a list or tuple, a pandas Series, or what NumPy can view (a tensor).
 
-    Parameters
-    ----------
-    values
-        An array, a list or tuple, a pandas Series, or what NumPy can view (a tensor).
-    preferred
-        The type to use if the values are of its kind; None to infer the type.
-    nan_is_null
-        Whether NaN means null, as in pandas.
+    ``preferred`` is the type to use if the values are of its kind; None infers the type. ``nan_is_null``:
+    NaN means null, as in pandas.
     """
     if isinstance(preferred, pa.BaseExtensionType) and not isinstance(preferred, pa.FixedShapeTensorType):
         column = to_arrow(values, preferred.storage_type, nan_is_null=nan_is_null)

@@ -36,12 +36,8 @@ def result_to_table(
 ) -> pa.Table:
     """Convert what a function returned for ``batch``.
 
-    ``batch_arrays`` holds the arrays that the function got, if it got NumPy arrays.
-
-    Raises
-    ------
-    TransformError
-        For a result of another type, columns of unequal length, or a value that Arrow cannot hold.
+    ``batch_arrays`` holds the arrays that the function got, if it got NumPy arrays. Raises a `TransformError`
+    for a result of another type, columns of unequal length, or a value that Arrow cannot hold.
     """
     if isinstance(result, (pa.Table, pa.RecordBatch)):
         items: Iterable[tuple[Any, Any]] = zip(result.schema.names, result.columns, strict=True)

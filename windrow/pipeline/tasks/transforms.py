@@ -23,33 +23,15 @@ __all__ = ["MapBatches", "apply_maps", "check_schema", "function_name", "raise_f
 
 @dataclass(frozen=True)
 class MapBatches:
-    """A function to call on batches.
-
-    Attributes
-    ----------
-    fn
-        Called as ``fn(batch, *fn_args, **fn_kwargs)``; pure, and safe to call from
-        several threads.
-    batch_format
-        The type of the batches: ``"numpy"`` (a dict of read-only arrays), ``"pandas"``, ``"pyarrow"``.
-    batch_size
-        Rows of a batch; the last one of a block can have fewer. None: a block is one batch.
-    fn_args, fn_kwargs
-        Further arguments.
-    preserves_rows
-        Whether output row i comes from input row i.
-
-    Raises
-    ------
-    PlanError
-        If an attribute has another type or value.
-    """
+    """A function to call on batches as ``fn(batch, *fn_args, **fn_kwargs)``, as `map_batches` documents it."""
 
     fn: Callable[..., Any]
     batch_format: BatchFormat = "numpy"
+    # rows of a batch; the last one of a block can have fewer; None: a block is one batch
     batch_size: int | None = None
     fn_args: tuple[Any, ...] = field(default=(), hash=False)
     fn_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    # whether output row i comes from input row i
     preserves_rows: bool = True
 
     def __post_init__(self) -> None:
@@ -104,13 +86,8 @@ def apply_maps(table: pa.Table, maps: Sequence[MapBatches], origin: str) -> pa.T
     """Apply map functions in turn to a block.
 
     No function is called for a table without rows. It is returned as it is, and its schema
-    is not that of the functions' results, so callers ignore it.
-
-    Raises
-    ------
-    TransformError
-        If a function raised, or returned an invalid result. The message names the function and
-        ``origin`` (a description of the block); the function's exception is the ``__cause__``.
+    is not that of the functions' results, so callers ignore it. A `TransformError` names the function and
+    ``origin`` (a description of the block); the function's exception is its ``__cause__``.
     """
     for stage in maps:
         if table.num_rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,12 @@ from tests.dataset.example_sources import make_source
 from windrow.core.source import column_bounds
 from windrow.io.catalog.file_source import open_parquet
 from windrow.pipeline.tasks.cache.block_file import block_bytes
-from windrow.pipeline.tasks.cache.cached_reader import CachingReader
-from windrow.pipeline.tasks.cache.column_ranges import attach_ranges, detach_ranges
+from windrow.pipeline.tasks.cache.cached_reader import (
+    CachingReader,
+    attach_ranges,
+    detach_ranges,
+    record_parts,
+)
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 
 SOURCE = make_source(3, 4, 5)
@@ -143,3 +148,45 @@ def test_what_is_being_kept_tells_of_itself(tmp_path: Path) -> None:
     for part in reader.parts(0):
         assert not isinstance(part, pa.Table)
         assert [column_bounds(part, column) for column in range(2)] == [(3, 7), (0, 9)]
+
+
+@dataclass
+class LazyPart:
+    """Columns that are decoded on selection, in several chunks."""
+
+    table: pa.Table
+    asked: list[int] = field(default_factory=list)
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.table.num_rows)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    def select(self, columns: list[int]) -> pa.Table:
+        self.asked.extend(columns)
+        return self.table.select(columns)
+
+
+def make_part(start: int) -> pa.Table:
+    half = pa.table({"x": [start, start + 1], "s": ["a", None]})
+    return pa.concat_tables([half, half])
+
+
+def test_columns_are_decoded_once_and_kept_in_one_piece() -> None:
+    parts = [LazyPart(make_part(0)), LazyPart(make_part(10))]
+    tables: list[pa.Table] = []
+    for part in record_parts(parts, tables):
+        assert part.select([1]).column(0).num_chunks == 1
+    assert [sorted(part.asked) for part in parts] == [[0, 1], [0, 1]]
+    assert [table.to_pydict() for table in tables] == [make_part(0).to_pydict(), make_part(10).to_pydict()]
+    assert all(column.num_chunks == 1 for table in tables for column in table.columns)
+
+
+def test_a_part_without_rows_leaves_nothing_unless_it_is_a_table() -> None:
+    tables: list[pa.Table] = []
+    empty = make_part(0).slice(0, 0)
+    assert len(list(record_parts([LazyPart(empty), empty], tables))) == 2
+    assert [table.schema for table in tables] == [empty.schema]

@@ -55,20 +55,7 @@ class RaySession:
 
     def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Connect a shard in this process."""
-        run_bytes = max(RUN_BYTES, batch_rows * self._program.row_bytes)
-        # several shards on one machine share its cores
-        placers = max(1, min(_PLACERS, available_cores() // self._program.shards))
-        job = self._program.job
-        return _RayClient(
-            self._coordinator,
-            shard,
-            BufferPool(RUNS_AHEAD * run_bytes),
-            placers,
-            seed=seed,
-            has_disk_cache=job.cache == "disk",
-            leads_on=job.leads_on,
-            waiting=waiting_of(job.options),
-        )
+        return _RayClient(self._coordinator, self._program, shard, batch_rows, seed)
 
     def export(self, shard: int) -> Session:
         """Return this session: the coordinator serves every process."""
@@ -76,39 +63,26 @@ class RaySession:
 
 
 class _RayClient:
-    """One shard's client of the coordinator."""
+    """One shard's client of the coordinator; the methods are those of `CoordinatorClient`."""
 
     def __init__(
-        self,
-        coordinator: Any,
-        shard: int,
-        pool: BufferPool,
-        placers: int,
-        *,
-        seed: int | None,
-        has_disk_cache: bool,
-        leads_on: Callable[[int], bool],
-        waiting: Waiting,
+        self, coordinator: Any, program: Program, shard: int, batch_rows: int, seed: int | None
     ) -> None:
-        self._waiting = waiting
-        self._seed = seed
-        self._leads_on = leads_on
-        self._has_disk_cache = has_disk_cache
         self._coordinator = coordinator
-        self._shard = shard
+        self._job = program.job
+        self._shard, self._who = shard, f"shard {shard}"
+        self._seed = seed
+        self._waiting = waiting_of(program.job.options)
         self._token, self._since = uuid.uuid4().hex, time.time()
         self._open_count = 0
         self._closed = False
         self._pending_calls = PendingCalls()
-        self._pool = pool
+        self.pool = BufferPool(RUNS_AHEAD * max(RUN_BYTES, batch_rows * program.row_bytes))
+        # several shards on one machine share its cores
+        placers = max(1, min(_PLACERS, available_cores() // program.shards))
         self._workers = WorkerPool(placers, f"windrow-place-{shard}")
         self._finalizer = weakref.finalize(self, in_background, self._workers.close)
         self._fetcher: Fetcher | None = None
-
-    @property
-    def pool(self) -> BufferPool:
-        """Memory for runs."""
-        return self._pool
 
     def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
         """Open an epoch, and start to fetch its first window."""
@@ -116,30 +90,32 @@ class _RayClient:
         request = self._request(cursor, batch_rows, drop_last=drop_last, goes_on=False)
         answer = self._coordinator.open_epoch.remote(request)
         self._pending_calls.add(answer)
-        facts: EpochFacts = await_answer(answer, f"shard {self._shard}", self._waiting)
+        facts: EpochFacts = await_answer(answer, self._who, self._waiting)
         self._pending_calls.remove(answer)
-        leads_on = self._leads_on(cursor.epoch)
+        leads_on = self._job.leads_on(cursor.epoch)
         self._fetcher = Fetcher(self._coordinator, request, facts, self._pending_calls, leads_on=leads_on)
         if self._closed:
             # another thread called close() before there was a fetcher to stop
             self._stop_fetching()
-            raise PlanError(f"shard {self._shard} was closed while epoch {cursor.epoch} was being opened")
+            raise self._make_closed_error(cursor)
         return facts
 
     def open_next(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> Future[EpochFacts]:
         """Open the next epoch; a thread waits for the answer."""
         fetcher = self._fetcher
         if fetcher is None:
-            raise PlanError(f"shard {self._shard} was closed while epoch {cursor.epoch} was being opened")
+            raise self._make_closed_error(cursor)
         request = self._request(cursor, batch_rows, drop_last=drop_last, goes_on=True)
         answer = self._coordinator.open_epoch.remote(request)
         self._pending_calls.add(answer)
-        fetcher.open_next_epoch(request, leads_on=self._leads_on(cursor.epoch))
-        who = f"shard {self._shard}"
+        fetcher.open_next_epoch(request, leads_on=self._job.leads_on(cursor.epoch))
         (opened,) = call_ahead(
-            [partial(await_answer, answer, who, self._waiting)], 1, f"windrow-open-{self._shard}"
+            [partial(await_answer, answer, self._who, self._waiting)], 1, f"windrow-open-{self._shard}"
         )
         return opened
+
+    def _make_closed_error(self, cursor: Cursor) -> PlanError:
+        return PlanError(f"{self._who} was closed while epoch {cursor.epoch} was being opened")
 
     def _request(self, cursor: Cursor, batch_rows: int, *, drop_last: bool, goes_on: bool) -> OpenRequest:
         number, self._open_count = self._open_count, self._open_count + 1
@@ -161,7 +137,6 @@ class _RayClient:
         use_batch_scheduling()
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
-        """Wait for a window."""
         fetcher = self._fetcher
         return None if fetcher is None else fetcher.take((epoch, window), stop)
 
@@ -172,7 +147,6 @@ class _RayClient:
             fetcher.release(stop)
 
     def acknowledge(self, place: Place) -> None:
-        """Report the shard's progress."""
         fetcher = self._fetcher
         if fetcher is None:
             notify(self._coordinator.acknowledge, self._shard, self._token, place)
@@ -180,11 +154,9 @@ class _RayClient:
             fetcher.acknowledge(place)
 
     def heartbeat(self) -> None:
-        """Report that the consumer is alive."""
         notify(self._coordinator.heartbeat, self._shard)
 
     def note_delivered(self, row_bytes: float) -> None:
-        """Report the size of a delivered row."""
         notify(self._coordinator.note_delivered, row_bytes)
 
     def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
@@ -193,7 +165,6 @@ class _RayClient:
         return self._workers.submit((), place)
 
     def diagnose(self) -> tuple[str, float]:
-        """Describe what the shard waits for."""
         try:
             answer: tuple[str, float] = ray.get(
                 self._coordinator.diagnose.remote(self._shard), timeout=_ANSWER_SECONDS
@@ -203,28 +174,23 @@ class _RayClient:
         return answer
 
     def run_stats(self, *, spans: bool) -> RunStats:
-        """Statistics of the job."""
+        missing = f"{self._who} has no statistics of its job"
         if not ray.is_initialized():
-            raise StallError(f"shard {self._shard} has no statistics of its job: Ray has been shut down")
+            raise StallError(f"{missing}: Ray has been shut down")
         try:
             stats: RunStats = ray.get(
                 self._coordinator.run_stats.remote(spans=spans), timeout=_ANSWER_SECONDS
             )
         except ray.exceptions.RayActorError as error:
-            raise make_loss_error(f"shard {self._shard}", error) from error
+            raise make_loss_error(self._who, error) from error
         except ray.exceptions.GetTimeoutError as error:
-            raise StallError(
-                f"shard {self._shard} has no statistics of its job: the coordinator has not answered for "
-                f"{_ANSWER_SECONDS:.0f} s"
-            ) from error
+            silent = f"the coordinator has not answered for {_ANSWER_SECONDS:.0f} s"
+            raise StallError(f"{missing}: {silent}") from error
         except ray.exceptions.RayError as error:
-            raise StallError(
-                f"shard {self._shard} has no statistics of its job: the coordinator could not answer ({error})"
-            ) from error
+            raise StallError(f"{missing}: the coordinator could not answer ({error})") from error
         return stats
 
     def close(self) -> None:
-        """Disconnect the shard."""
         self._closed = True
         fetcher, self._fetcher = self._fetcher, None
         # the callbacks run last to first, each even if another raises
@@ -239,7 +205,7 @@ class _RayClient:
 
     def _notify_closed(self) -> None:
         closed = notify(self._coordinator.close_shard, self._shard, self._token)
-        if self._has_disk_cache and closed is not None:
+        if self._job.cache == "disk" and closed is not None:
             # the last shard to close removes the cache files; exiting now would prevent that
             ray.wait([closed], timeout=_ANSWER_SECONDS)
         if closed is not None and not self._pending_calls.await_answers(0.0):

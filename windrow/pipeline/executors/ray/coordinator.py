@@ -22,7 +22,6 @@ from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.executors.base import EpochFacts, Resources
-from windrow.pipeline.executors.ray.function_export import export_code
 from windrow.pipeline.executors.ray.heartbeats import Heartbeat
 from windrow.pipeline.executors.ray.nodes import (
     format_starvation_warning,
@@ -30,7 +29,7 @@ from windrow.pipeline.executors.ray.nodes import (
     others_hold_cpus,
     this_node,
 )
-from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable
+from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable, export_code
 from windrow.pipeline.executors.ray.placement import Placement, Planner
 from windrow.pipeline.executors.ray.ray_task import cancel_copy, remove_on_all_nodes, submit_task
 from windrow.pipeline.executors.ray.task_dispatch import Cluster, Dispatcher, Submitted
@@ -225,7 +224,7 @@ class Coordinator:
     def _warn_starving(self) -> bool:
         if not others_hold_cpus(self._task_cpus):
             return False
-        self._warnings += format_starvation_warning()
+        self._warnings.append(format_starvation_warning())
         self._wake()
         return True
 
@@ -310,12 +309,8 @@ class Coordinator:
 def start_coordinator(program: Program, resources: Resources, nodes: tuple[str | None, ...]) -> Any:
     """Start a coordinator on this node, owned by this process; returns its handle.
 
-    The caller must then call `Coordinator.await_workers`.
-
-    Raises
-    ------
-    PlanError
-        If a transform or the source cannot be pickled.
+    The caller must then call `Coordinator.await_workers`. Raises a `PlanError` if a transform or the source
+    cannot be pickled.
     """
     here = NodeAffinitySchedulingStrategy(this_node(), soft=True)
     actor: Any = ray.remote(Coordinator)

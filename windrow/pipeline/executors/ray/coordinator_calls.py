@@ -99,10 +99,7 @@ def await_answer_until(ref: Any, who: str, stopped: threading.Event) -> Any:
 def wait_for_any(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:
     """Wait until at least one of several objects is ready; returns the ready ones and the rest.
 
-    Raises
-    ------
-    StallError
-        If none is ready within the stall timeout; a warning precedes it.
+    Raises a `StallError`, after a warning, if none is ready within the stall timeout.
     """
     waiting = Waiting()
     for limit_seconds in (waiting.warn_seconds, waiting.fail_seconds - waiting.warn_seconds):
@@ -145,13 +142,7 @@ def _get_ready(refs: Sequence[Any], who: str) -> list[Any]:
 
 
 class StallWatch:
-    """Warns about a wait without progress, and finally raises.
-
-    Parameters
-    ----------
-    fail_seconds
-        Seconds without progress before it raises; by default the stall timeout of all waits.
-    """
+    """Warns about a wait without progress, and raises after ``fail_seconds``, by default the stall timeout."""
 
     def __init__(self, fail_seconds: float | None = None) -> None:
         self._waiting = Waiting() if fail_seconds is None else Waiting(fail_seconds=fail_seconds)
@@ -163,13 +154,7 @@ class StallWatch:
         self._warned = False
 
     def check(self, describe: Callable[[], str]) -> None:
-        """Warn or raise if that is due; ``describe`` returns what waits for what.
-
-        Raises
-        ------
-        StallError
-            If there was no progress within the stall timeout.
-        """
+        """Warn or raise a `StallError` if that is due; ``describe`` returns what waits for what."""
         seconds = time.monotonic() - self._since
         if seconds >= self._waiting.fail_seconds:
             raise StallError(f"{describe()} for {seconds:,.0f} s; {_count_cpus()}: {_CHECK_NODES}")

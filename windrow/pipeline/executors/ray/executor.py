@@ -14,8 +14,8 @@ from windrow.pipeline.executors.base import Resources, Session
 from windrow.pipeline.executors.ray.client import RaySession
 from windrow.pipeline.executors.ray.coordinator import start_coordinator
 from windrow.pipeline.executors.ray.coordinator_calls import notify
-from windrow.pipeline.executors.ray.function_export import export_code
 from windrow.pipeline.executors.ray.nodes import resolve_hints, starvation_warnings
+from windrow.pipeline.executors.ray.pickling import export_code
 from windrow.pipeline.executors.ray.ray_task import start_workers
 from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts

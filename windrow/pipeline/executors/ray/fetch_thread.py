@@ -205,10 +205,7 @@ class Fetcher:
     def _get(self, refs: Sequence[Any], patience_seconds: float) -> dict[Any, Any] | None:
         """Get objects as they arrive, so that a pause of the transfer loses none of them.
 
-        Raises
-        ------
-        ray.exceptions.GetTimeoutError
-            If none arrives within ``patience_seconds``.
+        Raises Ray's `GetTimeoutError` if none arrives within ``patience_seconds``.
         """
         values: dict[Any, Any] = {}
         left, arrived_at = list(refs), time.monotonic()

@@ -19,20 +19,13 @@ _INTERVAL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The content and recipient of a task copy's heartbeats.
+    """The content and recipient of a task copy's heartbeats."""
 
-    Attributes
-    ----------
-    coordinator
-        Name of the coordinator actor; "" for no heartbeats.
-    incarnation
-        The coordinator process that submitted the task; a restarted one ignores its heartbeats.
-    key, copy
-        The task's number in that process, and the copy's number.
-    """
-
+    # name of the coordinator actor
     coordinator: str
+    # the coordinator process that submitted the task; a restarted one ignores its heartbeats
     incarnation: str
+    # the task's number in that process, and the copy's number
     key: int
     copy: int
 
@@ -66,10 +59,8 @@ class _HeartbeatThread:
 
 
 def _send(heartbeat: Heartbeat) -> None:
-    if heartbeat.coordinator:
-        _find_coordinator(heartbeat.coordinator).task_heartbeat.remote(
-            heartbeat.incarnation, heartbeat.key, heartbeat.copy
-        )
+    method = _find_coordinator(heartbeat.coordinator).task_heartbeat
+    method.remote(heartbeat.incarnation, heartbeat.key, heartbeat.copy)
 
 
 @cache

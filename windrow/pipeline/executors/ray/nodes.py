@@ -27,13 +27,7 @@ def this_node() -> str:
 
 
 def resolve_hints(hints: Sequence[Any] | None, shards: int) -> tuple[str | None, ...]:
-    """Resolve locality hints (actor handles, node ids, None) to node ids; None where unknown.
-
-    Raises
-    ------
-    PlanError
-        If a hint is of another type, or names no live node of the cluster.
-    """
+    """Resolve locality hints (actor handles, node ids, None) to node ids; None where unknown."""
     if hints is None:
         return (None,) * shards
     nodes = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
@@ -90,14 +84,14 @@ def others_hold_cpus(cpus: float) -> bool:
 
 def starvation_warnings() -> tuple[str, ...]:
     """The warning that no CPU is free, if so."""
-    return () if ray.available_resources().get("CPU", 0) >= 1 else format_starvation_warning()
+    return () if ray.available_resources().get("CPU", 0) >= 1 else (format_starvation_warning(),)
 
 
-def format_starvation_warning() -> tuple[str, ...]:
+def format_starvation_warning() -> str:
     """Format the warning for a cluster without free CPUs, as one line."""
     cpus = ray.cluster_resources().get("CPU", 0)
     return (
         f"no CPU of the cluster is free ({cpus:g} in all): data tasks run with num_cpus=0, at most one at a time "
         "per core of a node, and compete with the processes that hold the CPUs. Give trainers num_cpus=0, or "
-        "the cluster more CPUs",
+        "the cluster more CPUs"
     )

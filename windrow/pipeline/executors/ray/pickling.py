@@ -1,4 +1,4 @@
-"""Finds the function, argument or source that cannot be pickled, when sending it to Ray fails."""
+"""Sends code and values to Ray's workers: exports code, and finds what cannot be pickled when sending fails."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import ray
 from ray import cloudpickle
 
 from windrow.core.errors import PlanError, WindrowError
 from windrow.core.source import BlockReader, Source
 from windrow.pipeline.tasks.transforms import MapBatches
 
-__all__ = ["ON_THREADS", "call_with_picklable"]
+__all__ = ["ON_THREADS", "call_with_picklable", "export_code"]
 
 T = TypeVar("T")
 
@@ -21,6 +22,18 @@ ON_THREADS = ', or run in this process with options(executor="threads")'
 
 # levels of nested functions and objects that are searched
 _MAX_DEPTH = 4
+
+
+def export_code() -> None:
+    """Make Ray export functions and classes from this process again, if RayDP has switched that off.
+
+    RayDP sets ``load_code_from_local`` for its calls into Java, and leaves it set in this process and in
+    workers that are reused later. With it, Ray does not export anything that can be imported. Workers without
+    the switch look only for exported code, so an actor of such a process never starts there.
+    """
+    worker = ray._private.worker.global_worker
+    if getattr(worker, "load_code_from_local", False):
+        worker.set_load_code_from_local(False)
 
 
 class _Unpicklable(NamedTuple):
@@ -34,17 +47,9 @@ class _Unpicklable(NamedTuple):
 def call_with_picklable(
     call: Callable[[], T], maps: Sequence[MapBatches], source: Source | BlockReader, *, otherwise: str
 ) -> T:
-    """Run a call that sends transforms and a source to Ray.
+    """Run a call that sends transforms and a source to Ray; a `PlanError` names the one that cannot be pickled.
 
-    Parameters
-    ----------
-    otherwise
-        The alternative to making it picklable, which ends the error's last sentence.
-
-    Raises
-    ------
-    PlanError
-        If the call fails and a transform or the source cannot be pickled; names the object.
+    ``otherwise`` is the alternative to making it picklable, which ends the error's last sentence.
     """
     try:
         return call()

@@ -62,21 +62,7 @@ class _Task:
 
 
 class Planner:
-    """Places tasks, and places silent ones again.
-
-    Parameters
-    ----------
-    cpus
-        The CPUs that a task requests.
-
-    Attributes
-    ----------
-    starved
-        Whether new tasks request no CPU, since none has been free for a while.
-    lacks_cpus
-        Whether others are known to hold all CPUs: a copy without a CPU ran while another copy of the same
-        task still waited for one. Silence alone proves nothing: on a slow machine workers start late.
-    """
+    """Places tasks, each of which requests ``cpus``, and places silent ones again."""
 
     def __init__(self, cpus: float) -> None:
         self._cpus = cpus
@@ -86,7 +72,11 @@ class Planner:
         self._nodes: Sequence[Node] = ()
         self._durations: deque[float] = deque(maxlen=_MAX_DURATIONS)
         self._cpu_granted_at = self._timeouts_reset_at = float("-inf")
-        self.starved = self.lacks_cpus = False
+        # whether new tasks request no CPU, since none has been free for a while
+        self.starved = False
+        # Whether others are known to hold all CPUs: a copy without a CPU ran while another copy of the same
+        # task still waited for one. Silence alone proves nothing: on a slow machine workers start late.
+        self.lacks_cpus = False
 
     def begin(self, key: int, now: float) -> Placement | None:
         """Place a new task; None if `review` will place it, once a core runs no other task without a CPU."""
@@ -144,10 +134,7 @@ class Planner:
     def review(self, now: float, nodes: Sequence[Node] | None = None) -> list[tuple[int, int, Placement]]:
         """Place overdue tasks again, on the given nodes or, by default, on those of the last review.
 
-        Returns
-        -------
-        list
-            For each placed task: its key, the number of the new copy, and the placement.
+        Returns for each placed task its key, the number of the new copy, and the placement.
         """
         self._nodes = self._nodes if nodes is None else nodes
         if any(node.free_cpus >= self._cpus for node in self._nodes):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from itertools import chain
 from typing import Any
@@ -18,7 +20,6 @@ from windrow.core.errors import TransformError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.heartbeats import Heartbeat, sending_heartbeats
-from windrow.pipeline.executors.ray.interrupts import ignoring_interrupts
 from windrow.pipeline.executors.ray.page_mapping import ObjectStorePages
 from windrow.pipeline.executors.ray.placement import Placement
 from windrow.pipeline.executors.ray.process_priority import yielding_cpu
@@ -27,7 +28,7 @@ from windrow.pipeline.tasks.cache.cached_reader import Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 from windrow.pipeline.tasks.map_task import Task, TaskContext, TaskReport, run_task
 
-__all__ = ["cancel_copy", "remove_on_all_nodes", "start_workers", "submit_task"]
+__all__ = ["cancel_copy", "ignoring_interrupts", "remove_on_all_nodes", "start_workers", "submit_task"]
 
 # A worker reuses the memory of one task's output for the next one, which may be larger.
 _POOLED_OUTPUTS = 2
@@ -44,10 +45,7 @@ def start_workers(count: int, *, nodes: int) -> list[ray.ObjectRef[Any]]:
     lease starts a process even if another one becomes free for it. Therefore each task here has a
     scheduling class of its own, and there is one task fewer than wanted processes on each node.
 
-    Returns
-    -------
-    list
-        References that are ready once the workers have started. Leases requested earlier start more processes.
+    Returns references that are ready once the workers have started. Leases requested earlier start more processes.
     """
     # an explicit strategy, or Ray would put the tasks into the caller's placement group, which may be full
     strategy = "SPREAD" if nodes > 1 else "DEFAULT"
@@ -146,6 +144,23 @@ def _run(
 
 
 _run_remote: Any = ray.remote(num_cpus=1, max_retries=8)(_run)
+
+
+@contextmanager
+def ignoring_interrupts() -> Iterator[None]:
+    """Ignore SIGINT, so that a task that has started runs to its end.
+
+    Ray cancels a running task with an interrupt. During an import that leaves a broken module for all later
+    tasks of this worker, for example a pandas without ``core``.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
 
 
 def remove_on_all_nodes(disk: DiskCache) -> list[Any]:

@@ -28,29 +28,19 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The dispatcher's interface to Ray.
+    """The dispatcher's interface to Ray."""
 
-    Attributes
-    ----------
-    now
-        Monotonic clock, in seconds.
-    nodes
-        The nodes that are alive now.
-    is_starting
-        Whether workers are still starting, so that tasks cannot be expected to run yet.
-    cancel
-        Cancels a copy by the reference of its report, unless it has started.
-    is_conclusive
-        Whether an error that ended a copy would end any other copy too.
-    spawn
-        Runs a coroutine in the background.
-    """
-
+    # monotonic clock, in seconds
     now: Callable[[], float]
+    # the nodes that are alive now
     nodes: Callable[[], Sequence[Node]]
+    # whether workers are still starting, so that tasks cannot be expected to run yet
     is_starting: Callable[[], bool]
+    # cancels a copy by the reference of its report, unless it has started
     cancel: Callable[[Any], None]
+    # whether an error that ended a copy would end any other copy too
     is_conclusive: Callable[[Exception], bool]
+    # runs a coroutine in the background
     spawn: Callable[[Coroutine[Any, Any, None]], None]
 
 
@@ -64,13 +54,8 @@ class _Task:
 class Dispatcher:
     """Runs every task to completion, wherever the cluster can.
 
-    Parameters
-    ----------
-    planner
-        Decides where each copy of a task runs.
-    warn
-        Called at most once a second while data tasks seem to run without CPUs because others hold all of
-        them, until it returns True: it has confirmed this and warned.
+    ``warn`` is called at most once a second while data tasks seem to run without CPUs because others hold all
+    of them, until it returns True: it has confirmed this and warned.
     """
 
     def __init__(self, planner: Planner, cluster: Cluster, warn: Callable[[], bool]) -> None:
@@ -90,12 +75,8 @@ class Dispatcher:
     ) -> None:
         """Run a task.
 
-        Parameters
-        ----------
-        submit
-            Submits one copy, given the task's number, the copy's number and its placement.
-        on_done
-            Called once, with the copy that ended first; results of the others are dropped.
+        ``submit`` submits one copy, given the task's number, the copy's number and its placement. ``on_done``
+        is called once, with the copy that ended first; results of the others are dropped.
         """
         key, self._next_key = self._next_key, self._next_key + 1
         self._tasks[key] = _Task(submit, on_done)

@@ -15,10 +15,7 @@ _MAX_ORIGINS = 3
 def make_death_error(task: Task, error: BaseException, *, transforms: bool) -> WindrowError:
     """Make an error for a task that failed permanently, which names its blocks.
 
-    Parameters
-    ----------
-    transforms
-        Whether the task runs the user's functions.
+    ``transforms``: the job has functions of the user before the shuffle.
     """
     where = _describe(task)
     error_type = TransformError if transforms and task.reads else SourceError

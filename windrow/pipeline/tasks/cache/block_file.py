@@ -36,14 +36,9 @@ def block_bytes(tables: Sequence[pa.Table]) -> int:
 
 
 def write_block(descriptor: int, offset: int, tables: Sequence[pa.Table], key: bytes) -> int:
-    """Write the tables of a block into an open file; returns the number of bytes written.
+    """Write the tables of a block into an open file from ``offset`` on; returns the number of bytes written.
 
-    Parameters
-    ----------
-    offset
-        The block's offset in the file.
-    key
-        32 bytes that identify the data and the block.
+    ``key`` holds 32 bytes that identify the data and the block.
     """
     sink = _Sink(descriptor, offset)
     _write_stream(sink, tables)
@@ -55,18 +50,9 @@ def write_block(descriptor: int, offset: int, tables: Sequence[pa.Table], key: b
 def read_block(descriptor: int, key: bytes, *, verify: bool = True) -> list[pa.Table]:
     """Read a file that holds one block into memory.
 
-    Unlike a mapping, the copy stays valid when other users of the file write to it or truncate it.
-
-    Parameters
-    ----------
-    verify
-        Whether to compare the checksum and check the layout; False if the file has not changed since it
-        was verified.
-
-    Raises
-    ------
-    CorruptCachedBlockError
-        If the file does not hold this block exactly as it was written.
+    Unlike a mapping, the copy stays valid when other users of the file write to it or truncate it. If the
+    file has not changed since it was verified, ``verify=False`` skips the checksum and the layout. Raises
+    `CorruptCachedBlockError` unless the file holds this block exactly as it was written.
     """
     status = system_calls.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
@@ -88,19 +74,9 @@ def read_block(descriptor: int, key: bytes, *, verify: bool = True) -> list[pa.T
 
 
 def decode_block(content: pa.Buffer, key: bytes, *, verify: bool) -> list[pa.Table]:
-    """Decode the bytes of a block without copying them.
+    """Decode the bytes of a block, in memory that no other process can write to or truncate, without a copy.
 
-    Parameters
-    ----------
-    content
-        Memory that no other process can write to or truncate.
-    verify
-        Whether to compare the checksum and check the layout; False if this memory was verified before.
-
-    Raises
-    ------
-    CorruptCachedBlockError
-        If these are not the bytes of this block.
+    Raises `CorruptCachedBlockError` like `read_block`.
     """
     if not verify:
         return _decode(content, key, None)
@@ -127,13 +103,7 @@ def _decode(content: pa.Buffer, key: bytes, digest: bytes | None) -> list[pa.Tab
 
 
 def _check_footer(footer: Any, size: int, key: bytes) -> bytes:
-    """Check the footer of a file of ``size`` bytes; returns the checksum in it.
-
-    Raises
-    ------
-    CorruptCachedBlockError
-        If it is not the footer of this block, or the block has another size.
-    """
+    """Check the footer of a file of ``size`` bytes; returns the checksum in it."""
     if size < _FOOTER.size:
         raise CorruptCachedBlockError(f"{size} bytes are too few for a block")
     if len(footer) < _FOOTER.size:

@@ -21,13 +21,7 @@ _SIZE_MARGIN = 9 / 8
 
 @dataclass(frozen=True)
 class CacheBudget(Budget):
-    """A memory budget with a fixed share for the block cache.
-
-    Attributes
-    ----------
-    cache_bytes
-        The limit of the block cache.
-    """
+    """A memory budget with a fixed share for the block cache, its limit ``cache_bytes``."""
 
     cache_bytes: int = 0
 

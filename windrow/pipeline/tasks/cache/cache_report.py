@@ -9,32 +9,20 @@ __all__ = ["CacheReport"]
 
 @dataclass(frozen=True)
 class CacheReport:
-    """Cache statistics of one task, or of several together.
+    """Cache statistics of one task, or of several together."""
 
-    Attributes
-    ----------
-    hits, misses
-        Blocks read from the cache, and from the source.
-    cached_bytes
-        Bytes of each block that the task returned for the memory cache.
-    disk_bytes
-        Bytes written to the disk cache.
-    errors
-        Failed calls to the operating system; the cache goes on without the block or the folder.
-    corrupt_blocks
-        Cached blocks that failed verification.
-    first_error
-        The message of the first error; empty if there was none.
-    first_corruption
-        The message about the first corrupt block; empty if there was none.
-    """
-
+    # blocks read from the cache, and from the source
     hits: int = 0
     misses: int = 0
+    # bytes of each block that the task returned for the memory cache
     cached_bytes: tuple[int, ...] = ()
+    # bytes written to the disk cache
     disk_bytes: int = 0
+    # failed calls to the operating system; the cache goes on without the block or the folder
     errors: int = 0
+    # cached blocks that failed verification
     corrupt_blocks: int = 0
+    # the first messages, empty if there was none
     first_error: str = ""
     first_corruption: str = ""
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 
-from windrow.core.source import BlockAddress, BlockPart, BlockReader, maps_files
+from windrow.core.frame_of_reference import is_packable
+from windrow.core.source import BlockAddress, BlockPart, BlockReader, column_bounds, maps_files
 from windrow.pipeline.tasks.cache.cache_report import CacheReport
-from windrow.pipeline.tasks.cache.column_ranges import Ranges, attach_ranges, detach_ranges
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
-from windrow.pipeline.tasks.cache.recording import record_parts
 from windrow.pipeline.tasks.read_ahead import ReadAhead
 from windrow.pipeline.tasks.read_only import as_immutable
+from windrow.shuffle.kernels.arrow_columns import join
+from windrow.shuffle.kernels.bit_packing import find_ranges
 
-__all__ = ["CachingReader", "Tables"]
+__all__ = ["CachingReader", "Tables", "attach_ranges", "detach_ranges", "record_parts"]
+
+# where the schema metadata of a cached table holds column statistics
+_RANGES_KEY = b"windrow:ranges"
 
 # the parts of a block, each a table whose columns are contiguous
 Tables = list[pa.Table]
+Ranges = Mapping[int, tuple[int, int]]
 
 
 def _immutable_table(table: pa.Table) -> pa.Table:
@@ -54,20 +60,10 @@ def _will_be_read(
 
 
 class CachingReader:
-    """Reads the blocks of one task.
+    """Reads the blocks of one task, given their numbers and addresses.
 
-    Parameters
-    ----------
-    reader
-        The source's reader.
-    disk
-        The disk cache, or None.
-    blocks, addresses
-        The numbers and addresses of the task's blocks.
-    found
-        Blocks cached in memory, by their index in ``blocks``.
-    keeps
-        Indices into ``blocks`` of those to cache in memory.
+    ``found`` holds the blocks cached in memory, by their index in ``blocks``; ``keeps`` lists the indices of
+    those to cache in memory.
     """
 
     def __init__(
@@ -180,3 +176,76 @@ class CachingReader:
             self._keeps[at] = tables
         if self._disk is not None:
             self._disk_bytes += self._disk.put(self._blocks[at], tables)
+
+
+class _RecordedPart:
+    """A part that keeps its decoded columns, each as one contiguous array."""
+
+    def __init__(self, part: BlockPart) -> None:
+        self._part = part
+        self._columns: dict[int, pa.Array] = {}
+
+    @property
+    def num_rows(self) -> int:
+        return self._part.num_rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._part.schema
+
+    def select(self, columns: list[int]) -> pa.Table:
+        for number in columns:
+            if number not in self._columns:
+                self._columns[number] = join(self._part.select([number]))
+        schema = pa.schema([self.schema.field(number) for number in columns])
+        return pa.Table.from_arrays([self._columns[number] for number in columns], schema=schema)
+
+    def bounds(self, column: int) -> tuple[int, int] | None:
+        bounds = column_bounds(self._part, column)
+        return find_ranges([self.select([column]).column(0)]) if bounds is None else bounds
+
+    def table(self) -> pa.Table:
+        return self.select(list(range(len(self.schema))))
+
+
+def record_parts(parts: Iterable[BlockPart], tables: list[pa.Table]) -> Iterator[BlockPart]:
+    """Yield the parts of a block, and append each one's decoded table to ``tables``.
+
+    The table of a part is appended when the next part is requested; the last one at the end.
+    """
+    for part in parts:
+        if isinstance(part, pa.Table):
+            whole = part.combine_chunks()
+            yield whole
+            tables.append(whole)
+            continue
+        recorded = _RecordedPart(part)
+        yield recorded
+        if recorded.num_rows:
+            tables.append(recorded.table())
+
+
+def attach_ranges(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """Add the min and max of each integer or time column, over all tables, to the schema metadata.
+
+    Examples
+    --------
+    >>> (table,) = attach_ranges([pa.table({"x": [3, -1], "s": ["a", "b"]})])
+    >>> schema, ranges = detach_ranges(table.schema)
+    >>> schema.metadata, ranges
+    (None, {0: (-1, 3)})
+    """
+    ranges = {}
+    for number, kind in enumerate(tables[0].schema.types if tables else ()):
+        found = find_ranges([table.column(number) for table in tables]) if is_packable(kind) else None
+        if found is not None:
+            ranges[number] = found
+    note = {_RANGES_KEY: json.dumps(list(ranges.items())).encode()}
+    return [table.replace_schema_metadata({**(table.schema.metadata or {}), **note}) for table in tables]
+
+
+def detach_ranges(schema: pa.Schema) -> tuple[pa.Schema, Ranges]:
+    """Split a schema into the one without column statistics, and the statistics by column number."""
+    metadata = dict(schema.metadata or {})
+    ranges = {number: (low, high) for number, (low, high) in json.loads(metadata.pop(_RANGES_KEY, b"[]"))}
+    return schema.with_metadata(metadata) if metadata else schema.remove_metadata(), ranges

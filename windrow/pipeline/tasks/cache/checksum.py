@@ -17,12 +17,11 @@ _GROUP_BYTES = 8 * _LANES * _ROWS
 
 
 class Checksum:
-    """An incremental checksum.
+    """An incremental checksum, against faults but not against forgery; it costs a fifth of zlib's CRC-32.
 
     It sums 64-bit words in 4,096 lanes, and adds the running sums to a second sum after each group
     of 16 rows, as in Fletcher's checksum. It detects every change of a single word, and all but
-    contrived changes of several. It costs a fifth of zlib's CRC-32. It protects against faults, not
-    against forgery.
+    contrived changes of several.
 
     Examples
     --------

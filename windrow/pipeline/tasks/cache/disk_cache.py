@@ -40,29 +40,19 @@ class DiskCache:
     It is small and picklable; each process that unpickles it uses the folder on its own machine. Disk
     errors never end a job: after an error this process writes no more blocks, and if the folder is
     unusable it reads none either. Unreadable and corrupt blocks are read from the source.
-
-    Attributes
-    ----------
-    parent, name
-        The folder's parent directory, and its name.
-    contents
-        A digest of the contents of all blocks.
-    limit_bytes
-        The limit of the folder; None: half of the free disk space.
-    persistent
-        Whether the folder outlives the job.
-    borrowed
-        Whether another process removes the folder when the job ends.
-    failure
-        Why no more blocks are written; empty if there was no error.
     """
 
     parent: str
     name: str
+    # a digest of the contents of all blocks
     contents: str
+    # of the folder; None: half of the free disk space
     limit_bytes: int | None
+    # whether the folder outlives the job
     persistent: bool
+    # whether another process removes the folder when the job ends
     borrowed: bool = False
+    # why no more blocks are written; empty if there was no error
     failure: str = ""
     _full: bool = field(default=False, repr=False)
     _ended: bool = field(default=False, repr=False)

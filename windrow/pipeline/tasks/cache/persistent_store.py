@@ -46,14 +46,7 @@ class PersistentStore:
 
     The files have names, so other processes can write to them or truncate them at any time: in a
     mapping, truncation raises SIGBUS. So they are read, not mapped, and verified unless their status
-    is the same as at an earlier verification.
-
-    Parameters
-    ----------
-    path
-        The folder, named after the contents of the data.
-    make_key
-        Makes the key of a block from its number.
+    is the same as at an earlier verification. The folder is named after the contents of the data.
     """
 
     def __init__(self, path: Path, make_key: Callable[[int, str], bytes]) -> None:
@@ -66,13 +59,7 @@ class PersistentStore:
         return os.path.lexists(self._path(block))
 
     def find(self, block: int) -> list[pa.Table] | None:
-        """Read the tables of a block into memory; None if it is not cached.
-
-        Raises
-        ------
-        CorruptCachedBlockError
-            If the bytes are not those that were written.
-        """
+        """Read the tables of a block into memory; None if it is not cached."""
         try:
             with open_file(self._path(block), os.O_RDONLY) as descriptor:
                 return self._read(block, descriptor)

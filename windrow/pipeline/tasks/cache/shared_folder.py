@@ -61,19 +61,10 @@ _LONGEST_SLEEP_SECONDS = 0.02
 
 
 class SharedFolder:
-    """A folder in use by this process, which holds its lease.
+    """A folder in use by this process, which holds its lease; created if missing.
 
-    Parameters
-    ----------
-    path
-        The folder; created if missing.
-    tidy
-        Called with the path if no other process uses the folder.
-
-    Raises
-    ------
-    OSError
-        If the folder cannot be used; a `TimeoutError` if another process holds its lock too long.
+    ``tidy`` is called with the path if no other process uses the folder. Raises an `OSError` if the folder
+    cannot be used; a `TimeoutError` if another process holds its lock too long.
     """
 
     def __init__(self, path: Path, tidy: Callable[[Path], None] = lambda path: None) -> None:
@@ -113,10 +104,7 @@ class SharedFolder:
 def fits(size_bytes: int, used_bytes: int, limit_bytes: int | None, path: Path) -> bool:
     """Whether a file fits below the limit; the default limit is half of the space free without cached files.
 
-    Raises
-    ------
-    OSError
-        ENOSPC if the file system has less space left than the file needs.
+    Raises ENOSPC if the file system has less space left than the file needs.
     """
     status = system_calls.statvfs(path)
     free = status.f_bavail * status.f_frsize
@@ -178,13 +166,7 @@ def _is_there(lease: int, path: Path) -> bool:
 
 
 def _wait(attempt: Callable[[], bool], seconds: float, path: Path) -> None:
-    """Call ``attempt`` until it succeeds.
-
-    Raises
-    ------
-    TimeoutError
-        If it has not after this many seconds.
-    """
+    """Call ``attempt`` until it succeeds; raises a `TimeoutError` if it has not after this many seconds."""
     until, sleep = time.monotonic() + seconds, 0.001
     while not attempt():
         if time.monotonic() >= until:

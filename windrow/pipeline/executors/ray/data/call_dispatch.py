@@ -6,14 +6,14 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import ray
 
 from windrow.core.errors import StallError, WindrowError
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.executors.ray.coordinator_calls import StallWatch
-from windrow.pipeline.executors.ray.data.call_attempts import Copy
+from windrow.pipeline.executors.ray.coordinator_calls import StallWatch, get_all
 from windrow.pipeline.executors.ray.nodes import format_starvation_warning, list_nodes, others_hold_cpus
 from windrow.pipeline.executors.ray.placement import MIN_SILENCE_SECONDS, Placement, Planner
 from windrow.pipeline.executors.ray.worker_deaths import is_conclusive
@@ -26,21 +26,56 @@ _CALLS_PER_CPU = 4
 _TICK_SECONDS = 1.0
 # A tick this late means that this process got no CPU time, so it has not seen which calls have started.
 _LATE_SECONDS = 3.0
+_READ_SECONDS = 1.0
+
+
+@dataclass(eq=False)
+class _Copy:
+    """One copy of a call: reads its stream of results, cancels it, and tracks whether it has ended."""
+
+    # the call's number, and the copy's number
+    key: int
+    number: int
+    # yields once when the call starts, and then its answer
+    stream: Any
+    # time of submission
+    since: float
+    started: bool = False
+    # whether its answer is not needed any more
+    superseded: bool = False
+    # whether it was cancelled, or Ray has ended it
+    cancelled: bool = False
+
+    def is_draining(self) -> bool:
+        """Whether only its end is still awaited."""
+        return self.superseded and (self.started or self.cancelled)
+
+    def wait_ref(self) -> Any:
+        """What to wait for; a cancelled stream is ready immediately, but complete only once the task has ended."""
+        return self.stream.completed() if self.is_draining() else self.stream
+
+    def read(self, who: str) -> tuple[Any] | None:
+        """Read the next yielded value, in a tuple; None if it is not there yet after all."""
+        try:
+            ref = self.stream._next_sync(_READ_SECONDS)
+        except StopIteration:
+            raise ray.exceptions.RaySystemError("the task has ended without an answer") from None
+        return None if ref.is_nil() else (get_all([ref], who)[0],)
+
+    def cancel(self, *, force: bool = False) -> None:
+        """Cancel the copy; a running call runs to its end, unless ``force`` kills its process."""
+        self.cancelled = True
+        # if cancelling fails, the copy is awaited like a running one
+        with suppress(Exception):
+            ray.cancel(self.stream, force=force, recursive=False)
 
 
 class CallDispatcher:
     """Runs every call to completion, wherever the cluster can.
 
-    Parameters
-    ----------
-    calls
-        Number of calls.
-    submit
-        Submits one copy of a call, given the call's number and its placement; returns its stream.
-    describe
-        Returns a description of a call, given its number, for errors.
-    make_error
-        Converts the error that ended a call's task into the one to raise.
+    ``submit`` submits one copy of a call, given the call's number and its placement, and returns its stream.
+    ``describe`` describes a call for errors, given its number. ``make_error`` converts the error that ended a
+    call's task into the one to raise.
     """
 
     def __init__(
@@ -56,8 +91,8 @@ class CallDispatcher:
         self._make_error = make_error
         self._planner = Planner(_CALL_CPUS)
         self._next = 0
-        self._open: dict[int, list[Copy]] = {}
-        self._copies: list[Copy] = []
+        self._open: dict[int, list[_Copy]] = {}
+        self._copies: list[_Copy] = []
         self._results: dict[int, Any] = {}
         self._cores = _count_cores(list_nodes())
         self._ticked_at = time.monotonic()
@@ -121,7 +156,7 @@ class CallDispatcher:
             self._warned = _warn_starving()
 
     def _submit(self, key: int, number: int, placement: Placement) -> None:
-        copy = Copy(key, number, self._submit_call(key, placement), time.monotonic())
+        copy = _Copy(key, number, self._submit_call(key, placement), time.monotonic())
         self._open[key].append(copy)
         self._copies.append(copy)
 
@@ -149,7 +184,7 @@ class CallDispatcher:
             if copy not in ended and not copy.is_draining():
                 self._receive(copy)
 
-    def _receive(self, copy: Copy) -> None:
+    def _receive(self, copy: _Copy) -> None:
         try:
             answer = copy.read(self._describe(copy.key))
         except ray.exceptions.RayError as error:
@@ -166,7 +201,7 @@ class CallDispatcher:
         else:
             self._succeed(copy, value)
 
-    def _succeed(self, copy: Copy, value: Any) -> None:
+    def _succeed(self, copy: _Copy, value: Any) -> None:
         self._results[copy.key] = value
         self._copies.remove(copy)
         now = time.monotonic()
@@ -178,7 +213,7 @@ class CallDispatcher:
         self._cancel_superseded(now)
         self._refill()
 
-    def _fail(self, copy: Copy, error: ray.exceptions.RayError | Failure) -> None:
+    def _fail(self, copy: _Copy, error: ray.exceptions.RayError | Failure) -> None:
         """Raise the error that ended a copy, unless another copy can still answer."""
         if copy.superseded:
             # only the end of its task is still awaited
@@ -206,13 +241,7 @@ class CallDispatcher:
     # --- ending
 
     def _end(self, *, cancel_unstarted: bool) -> None:
-        """Wait for all copies to end.
-
-        Parameters
-        ----------
-        cancel_unstarted
-            Whether to cancel copies that have not started, since calls are pending that must not start.
-        """
+        """Wait for all copies to end; ``cancel_unstarted`` if calls are pending that must not start."""
         self._open.clear()
         for copy in self._copies:
             copy.superseded = True
@@ -270,7 +299,7 @@ def _warn_starving() -> bool:
     try:
         if not others_hold_cpus(_CALL_CPUS):
             return False
-        (text,) = format_starvation_warning()
+        text = format_starvation_warning()
     except Exception:
         return False
     warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -21,7 +21,7 @@ from windrow.io.catalog.value_widths import fixed_bits
 from windrow.io.in_memory.content_digest import digest_table
 from windrow.io.in_memory.value_sizes import count_nulls, cut_rows, weigh_table
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
-from windrow.pipeline.executors.ray.function_export import export_code
+from windrow.pipeline.executors.ray.pickling import export_code
 
 __all__ = ["RefsReader", "list_blocks"]
 

@@ -15,9 +15,9 @@ from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.data.call_dispatch import CallDispatcher
 from windrow.pipeline.executors.ray.executor import _start_ray
-from windrow.pipeline.executors.ray.function_export import export_code
-from windrow.pipeline.executors.ray.interrupts import ignoring_interrupts
+from windrow.pipeline.executors.ray.pickling import export_code
 from windrow.pipeline.executors.ray.placement import Placement
+from windrow.pipeline.executors.ray.ray_task import ignoring_interrupts
 
 __all__ = ["call_on_ray"]
 
