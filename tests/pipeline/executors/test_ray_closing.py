@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from windrow.core.buffer_pool import BufferPool
+from tests.dataset.example_sources import make_source
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts
 from windrow.pipeline.executors.ray import client, coordinator_calls, fetch_thread
-from windrow.pipeline.shard.stall_watch import Waiting
+from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.program import Program
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 WAIT_SECONDS = 10.0
@@ -66,10 +67,8 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> tuple[CoordinatorClient, Coordin
     monkeypatch.setattr(
         fetch_thread, "await_answer_until", lambda ref, who, stopped: stopped.wait(WAIT_SECONDS) and None
     )
-    pool = BufferPool(0)
-    shard_client = client._RayClient(
-        coordinator, 0, pool, 1, seed=7, has_disk_cache=False, leads_on=lambda _: False, waiting=Waiting()
-    )
+    program = Program(Job(make_source(10)), 1, False, (0,))
+    shard_client = client._RayClient(coordinator, program, 0, 4, seed=7)
     shard_client.open_epoch(Cursor(), 4, drop_last=False)
     assert coordinator.polled.wait(WAIT_SECONDS)
     return shard_client, coordinator
