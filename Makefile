@@ -14,7 +14,7 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python3
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-LIBRARIES := windrow/io/parquet/_decode.c windrow/shuffle/kernels/_kernels.c
+LIBRARIES := $(wildcard windrow/io/parquet/*.[ch] windrow/shuffle/kernels/*.[ch])
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test check lint types imports doctests docs tests nightly peers format clean

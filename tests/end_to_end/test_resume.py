@@ -122,7 +122,7 @@ def test_every_flight_once_through_twenty_processes(
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(7_200)
 def test_every_flight_once_through_hundreds_of_processes(
     ray_local: Any, flights_path: Path, tmp_path: Path
 ) -> None:

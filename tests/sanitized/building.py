@@ -12,9 +12,10 @@ from pathlib import Path
 __all__ = ["FOLDER_VARIABLE", "SOURCES", "build", "find_runtime", "run"]
 
 REPOSITORY = Path(__file__).parents[2]
+# the folder of each library, which is made of all C files in it
 SOURCES = {
-    "windrow.shuffle.kernels._kernels": REPOSITORY / "windrow" / "shuffle" / "kernels" / "_kernels.c",
-    "windrow.io.parquet._decode": REPOSITORY / "windrow" / "io" / "parquet" / "_decode.c",
+    "windrow.shuffle.kernels._kernels": REPOSITORY / "windrow" / "shuffle" / "kernels",
+    "windrow.io.parquet._decode": REPOSITORY / "windrow" / "io" / "parquet",
 }
 FOLDER_VARIABLE = "WINDROW_SANITIZED_FOLDER"
 _FLAGS = "-O1 -g -fPIC -shared -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -36,7 +37,8 @@ def find_runtime() -> str | None:
 def build(folder: Path, sources: dict[str, Path] | None = None) -> None:
     """Compile the libraries into a folder, each under its module's name."""
     for module, source in (sources or SOURCES).items():
-        command = ["cc", *_FLAGS.split(), "-o", str(folder / f"{module}.so"), str(source)]
+        files = [str(path) for path in sorted(source.glob("*.c"))]
+        command = ["cc", *_FLAGS.split(), "-o", str(folder / f"{module}.so"), *files]
         subprocess.run(command, check=True, capture_output=True)
 
 

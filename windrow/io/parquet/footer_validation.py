@@ -1,7 +1,7 @@
 """Validates Parquet footers before Arrow parses their column chunks, since invalid ones crash the process.
 
 Arrow's accessors of column chunks abort the process on footers with contents that no writer produces. So each
-footer is parsed here first, by ``_decode.c`` or, where that was not built, by the same steps in Python. Tests
+footer is parsed here first, by ``_footer.c`` or, where that was not built, by the same steps in Python. Tests
 check on corrupt footers that both give the same result.
 """
 

@@ -1,4 +1,4 @@
-"""ctypes bindings of the C kernels in ``_kernels.c``, with argument checks.
+"""ctypes bindings of the C kernels in ``_kernels.c`` and ``_positions.c``, with argument checks.
 
 Without a C compiler `LIBRARY` is None, and the callers use NumPy instead, with bit-identical results.
 

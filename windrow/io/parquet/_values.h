@@ -1,0 +1,186 @@
+/* Decodes the values of a page: levels, dictionary indices, and values packed by their frame of reference. */
+#ifndef WINDROW_VALUES_H
+#define WINDROW_VALUES_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "_reader.h"
+
+static inline uint64_t load8(const uint8_t *at) {
+    uint64_t word;
+    memcpy(&word, at, 8);
+    return word;
+}
+
+/* Loads a bit-packed value of at most 32 bits near the end, where fewer than 8 bytes can remain. */
+static inline uint64_t load_tail(const uint8_t *from, int64_t bytes, int64_t bit, uint64_t mask) {
+    uint8_t word[16] = {0};
+    int64_t at = bit >> 3, left = bytes - at;
+    if (left > 0) memcpy(word, from + at, left > 8 ? 8 : left);
+    return (load8(word) >> (bit & 7)) & mask;
+}
+
+/* Iterates over the runs of the RLE/bit-packing hybrid; DO_ONE handles a bit-packed value, DO_RUN a repeated one. */
+#define EACH_RUN(width, count, DO_ONE, DO_RUN)                                       \
+    do {                                                                             \
+        const uint64_t mask = ((uint64_t)1 << (width)) - 1;                          \
+        int64_t i = 0;                                                               \
+        while (i < (count)) {                                                        \
+            uint64_t head = read_varint(r);                                          \
+            if (r->bad || head >> 33) return DECLINED;                               \
+            int64_t many = head & 1 ? (int64_t)(head >> 1) * 8 : (int64_t)(head >> 1); \
+            if (many == 0) return DECLINED;                                          \
+            if (head & 1) {                                                          \
+                int64_t bytes = (int64_t)(head >> 1) * (width), left = r->end - r->at; \
+                /* a writer can truncate the padding of the last group, but no more */ \
+                if (bytes > left && bytes - left >= (width)) return DECLINED;        \
+                if (bytes > left) bytes = left;                                      \
+                if (many > (count) - i) many = (count) - i;                          \
+                if ((bytes * 8) < many * (width)) return DECLINED;                   \
+                /* at width 0 there can be no bytes to load */                       \
+                int64_t fast = (width) ? (bytes - 8) * 8 / (width) : 0;              \
+                if (fast > many) fast = many;                                        \
+                const uint8_t *from = r->at;                                         \
+                int64_t j = 0;                                                       \
+                uint64_t bit = 0;                                                    \
+                for (; j < fast; j++, bit += (width)) {                              \
+                    uint64_t v = (load8(from + (bit >> 3)) >> (bit & 7)) & mask;     \
+                    DO_ONE(i + j, v)                                                 \
+                }                                                                    \
+                for (; j < many; j++, bit += (width)) {                              \
+                    uint64_t v = load_tail(from, bytes, (int64_t)bit, mask);         \
+                    DO_ONE(i + j, v)                                                 \
+                }                                                                    \
+                r->at += bytes;                                                      \
+            } else {                                                                 \
+                int bytes = ((width) + 7) / 8;                                       \
+                uint64_t v = 0;                                                      \
+                if (r->end - r->at < bytes) return DECLINED;                         \
+                memcpy(&v, r->at, bytes);                                            \
+                r->at += bytes;                                                      \
+                if (many > (count) - i) many = (count) - i;                          \
+                DO_RUN(i, many, v)                                                   \
+            }                                                                        \
+            i += many;                                                               \
+        }                                                                            \
+    } while (0)
+
+/* Checks that all definition levels are 1: no value is null. */
+static int check_levels(Reader *r, int64_t count) {
+#define ONE(at, v) if (v != 1) return DECLINED;
+#define RUN(at, many, v) if (v != 1) return DECLINED;
+    EACH_RUN(1, count, ONE, RUN);
+#undef ONE
+#undef RUN
+    return 0;
+}
+
+#define DECLINE_BEYOND(v) if (v >= entries) return DECLINED;
+#define CHECK_ONE(at, v) DECLINE_BEYOND(v)
+#define CHECK_RUN(at, many, v) DECLINE_BEYOND(v)
+#define SCATTER_ONE(at, v) DECLINE_BEYOND(v) out[targets[at]] = dictionary[v];
+#define SCATTER_RUN(at, many, v) \
+    DECLINE_BEYOND(v)            \
+    for (int64_t j = 0; j < many; j++) out[targets[(at) + j]] = dictionary[v];
+
+/* Gathers dictionary entries and scatters them: value i goes to index targets[i]. */
+#define LOOK_UP(NAME, WORD)                                                                        \
+    static int look_up_##NAME(Reader *r, int width, int64_t count, const WORD *restrict dictionary, \
+                              uint64_t entries, const uint32_t *restrict targets, WORD *restrict out) { \
+        EACH_RUN(width, count, SCATTER_ONE, SCATTER_RUN);                                          \
+        return 0;                                                                                  \
+    }
+
+LOOK_UP(1, uint8_t)
+LOOK_UP(2, uint16_t)
+LOOK_UP(4, uint32_t)
+LOOK_UP(8, uint64_t)
+
+/* For entries of 0 bytes, where all values are equal to the base: only validates the indices. */
+static int check_indices(Reader *r, int width, int64_t count, uint64_t entries) {
+    EACH_RUN(width, count, CHECK_ONE, CHECK_RUN);
+    return 0;
+}
+
+static int look_up(Reader *r, int width, int64_t count, const uint8_t *dictionary, uint64_t entries, int64_t bytes,
+                   const uint32_t *targets, uint8_t *out) {
+    switch (bytes) {
+    case 0: return check_indices(r, width, count, entries);
+    case 1: return look_up_1(r, width, count, dictionary, entries, targets, out);
+    case 2: return look_up_2(r, width, count, (const uint16_t *)dictionary, entries, targets, (uint16_t *)out);
+    case 4: return look_up_4(r, width, count, (const uint32_t *)dictionary, entries, targets, (uint32_t *)out);
+    default: return look_up_8(r, width, count, (const uint64_t *)dictionary, entries, targets, (uint64_t *)out);
+    }
+}
+
+/* Stored values can be unaligned, and alias other types. */
+#define UNALIGNED __attribute__((aligned(1), may_alias))
+typedef uint16_t UNALIGNED unaligned2;
+typedef uint32_t UNALIGNED unaligned4;
+typedef uint64_t UNALIGNED unaligned8;
+
+/* Values packed per iteration, through a local buffer since `out` can alias `words`. */
+enum { BATCH = 64 };
+
+#define PACK_SOME(FROM, TO, COUNT)                                  \
+    do {                                                            \
+        TO packed[BATCH];                                           \
+        for (int64_t j = 0; j < (COUNT); j++) {                     \
+            FROM delta = (FROM)(from[i + j] - minimum);             \
+            all_bits |= delta;                                      \
+            packed[j] = (TO)delta;                                  \
+        }                                                           \
+        if (targets == NULL)                                        \
+            memcpy(to + i, packed, (COUNT) * sizeof(TO));           \
+        else                                                        \
+            for (int64_t j = 0; j < (COUNT); j++) to[targets[i + j]] = packed[j]; \
+    } while (0)
+
+#define PACK(FROM, TO)                                              \
+    do {                                                            \
+        const FROM *from = (const FROM *)words, minimum = (FROM)base; \
+        TO *to = (TO *)out;                                         \
+        FROM all_bits = 0;                                          \
+        int64_t i = 0;                                              \
+        for (; i + BATCH <= count; i += BATCH) PACK_SOME(FROM, TO, BATCH); \
+        PACK_SOME(FROM, TO, count - i);                             \
+        return all_bits > (TO)~(TO)0 ? DECLINED : 0;                \
+    } while (0)
+
+#define SCATTER(WORD)                                               \
+    do {                                                            \
+        WORD *to = (WORD *)out;                                     \
+        for (int64_t i = 0; i < count; i++) to[targets[i]] = ((const WORD *)words)[i]; \
+        return 0;                                                   \
+    } while (0)
+
+#define SAME(FROM)                                                  \
+    do {                                                            \
+        for (int64_t i = 0; i < count; i++)                         \
+            if (((const FROM *)words)[i] != (FROM)base) return DECLINED; \
+        return 0;                                                   \
+    } while (0)
+
+/* Frame-of-reference packing: writes each value minus `base` in `bytes` bytes; declines if one does not fit. Value i
+ * goes to index targets[i] or, without targets, to index i. */
+static int pack(const uint8_t *words, int64_t width, int64_t count, int64_t bytes, uint64_t base,
+                const uint32_t *targets, uint8_t *out) {
+    switch (width * 8 + bytes) {
+    case 8 * 8 + 4: PACK(unaligned8, unaligned4);
+    case 8 * 8 + 2: PACK(unaligned8, unaligned2);
+    case 8 * 8 + 1: PACK(unaligned8, uint8_t);
+    case 8 * 8: SAME(unaligned8);
+    case 4 * 8 + 2: PACK(unaligned4, unaligned2);
+    case 4 * 8 + 1: PACK(unaligned4, uint8_t);
+    case 4 * 8: SAME(unaligned4);
+    }
+    if (targets == NULL) {
+        if (out != words) memcpy(out, words, count * width);
+        return 0;
+    }
+    if (width == 8) SCATTER(unaligned8);
+    SCATTER(unaligned4);
+}
+
+#endif
