@@ -32,12 +32,15 @@ def load_library(module: str, functions: dict[str, tuple[list[Any], Any]]) -> An
     return None
 
 
-class Address(ctypes.c_void_p):
+class Address:
     """The type of a pointer argument: an array is passed by its address; an address or None as it is."""
 
-    @classmethod
-    def from_param(cls, value: Any) -> Address:
-        return cls(value if value is None or isinstance(value, int) else address_of(value))
+    @staticmethod
+    def from_param(value: Any) -> ctypes.c_void_p:
+        # not by `address_of`: kernels of small runs have ten arguments, and a call takes 0.1 µs
+        return ctypes.c_void_p(
+            value if value is None or isinstance(value, int) else pa.py_buffer(value).address
+        )
 
 
 def missing_libraries() -> tuple[str, ...]:

@@ -181,6 +181,14 @@ class _FixedWidthMover:
         if not numbers:
             return
         self._pause()
+        for number in self._decode_some(numbers):
+            self._move([number])
+
+    def _decode_some(self, numbers: Sequence[int]) -> list[int]:
+        """Move the columns that the part can scatter; returns the others, some of which can overflow.
+
+        A function of its own: the decoded values are released before the other columns are selected.
+        """
         outs = [self._arenas.columns[number] for number in numbers]
         decoded = self._moving.decode(self._part, numbers, [out.packing for out in outs], self._pool)
         moved = [(values, out) for values, out in zip(decoded, outs, strict=True) if values is not None]
@@ -190,9 +198,7 @@ class _FixedWidthMover:
             self._arenas.rows,
             [out.addresses for _, out in moved],
         )
-        # it cannot scatter them, or values overflow
-        for number in [number for number, values in zip(numbers, decoded, strict=True) if values is None]:
-            self._move([number])
+        return [number for number, values in zip(numbers, decoded, strict=True) if values is None]
 
     def finish(self) -> None:
         self._decode()
