@@ -17,11 +17,11 @@ FLIGHTS = REPOSITORY.parent / "shared" / "data" / "flights-3m.parquet"
 STORE_BYTES = 300 * 2**20
 MARK_OF_FIXTURE = {"ray_local": "ray", "ray_cluster": "cluster"}
 
-# A health check on speed would be a timed assertion, so it is off.
+# the health check on speed is off because it would be a timing assertion
 settings.register_profile(
     "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
-# ten times as many: with fifty, two cores were not done in a night
+# ten times as many examples as in CI: fifty times as many did not finish in a night on two cores
 settings.register_profile("nightly", settings.get_profile("ci"), derandomize=False, max_examples=1_000)
 settings.load_profile("ci")
 
@@ -30,7 +30,7 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the Ray that they use, before pytest selects by mark."""
+    """Mark tests by the Ray fixture that they use, before pytest selects by mark."""
     for item in items:
         for fixture, mark in MARK_OF_FIXTURE.items():
             if fixture in getattr(item, "fixturenames", ()):
@@ -39,27 +39,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _auto_is_threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that asks for no Ray gets threads by default, also where another one has started Ray before it."""
+    """Make threads the default executor of tests without a Ray fixture, even if an earlier test started Ray."""
 
-    def is_asked_for() -> bool:
+    def is_requested() -> bool:
         return ray_is_initialized() and not MARK_OF_FIXTURE.keys().isdisjoint(request.fixturenames)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("windrow.pipeline.executors.choose_executor.ray_is_initialized", is_asked_for)
+        patch.setattr("windrow.pipeline.executors.choose_executor.ray_is_initialized", is_requested)
         yield
 
 
 @pytest.fixture(scope="session")
 def flights_path() -> Path:
-    """The path of three million real flights; skips where the file is not at hand."""
+    """The path of three million real flights; skips the test if the file is missing."""
     if not FLIGHTS.exists():
-        pytest.skip("flights-3m.parquet is not beside this checkout (../shared/data)")
+        pytest.skip("flights-3m.parquet is not in ../shared/data next to this checkout")
     return FLIGHTS
 
 
 @pytest.fixture(scope="session")
 def ray_local() -> Iterator[Any]:
-    """Give one local Ray for all tests of this process: 4 logical CPUs, a 300 MiB store."""
+    """Provide one local Ray for all tests of this process: 4 logical CPUs, an object store of 300 MiB."""
     import ray
 
     ray.init(
@@ -78,7 +78,7 @@ def ray_local() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[Any]:
-    """Give three raylets on this machine, 2 logical CPUs each, to a driver on the first."""
+    """Provide three raylets on this machine with 2 logical CPUs each; the driver is on the first."""
     import ray
     from ray.cluster_utils import Cluster
 

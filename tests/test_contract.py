@@ -1,4 +1,4 @@
-"""The import contract is kept by the gate; here, that each of its rules can be broken."""
+"""The import contract: each of its rules detects a violation."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from tests.conftest import REPOSITORY
 GUARDED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
 LAZY = "def _lazy() -> None:\n    "
 
-BREACHES = {
-    "core knows io": ("windrow/core/breach.py", "import windrow.io", "layers"),
-    "core knows the public names": ("windrow/core/breach.py", "import windrow", "layers"),
-    "io knows shuffle": ("windrow/io/breach.py", "import windrow.shuffle", "layers"),
-    "shuffle knows io": ("windrow/shuffle/breach.py", "import windrow.io", "layers"),
-    "shuffle knows pipeline": ("windrow/shuffle/breach.py", "import windrow.pipeline", "layers"),
-    "pipeline knows dataset": ("windrow/pipeline/breach.py", "import windrow.dataset", "layers"),
-    "only for types": ("windrow/shuffle/breach.py", GUARDED + "import windrow.pipeline", "layers"),
-    "within a function": ("windrow/shuffle/breach.py", LAZY + "import windrow.pipeline", "layers"),
-    "a package in no layer": ("windrow/breach.py", "", "layers"),
-    "ray in another executor": ("windrow/pipeline/executors/breach.py", LAZY + "import ray.util", "ray"),
-    "torch in another file": ("windrow/pipeline/breach.py", LAZY + "import torch", "torch"),
-    "torch only for types": ("windrow/dataset/breach.py", GUARDED + "import torch.utils.data", "torch"),
-    "fsspec in another file": ("windrow/io/breach.py", LAZY + "import fsspec", "fsspec"),
+VIOLATIONS = {
+    "core knows io": ("windrow/core/violation.py", "import windrow.io", "layers"),
+    "core knows the public names": ("windrow/core/violation.py", "import windrow", "layers"),
+    "io knows shuffle": ("windrow/io/violation.py", "import windrow.shuffle", "layers"),
+    "shuffle knows io": ("windrow/shuffle/violation.py", "import windrow.io", "layers"),
+    "shuffle knows pipeline": ("windrow/shuffle/violation.py", "import windrow.pipeline", "layers"),
+    "pipeline knows dataset": ("windrow/pipeline/violation.py", "import windrow.dataset", "layers"),
+    "only for types": ("windrow/shuffle/violation.py", GUARDED + "import windrow.pipeline", "layers"),
+    "within a function": ("windrow/shuffle/violation.py", LAZY + "import windrow.pipeline", "layers"),
+    "a package in no layer": ("windrow/violation.py", "", "layers"),
+    "ray in another executor": ("windrow/pipeline/executors/violation.py", LAZY + "import ray.util", "ray"),
+    "torch in another file": ("windrow/pipeline/violation.py", LAZY + "import torch", "torch"),
+    "torch only for types": ("windrow/dataset/violation.py", GUARDED + "import torch.utils.data", "torch"),
+    "fsspec in another file": ("windrow/io/violation.py", LAZY + "import fsspec", "fsspec"),
     "a table's library in another file": (
-        "windrow/io/formats/breach.py",
+        "windrow/io/formats/violation.py",
         LAZY + "import deltalake",
         "tables",
     ),
-    "a framework by name": ("windrow/dataset/breach.py", LAZY + "import polars", "doors"),
-    "bench in the package": ("windrow/pipeline/breach.py", LAZY + "import bench", "shipped"),
+    "a framework by name": ("windrow/dataset/violation.py", LAZY + "import polars", "doors"),
+    "bench in the package": ("windrow/pipeline/violation.py", LAZY + "import bench", "shipped"),
 }
 
 
@@ -53,22 +53,22 @@ def _lint(directory: Path, contract: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Copy what the contract looks at."""
+    """Copy the files that the contract checks."""
     shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
     shutil.copytree(REPOSITORY / "windrow", tmp_path / "windrow")
     return tmp_path
 
 
-@pytest.mark.parametrize("contract", sorted({contract for *_, contract in BREACHES.values()}))
-def test_kept(checkout: Path, contract: str) -> None:
+@pytest.mark.parametrize("contract", sorted({contract for *_, contract in VIOLATIONS.values()}))
+def test_contract_holds(checkout: Path, contract: str) -> None:
     result = _lint(checkout, contract)
     assert result.returncode == 0, result.stdout
 
 
-@pytest.mark.parametrize("breach", BREACHES)
-def test_breach_is_found(checkout: Path, breach: str) -> None:
-    where, line, contract = BREACHES[breach]
+@pytest.mark.parametrize("violation", VIOLATIONS)
+def test_violation_is_found(checkout: Path, violation: str) -> None:
+    where, line, contract = VIOLATIONS[violation]
     (checkout / where).write_text(line + "\n", encoding="utf-8")
     result = _lint(checkout, contract)
     assert result.returncode == 1, result.stdout
-    assert "breach" in result.stdout
+    assert "violation" in result.stdout

@@ -1,4 +1,4 @@
-"""The documentation: its Python blocks run, page by page, and its torchrun script trains and resumes."""
+"""The documentation: the Python blocks of each page run, and the torchrun script trains and resumes."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_snippets_run_on_ray(
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_what_is_only_shown_is_python(name: str) -> None:
+def test_displayed_blocks_are_valid_python(name: str) -> None:
     for snippet in find_snippets(PAGES[name], language="py"):
         ast.parse(snippet)
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md"])
-def test_links_lead_somewhere(page: str) -> None:
+def test_links_have_targets(page: str) -> None:
     targets = LINK.findall((REPOSITORY / page).read_text(encoding="utf-8"))
     assert [target for target in targets if not (REPOSITORY / target).exists()] == []
 
@@ -58,7 +58,7 @@ def test_torchrun_script_resumes(tmp_path: Path) -> None:
         pq.write_table(pa.table({"row": rows, "x": rows / 5_000}), tmp_path / f"part-{part}.parquet")
     script = (DOCS / "examples" / "train.py").read_text(encoding="utf-8")
     (tmp_path / "train.py").write_text(script.replace("time.sleep(0.2)", "pass"))
-    # ends without cleaning up, behind its last checkpoint
+    # ends without cleanup, after its last checkpoint
     (tmp_path / "begin.py").write_text(
         script.replace("time.sleep(0.2)", "step == 8 and (time.sleep(2), os._exit(0))")
     )
@@ -88,5 +88,5 @@ def _launch(folder: Path, script: str, processes: int) -> list[str]:
         [*torchrun, script], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    # two ranks share one pipe, and their lines can run together
+    # two ranks write to the same pipe, so their lines may be concatenated
     return sorted(REPORT.findall(done.stdout))

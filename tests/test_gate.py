@@ -1,4 +1,4 @@
-"""What holds for the package as a whole: its public names, and how little importing it costs."""
+"""Properties of the package as a whole: its public names, and the cost of importing it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEAVY = {
 
 
 def _public_names() -> list[str]:
-    # subpackages are attributes once something has imported them
+    # subpackages become attributes when they are imported
     return sorted(
         name
         for name in dir(windrow)
@@ -59,7 +59,7 @@ WITH_EXAMPLES = [
 ]
 
 
-def test_all_is_sorted_and_is_what_is_public() -> None:
+def test_all_is_sorted_and_lists_the_public_names() -> None:
     assert windrow.__all__ == sorted(set(windrow.__all__))
     assert [name for name in windrow.__all__ if not name.startswith("_")] == _public_names()
 
@@ -70,8 +70,8 @@ def test_every_error_is_public() -> None:
     assert set(errors.__all__) <= set(windrow.__all__)
 
 
-def test_importing_is_light() -> None:
-    """In a fresh interpreter, so that what other tests imported does not count."""
+def test_import_loads_no_heavy_libraries() -> None:
+    """Run in a fresh interpreter, so that imports of other tests do not count."""
     every = "[getattr(windrow, name) for name in windrow.__all__]"
     code = (
         f"import sys; old = set(sys.modules); import windrow; {every}; print(*sorted(set(sys.modules) - old))"
@@ -89,6 +89,6 @@ def test_public_names_are_documented(name: str) -> None:
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_public_names_have_a_running_example(name: str) -> None:
-    """In its own docstring or, for a class, in one of its methods'."""
+    """The example is in its docstring or, for a class, in that of one of its methods."""
     documents = [value.__doc__ or "" for key, value in DOCUMENTED.items() if key.partition(".")[0] == name]
     assert any(">>> " in document for document in documents)

@@ -1,4 +1,4 @@
-"""The names of the package: imported when they are asked for, and all of them there."""
+"""The names of the package: complete, and imported on first use."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import windrow
 
 
 def modules_after(code: str, *watched: str) -> list[str]:
-    """Which of some modules a fresh interpreter has imported after running code."""
-    told = f"import sys; {code}; print(*(set({watched!r}) & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    """The modules out of ``watched`` that a fresh interpreter has imported after running ``code``."""
+    program = f"import sys; {code}; print(*(set({watched!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return sorted(done.stdout.split())
 
 
-def test_what_type_checkers_see_is_what_there_is() -> None:
+def test_type_checkers_see_the_same_names() -> None:
     tree = ast.parse(Path(windrow.__file__).read_text())
     (checked,) = [node for node in tree.body if isinstance(node, ast.If)]
     seen = {
@@ -35,12 +35,12 @@ def test_what_type_checkers_see_is_what_there_is() -> None:
     assert set(windrow.__all__) <= set(dir(windrow))
 
 
-def test_no_other_names() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'windrow' has no attribute 'read_parket'"):
         windrow.read_parket  # noqa: B018
 
 
-def test_a_worker_imports_no_doors() -> None:
+def test_worker_imports_no_sources_or_adapters() -> None:
     seen = modules_after(
         "import windrow.pipeline.executors.ray.ray_task",
         "windrow.dataset",

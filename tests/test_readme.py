@@ -1,4 +1,4 @@
-"""The examples of the README run as they stand, one after the other, as one program."""
+"""The examples of the README run unchanged and in order, as one program."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def test_examples_run(ray_local: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     run_snippets(REPOSITORY / "README.md")
 
 
-def test_it_shows_the_script_that_is_tested() -> None:
+def test_readme_shows_the_tested_script() -> None:
     script = (REPOSITORY / "docs" / "examples" / "train.py").read_text(encoding="utf-8")
     shown = find_snippets(REPOSITORY / "README.md", language="py")
     assert script in [code.lstrip("\n") for code in shown]
 
 
-def test_it_is_short() -> None:
+def test_readme_is_short() -> None:
     assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) <= 150

@@ -1,4 +1,4 @@
-"""The wheel holds the package and its type marker, and nothing that only a checkout needs."""
+"""The wheel contains the package and its type marker, and no development files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOURCES = ("LICENSE", "README.md", "bench", "pyproject.toml", "tests", "windrow"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a wheel from a copy, since building writes beside the sources."""
+    """Build a wheel from a copy, because building writes next to the sources."""
     checkout, out = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("out")
     for name in SOURCES:
         source = REPOSITORY / name

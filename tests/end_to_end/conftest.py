@@ -1,4 +1,4 @@
-"""Fixtures of the end-to-end tests: both executors, and a small data set of their own."""
+"""Fixtures of the end-to-end tests: both executors, and a small dataset."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.end_to_end.data import write_trips
 
 @pytest.fixture(params=["threads", pytest.param("ray", marks=pytest.mark.ray)])
 def executor(request: pytest.FixtureRequest) -> str:
-    """Each executor's name in turn, ready to run."""
+    """The name of each executor, ready to run."""
     if request.param == "ray":
         request.getfixturevalue("ray_local")
     return str(request.param)
@@ -19,5 +19,5 @@ def executor(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def trips_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory of three files with 6 row groups each, 18,000 rows in all."""
+    """A directory of three files with 6 row groups each and 18,000 rows in total."""
     return write_trips(tmp_path_factory.mktemp("trips"))

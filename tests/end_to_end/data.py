@@ -1,4 +1,4 @@
-"""Data for the end-to-end tests."""
+"""Data generators of the end-to-end tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TRIP_ROWS = 6_000
 
 
 def write_trips(directory: Path) -> Path:
-    """Write files with the columns of the flights, and a key; returns the directory."""
+    """Write files with the columns of the flights data and a key; returns the directory."""
     for part in range(TRIP_FILES):
         key = np.arange(part * TRIP_ROWS, (part + 1) * TRIP_ROWS)
         table = pa.table(
@@ -38,7 +38,7 @@ def write_numbers(path: Path, rows: int, *, row_group_size: int = 100, start: in
 
 
 def flip_byte_in_page(path: Path) -> None:
-    """Corruption a data page of the third row group, and leave the footer as it is."""
+    """Corrupt a data page of the third row group and leave the footer unchanged."""
     column = pq.ParquetFile(path).metadata.row_group(2).column(0)
     content = bytearray(path.read_bytes())
     start = column.dictionary_page_offset or column.data_page_offset
@@ -47,7 +47,7 @@ def flip_byte_in_page(path: Path) -> None:
 
 
 def write_wide(path: Path, rows: int, *, columns: int, row_group_size: int) -> Path:
-    """Write a key and columns of few values: large when decoded and on their way, small and quick as a file."""
+    """Write a key and columns of few distinct values: large in memory and in transit, but small as a file."""
     schema = pa.schema([("key", pa.int64())] + [(f"c{i}", pa.float64()) for i in range(columns - 1)])
     with pq.ParquetWriter(
         path, schema, use_dictionary=[f"c{i}" for i in range(columns - 1)], compression="zstd"

@@ -1,4 +1,4 @@
-"""Reading whole chains, and looking at what they leave behind."""
+"""Helpers to read complete pipelines, and to inspect what they leave behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def at_once(shards: Sequence[Shard], read: Callable[[Shard], T]) -> list[T]:
-    """Read all shards, each in a thread of its own."""
+    """Read all shards at the same time, each in its own thread."""
     with ThreadPoolExecutor(len(shards)) as threads:
         return list(threads.map(read, shards))
 
@@ -47,12 +47,12 @@ def _values(batch: Any, name: str) -> list[int]:
 
 
 def windrow_threads() -> list[str]:
-    """The names of the engine's threads that are alive in this process."""
+    """The names of windrow's threads that are alive in this process."""
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("windrow")]
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
-    """Whether something becomes true within a bounded time."""
+    """Whether a condition becomes true within a time limit."""
     until = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > until:

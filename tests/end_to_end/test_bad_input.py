@@ -1,4 +1,4 @@
-"""Bad input: one clear error each, at the call where it can be known there, nothing hung."""
+"""Bad input raises one clear error, as early as it can be detected, and never hangs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LogicalPlan = Callable[[], Any]
 
 @pytest.fixture
 def numbers(tmp_path: Path) -> Path:
-    """A directory with two files of 500 rows, 5 row groups each."""
+    """A directory with two files of 500 rows and 5 row groups each."""
     for part in range(2):
         write_numbers(tmp_path / f"{part}.parquet", 500, start=500 * part)
     return tmp_path
@@ -34,30 +34,30 @@ def _shuffled(path: Path, executor: str, **options: Any) -> windrow.DatasetPipel
     return ds.window(blocks_per_window=4).random_shuffle_each_window(seed=1).options(executor=executor)
 
 
-# --- known when it is asked for
+# --- detected at the call
 
 
-def test_no_match_for_a_path(tmp_path: Path) -> None:
+def test_path_without_matches(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere", tmp_path / "*.parquet"):
         with pytest.raises(windrow.SourceError, match=path.name.replace("*", r"\*")):
             windrow.read_parquet(str(path))
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"this is text, long enough to be something else" * 3])
-def test_no_parquet(tmp_path: Path, content: bytes) -> None:
+def test_file_is_not_parquet(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "other.parquet").write_bytes(content)
     with pytest.raises(windrow.SourceError, match=r"other\.parquet"):
         windrow.read_parquet(str(tmp_path / "other.parquet"))
 
 
-def test_a_truncated_file(numbers: Path) -> None:
+def test_truncated_file(numbers: Path) -> None:
     whole = (numbers / "1.parquet").read_bytes()
     (numbers / "1.parquet").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(windrow.SourceError, match=r"1\.parquet"):
         windrow.read_parquet(str(numbers))
 
 
-def test_files_whose_schemas_differ(tmp_path: Path) -> None:
+def test_files_with_different_schemas(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1], "y": ["a"]}), tmp_path / "0.parquet")
     pq.write_table(pa.table({"x": [1], "y": [2]}), tmp_path / "1.parquet")
     with pytest.raises(windrow.SourceError, match=r"'y' is int64 in .*1\.parquet but string in .*0\.parquet"):
@@ -103,7 +103,7 @@ def test_unknown_columns(numbers: Path) -> None:
         (lambda ds: ds.options(memory_limit="4"), "has no unit"),
     ],
 )
-def test_refused_at_plan_time(numbers: Path, ask: Callable[[windrow.Dataset], Any], message: str) -> None:
+def test_rejected_at_plan_time(numbers: Path, ask: Callable[[windrow.Dataset], Any], message: str) -> None:
     ds = windrow.read_parquet(str(numbers))
     with pytest.raises(windrow.PlanError, match=message):
         ask(ds)
@@ -116,14 +116,14 @@ def test_two_batch_sizes_in_one_epoch(numbers: Path, executor: str) -> None:
         right.iter_batches(20)
     with pytest.raises(windrow.PlanError, match=r"drop_last=False.*drop_last=True"):
         right.iter_batches(10, drop_last=True)
-    # nothing is lost by having asked
+    # the rejected call has lost no rows
     found = column(list(batches)) + column(list(right.iter_batches(10)))
     assert sorted(found) == list(range(1000))
-    # and the next epoch may have another size
+    # the next epoch may have a different batch size
     assert sorted(column(read_pass(left, 25)) + column(read_pass(right, 25))) == list(range(1000))
 
 
-def test_a_shard_iterated_twice_at_once(numbers: Path, executor: str) -> None:
+def test_shard_iterated_twice_at_the_same_time(numbers: Path, executor: str) -> None:
     shard = _shuffled(numbers, executor).repeat(2).iterator()
     batches = shard.iter_batches(10)
     first = next(batches)["x"].tolist()
@@ -132,7 +132,7 @@ def test_a_shard_iterated_twice_at_once(numbers: Path, executor: str) -> None:
     assert sorted(first + column(list(batches))) == list(range(1000))
 
 
-def test_more_epochs_than_asked_for(numbers: Path, executor: str) -> None:
+def test_more_epochs_than_configured(numbers: Path, executor: str) -> None:
     shard = _shuffled(numbers, executor).iterator()
     assert len(column(read_pass(shard))) == 1000
     with pytest.raises(windrow.PlanError, match="all 1 epochs"):
@@ -140,7 +140,7 @@ def test_more_epochs_than_asked_for(numbers: Path, executor: str) -> None:
     assert list(shard.iter_epochs()) == []
 
 
-def test_an_epoch_is_one_pass(numbers: Path, executor: str) -> None:
+def test_epoch_is_one_pass(numbers: Path, executor: str) -> None:
     epochs = _shuffled(numbers, executor).repeat(2).iterator().iter_epochs()
     first = next(epochs)
     assert len(column(list(first.iter_batches(100)))) == 1000
@@ -152,7 +152,7 @@ def test_an_epoch_is_one_pass(numbers: Path, executor: str) -> None:
     assert len(column(list(second.iter_batches(100)))) == 1000
 
 
-# --- known only when it is read
+# --- detected while reading
 
 
 def _fails(pipe: windrow.DatasetPipeline, kind: type[Exception], message: str) -> None:
@@ -161,7 +161,7 @@ def _fails(pipe: windrow.DatasetPipeline, kind: type[Exception], message: str) -
     assert not windrow_threads()
 
 
-def test_a_corrupt_page(numbers: Path, executor: str) -> None:
+def test_corrupt_page(numbers: Path, executor: str) -> None:
     pq.write_table(
         pa.table({"x": np.arange(500), "y": np.zeros(500)}),
         numbers / "1.parquet",
@@ -173,20 +173,20 @@ def test_a_corrupt_page(numbers: Path, executor: str) -> None:
     _fails(_shuffled(numbers, executor), windrow.SourceError, r"1\.parquet, row group 2\b.*corrupt")
 
 
-def test_a_file_that_is_gone(numbers: Path, executor: str) -> None:
+def test_deleted_file(numbers: Path, executor: str) -> None:
     pipe = _shuffled(numbers, executor)
     (numbers / "1.parquet").unlink()
     _fails(pipe, windrow.SourceError, r"1\.parquet.*missing")
 
 
 @pytest.mark.parametrize("rows", [400, 500, 700])
-def test_a_file_replaced_after_planning(numbers: Path, executor: str, rows: int) -> None:
+def test_file_replaced_after_planning(numbers: Path, executor: str, rows: int) -> None:
     pipe = _shuffled(numbers, executor)
     write_numbers(numbers / "1.parquet", rows, start=10_000)
     _fails(pipe, windrow.SourceError, r"1\.parquet.*changed since it was listed")
 
 
-def test_a_file_cut_after_planning(numbers: Path, executor: str) -> None:
+def test_file_truncated_after_planning(numbers: Path, executor: str) -> None:
     pipe = _shuffled(numbers, executor)
     whole = (numbers / "1.parquet").read_bytes()
     (numbers / "1.parquet").write_bytes(whole[:1000])
@@ -224,7 +224,7 @@ WRONG_RETURNS: dict[str, tuple[Callable[[Any], Any], str]] = {
     ],
     indirect=["executor"],
 )
-def test_wrong_returns(numbers: Path, executor: str, case: str, after: bool) -> None:
+def test_invalid_return_values(numbers: Path, executor: str, case: str, after: bool) -> None:
     fn, message = WRONG_RETURNS[case]
     pipe = _shuffled(numbers, executor)
     if not after:
@@ -236,20 +236,20 @@ def test_wrong_returns(numbers: Path, executor: str, case: str, after: bool) -> 
 
 
 @pytest.mark.parametrize("case", ["another type at times", "other columns at times"])
-def test_changing_schemas_where_rows_are_not_known(numbers: Path, executor: str, case: str) -> None:
+def test_changing_schemas_with_unknown_row_counts(numbers: Path, executor: str, case: str) -> None:
     fn, message = WRONG_RETURNS[case]
     ds = windrow.read_parquet(str(numbers), target_block_bytes=1).map_batches(fn, preserves_rows=False)
     pipe = ds.window(blocks_per_window=4).random_shuffle_each_window(seed=1).options(executor=executor)
     _fails(pipe, windrow.TransformError, f"(?s){message}")
 
 
-def test_row_changes_after_the_shuffle_are_refused(numbers: Path) -> None:
+def test_row_changes_after_the_shuffle_are_rejected(numbers: Path) -> None:
     pipe = _shuffled(numbers, "threads")
     with pytest.raises(windrow.PlanError, match="before the shuffle"):
         pipe.map_batches(lambda batch: batch, preserves_rows=False)
 
 
-def test_a_failing_collate_function(numbers: Path, executor: str) -> None:
+def test_failing_collate_function(numbers: Path, executor: str) -> None:
     def collate(batch: Any) -> Any:
         raise ZeroDivisionError("mine")
 

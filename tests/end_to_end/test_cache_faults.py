@@ -1,4 +1,4 @@
-"""Decoded blocks on disks that fill up, vanish or are written to by others: the rows are the same."""
+"""Faults of the disk cache: full disks, deleted folders and modified files do not change the rows."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def expected(data: Path) -> Rows:
 
 
 def read(pipe: Any, meanwhile: Callable[[], None] = lambda: None) -> tuple[Rows, RunStats, list[str]]:
-    """The rows of each epoch, what the run says at its end, and what it warned of; ``meanwhile`` comes once."""
+    """The rows of each epoch, the final statistics and the warnings; ``meanwhile`` is called once during the run."""
     rows: Rows = []
     with warnings.catch_warnings(record=True) as warned, pipe.iterator() as shard:
         warnings.simplefilter("always")
@@ -71,7 +71,7 @@ def read(pipe: Any, meanwhile: Callable[[], None] = lambda: None) -> tuple[Rows,
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 50 MB."""
+    """A filesystem of 50 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=50m", "tmpfs", str(folder)]
@@ -90,7 +90,7 @@ def fill(folder: Path, left_bytes: int = 0) -> None:
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_a_disk_that_becomes_full_in_the_middle_of_a_run(
+def test_disk_that_fills_up_during_a_run(
     executor: str, data: Path, expected: Rows, small_disk: Path, keep: bool
 ) -> None:
     fill(small_disk, 2**21)
@@ -101,11 +101,11 @@ def test_a_disk_that_becomes_full_in_the_middle_of_a_run(
     assert "No space left on device" in line
     assert run.cache_errors >= 1
     assert run.cache_corrupt_blocks == 0
-    # what was kept before is still used
+    # blocks cached before are still used
     assert run.cache_hits > 0
 
 
-def test_a_disk_that_was_full_from_the_beginning(
+def test_disk_that_is_full_from_the_start(
     executor: str, data: Path, expected: Rows, small_disk: Path
 ) -> None:
     fill(small_disk)
@@ -116,9 +116,7 @@ def test_a_disk_that_was_full_from_the_beginning(
     assert run.cache_hits == 0
 
 
-def test_a_disk_that_cannot_be_written_to(
-    executor: str, data: Path, expected: Rows, small_disk: Path
-) -> None:
+def test_read_only_disk(executor: str, data: Path, expected: Rows, small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     rows, run, warned = read(make(data, executor, cache="disk", cache_dir=small_disk))
     assert rows == expected
@@ -127,18 +125,16 @@ def test_a_disk_that_cannot_be_written_to(
     assert run.cache_errors >= 1
 
 
-def test_a_folder_that_is_deleted_under_the_run(
-    executor: str, data: Path, expected: Rows, tmp_path: Path
-) -> None:
+def test_folder_deleted_during_a_run(executor: str, data: Path, expected: Rows, tmp_path: Path) -> None:
     def delete() -> None:
         (folder,) = tmp_path.glob("windrow-run-*")
-        # a folder that is written to at that moment is not empty in the end
+        # rmtree fails if a file is written at that moment, so it is repeated
         while folder.exists():
             shutil.rmtree(folder, ignore_errors=True)
 
     rows, run, warned = read(make(data, executor, cache="disk", cache_dir=tmp_path), delete)
     assert rows == expected
-    # a process that has written every block needs the folder no more
+    # a process that has written every block no longer needs the folder
     assert len(warned) == min(1, run.cache_errors)
     assert run.cache_hits > 0 or run.cache_errors > 0
 
@@ -156,32 +152,32 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-@pytest.mark.parametrize("harm", [flip, cut, Path.unlink], ids=["flipped", "cut", "deleted"])
-def test_kept_files_that_change_under_the_run(
-    executor: str, data: Path, expected: Rows, tmp_path: Path, harm: Callable[[Path], None]
+@pytest.mark.parametrize("damage", [flip, cut, Path.unlink], ids=["flipped", "cut", "deleted"])
+def test_cached_files_that_change_during_a_run(
+    executor: str, data: Path, expected: Rows, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     def corruption() -> None:
         files = list(tmp_path.glob("windrow-kept-*/*.arrows"))
         assert len(files) > BLOCKS // 2
         for path in files:
-            harm(path)
+            damage(path)
 
     pipe = make(data, executor, cache="disk", cache_dir=tmp_path, keep_cache=True)
     rows, run, warned = read(pipe, corruption)
     assert rows == expected
-    if harm is Path.unlink:
+    if damage is Path.unlink:
         assert (run.cache_corrupt_blocks, warned) == (0, [])
     else:
         assert run.cache_corrupt_blocks >= BLOCKS // 2
         (line,) = warned
         assert "corrupt" in line
-    # they have been written again
+    # the files were written again
     rows, run, warned = read(pipe)
     assert rows == expected
     assert (run.cache_misses, run.cache_corrupt_blocks, warned) == (0, 0, [])
 
 
-def test_nobody_can_reach_the_blocks_of_a_run(
+def test_cached_blocks_of_a_run_are_private(
     executor: str, data: Path, expected: Rows, tmp_path: Path
 ) -> None:
     def corruption() -> None:
@@ -192,7 +188,7 @@ def test_nobody_can_reach_the_blocks_of_a_run(
         targets = [os.readlink(path) for path in links]
         for number, path in enumerate(links):
             path.unlink()
-            # the place of another block, what is no place, and none
+            # the location of another block, an invalid location, and none
             if number % 3 < 2:
                 path.symlink_to("nowhere" if number % 3 else targets[number - 1])
 
@@ -214,9 +210,7 @@ def test_two_runs_share_a_folder(executor: str, data: Path, expected: Rows, tmp_
     assert (run.cache_errors, run.cache_corrupt_blocks) == (0, 0)
 
 
-def test_a_writer_that_is_killed_leaves_what_later_runs_can_use(
-    data: Path, expected: Rows, tmp_path: Path
-) -> None:
+def test_later_runs_use_the_blocks_of_a_killed_writer(data: Path, expected: Rows, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", MAIN, "threads", str(data), str(tmp_path)]
     for _ in range(3):
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
@@ -232,7 +226,7 @@ def test_a_writer_that_is_killed_leaves_what_later_runs_can_use(
 
 
 def main(executor: str, data: str, folder: str) -> None:
-    """Read in another process; prints the rows of each epoch in a line."""
+    """Read in a separate process; prints the rows of each epoch on one line."""
     pipe = make(Path(data), executor, cache="disk", cache_dir=folder, keep_cache=True)
     for rows in read(pipe)[0]:
         print(*rows)

@@ -1,4 +1,4 @@
-"""Shards consumed on several nodes: the same rows in the same order, grouped by node."""
+"""Shards consumed on several nodes: same rows in the same order, map outputs grouped by node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EPOCHS = 2
 
 
 class Trainer:
-    """Reads a shard where it lives."""
+    """Reads a shard on its own node."""
 
     def node(self) -> str:
         import ray
@@ -35,7 +35,7 @@ class Trainer:
 
 @pytest.fixture(scope="module")
 def nodes(ray_cluster: Any) -> list[str]:
-    """The ids of the three nodes, the driver's first."""
+    """The ids of the three nodes, starting with that of the driver."""
     import ray
 
     own = ray.get_runtime_context().get_node_id()
@@ -46,7 +46,7 @@ def nodes(ray_cluster: Any) -> list[str]:
 
 @pytest.fixture(scope="module")
 def pipe(ray_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> windrow.DatasetPipeline:
-    """Six windows an epoch."""
+    """A pipeline with six windows per epoch."""
     path = write_numbers(tmp_path_factory.mktemp("numbers") / "x.parquet", ROWS, row_group_size=500)
     ds = windrow.read_parquet(str(path), target_block_bytes=1)
     return ds.window(blocks_per_window=4).repeat(EPOCHS).random_shuffle_each_window(seed=21)
@@ -54,7 +54,7 @@ def pipe(ray_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> windrow.
 
 @pytest.fixture(scope="module")
 def expected(pipe: windrow.DatasetPipeline) -> list[list[list[int]]]:
-    """What threads deliver to four shards."""
+    """The rows that the threads executor delivers to four shards."""
     shards = pipe.options(executor="threads").split(4)
     return at_once(shards, lambda shard: [column(read_pass(shard, 100)) for _ in range(EPOCHS)])
 
@@ -84,7 +84,7 @@ HINTS: dict[str, Callable[[list[Any], list[str]], list[Any] | None]] = {
 
 
 @pytest.mark.parametrize("hint", HINTS)
-def test_the_order_is_that_of_threads(
+def test_order_matches_threads(
     pipe: windrow.DatasetPipeline, nodes: list[str], expected: list[list[list[int]]], hint: str
 ) -> None:
     import ray
@@ -97,11 +97,11 @@ def test_the_order_is_that_of_threads(
     found = ray.get([t.read.remote(shard) for t, shard in zip(trainers, shards, strict=True)])
     assert found == expected
     assert sorted(value for shard in found for value in shard[0]) == list(range(ROWS))
-    # where a shard is really read wins over any hint
+    # the node on which a shard is read overrides the locality hints
     assert ray.get(coordinator.destinations.remote()) == ((0, 1), (2,), (3,))
 
 
-def test_hints_that_are_none(pipe: windrow.DatasetPipeline, nodes: list[str]) -> None:
+def test_invalid_hints(pipe: windrow.DatasetPipeline, nodes: list[str]) -> None:
     with pytest.raises(windrow.PlanError, match="live node"):
         pipe.split(2, locality_hints=[nodes[0], "node-17"])
     with pytest.raises(windrow.PlanError, match="actor handle"):
@@ -126,7 +126,7 @@ def test_torch_batches_on_other_nodes(pipe: windrow.DatasetPipeline, nodes: list
     assert sum(sums) == ROWS * (ROWS - 1) // 2
 
 
-def test_everything_is_let_go_on_every_node(pipe: windrow.DatasetPipeline, nodes: list[str]) -> None:
+def test_objects_are_released_on_every_node(pipe: windrow.DatasetPipeline, nodes: list[str]) -> None:
     import ray
 
     trainers = _trainers(nodes, (1, 2))

@@ -1,4 +1,4 @@
-"""A driver that is killed leaves nothing behind on a cluster that lives on, and trainers are told."""
+"""A killed driver leaves nothing behind on a running cluster, and its trainers get an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 STORE_BYTES = 80 * 2**20
 WAIT_SECONDS = 90.0
 
-# Holds far more than the stores have room for, and is killed in the middle of it.
+# holds far more than the object stores can, and is killed meanwhile
 _DRIVER = """
 import sys, time
 import ray, windrow
@@ -43,7 +43,7 @@ time.sleep(600)
 
 
 class Trainer:
-    """Takes one batch, and the others when it is told to."""
+    """Takes one batch, and the remaining ones when ``finish`` is called."""
 
     def begin(self, shard: Any) -> None:
         self._batches = iter(shard.iter_batches(1_000))
@@ -60,7 +60,7 @@ class Trainer:
 
 @pytest.fixture(scope="module")
 def small_cluster() -> Iterator[Any]:
-    """Give two raylets with small stores, and a driver that only looks."""
+    """Provide two raylets with small object stores, and a driver that only observes."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -96,7 +96,7 @@ def _spilled_files() -> list[Path]:
     return [path for path in session.glob("ray_spilled_objects*/**/*") if path.is_file()]
 
 
-def test_a_killed_driver_leaves_nothing_behind(small_cluster: Any, tmp_path: Path) -> None:
+def test_killed_driver_leaves_nothing_behind(small_cluster: Any, tmp_path: Path) -> None:
     import ray
 
     path = write_wide(tmp_path / "x.parquet", 1_600_000, columns=16, row_group_size=40_000)
@@ -119,9 +119,9 @@ def test_a_killed_driver_leaves_nothing_behind(small_cluster: Any, tmp_path: Pat
     finally:
         driver.send_signal(signal.SIGKILL)
         driver.communicate()
-    # who outlives the driver that split is told, and keeps nothing from being released
-    told = ray.get(outliving.finish.remote(), timeout=WAIT_SECONDS)
-    assert told.startswith("StallError: shard 2 has lost the coordinator")
+    # a trainer that outlives the driver gets an error, and does not prevent the release
+    answer = ray.get(outliving.finish.remote(), timeout=WAIT_SECONDS)
+    assert answer.startswith("StallError: shard 2 has lost the coordinator")
     ray.kill(outliving)
     assert eventually(lambda: not _living_actors(), WAIT_SECONDS), _living_actors()
     assert eventually(lambda: not _spilled_files(), WAIT_SECONDS), _spilled_files()

@@ -1,4 +1,4 @@
-"""A process that ends in the middle of an epoch ends quietly, and soon."""
+"""A process that exits in the middle of an epoch exits quickly and without messages."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ def fail(batch, kind):
 for kind in ("own", "unpicklable"):
     for before in (True, False):
         start = ds.map_batches(fail, fn_args=(kind,)) if before else ds
-        chain = start.repeat(1).random_shuffle_each_window(seed=1).options(executor=executor)
-        chain = chain if before else chain.map_batches(fail, fn_args=(kind,))
+        pipeline = start.repeat(1).random_shuffle_each_window(seed=1).options(executor=executor)
+        pipeline = pipeline if before else pipeline.map_batches(fail, fn_args=(kind,))
         try:
-            list(chain.iterator().iter_batches(100))
+            list(pipeline.iterator().iter_batches(100))
         except windrow.TransformError as error:
             cause, story = error.__cause__, traceback.format_exc()
             if kind == "own":
@@ -103,7 +103,7 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["threads", pytest.param("ray", marks=pytest.mark.ray)])
 def executor(request: pytest.FixtureRequest) -> str:
-    """Each executor's name; the process that is started initialises Ray itself."""
+    """The name of each executor; the started process initialises Ray itself."""
     return str(request.param)
 
 
@@ -132,11 +132,11 @@ def _finish(process: subprocess.Popen[str]) -> str:
     return out
 
 
-def test_exit_in_the_middle_of_an_epoch(tmp_path: Path, executor: str, numbers: Path) -> None:
+def test_exit_during_an_epoch(tmp_path: Path, executor: str, numbers: Path) -> None:
     assert _finish(_start(tmp_path, _LEFT_OPEN, executor, numbers)) == "left open\n"
 
 
-def test_interrupted(tmp_path: Path, executor: str, numbers: Path) -> None:
+def test_interrupt_during_an_epoch(tmp_path: Path, executor: str, numbers: Path) -> None:
     process = _start(tmp_path, _INTERRUPTED, executor, numbers)
     assert process.stdout is not None
     assert process.stdout.readline() == "reading\n"

@@ -1,4 +1,4 @@
-"""Real input, and input of the project's own, through the whole chain."""
+"""Real and generated data through the complete pipeline."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from windrow import Shard
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.fixture(params=["flights", "own"])
+@pytest.fixture(params=["flights", "generated"])
 def data_path(request: pytest.FixtureRequest) -> Path:
-    """The path of each data set in turn."""
+    """The path of each dataset."""
     name = "flights_path" if request.param == "flights" else "trips_path"
     path: Path = request.getfixturevalue(name)
     return path
@@ -34,7 +34,7 @@ def _shards(path: Path, executor: str, *columns: str) -> list[Shard]:
     return pipe.options(executor=executor).split(2)
 
 
-def test_every_row_once_an_epoch(executor: str, data_path: Path) -> None:
+def test_every_row_once_per_epoch(executor: str, data_path: Path) -> None:
     stored = pq.read_table(data_path)
     expected = _in_one_order(stored)
     of_shards = at_once(_shards(data_path, executor), lambda shard: read_epochs(shard, 4096))
@@ -69,7 +69,7 @@ def test_numeric_columns_as_tensors(executor: str, data_path: Path) -> None:
     assert np.array_equal(found[:, np.lexsort(found)], expected[:, np.lexsort(expected)])
 
 
-def test_the_order_is_the_same_on_both_executors(trips_path: Path, ray_local: object) -> None:
+def test_order_is_the_same_on_both_executors(trips_path: Path, ray_local: object) -> None:
     threads, ray = (
         at_once(_shards(trips_path, executor), lambda shard: read_epochs(shard, 500))
         for executor in ("threads", "ray")

@@ -1,4 +1,4 @@
-"""Rows that turn out a thousand times as large as was estimated: images by path, text that was stored once."""
+"""Rows a thousand times larger than estimated: images loaded by path, dictionary-encoded text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIMIT = 200_000_000
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Images that say which they are, 18 MB in all."""
+    """Images that encode their own number, 18 MB in total."""
     folder = tmp_path_factory.mktemp("images")
     found = [str(folder / f"{number:03}.npy") for number in range(IMAGES)]
     for number, path in enumerate(found):
@@ -46,7 +46,7 @@ def zeros(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def shuffled(ds: windrow.Dataset, fn: Callable[..., Any], cut: dict[str, int], order: str) -> Any:
-    """A pipeline that maps before the shuffle, or after it."""
+    """A pipeline that maps before or after the shuffle."""
     if order == "map, shuffle":
         ds = ds.map_batches(fn)
     pipe = (ds.window(**cut) if cut else ds.repeat(1)).random_shuffle_each_window(seed=1)
@@ -55,7 +55,7 @@ def shuffled(ds: windrow.Dataset, fn: Callable[..., Any], cut: dict[str, int], o
 
 @pytest.mark.parametrize("order", ["map, shuffle", "shuffle, map"])
 @pytest.mark.parametrize("cut", [{"blocks_per_window": 1}, {}], ids=["windows", "one window"])
-def test_images_are_read_by_path(executor: str, paths: list[str], cut: dict[str, int], order: str) -> None:
+def test_images_are_loaded_by_path(executor: str, paths: list[str], cut: dict[str, int], order: str) -> None:
     ds = windrow.from_items(paths, target_block_bytes=sum(map(len, paths)) // 6)
     pipe = shuffled(ds, load, cut, order).options(executor=executor, memory_limit=LIMIT)
     plain = shuffled(ds, lambda batch: batch, cut, order).options(executor="threads")
@@ -76,14 +76,14 @@ def test_images_are_read_by_path(executor: str, paths: list[str], cut: dict[str,
         assert run.peak_held_bytes < run.estimated_bytes
 
 
-def test_a_default_block_of_paths_is_one_window(executor: str, paths: list[str]) -> None:
+def test_default_block_of_paths_is_one_window(executor: str, paths: list[str]) -> None:
     pipe = shuffled(windrow.from_items(paths), load, {}, "map, shuffle")
     pipe = pipe.options(executor=executor, memory_limit=LIMIT)
     assert sorted(path for batch in pipe.iter_batches() for path in batch["path"]) == paths
 
 
 def write_text(path: Path, *, group_rows: int = 20) -> pa.Table:
-    """Text of 40 MB of which each value is stored once, behind row groups of nulls."""
+    """Dictionary-encoded text of 40 MB, after row groups of nulls."""
     text = pa.DictionaryArray.from_arrays(
         pa.array([None if group % 3 == 0 else 0 for group in range(9) for _ in range(group_rows)], pa.int8()),
         pa.array(["a long text " * 25_000]),
@@ -94,7 +94,7 @@ def write_text(path: Path, *, group_rows: int = 20) -> pa.Table:
     return plain
 
 
-def test_text_that_is_stored_once_is_read_many_times_over(executor: str, tmp_path: Path) -> None:
+def test_dictionary_encoded_text_grows_when_decoded(executor: str, tmp_path: Path) -> None:
     plain = write_text(tmp_path / "x.parquet")
     assert plain.nbytes > 30_000_000 > 1000 * (tmp_path / "x.parquet").stat().st_size / 3
     ds = windrow.read_parquet(str(tmp_path), target_block_bytes=1)
@@ -131,8 +131,8 @@ def named(error: pytest.ExceptionInfo[windrow.PlanError], what: str) -> int:
 ROWS = 600
 
 
-def test_what_cannot_fit_is_refused_with_the_sizes_that_do(executor: str) -> None:
-    # 90 MB in a window, behind an estimate of 5 KB
+def test_error_names_sizes_that_fit(executor: str) -> None:
+    # 90 MB in a window, with an estimate of 5 KB
     ds = windrow.from_items(range(ROWS), target_block_bytes=8 * 20).map_batches(zeros)
     ds = ds.options(executor=executor, memory_limit=90_000_000)
     whole = ds.repeat(1).random_shuffle_each_window(seed=1)
@@ -146,15 +146,15 @@ def test_what_cannot_fit_is_refused_with_the_sizes_that_do(executor: str) -> Non
         rows, run = read_rows(pipe)
         assert sorted(rows) == list(range(ROWS))
         assert run.peak_held_bytes <= run.memory_bytes
-    # and neither is far from what is needed
+    # both suggestions are close to what is needed
     assert named(refused, "bytes_per_window") > ROWS * 8 / 10
     assert named(refused, "memory_limit") < 3 * ROWS * IMAGE_BYTES
 
 
-def test_a_block_that_cannot_fit_is_refused_before_it_is_made(executor: str, tmp_path: Path) -> None:
-    # one block of 3 GB, of which nobody makes more than some hundred rows
+def test_block_that_cannot_fit_is_rejected_early(executor: str, tmp_path: Path) -> None:
+    # one block of 3 GB, of which only some hundred rows are ever produced
     rows = 20_000
-    ds = windrow.from_items(range(rows)).map_batches(lambda batch: note_rows(batch, tmp_path))
+    ds = windrow.from_items(range(rows)).map_batches(lambda batch: record_rows(batch, tmp_path))
     ds = ds.options(executor=executor, memory_limit=120_000_000)
     with pytest.raises(windrow.PlanError, match="blocks are too large") as refused:
         read_rows(ds.repeat(1).random_shuffle_each_window(seed=1))
@@ -167,14 +167,14 @@ def test_a_block_that_cannot_fit_is_refused_before_it_is_made(executor: str, tmp
     assert sorted(found) == list(range(1000))
 
 
-def note_rows(batch: dict[str, Any], folder: Path) -> dict[str, Any]:
+def record_rows(batch: dict[str, Any], folder: Path) -> dict[str, Any]:
     import uuid
 
     (folder / f"{len(batch['item'])}-{uuid.uuid4().hex}").touch()
     return zeros(batch)
 
 
-def test_rows_that_shrink_are_not_refused(executor: str) -> None:
+def test_rows_that_shrink_are_accepted(executor: str) -> None:
     ds = windrow.from_numpy({"x": np.arange(40_000), "y": np.zeros((40_000, 300))}, target_block_bytes="4MB")
     ds = ds.map_batches(lambda batch: {"x": batch["x"]})
     pipe = ds.repeat(1).random_shuffle_each_window(seed=1).options(executor=executor, memory_limit=90_000_000)
@@ -222,8 +222,8 @@ print("done", flush=True)
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
-def test_the_process_takes_no_more_than_the_limit(tmp_path: Path, order: str) -> None:
-    """Of rows that are 450 MB in all, 30 MB a window."""
+def test_process_memory_stays_within_the_limit(tmp_path: Path, order: str) -> None:
+    """With 450 MB of rows in total and 30 MB per window."""
     script = tmp_path / "trainer.py"
     script.write_text(_PEAK)
     done = subprocess.run(
@@ -291,12 +291,12 @@ print(resident("VmHWM") - before)
 
 @pytest.mark.parametrize("prefetch", [0, 1])
 @pytest.mark.parametrize("kind", ["equal", "unequal"])
-def test_windows_of_one_task_each_stay_within_the_limit(tmp_path: Path, kind: str, prefetch: int) -> None:
-    """Rows of 8 bytes that become 150 KB, in blocks of 115 MiB, or of 34 to 80 MiB.
+def test_windows_of_one_task_stay_within_the_limit(tmp_path: Path, kind: str, prefetch: int) -> None:
+    """Rows of 8 bytes grow to 150 KB, in blocks of 115 MiB, or of 34 to 80 MiB.
 
-    Such a block, an output as large and the runs nearly fill the limit: neither another task nor idle
-    buffers of past windows fit beside them. The slack is for the interpreter. Arrays of up to 31 MiB are
-    mapped too, since malloc would keep one in the arena of each thread after it was freed.
+    Such a block, an output of the same size and the runs nearly fill the limit, so neither another task nor
+    idle buffers of earlier windows fit in addition. The slack is for the interpreter. Arrays of up to 31 MiB
+    are allocated with mmap too, because malloc would keep freed ones in the arena of each thread.
     """
     limit = 290 * 2**20 if kind == "equal" else 220 * 2**20
     script = tmp_path / "trainer.py"
@@ -318,17 +318,17 @@ def test_windows_of_one_task_each_stay_within_the_limit(tmp_path: Path, kind: st
     assert int(done.stdout) <= limit + 16 * 2**20, f"{int(done.stdout) / 2**20:.0f} MiB"
 
 
-def test_a_task_holds_one_transformed_block_at_a_time() -> None:
+def test_task_holds_one_transformed_block_at_a_time() -> None:
     made = threading.local()
 
     def note(batch: dict[str, Any]) -> dict[str, Any]:
         if hasattr(made, "values") and made.values() is not None:
-            raise AssertionError("the block before is still held")
+            raise AssertionError("the previous block is still held")
         values = np.ones(len(batch["item"]))
         made.values = weakref.ref(values)
         return {"x": batch["item"], "y": values}
 
-    # too few rows to sample, and in each task several blocks
+    # too few rows to sample, and several blocks per task
     ds = windrow.from_items(range(480), target_block_bytes=8 * 40).map_batches(note)
     pipe = ds.repeat(1).random_shuffle_each_window(seed=1).options(executor="threads")
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Consumers that hold every CPU of the cluster: data tasks run beside them, and only then."""
+"""Consumers that hold all CPUs of the cluster: only then do data tasks run without a CPU slot."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ CPUS = 4
 HELD = "no CPU of the cluster is free"
 
 
-def note_cpus(batch: dict[str, Any]) -> dict[str, Any]:
-    """What the task that runs this was given."""
+def record_cpus(batch: dict[str, Any]) -> dict[str, Any]:
+    """Record the CPUs that the running task was given."""
     import ray
 
     cpus = ray.get_runtime_context().get_assigned_resources().get("CPU", 0.0)
     return {**batch, "cpus": np.full(len(batch["x"]), cpus)}
 
 
-class NoteInterval:
-    """A transform that takes a while, and notes from when to when it ran in which process."""
+class RecordInterval:
+    """A slow transform that records its start and end time and its process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -45,15 +45,15 @@ class NoteInterval:
         (self.folder / f"{uuid.uuid4()}.json").write_text(json.dumps([began, time.time()]))
         return batch
 
-    def max_at_once(self) -> int:
-        """How many ran together at most."""
+    def max_concurrent(self) -> int:
+        """Maximum number of concurrent calls."""
         intervals = [json.loads(path.read_text()) for path in self.folder.glob("*.json")]
         assert len(intervals) >= BLOCKS
         return max(sum(start <= began < stop for start, stop in intervals) for began, _ in intervals)
 
 
 class Trainer:
-    """Reads its shard; returns the rows, the CPUs that prepared them, and what it was warned of."""
+    """Reads its shard; returns the rows, the CPUs of the tasks that prepared them, and the warnings."""
 
     def read(self, shard: Shard) -> tuple[list[int], set[float], list[str]]:
         rows, cpus = list[int](), set[float]()
@@ -68,13 +68,13 @@ class Trainer:
 @pytest.fixture
 def pipe(tmp_path: Path) -> windrow.DatasetPipeline:
     path = write_numbers(tmp_path / "x.parquet", ROWS, row_group_size=ROWS // BLOCKS)
-    ds = windrow.read_parquet(str(path), target_block_bytes=1).map_batches(note_cpus)
+    ds = windrow.read_parquet(str(path), target_block_bytes=1).map_batches(record_cpus)
     return ds.window(blocks_per_window=5).random_shuffle_each_window(seed=5)
 
 
 @pytest.fixture(params=["actors", "placement group"])
 def trainers(ray_local: Any, request: pytest.FixtureRequest) -> Iterator[list[Any]]:
-    """Four trainers with a CPU each, which are all there are; some in a placement group that captures tasks."""
+    """Four trainers that hold all four CPUs; in some cases in a placement group that captures child tasks."""
     from ray.util.placement_group import placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -100,58 +100,60 @@ def trainers(ray_local: Any, request: pytest.FixtureRequest) -> Iterator[list[An
     assert eventually(all_free, 60)
 
 
-def test_data_tasks_run_beside_consumers_that_hold_all_cpus(
+def test_data_tasks_run_although_consumers_hold_all_cpus(
     ray_local: Any, pipe: windrow.DatasetPipeline, trainers: list[Any]
 ) -> None:
     shards = pipe.options(executor="ray").split(CPUS)
     found = ray_local.get([t.read.remote(s) for t, s in zip(trainers, shards, strict=True)], timeout=120)
     assert sorted(row for rows, _, _ in found for row in rows) == list(range(ROWS))
     assert {cpu for _, cpus, _ in found for cpu in cpus} == {0.0}
-    assert sum(len(warned) for _, _, warned in found) == 1, "all are told once"
+    assert sum(len(warned) for _, _, warned in found) == 1, "each warning is issued once"
 
 
 @pytest.fixture
-def noted(tmp_path: Path) -> tuple[NoteInterval, windrow.Dataset]:
-    """A dataset whose tasks note when they run."""
+def recorded(tmp_path: Path) -> tuple[RecordInterval, windrow.Dataset]:
+    """A dataset whose tasks record when they run."""
     path = write_numbers(tmp_path / "x.parquet", ROWS, row_group_size=ROWS // BLOCKS)
-    (tmp_path / "noted").mkdir()
-    note = NoteInterval(tmp_path / "noted")
+    (tmp_path / "recorded").mkdir()
+    note = RecordInterval(tmp_path / "recorded")
     ds = windrow.read_parquet(str(path), target_block_bytes=1).map_batches(note)
     return note, ds.options(executor="ray")
 
 
-def test_no_more_tasks_run_beside_consumers_than_there_are_cores(
-    ray_local: Any, noted: tuple[NoteInterval, windrow.Dataset], trainers: list[Any]
+def test_tasks_without_cpu_slots_are_limited_by_the_cores(
+    ray_local: Any, recorded: tuple[RecordInterval, windrow.Dataset], trainers: list[Any]
 ) -> None:
-    note, ds = noted
-    shards = ds.map_batches(note_cpus).window(blocks_per_window=BLOCKS).split(CPUS)
+    note, ds = recorded
+    shards = ds.map_batches(record_cpus).window(blocks_per_window=BLOCKS).split(CPUS)
     found = ray_local.get([t.read.remote(s) for t, s in zip(trainers, shards, strict=True)], timeout=120)
     assert sorted(row for rows, _, _ in found for row in rows) == list(range(ROWS))
-    assert 1 < note.max_at_once() <= CPUS
+    assert 1 < note.max_concurrent() <= CPUS
 
 
-def test_a_write_goes_on_where_trainers_take_the_cpus_as_it_begins(
-    ray_local: Any, noted: tuple[NoteInterval, windrow.Dataset], tmp_path: Path
+def test_write_continues_when_trainers_take_the_cpus_at_its_start(
+    ray_local: Any, recorded: tuple[RecordInterval, windrow.Dataset], tmp_path: Path
 ) -> None:
-    """They do not show as taken before the trainers have started."""
-    note, ds = noted
+    """The CPUs do not appear as taken before the trainers have started."""
+    note, ds = recorded
     assert eventually(lambda: ray_local.available_resources().get("CPU", 0) == CPUS, 60)
     trainers = [ray_local.remote(Trainer).options(num_cpus=1).remote() for _ in range(CPUS)]
     try:
         with pytest.warns(RuntimeWarning, match=HELD) as warned:
             ds.write_parquet(str(tmp_path / "copy"))
         assert sum(HELD in str(warning.message) for warning in warned) == 1
-        assert note.max_at_once() <= CPUS
+        assert note.max_concurrent() <= CPUS
     finally:
         for trainer in trainers:
             ray_local.kill(trainer)
     rows = windrow.read_parquet(str(tmp_path / "copy")).to_numpy()["x"]
     assert sorted(rows.tolist()) == list(range(ROWS))
-    assert len(list((tmp_path / "copy").glob("*.parquet"))) == BLOCKS, "what was begun twice is written once"
+    assert len(list((tmp_path / "copy").glob("*.parquet"))) == BLOCKS, (
+        "blocks whose tasks were started twice are written once"
+    )
 
 
 class Splitter:
-    """A consumer within the placement group that splits for itself, and writes."""
+    """A consumer within the placement group that splits and writes itself."""
 
     def run(self, pipe: windrow.DatasetPipeline, path: str) -> tuple[int, int]:
         with pipe.options(executor="ray").iterator() as shard, warnings.catch_warnings():
@@ -161,7 +163,7 @@ class Splitter:
         return rows, windrow.read_parquet(path + "-copy").count()
 
 
-def test_what_is_begun_within_a_placement_group_is_not_captured_by_it(
+def test_tasks_started_in_a_placement_group_are_not_captured(
     ray_local: Any, pipe: windrow.DatasetPipeline, tmp_path: Path
 ) -> None:
     from ray.util.placement_group import placement_group, remove_placement_group
@@ -179,7 +181,7 @@ def test_what_is_begun_within_a_placement_group_is_not_captured_by_it(
         remove_placement_group(group)
 
 
-def test_where_a_cpu_is_free_every_task_has_one(ray_local: Any, pipe: windrow.DatasetPipeline) -> None:
+def test_tasks_have_a_cpu_slot_while_cpus_are_free(ray_local: Any, pipe: windrow.DatasetPipeline) -> None:
     assert eventually(lambda: ray_local.available_resources().get("CPU", 0) == CPUS, 60)
     shards = pipe.options(executor="ray").split(2)
     trainers = [ray_local.remote(Trainer).options(num_cpus=1).remote() for _ in shards]

@@ -1,4 +1,4 @@
-"""Objects that never come, though Ray says nothing of them: their window is made again."""
+"""Objects that never arrive without an error from Ray: their window is computed again."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ ROWS = 4_000
 
 
 @pytest.mark.parametrize("error", [ray.exceptions.GetTimeoutError, ray.exceptions.ObjectLostError])
-def test_what_never_comes_is_made_anew(
+def test_objects_that_never_arrive_are_computed_again(
     ray_local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     path = write_numbers(tmp_path / "x.parquet", ROWS, row_group_size=500)
     ds = windrow.read_parquet(str(path), target_block_bytes=1)
     pipe = ds.window(blocks_per_window=2).random_shuffle_each_window(seed=3)
     expected = column(read_pass(pipe.options(executor="threads").iterator(), 100))
-    # the references of the first try at the second window
-    gone: set[Any] = set()
+    # the references of the first attempt at the second window
+    lost_refs: set[Any] = set()
     lost_attempts: list[str] = []
     load, ask = Fetcher._load, Fetcher._poll
 
     def forget(self: Fetcher, reply: Any, patience_seconds: float) -> Any:
         refs = {ref for handles in reply.outputs.values() for ref in handles}
-        if len(lost_attempts) == 1 and not gone:
-            gone.update(refs)
-        if refs & gone:
+        if len(lost_attempts) == 1 and not lost_refs:
+            lost_refs.update(refs)
+        if refs & lost_refs:
             raise error("ab" * 28, "", "") if error is ray.exceptions.ObjectLostError else error
         return load(self, reply, patience_seconds)
 
@@ -53,4 +53,4 @@ def test_what_never_comes_is_made_anew(
         assert column(read_pass(shard, 100)) == expected
         assert shard.stats().run.dropped_windows == 1
     assert len(lost_attempts) == 2
-    assert gone
+    assert lost_refs

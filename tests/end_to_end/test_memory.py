@@ -1,4 +1,4 @@
-"""Memory stays within its limit: nothing is spilled, and what cannot fit is refused."""
+"""Memory stays within the limit: nothing is spilled, and windows that cannot fit are rejected."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ print("done", flush=True)
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """1 GB when decoded, in row groups of 2.56 MB."""
+    """1 GB of decoded data in row groups of 2.56 MB."""
     path = tmp_path_factory.mktemp("wide") / "wide.parquet"
     return write_wide(path, ROWS, columns=COLUMNS, row_group_size=20_000)
 
 
 @pytest.mark.ray
-def test_ten_times_the_object_store_with_nothing_spilled(tmp_path: Path, wide: Path) -> None:
+def test_ten_times_the_object_store_without_spilling(tmp_path: Path, wide: Path) -> None:
     script = tmp_path / "trainer.py"
     script.write_text(_THROUGH_A_SMALL_STORE)
     done = subprocess.run(
@@ -91,7 +91,7 @@ def _read_keys(shard: Shard) -> np.ndarray:
 
 
 @pytest.mark.parametrize("share", [0.25, 0.7])
-def test_windows_of_much_of_the_limit_stream_on_threads(wide: Path, share: float) -> None:
+def test_windows_of_most_of_the_limit_stream_on_threads(wide: Path, share: float) -> None:
     limit = 500_000_000
     ds = windrow.read_parquet(str(wide), target_block_bytes=1)
     pipe = ds.window(bytes_per_window=int(limit * share)).random_shuffle_each_window(seed=1)
@@ -106,7 +106,7 @@ def test_windows_of_much_of_the_limit_stream_on_threads(wide: Path, share: float
 
 
 def _widen(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    # what 16 columns became that were one; none of whole numbers, which would travel in fewer bytes
+    # one column becomes 16, of floats, because integers would be packed into fewer bytes
     return {"key": batch["key"] + 0.0, **{f"y{i}": batch["key"] + i / 2 for i in range(15)}}
 
 
@@ -115,7 +115,7 @@ def _read_all(shard: Shard) -> tuple[np.ndarray, RunStats]:
     return keys, shard.stats().run
 
 
-def test_what_transforms_add_is_told_and_counts_under_the_limit(executor: str, wide: Path) -> None:
+def test_added_columns_are_estimated_and_stay_within_the_limit(executor: str, wide: Path) -> None:
     limit = 600_000_000
     ds = windrow.read_parquet(str(wide), target_block_bytes=1, columns=["key"]).map_batches(_widen)
     pipe = ds.window(bytes_per_window="8MB").random_shuffle_each_window(seed=1)
@@ -126,12 +126,12 @@ def test_what_transforms_add_is_told_and_counts_under_the_limit(executor: str, w
         keys, run = _read_all(shard)
     assert np.array_equal(np.sort(keys), np.arange(ROWS))
     assert len(caught) == 1
-    # two windows of 132 MB as held
+    # two buffered windows of 132 MB
     assert run.estimated_bytes > 1.2 * announced
     assert format_bytes(run.estimated_bytes) in str(caught[0].message)
     if executor == "threads":
         assert run.estimated_bytes <= limit
-        # runs and what tasks decode are as large as ever, however many times rows have grown
+        # runs and decoded blocks keep their size, however much rows grow
         assert limit - 100_000_000 < run.memory_bytes < limit - 35_000_000
     assert 128_000_000 < run.peak_held_bytes <= run.memory_bytes
 
@@ -144,31 +144,31 @@ ASKS: dict[str, Callable[[windrow.DatasetPipeline], Any]] = {
 
 
 @pytest.mark.parametrize("how", ASKS)
-@pytest.mark.parametrize("chain", ["window", "repeat"])
-def test_a_window_that_cannot_fit_is_refused(executor: str, wide: Path, how: str, chain: str) -> None:
+@pytest.mark.parametrize("pipeline", ["window", "repeat"])
+def test_window_that_cannot_fit_is_rejected(executor: str, wide: Path, how: str, pipeline: str) -> None:
     ds = windrow.read_parquet(str(wide), target_block_bytes=1).options(
         executor=executor, memory_limit="250MB"
     )
-    pipe = ds.window(bytes_per_window="500MB") if chain == "window" else ds.repeat(2)
+    pipe = ds.window(bytes_per_window="500MB") if pipeline == "window" else ds.repeat(2)
     with pytest.raises(windrow.PlanError, match="memory limit") as caught:
         ASKS[how](pipe.random_shuffle_each_window(seed=1))
     found = re.search(r"window\(bytes_per_window=(\d+)\)", str(caught.value))
     assert found is not None, caught.value
-    # the fix is one
+    # the suggested fix works
     smaller = ds.window(bytes_per_window=int(found[1])).random_shuffle_each_window(seed=1)
     smaller.explain(1 if how == "iter_batches" else 2)
     assert int(found[1]) > 80_000_000
 
 
-def test_of_whole_numbers_larger_windows_fit(executor: str, tmp_path: Path) -> None:
-    # 160 MB of which 40 travel: the rest of the 20 columns says which block it is
+def test_larger_windows_of_integers_fit(executor: str, tmp_path: Path) -> None:
+    # 160 MB decoded, but about 40 MB sent: frame-of-reference encoding removes what is constant within a block
     rows = 1_000_000
     table = pa.table({"key": np.arange(rows), **{f"c{i}": np.arange(rows) // 10_000 for i in range(19)}})
     pq.write_table(table, tmp_path / "x.parquet", row_group_size=50_000)
     ds = windrow.read_parquet(str(tmp_path), target_block_bytes=1).options(executor=executor)
     whole = ds.repeat(1).random_shuffle_each_window(seed=1)
     budget = whole.explain(batch_size=10_000).budget
-    assert not budget.exact, "files may tell what is wrong"
+    assert not budget.exact, "column statistics may be wrong"
     assert budget.window_bytes < 60_000_000
     beside = budget.total_bytes - budget.windows_bytes
     tight = whole.options(memory_limit=80_000_000 + (beside if executor == "threads" else 0))
@@ -183,7 +183,7 @@ def test_of_whole_numbers_larger_windows_fit(executor: str, tmp_path: Path) -> N
     assert 15_000_000 < run.peak_held_bytes <= budget.window_bytes
 
 
-def test_no_limit_changes_the_order(executor: str, wide: Path) -> None:
+def test_memory_limit_does_not_change_the_order(executor: str, wide: Path) -> None:
     ds = windrow.read_parquet(str(wide), target_block_bytes=1, columns=["key"])
     pipe = ds.window(bytes_per_window="16MB").random_shuffle_each_window(seed=1)
 
@@ -191,6 +191,6 @@ def test_no_limit_changes_the_order(executor: str, wide: Path) -> None:
         return at_once(pipe.options(executor=executor, **options).split(2), _read_keys)
 
     usual = read()
-    # what tasks and runs hold beside the windows is the least that any limit must leave
+    # every limit must leave at least the memory of tasks and runs in addition to the windows
     for found in (read(memory_limit="148MB"), read(prefetch_windows=3), read(prefetch_windows=0)):
         assert all(np.array_equal(a, b) for a, b in zip(usual, found, strict=True))

@@ -1,4 +1,4 @@
-"""A trainer that dies: the others go on, or are told whom they wait for; and it may come back late."""
+"""A dead trainer: the others continue or get an error that names it, and it may rejoin late."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import ray
 
 import windrow
 from tests.end_to_end.data import write_wide
+from tests.end_to_end.observation import find_nodes, on_nodes
 from tests.end_to_end.reading import eventually
-from tests.end_to_end.watching import find_nodes, on_nodes
 from windrow import Shard
 from windrow.pipeline.coordinator import driver
 from windrow.pipeline.executors.ray import coordinator
@@ -29,16 +29,16 @@ FAIL_SECONDS = 8.0
 
 
 class Trainer:
-    """Reads a shard, and dies when it is told to."""
+    """Reads a shard, and dies on request."""
 
     def begin(self, shard: Shard, steps: int) -> tuple[list[int], Any]:
-        """The first rows, and the state behind them."""
+        """The first rows, and the state after them."""
         self._batches = iter(shard.iter_batches(BATCH_ROWS))
         keys = np.concatenate([next(self._batches)["key"] for _ in range(steps)])
         return keys.tolist(), shard.state_dict()
 
     def read(self, shard: Shard, state: Any = None) -> tuple[list[int], int]:
-        """All rows that are left, and how many windows were dropped meanwhile."""
+        """All remaining rows, and the number of windows that were dropped meanwhile."""
         if state is not None:
             shard.load_state_dict(state)
         keys = [batch["key"] for epoch in shard.iter_epochs() for batch in epoch.iter_batches(BATCH_ROWS)]
@@ -48,8 +48,8 @@ class Trainer:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class PatientCoordinator(Coordinator):
-    """Keeps rows for trainers that give no sign."""
+class LongTimeoutCoordinator(Coordinator):
+    """A coordinator with a long timeout, which holds rows for trainers without heartbeats."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         driver.HEARTBEAT_TIMEOUT_SECONDS = 1_000.0
@@ -58,7 +58,7 @@ class PatientCoordinator(Coordinator):
 
 @pytest.fixture(scope="module")
 def pipe(ray_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> windrow.DatasetPipeline:
-    """Six windows an epoch, of which the limit lets two or three be held."""
+    """Six windows per epoch, of which two or three fit into the memory limit."""
     path = write_wide(tmp_path_factory.mktemp("wide") / "x.parquet", ROWS, columns=20, row_group_size=10_000)
     ds = windrow.read_parquet(str(path), target_block_bytes=1)
     pipe = ds.window(blocks_per_window=4).repeat(EPOCHS).random_shuffle_each_window(seed=5)
@@ -67,7 +67,7 @@ def pipe(ray_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> windrow.
 
 @pytest.fixture(scope="module")
 def expected(pipe: windrow.DatasetPipeline) -> list[list[int]]:
-    """What threads deliver to two shards."""
+    """The rows that the threads executor delivers to two shards."""
     shards = pipe.options(executor="threads", memory_limit=None).split(2)
     parts: list[list[int]] = [[], []]
     for _ in range(EPOCHS):
@@ -82,7 +82,7 @@ def _kill(trainer: Any) -> None:
         ray.get(trainer.die.remote())
 
 
-def test_the_others_go_on_and_it_may_come_back_when_they_are_done(
+def test_others_continue_and_the_dead_trainer_may_rejoin_at_the_end(
     pipe: windrow.DatasetPipeline, expected: list[list[int]]
 ) -> None:
     living, dying, returning = on_nodes(Trainer, [find_nodes()[at] for at in (0, 1, 2)])
@@ -96,10 +96,10 @@ def test_the_others_go_on_and_it_may_come_back_when_they_are_done(
     assert first + rest == expected[1]
 
 
-def test_who_cannot_go_on_is_told_whom_it_waits_for(pipe: windrow.DatasetPipeline) -> None:
+def test_blocked_trainer_gets_an_error_that_names_the_missing_one(pipe: windrow.DatasetPipeline) -> None:
     living, dying = on_nodes(Trainer, find_nodes()[:2])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coordinator, "Coordinator", PatientCoordinator)
+        patch.setattr(coordinator, "Coordinator", LongTimeoutCoordinator)
         shards = pipe.options(stall_timeout=FAIL_SECONDS).split(2)
     ray.get(dying.begin.remote(shards[1], 1))
     _kill(dying)

@@ -1,4 +1,4 @@
-"""However reading ends, everything is released and the next run starts clean."""
+"""However reading ends, all resources are released and the next run starts clean."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def pipe(numbers: Path, executor: str) -> windrow.DatasetPipeline:
-    """Eight windows an epoch, three epochs."""
+    """Eight windows per epoch, three epochs."""
     ds = windrow.read_parquet(str(numbers), target_block_bytes=1)
     windows = ds.window(blocks_per_window=5).repeat(3).random_shuffle_each_window(seed=11)
     return windows.options(executor=executor)
@@ -39,7 +39,7 @@ def pipe(numbers: Path, executor: str) -> windrow.DatasetPipeline:
 
 @pytest.fixture
 def nothing_left(executor: str) -> Any:
-    """After the test, nothing of the run is alive: threads, memory, actors, objects."""
+    """Check after the test that no threads, memory, actors or objects of the run remain."""
     if executor == "threads":
         yield
         gc.collect()
@@ -65,21 +65,21 @@ def _coordinators() -> set[str]:
 
 
 def _stored_bytes() -> int:
-    """What the object store holds, as the raylet tells it."""
+    """Bytes in the object store, as reported by the raylet."""
     import ray
 
     name = "object_store_memory"
     return int(ray.cluster_resources()[name] - ray.available_resources().get(name, 0))
 
 
-def _reads_rightly(pipe: windrow.DatasetPipeline) -> None:
-    """A new run of the same chain gives every row once."""
+def _check_new_run(pipe: windrow.DatasetPipeline) -> None:
+    """Check that a new run of the same pipeline delivers every row once."""
     with pipe.iterator() as shard:
         assert sorted(column(read_pass(shard, 700))) == list(range(ROWS))
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_epochs_left_early(pipe: windrow.DatasetPipeline) -> None:
+def test_epochs_ended_early(pipe: windrow.DatasetPipeline) -> None:
     shard = pipe.iterator()
     for epoch in shard.iter_epochs():
         for batch in epoch.iter_batches(100):
@@ -88,11 +88,11 @@ def test_epochs_left_early(pipe: windrow.DatasetPipeline) -> None:
     assert shard.stats().batches == 3
     assert shard.stats().epochs == 0
     del epoch, batch, shard
-    _reads_rightly(pipe)
+    _check_new_run(pipe)
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_after_an_epoch_left_early_the_next_is_whole(pipe: windrow.DatasetPipeline) -> None:
+def test_epoch_after_an_early_stop_is_complete(pipe: windrow.DatasetPipeline) -> None:
     def read_second(shard: Shard) -> list[int]:
         with shard:
             next(shard.iter_batches(64))
@@ -108,7 +108,7 @@ def test_after_an_epoch_left_early_the_next_is_whole(pipe: windrow.DatasetPipeli
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_an_iterator_is_dropped_and_the_shard_kept(pipe: windrow.DatasetPipeline) -> None:
+def test_iterator_is_dropped_while_the_shard_is_kept(pipe: windrow.DatasetPipeline) -> None:
     shard = pipe.iterator()
     batches = shard.iter_batches(100)
     next(batches)
@@ -120,7 +120,7 @@ def test_an_iterator_is_dropped_and_the_shard_kept(pipe: windrow.DatasetPipeline
 
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize("how", ["del", "exception", "close", "epochs"])
-def test_a_shard_is_dropped_in_the_middle(pipe: windrow.DatasetPipeline, how: str) -> None:
+def test_shard_is_dropped_during_an_epoch(pipe: windrow.DatasetPipeline, how: str) -> None:
     def read() -> None:
         shard = pipe.iterator()
         if how == "epochs":
@@ -129,7 +129,7 @@ def test_a_shard_is_dropped_in_the_middle(pipe: windrow.DatasetPipeline, how: st
         batches = shard.iter_torch_batches(100) if how == "del" else shard.iter_batches(100)
         next(batches)
         if how == "exception":
-            raise ZeroDivisionError("the trainer's own")
+            raise ZeroDivisionError("raised by the trainer")
         if how == "close":
             shard.close()
             with pytest.raises(windrow.PlanError, match="closed"):
@@ -138,17 +138,17 @@ def test_a_shard_is_dropped_in_the_middle(pipe: windrow.DatasetPipeline, how: st
     with contextlib.suppress(ZeroDivisionError):
         read()
     gc.collect()
-    _reads_rightly(pipe)
+    _check_new_run(pipe)
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_shards_that_nobody_reads(pipe: windrow.DatasetPipeline) -> None:
+def test_unread_shards(pipe: windrow.DatasetPipeline) -> None:
     shards = pipe.split(3)
     next(shards[1].iter_batches(10))
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_the_pipeline_itself_is_left(pipe: windrow.DatasetPipeline) -> None:
+def test_pipeline_iterator_is_abandoned(pipe: windrow.DatasetPipeline) -> None:
     for epoch in pipe.iter_epochs():
         next(epoch.iter_batches(100))
         break
@@ -158,7 +158,7 @@ def test_the_pipeline_itself_is_left(pipe: windrow.DatasetPipeline) -> None:
     gc.collect()
 
 
-def test_memory_is_let_go(pipe: windrow.DatasetPipeline) -> None:
+def test_memory_is_released(pipe: windrow.DatasetPipeline) -> None:
     shard = pipe.iterator()
     batches = shard.iter_batches(100)
     kept = next(batches)["x"]
@@ -169,15 +169,15 @@ def test_memory_is_let_go(pipe: windrow.DatasetPipeline) -> None:
     assert eventually(lambda: pool() is None or pool().in_use_bytes <= 2**20)  # type: ignore[union-attr]
     del shard
     assert eventually(lambda: pool() is None)
-    kept += 1  # it outlives the pool
+    kept += 1  # the array outlives the pool
     assert len(set(kept.tolist())) == 100
 
 
-# --- what users' functions raise
+# --- errors in user functions
 
 
 class OwnError(Exception):
-    """An error of the user's."""
+    """An exception type of the user."""
 
 
 def fail_at_seven(batch: dict[str, Any]) -> dict[str, Any]:
@@ -187,14 +187,14 @@ def fail_at_seven(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_an_exception_before_the_shuffle(numbers: Path, executor: str) -> None:
+def test_exception_before_the_shuffle(numbers: Path, executor: str) -> None:
     ds = windrow.read_parquet(str(numbers), target_block_bytes=1).map_batches(fail_at_seven)
     pipe = ds.window(blocks_per_window=5).repeat(2).random_shuffle_each_window(seed=1)
     _expect_failure(pipe.options(executor=executor), r"x\.parquet, row group 7")
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_an_exception_after_the_shuffle(numbers: Path, executor: str) -> None:
+def test_exception_after_the_shuffle(numbers: Path, executor: str) -> None:
     pipe = windrow.read_parquet(str(numbers), target_block_bytes=1).window(blocks_per_window=5)
     shuffled = pipe.random_shuffle_each_window(seed=1).map_batches(fail_at_seven)
     _expect_failure(shuffled.options(executor=executor), r"epoch 0, window \d")
@@ -206,18 +206,18 @@ def _expect_failure(pipe: windrow.DatasetPipeline, origin: str) -> None:
     error = caught.value
     assert caught.match(rf"(?s)map_batches\(fail_at_seven\), .*{origin}.*: OwnError: seven")
     assert isinstance(error.__cause__, OwnError)
-    assert "in fail_at_seven" in _story(error)
-    assert 'raise OwnError("seven")' in _story(error)
+    assert "in fail_at_seven" in _format_causes(error)
+    assert 'raise OwnError("seven")' in _format_causes(error)
 
 
-def _story(error: BaseException) -> str:
+def _format_causes(error: BaseException) -> str:
     import traceback
 
     return "".join(traceback.format_exception(type(error), error, error.__traceback__))
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_every_shard_sees_a_failure(numbers: Path, executor: str) -> None:
+def test_every_shard_gets_the_error(numbers: Path, executor: str) -> None:
     ds = windrow.read_parquet(str(numbers), target_block_bytes=1).map_batches(fail_at_seven)
     pipe = ds.window(blocks_per_window=5).random_shuffle_each_window(seed=1).options(executor=executor)
 
@@ -232,28 +232,28 @@ def test_every_shard_sees_a_failure(numbers: Path, executor: str) -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_a_failure_in_one_epoch_is_not_the_end(numbers: Path, executor: str, tmp_path: Path) -> None:
+def test_run_after_a_failed_epoch(numbers: Path, executor: str, tmp_path: Path) -> None:
     flag = tmp_path / "fixed"
 
-    def fail_until_mended(batch: pa.Table) -> pa.Table:
+    def fail_until_fixed(batch: pa.Table) -> pa.Table:
         if not flag.exists():
             raise OwnError("not yet")
         return batch
 
-    ds = windrow.read_parquet(str(numbers)).map_batches(fail_until_mended, batch_format="pyarrow")
+    ds = windrow.read_parquet(str(numbers)).map_batches(fail_until_fixed, batch_format="pyarrow")
     pipe = ds.repeat(2).random_shuffle_each_window(seed=1).options(executor=executor)
     with pipe.iterator() as shard:
         with pytest.raises(windrow.TransformError, match="not yet"):
             read_pass(shard)
         flag.touch()
         if executor == "ray":
-            return  # its coordinator keeps the failure: a new split() starts clean
+            return  # the coordinator keeps the failure; a new split() starts clean
         assert sorted(column(read_pass(shard))) == list(range(ROWS))
 
 
 @pytest.mark.parametrize("executor", [pytest.param("ray", marks=pytest.mark.ray)], indirect=True)
 @pytest.mark.usefixtures("nothing_left")
-def test_a_trainer_fails(pipe: windrow.DatasetPipeline) -> None:
+def test_trainer_fails(pipe: windrow.DatasetPipeline) -> None:
     import ray
 
     def train(shard: Shard, fails: bool) -> int:
@@ -267,9 +267,9 @@ def test_a_trainer_fails(pipe: windrow.DatasetPipeline) -> None:
     trainer = ray.remote(num_cpus=0)(train)
     failing, whole = pipe.split(2)
     refs = [trainer.remote(failing, True), trainer.remote(whole, False)]
-    # it waits for the other in vain, for a bounded time
+    # the other trainer waits in vain, for a bounded time
     assert ray.get(refs[1]) == ROWS // 200
     with pytest.raises(OwnError, match="in the trainer"):
         ray.get(refs[0])
     del failing, whole, refs
-    _reads_rightly(pipe)
+    _check_new_run(pipe)

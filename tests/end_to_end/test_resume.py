@@ -1,4 +1,4 @@
-"""Resuming with other numbers of trainers and batch sizes, each time in a fresh process, on Ray."""
+"""Resuming with different numbers of trainers and batch sizes, each time in a fresh process, on Ray."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from tests.end_to_end.reading import at_once
 
 pytestmark = pytest.mark.timeout(240)
 
-# Reads some steps of all shards from a state on, stops there with the iterators alive or dropped, and writes the
-# state then. Not to its standard output, where Ray
-# tells each driver of a cluster what its raylets warn of.
+# Reads some steps of all shards from a state, stops with the iterators alive or dropped, and writes the new
+# state. It writes to a file, because Ray prints warnings of raylets to the standard output of every driver.
 _TRAIN = """
 import json, sys
 import numpy as np
@@ -59,8 +58,8 @@ while left:
 states = states if left == 0 else [shard.state_dict() for shard in shards]
 assert all(state == states[0] for state in states), states
 np.save(out, np.concatenate(rows) if rows else np.zeros(0, np.int64))
-with open(out + ".json", "w") as told:
-    json.dump(states[0], told)
+with open(out + ".json", "w") as file:
+    json.dump(states[0], file)
 """
 
 
@@ -84,7 +83,7 @@ def _train(
 def _resume_often(
     ray: Any, path: Path, column: str, window: str, tmp_path: Path, *, points: int, seed: int
 ) -> None:
-    """Read two epochs through so many processes, and compare with the undisturbed order on threads."""
+    """Read two epochs with ``points`` resumes in fresh processes, and compare with uninterrupted threads."""
     ds = windrow.read_parquet(str(path), columns=[column], target_block_bytes="100kB")
     pipe = ds.window(bytes_per_window=window).repeat(2).random_shuffle_each_window(seed=11)
     expected = np.concatenate(
@@ -99,7 +98,7 @@ def _resume_often(
         n, batch_size = chance.randint(1, 4), chance.choice([64, 100, 1_000, 4_096])
         share = len(expected) // points
         steps = max(1, chance.randint(share // 2, 3 * share // 2) // (n * batch_size))
-        # the last process reads all that is left
+        # the last process reads all remaining rows
         steps = 2**40 if point == points - 1 else steps
         out = tmp_path / f"{point}.npy"
         stop = "break" if point % 2 else "save"
@@ -111,46 +110,44 @@ def _resume_often(
     assert np.array_equal(np.concatenate(found), expected)
 
 
-def test_every_row_once_through_a_few_processes(ray_local: Any, trips_path: Path, tmp_path: Path) -> None:
+def test_every_row_once_over_a_few_processes(ray_local: Any, trips_path: Path, tmp_path: Path) -> None:
     _resume_often(ray_local, trips_path, "key", "40kB", tmp_path, points=5, seed=1)
 
 
-def test_every_flight_once_through_twenty_processes(
-    ray_local: Any, flights_path: Path, tmp_path: Path
-) -> None:
+def test_every_flight_once_over_twenty_processes(ray_local: Any, flights_path: Path, tmp_path: Path) -> None:
     _resume_often(ray_local, flights_path, "distance", "7MB", tmp_path, points=20, seed=2)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(7_200)
-def test_every_flight_once_through_hundreds_of_processes(
+def test_every_flight_once_over_hundreds_of_processes(
     ray_local: Any, flights_path: Path, tmp_path: Path
 ) -> None:
     _resume_often(ray_local, flights_path, "distance", "7MB", tmp_path, points=500, seed=3)
 
 
-def test_nothing_before_the_window_is_read(executor: str, tmp_path: Path) -> None:
+def test_resume_reads_nothing_before_the_window(executor: str, tmp_path: Path) -> None:
     rows, group = 400_000, 5_000
     path = write_wide(tmp_path / "wide.parquet", rows, columns=8, row_group_size=group)
     windrow.read_parquet(str(path)).save_manifest(tmp_path / "manifest")
 
-    def chain() -> windrow.DatasetPipeline:
+    def make_pipeline() -> windrow.DatasetPipeline:
         ds = windrow.read_parquet(str(path), manifest=tmp_path / "manifest", target_block_bytes=1)
         pipe = ds.window(blocks_per_window=8).random_shuffle_each_window(seed=1)
         return pipe.options(executor=executor, prefetch_windows=0)
 
-    shards = chain().split(2)
+    shards = make_pipeline().split(2)
     whole = [_keys(part) for part in at_once(shards, _step_through)]
-    with chain().iterator() as shard:
+    with make_pipeline().iterator() as shard:
         batches = shard.iter_batches(1_000)
         for _ in range(5 * 40 + 7):
             next(batches)
         state = shard.state_dict()
         batches.close()
     assert (state["window"], state["window_row"]) == (5, 5 * 40_000)
-    shards = chain().split(2, state_dict=state)
+    shards = make_pipeline().split(2, state_dict=state)
     rest = [_keys(part) for part in at_once(shards, _step_through)]
-    # rows before the state lie in full steps of 2 x 500
+    # rows before the state are in full steps of 2 x 500 rows
     assert [np.array_equal(part, all_[207 * 500 :]) for part, all_ in zip(rest, whole, strict=True)] == [
         True
     ] * 2

@@ -1,4 +1,4 @@
-"""Unusual shapes: nothing at all, more shards than rows, shards read apart or elsewhere."""
+"""Unusual shapes: empty datasets, more shards than rows, shards read at different times or in other processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _rows_filtered_out(directory: Path) -> Path:
 
 @pytest.fixture(params=["no rows", "filtered", "dropped"])
 def empty(request: pytest.FixtureRequest, tmp_path: Path) -> windrow.Dataset:
-    """A dataset without rows: stored so, by its filter, or by a transform."""
+    """A dataset without rows: in its files, or because of its filter or transform."""
     if request.param == "no rows":
         return windrow.read_parquet(str(_files_without_rows(tmp_path)))
     path = str(_rows_filtered_out(tmp_path))
@@ -49,7 +49,7 @@ def empty(request: pytest.FixtureRequest, tmp_path: Path) -> windrow.Dataset:
     return windrow.read_parquet(path).map_batches(lambda batch: {"x": batch["x"][:0]}, preserves_rows=False)
 
 
-CHAINS: dict[str, Callable[[windrow.Dataset], windrow.DatasetPipeline]] = {
+PIPELINES: dict[str, Callable[[windrow.Dataset], windrow.DatasetPipeline]] = {
     "window": lambda ds: ds.window(),
     "shuffle": lambda ds: ds.window().random_shuffle_each_window(seed=1).repeat(2),
     "small windows": lambda ds: ds.window(blocks_per_window=2).random_shuffle_each_window(seed=1),
@@ -59,15 +59,15 @@ CHAINS: dict[str, Callable[[windrow.Dataset], windrow.DatasetPipeline]] = {
 
 
 @pytest.mark.parametrize(
-    ("executor", "chain"),
+    ("executor", "pipeline"),
     [
-        *(("threads", chain) for chain in CHAINS),
-        *(pytest.param("ray", chain, marks=pytest.mark.ray) for chain in ("small windows", "after")),
+        *(("threads", pipeline) for pipeline in PIPELINES),
+        *(pytest.param("ray", pipeline, marks=pytest.mark.ray) for pipeline in ("small windows", "after")),
     ],
     indirect=["executor"],
 )
-def test_no_rows_are_no_batches(executor: str, empty: windrow.Dataset, chain: str) -> None:
-    pipe = CHAINS[chain](empty).options(executor=executor)
+def test_no_rows_give_no_batches(executor: str, empty: windrow.Dataset, pipeline: str) -> None:
+    pipe = PIPELINES[pipeline](empty).options(executor=executor)
     for shard in pipe.split(3, equal="pad"):
         with shard:
             assert [list(epoch.iter_torch_batches(10)) for epoch in shard.iter_epochs()] in ([[]], [[], []])
@@ -75,7 +75,7 @@ def test_no_rows_are_no_batches(executor: str, empty: windrow.Dataset, chain: st
     assert not windrow_threads()
 
 
-def test_no_rows_at_rest(empty: windrow.Dataset) -> None:
+def test_empty_dataset_without_a_run(empty: windrow.Dataset) -> None:
     assert empty.count() == 0
     assert empty.take() == []
     assert list(empty.iter_batches()) == []
@@ -95,7 +95,7 @@ def test_more_shards_than_rows(executor: str, tmp_path: Path, equal: Any) -> Non
     assert [shard.steps_per_epoch(2) for shard in shards] == [len(part) for part in found]
 
 
-def test_shards_read_one_after_the_other(executor: str, tmp_path: Path) -> None:
+def test_shards_read_one_after_another(executor: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "x.parquet", 3_000)
     ds = windrow.read_parquet(str(path), target_block_bytes=1)
     pipe = ds.window(blocks_per_window=6).repeat(2).random_shuffle_each_window(seed=4)
@@ -104,7 +104,7 @@ def test_shards_read_one_after_the_other(executor: str, tmp_path: Path) -> None:
         assert sorted(value for shard in shards for value in column(read_pass(shard))) == list(range(3_000))
 
 
-def test_shards_read_in_turn(executor: str, tmp_path: Path) -> None:
+def test_shards_read_alternately(executor: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "x.parquet", 3_000)
     pipe = windrow.read_parquet(str(path), target_block_bytes=1).window(blocks_per_window=6)
     shards = pipe.random_shuffle_each_window(seed=4).options(executor=executor).split(3)
@@ -130,7 +130,7 @@ def _read_elsewhere(shard: Shard) -> list[int]:
         return column(read_pass(shard))
 
 
-def test_a_shard_sent_to_another_process_on_threads(tmp_path: Path) -> None:
+def test_shard_of_threads_sent_to_another_process(tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "x.parquet", 2_000)
     pipe = windrow.read_parquet(str(path), target_block_bytes=1).window(blocks_per_window=7)
     shuffled = pipe.random_shuffle_each_window(seed=2).options(executor="threads")
@@ -144,7 +144,7 @@ def test_a_shard_sent_to_another_process_on_threads(tmp_path: Path) -> None:
     assert sum("runs its own engine in the process it is sent to" in text for text in texts) == 2
 
 
-def test_a_shard_sent_to_an_actor(ray_local: Any, tmp_path: Path) -> None:
+def test_shard_sent_to_an_actor(ray_local: Any, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "x.parquet", 2_000)
     pipe = windrow.read_parquet(str(path), target_block_bytes=1).window(blocks_per_window=7)
     shuffled = pipe.random_shuffle_each_window(seed=2)
@@ -154,7 +154,7 @@ def test_a_shard_sent_to_an_actor(ray_local: Any, tmp_path: Path) -> None:
     assert ray_local.get([task.remote(shard) for shard in shards]) == expected
 
 
-# --- what is told
+# --- lengths and statistics
 
 
 def test_lengths_starts_and_statistics(executor: str, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_lengths_starts_and_statistics(executor: str, tmp_path: Path) -> None:
     assert (stats.epochs, stats.batches, stats.rows) == (2, 26 + 1_003, 1_253 + 1_003)
 
 
-def test_lengths_of_rows_that_are_not_known(executor: str, tmp_path: Path) -> None:
+def test_lengths_with_unknown_row_counts(executor: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "x.parquet", 1_000)
     ds = windrow.read_parquet(str(path), target_block_bytes=1, filter=pc.field("x") + pc.field("y") < 500)
     pipe = ds.window(blocks_per_window=3).repeat(2).random_shuffle_each_window(seed=2)
@@ -194,7 +194,7 @@ def test_lengths_of_rows_that_are_not_known(executor: str, tmp_path: Path) -> No
         with pytest.raises(TypeError, match=r"count\(\)"):
             len(batches)
         assert sorted(column(list(batches))) == list(range(500))
-        # counts once learnt serve later epochs
+        # row counts found in one epoch are used in later epochs
         assert shard.steps_per_epoch(30) == 17
         batches = shard.iter_batches(30)
         assert len(batches) == 17
@@ -203,11 +203,11 @@ def test_lengths_of_rows_that_are_not_known(executor: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize(("equal", "left_out", "padded"), [(True, 2, 0), ("pad", 0, 1), (False, 0, 0)])
-def test_what_equal_leaves_out_and_repeats(
+def test_rows_that_equal_drops_and_repeats(
     executor: str, tmp_path: Path, equal: Any, left_out: int, padded: int, counted: bool
 ) -> None:
     path = write_numbers(tmp_path / "x.parquet", 1_001)
-    # with a filter the rows are known when they have been read
+    # with a filter, row counts are known only after reading
     given = pc.field("x") + 1 > 0 if counted else None
     pipe = windrow.read_parquet(str(path), target_block_bytes=1, filter=given).window(blocks_per_window=4)
     shards = pipe.random_shuffle_each_window(seed=2).options(executor=executor).split(3, equal=equal)
@@ -250,7 +250,7 @@ def test_uneven_shards_under_torch_distributed(tmp_path: Path, equal: Any, warns
     assert "torch" in sys.modules
 
 
-def test_a_world_of_one_found_by_torch(tmp_path: Path) -> None:
+def test_torch_world_of_size_one(tmp_path: Path) -> None:
     import torch.distributed as distributed
 
     path = write_numbers(tmp_path / "x.parquet", 101)

@@ -1,4 +1,4 @@
-"""Stopping early, in the ways that people do: the state names what follows the last batch handed out."""
+"""Early stops of all usual kinds: the state points to the row after the last delivered batch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _read(shards: list[windrow.Shard], read: Stop) -> list[int]:
     return list(itertools.chain.from_iterable(at_once(shards, read)))
 
 
-# --- ways to stop after some steps
+# --- kinds of early stops
 
 
 def _break(shard: windrow.Shard) -> list[int]:
@@ -55,7 +55,7 @@ def _break(shard: windrow.Shard) -> list[int]:
     return _keys(found)
 
 
-def _break_out_of_an_epoch(shard: windrow.Shard) -> list[int]:
+def _break_out_of_epoch(shard: windrow.Shard) -> list[int]:
     found = []
     for epoch in shard.iter_epochs():
         for step, batch in enumerate(epoch.iter_batches(BATCH_ROWS), 1):
@@ -70,14 +70,14 @@ def _islice(shard: windrow.Shard) -> list[int]:
     return _keys(itertools.islice(shard.iter_batches(BATCH_ROWS), STEPS))
 
 
-def _keep_the_iterator(shard: windrow.Shard) -> list[int]:
+def _keep_iterator(shard: windrow.Shard) -> list[int]:
     iterator = shard.iter_batches(BATCH_ROWS)
     found = _keys(next(iterator) for _ in range(STEPS))
     iterator.close()
     return found
 
 
-def _raise_in_the_loop(shard: windrow.Shard) -> list[int]:
+def _raise_in_loop(shard: windrow.Shard) -> list[int]:
     found: list[Any] = []
 
     def train() -> None:
@@ -91,35 +91,35 @@ def _raise_in_the_loop(shard: windrow.Shard) -> list[int]:
     return _keys(found)
 
 
-def _leave_the_shard(shard: windrow.Shard) -> list[int]:
+def _leave_shard(shard: windrow.Shard) -> list[int]:
     with shard:
         return _keys(itertools.islice(shard.iter_batches(BATCH_ROWS), STEPS))
 
 
-def _close_amid_an_epoch(shard: windrow.Shard) -> list[int]:
+def _close_during_epoch(shard: windrow.Shard) -> list[int]:
     found = []
     for epoch in shard.iter_epochs():
         for batch in epoch.iter_batches(BATCH_ROWS):
             found.append(batch)
             if len(found) == STEPS:
-                # as a signal handler may; the loops then end by themselves
+                # like a signal handler; the loops then end on their own
                 shard.close()
     return _keys(found)
 
 
-WAYS: list[Stop] = [
+STOPS: list[Stop] = [
     _break,
-    _break_out_of_an_epoch,
+    _break_out_of_epoch,
     _islice,
-    _keep_the_iterator,
-    _raise_in_the_loop,
-    _leave_the_shard,
-    _close_amid_an_epoch,
+    _keep_iterator,
+    _raise_in_loop,
+    _leave_shard,
+    _close_during_epoch,
 ]
 
 
 @pytest.mark.parametrize("filtered", [False, True], ids=["whole", "filtered"])
-@pytest.mark.parametrize("stop", WAYS, ids=lambda stop: stop.__name__.strip("_"))
+@pytest.mark.parametrize("stop", STOPS, ids=lambda stop: stop.__name__.strip("_"))
 def test_no_row_is_lost(executor: str, trips_path: Path, stop: Stop, *, filtered: bool) -> None:
     pipe = _pipe(trips_path, executor, filtered=filtered)
     expected = _keys(pipe.options(executor="threads").iter_batches(BATCH_ROWS))
@@ -140,7 +140,7 @@ def test_no_row_is_lost(executor: str, trips_path: Path, stop: Stop, *, filtered
         )
 
 
-def test_what_is_asked_for_next_decides(executor: str, trips_path: Path) -> None:
+def test_next_request_decides_which_epoch_follows(executor: str, trips_path: Path) -> None:
     pipe = _pipe(trips_path, executor, filtered=False)
 
     def place(shard: windrow.Shard) -> tuple[int, int]:
@@ -159,7 +159,7 @@ def test_what_is_asked_for_next_decides(executor: str, trips_path: Path) -> None
         assert place(shard) == (1, 0)
     with pipe.iterator() as shard:
         for _ in shard.iter_batches(BATCH_ROWS):
-            # a loop that is skipped ends
+            # the loop over a skipped epoch ends
             shard.skip_epoch()
         assert place(shard) == (1, 0)
         _break(shard)
@@ -167,7 +167,7 @@ def test_what_is_asked_for_next_decides(executor: str, trips_path: Path) -> None
         assert place(shard) == (2, 0)
         _break(shard)
         assert place(shard) == (2, STEPS * BATCH_ROWS)
-        # there is no epoch after it to ask for
+        # there is no epoch after it to request
         with pytest.raises(windrow.PlanError, match="all 3 epochs"):
             shard.iter_batches(BATCH_ROWS)
         assert place(shard) == (2, STEPS * BATCH_ROWS)
@@ -177,7 +177,7 @@ def test_what_is_asked_for_next_decides(executor: str, trips_path: Path) -> None
             shard.skip_epoch()
 
 
-def test_the_same_shard_goes_on_where_it_was_left(executor: str, trips_path: Path) -> None:
+def test_shard_continues_after_an_early_stop(executor: str, trips_path: Path) -> None:
     pipe = _pipe(trips_path, executor, filtered=False)
     expected = _keys(pipe.options(executor="threads").iter_batches(BATCH_ROWS))
     shards = pipe.split(2)
@@ -195,7 +195,7 @@ def test_the_same_shard_goes_on_where_it_was_left(executor: str, trips_path: Pat
 
 
 @pytest.mark.parametrize("batch_format", ["numpy", "pandas"])
-def test_an_interrupted_wait_is_an_early_stop(
+def test_interrupted_wait_is_an_early_stop(
     executor: str, trips_path: Path, batch_format: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipe = _pipe(trips_path, executor, filtered=False)
@@ -204,14 +204,14 @@ def test_an_interrupted_wait_is_an_early_stop(
         for _ in range(STEPS):
             next(iterator)
         with monkeypatch.context() as patch:
-            # pandas batches are made in a thread of their own
+            # pandas batches are converted in a separate thread
             owner: type[Any] = Prefetcher if batch_format == "pandas" else RunReader
             patch.setattr(owner, "__next__" if batch_format == "pandas" else "_next", _interrupt)
             with pytest.raises(KeyboardInterrupt):
                 for _ in iterator:
                     pass
         state = shard.state_dict()
-        # batches of a run that was placed are handed out without a wait
+        # batches of a placed run are delivered without waiting
         assert state["epoch"] == 0
         assert state["row"] >= STEPS * BATCH_ROWS
         again = shard.iter_batches(BATCH_ROWS)
@@ -225,10 +225,10 @@ def _interrupt(self: Any) -> Any:
 
 @pytest.mark.parametrize("executor", ["threads", "ray"])
 @pytest.mark.parametrize("held", [True, False], ids=["iterator held", "iterator dropped"])
-def test_an_epoch_that_is_left_on_its_last_batch_is_skipped_once(
+def test_epoch_ended_at_its_last_batch_is_skipped_once(
     executor: str, tmp_path: Path, ray_local: Any, *, held: bool
 ) -> None:
-    # with batches of 10 the first of two shards has a step more
+    # with batches of 10 the first of two shards has one more step
     path = write_numbers(tmp_path / "x.parquet", 110, row_group_size=20)
     pipe = windrow.read_parquet(str(path)).repeat(4).options(executor=executor)
     shards = pipe.split(2)
@@ -240,7 +240,7 @@ def test_an_epoch_that_is_left_on_its_last_batch_is_skipped_once(
     for shard in shards:
         shard.skip_epoch()
     assert [(shard.state_dict()["epoch"], shard.state_dict()["row"]) for shard in shards] == [(1, 0)] * 2
-    # and what was not begun is skipped as a whole
+    # an epoch that was not started is skipped completely
     for shard in shards:
         shard.skip_epoch()
         assert shard.state_dict()["epoch"] == 2
@@ -248,7 +248,7 @@ def test_an_epoch_that_is_left_on_its_last_batch_is_skipped_once(
 
 
 @pytest.mark.parametrize("executor", ["threads", "ray"])
-def test_an_epoch_that_is_left_at_once_leaves_the_state_as_it_was_loaded(
+def test_epoch_ended_before_its_first_batch_keeps_the_loaded_state(
     executor: str, trips_path: Path, ray_local: Any
 ) -> None:
     pipe = _pipe(trips_path, executor, filtered=False)
@@ -264,8 +264,8 @@ def test_an_epoch_that_is_left_at_once_leaves_the_state_as_it_was_loaded(
             assert shard.state_dict() == state
 
 
-def test_an_interrupt_at_any_call_loses_no_batch(trips_path: Path) -> None:
-    """Python raises what a signal's handler raises in calls."""
+def test_interrupt_at_any_call_loses_no_batch(trips_path: Path) -> None:
+    """Exceptions of signal handlers surface at calls, so each call is interrupted once."""
     files = {windrow.pipeline.shard.epoch_reader.__file__, windrow.pipeline.delivery.epoch_batches.__file__}
     for calls in itertools.count():
         with _pipe(trips_path, "threads", filtered=False).iterator() as shard:

@@ -1,4 +1,4 @@
-"""What a user sees of an error: one error of windrow's at the end, and few frames of it above."""
+"""Tracebacks that users see: a single windrow error at the end, and few internal frames above it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import windrow
-from tests.faults.rot import rot, write_files
+from tests.faults.corrupt_files import corrupt_row_groups, write_files
 from windrow import Dataset, DatasetPipeline, PlanError, WindrowError
 from windrow.pipeline.shard.run_reader import RunReader
 
@@ -28,13 +28,13 @@ EXECUTORS = pytest.mark.parametrize("executor", ["threads", "ray"])
 
 
 def printed_error(call: Callable[[], Any]) -> tuple[WindrowError, str]:
-    with pytest.raises(WindrowError, match=r".") as told:
+    with pytest.raises(WindrowError, match=r".") as caught:
         call()
-    return told.value, "".join(traceback.format_exception(told.value))
+    return caught.value, "".join(traceback.format_exception(caught.value))
 
 
 def assert_readable(call: Callable[[], Any]) -> str:
-    """The text of an error, if a user can read it."""
+    """Check that a traceback is readable; returns its text."""
     error, text = printed_error(call)
     frames = [line for line in text.splitlines() if line.lstrip().startswith(f'File "{PACKAGE}')]
     assert 0 < len(frames) <= MAX_FRAMES, text
@@ -42,7 +42,7 @@ def assert_readable(call: Callable[[], Any]) -> str:
     while (cause := links[-1].__cause__) is not None:
         links.append(cause)
     assert [link for link in links if isinstance(link, WindrowError)] == [error]
-    # the last paragraph is that of the one error, and nothing else mentions it
+    # the error is the last paragraph, and appears nowhere else
     assert text.count(str(error)) == 1
     assert text.rstrip().endswith(str(error).rstrip())
     return text
@@ -53,7 +53,7 @@ def fail(batch: Any) -> Any:
 
 
 def fail_deeper(batch: Any) -> Any:
-    raise KeyError("the user's own")
+    raise KeyError("raised by the user")
 
 
 def assert_shows_the_users_frames(text: str) -> None:
@@ -75,8 +75,8 @@ def pipeline(folder: Path, executor: str) -> DatasetPipeline:
     return ds.repeat(2).random_shuffle_each_window(seed=5).options(executor=executor)
 
 
-def rotten(folder: Path) -> Dataset:
-    rot(folder, 1)
+def corrupt_dataset(folder: Path) -> Dataset:
+    corrupt_row_groups(folder, 1)
     return windrow.read_parquet(str(folder), target_block_bytes=1)
 
 
@@ -101,7 +101,9 @@ LOOKS: dict[str, Callable[[Path], Any]] = {
         windrow.read_parquet(str(folder)),
     ),
     "truncated": lambda folder: windrow.read_parquet(truncated(folder)),
-    "no room": lambda folder: windrow.read_parquet(str(folder)).repeat(2).options(memory_limit=1).split(2),
+    "memory limit too small": lambda folder: (
+        windrow.read_parquet(str(folder)).repeat(2).options(memory_limit=1).split(2)
+    ),
     "schema": lambda folder: windrow.read_parquet(str(folder)).map_batches(fail).schema(),
     "take": lambda folder: windrow.read_parquet(str(folder)).map_batches(fail).take(3),
     "count": lambda folder: windrow.read_parquet(str(folder)).map_batches(fail, preserves_rows=False).count(),
@@ -111,14 +113,14 @@ LOOKS: dict[str, Callable[[Path], Any]] = {
     "text in tensors": lambda folder: next(
         iter(windrow.from_items([{"x": "text"}]).repeat(2).iter_torch_batches(3))
     ),
-    "rotten, taken": lambda folder: rotten(folder).take(99),
-    "rotten, collected": lambda folder: rotten(folder).to_arrow(),
-    "rotten, written": lambda folder: rotten(folder).write_parquet(folder / "written"),
+    "corrupt, taken": lambda folder: corrupt_dataset(folder).take(99),
+    "corrupt, collected": lambda folder: corrupt_dataset(folder).to_arrow(),
+    "corrupt, written": lambda folder: corrupt_dataset(folder).write_parquet(folder / "written"),
 }
 
 
 @pytest.mark.parametrize("what", LOOKS)
-def test_what_is_wrong_when_looking(folder: Path, what: str) -> None:
+def test_errors_before_reading(folder: Path, what: str) -> None:
     if what == "no such store":
         pytest.importorskip("s3fs")
     text = assert_readable(lambda: LOOKS[what](folder))
@@ -150,18 +152,20 @@ def _remove(folder: Path) -> None:
 
 @EXECUTORS
 @pytest.mark.parametrize("read", [read_epochs, read_passes])
-@pytest.mark.parametrize("harm", [lambda folder: rot(folder, 4), _remove], ids=["rotten", "gone"])
-def test_what_cannot_be_read(
-    ray_local: Any, folder: Path, executor: str, read: Callable[[Any], None], harm: Callable[[Path], None]
+@pytest.mark.parametrize(
+    "damage", [lambda folder: corrupt_row_groups(folder, 4), _remove], ids=["corrupt", "deleted"]
+)
+def test_errors_while_reading(
+    ray_local: Any, folder: Path, executor: str, read: Callable[[Any], None], damage: Callable[[Path], None]
 ) -> None:
     pipe = pipeline(folder, executor)
-    harm(folder)
+    damage(folder)
     assert_readable(lambda: read(pipe))
 
 
 @EXECUTORS
 @pytest.mark.parametrize("place", ["before", "after", "collate"])
-def test_a_users_function_is_shown_where_it_fails(
+def test_failing_line_of_a_user_function_is_shown(
     ray_local: Any, folder: Path, executor: str, place: str
 ) -> None:
     if place == "before":
@@ -176,7 +180,7 @@ def test_a_users_function_is_shown_where_it_fails(
 
 
 @EXECUTORS
-def test_states_that_do_not_fit(ray_local: Any, folder: Path, executor: str) -> None:
+def test_mismatched_states(ray_local: Any, folder: Path, executor: str) -> None:
     assert_readable(lambda: _bad_state(pipeline(folder, executor)))
 
 
@@ -189,7 +193,7 @@ def hold_global(batch: Any) -> Any:
 
 
 class Holder:
-    """A function with a lock, as a client of a service has."""
+    """A callable with a lock, like a client of a service."""
 
     def __init__(self) -> None:
         self.client = threading.Lock()
@@ -211,7 +215,7 @@ def hold_variable() -> Callable[..., Any]:
     return locked
 
 
-def call_a_holder() -> Callable[[Any], Any]:
+def call_holder() -> Callable[[Any], Any]:
     helper = hold_variable()
 
     def calls_helper(batch: Any) -> Any:
@@ -223,7 +227,7 @@ def call_a_holder() -> Callable[[Any], Any]:
 UNPICKLABLE: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "default": (lambda batch, lock=LOCK: batch, {}, r"<lambda>\) .*its default argument 'lock'"),
     "variable": (hold_variable(), {}, r"locked\) .*its variable 'lock'"),
-    "helper": (call_a_holder(), {}, r"calls_helper\) .*its variable 'lock' of variable 'helper'"),
+    "helper": (call_holder(), {}, r"calls_helper\) .*its variable 'lock' of variable 'helper'"),
     "object": (Holder(), {}, r"Holder\) .*its attribute 'client'"),
     "method": (Holder().map, {}, r"Holder.map\) .*its attribute 'client' of object of type Holder"),
     "partial": (
@@ -237,7 +241,7 @@ UNPICKLABLE: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", UNPICKLABLE)
-def test_what_cannot_be_pickled_is_named(ray_local: Any, folder: Path, what: str) -> None:
+def test_unpicklable_object_is_named(ray_local: Any, folder: Path, what: str) -> None:
     function, arguments, named = UNPICKLABLE[what]
     ds = windrow.read_parquet(str(folder), target_block_bytes=1).map_batches(function, **arguments)
     error, _ = printed_error(lambda: read_passes(ds.repeat(1).options(executor="ray")))
@@ -247,12 +251,12 @@ def test_what_cannot_be_pickled_is_named(ray_local: Any, folder: Path, what: str
     assert "Create it inside the function, or run in this process with options(executor=" in str(error)
 
 
-@pytest.mark.parametrize("way", ["before", "after", "shards", "written", "epochs written", "to_ray"])
-def test_what_cannot_be_pickled_is_told_shortly(ray_local: Any, folder: Path, way: str) -> None:
+@pytest.mark.parametrize("call_name", ["before", "after", "shards", "written", "epochs written", "to_ray"])
+def test_pickling_error_is_short(ray_local: Any, folder: Path, call_name: str) -> None:
     ds = windrow.read_parquet(str(folder), target_block_bytes=1)
     function, target = hold_variable(), str(folder.parent / "written")
     windows = ds.window(blocks_per_window=3).repeat(2).random_shuffle_each_window(seed=5)
-    ways: dict[str, Callable[[], Any]] = {
+    calls: dict[str, Callable[[], Any]] = {
         "before": lambda: read_passes(ds.map_batches(function).repeat(1).options(executor="ray")),
         "after": lambda: read_passes(windows.map_batches(function).options(executor="ray")),
         "shards": lambda: windows.map_batches(function).options(executor="ray").split(2),
@@ -260,15 +264,15 @@ def test_what_cannot_be_pickled_is_told_shortly(ray_local: Any, folder: Path, wa
         "epochs written": lambda: windows.map_batches(function).options(executor="ray").write_parquet(target),
         "to_ray": lambda: ds.map_batches(function).to_ray(),
     }
-    text = assert_readable(ways[way])
+    text = assert_readable(calls[call_name])
     assert "PlanError: map_batches(hold_variable.<locals>.locked) cannot be sent to Ray's workers" in text
     assert len(text) < 6_000
     assert not Path(target).exists()
 
 
-def test_a_source_that_cannot_be_pickled_is_named(ray_local: Any, folder: Path) -> None:
+def test_unpicklable_source_is_named(ray_local: Any, folder: Path) -> None:
     class Locked(MemoryFileSystem):  # type: ignore[misc]
-        """A filesystem that holds what no pickle holds."""
+        """A filesystem that cannot be pickled."""
 
         def __reduce__(self) -> Any:
             raise TypeError("a session cannot be pickled")
@@ -276,13 +280,13 @@ def test_a_source_that_cannot_be_pickled_is_named(ray_local: Any, folder: Path) 
     files = Locked(skip_instance_cache=True)
     files.put(str(folder), "/unpicklable", recursive=True)
     ds = windrow.read_parquet("/unpicklable", filesystem=files, target_block_bytes=1)
-    ways: list[Callable[[], Any]] = [
+    calls: list[Callable[[], Any]] = [
         lambda: read_passes(ds.repeat(1).options(executor="ray")),
         lambda: ds.options(executor="ray").write_parquet(str(folder.parent / "written")),
         lambda: ds.to_ray(),
     ]
-    for way in ways:
-        text = assert_readable(way)
+    for call_name in calls:
+        text = assert_readable(call_name)
         assert "PlanError: the source (" in text
         assert "cannot be pickled: TypeError: a session cannot be pickled. Pass" in text
 
@@ -299,22 +303,22 @@ def interrupt(batch: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "said", "place"),
     [
-        # what is written is looked at first, in the main thread, where handlers of signals may raise these
+        # not for writing, which first calls the function in the main thread, where signal handlers may raise these
         *((end_process, "SystemExit: no such shard", at) for at in ("before", "after", "collate")),
         *((interrupt, "KeyboardInterrupt", at) for at in ("before", "after", "collate")),
     ],
 )
-def test_a_function_that_ends_the_process_is_named(
+def test_function_that_ends_the_process_is_named(
     ray_local: Any, folder: Path, executor: str, function: Callable[[Any], Any], said: str, place: str
 ) -> None:
     ds = windrow.read_parquet(str(folder), target_block_bytes=1).map_batches(function)
     pipe = pipeline(folder, executor)
-    ways: dict[str, Callable[[], Any]] = {
+    calls: dict[str, Callable[[], Any]] = {
         "before": lambda: read_epochs(ds.repeat(2).options(executor=executor)),
         "after": lambda: read_epochs(pipe.map_batches(function)),
         "collate": lambda: list(pipe.iter_torch_batches(7, collate_fn=function, device="cpu")),
     }
-    text = assert_readable(ways[place])
+    text = assert_readable(calls[place])
     caller = "collate_fn" if place == "collate" else "map_batches"
     assert re.search(
         rf"TransformError: {caller}\({function.__name__}\).*: {said}\. A function cannot end", text
@@ -324,7 +328,7 @@ def test_a_function_that_ends_the_process_is_named(
 
 @pytest.fixture
 def _signals_are_handled() -> Iterator[None]:
-    """A shell's background jobs, such as a whole test run may be, ignore SIGINT."""
+    """Enable SIGINT, which background jobs of a shell ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -333,7 +337,7 @@ def _signals_are_handled() -> Iterator[None]:
 @pytest.mark.usefixtures("_signals_are_handled")
 @pytest.mark.parametrize("looks", [True, False])
 @pytest.mark.parametrize("function", [interrupt, end_process])
-def test_what_handlers_of_signals_raise_in_the_main_thread_stays_what_it_is(
+def test_exceptions_of_signal_handlers_pass_unchanged(
     folder: Path, monkeypatch: pytest.MonkeyPatch, function: Callable[[Any], Any], looks: bool
 ) -> None:
     def wait(*_: Any, **__: Any) -> Any:

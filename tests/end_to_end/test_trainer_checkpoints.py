@@ -1,4 +1,4 @@
-"""Lightning's and Ray Train's checkpoints carry a shard's state."""
+"""Checkpoints of Lightning and Ray Train contain the state of a shard."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_all(path: Path) -> list[int]:
         ]
 
 
-@pytest.mark.filterwarnings("ignore")  # what Lightning advises
+@pytest.mark.filterwarnings("ignore")  # Lightning's advice
 def test_lightning_checkpoints(path: Path, tmp_path: Path) -> None:
     import pytorch_lightning as lightning
 
@@ -55,9 +55,9 @@ def test_lightning_checkpoints(path: Path, tmp_path: Path) -> None:
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
     class Data(lightning.LightningDataModule):
-        """Hands the shard's state to the checkpoint.
+        """Adds the shard's state to the checkpoint.
 
-        Lightning fetches no batch ahead of the one that is trained where the loader has a length.
+        Lightning prefetches no batch if the loader has a length.
         """
 
         def __init__(self, shard: Shard) -> None:
@@ -98,7 +98,7 @@ def test_lightning_checkpoints(path: Path, tmp_path: Path) -> None:
 
 
 def _train(config: dict[str, Any]) -> None:
-    """What the worker of Ray Train runs: it fails once, after a checkpoint, and goes on from there."""
+    """The training function of Ray Train: it fails once after a checkpoint, and resumes from it."""
     from ray import train
 
     rows, last = [], train.get_checkpoint()
@@ -117,7 +117,7 @@ def _train(config: dict[str, Any]) -> None:
         raise RuntimeError("this worker fails")
 
 
-@pytest.mark.filterwarnings("ignore")  # what Ray Train advises
+@pytest.mark.filterwarnings("ignore")  # Ray Train's advice
 def test_ray_train_checkpoints(ray_local: Any, path: Path, tmp_path: Path) -> None:
     from ray import train
     from ray.train.torch import TorchTrainer

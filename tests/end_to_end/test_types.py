@@ -1,4 +1,4 @@
-"""Every column type, unchanged through the chain; and what no tensor holds."""
+"""Every column type passes the pipeline unchanged; types that do not fit into tensors are rejected."""
 
 from __future__ import annotations
 
@@ -74,19 +74,21 @@ def test_all_types_pass_a_transform_unchanged(executor: str, all_types: Path) ->
         (pa.array([1, 2, 3], pa.timestamp("us")), r"'bad' \(timestamp\[us\]\).*astype"),
     ],
 )
-def test_no_tensor_holds_these(executor: str, tmp_path: Path, column: pa.Array, message: str) -> None:
+def test_types_that_do_not_fit_into_tensors(
+    executor: str, tmp_path: Path, column: pa.Array, message: str
+) -> None:
     path = tmp_path / "bad.parquet"
     pq.write_table(pa.table({"good": [1, 2, 3], "bad": column}), path)
     pipe = windrow.read_parquet(str(path)).repeat(1).random_shuffle_each_window(seed=1)
     shard = pipe.options(executor=executor).iterator()
     with pytest.raises(windrow.PlanError, match=message):
         shard.iter_torch_batches(2)
-    # a refusal costs nothing: the same epoch can be read with a fix
+    # the error loses no rows: the same epoch can be read with the suggested fix
     batches = shard.iter_torch_batches(2, collate_fn=lambda batch: batch["good"].tolist())
     assert sorted(value for batch in batches for value in batch) == [1, 2, 3]
 
 
-def test_tensors_are_writable_and_outlive_everything(executor: str, tmp_path: Path) -> None:
+def test_tensors_are_writable_and_outlive_the_run(executor: str, tmp_path: Path) -> None:
     rows = 20_000
     images = pa.FixedShapeTensorArray.from_numpy_ndarray(
         np.arange(rows * 6, dtype=np.int16).reshape(rows, 2, 3)

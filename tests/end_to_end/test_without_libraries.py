@@ -1,4 +1,4 @@
-"""Without the compiled libraries the order is the same, and explain(), stats() and one warning say so."""
+"""Without the compiled libraries the order is the same; explain(), stats() and one warning report it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ print(json.dumps([rows, missing, str(pipe.explain()), [str(each.message) for eac
 
 
 @pytest.mark.skipif(bool(missing_libraries()), reason="built without a C compiler")
-def test_the_slow_path_is_said_to_run(tmp_path: Path) -> None:
+def test_slow_path_is_reported(tmp_path: Path) -> None:
     table = pa.table({"x": np.arange(1_000), "s": [f"text {n}" for n in range(1_000)]})
     pq.write_table(table, tmp_path / "x.parquet", row_group_size=100)
     rows: list[Any] = []

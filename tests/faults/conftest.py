@@ -1,4 +1,4 @@
-"""A store that speaks S3, a proxy before it that breaks what passes, and clients without patience."""
+"""An S3 server, a fault-injecting proxy in front of it, and clients with short timeouts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def proxy(running_proxy: Proxy) -> Iterator[Proxy]:
 
 @pytest.fixture
 def bucket(s3: S3) -> Iterator[str]:
-    """A bucket with three files of four row groups each, 1,200 rows numbered by x."""
+    """A bucket with three files of four row groups each; column x numbers their 1,200 rows."""
     for part in range(FILES):
         numbers = np.arange(part * ROWS, (part + 1) * ROWS)
         table = pa.table({"x": numbers, "y": numbers * 0.5, "text": [f"row {n}" for n in numbers]})
@@ -46,7 +46,7 @@ def bucket(s3: S3) -> Iterator[str]:
 
 @pytest.fixture(params=["s3fs", "arrow"])
 def client(request: pytest.FixtureRequest, s3: S3, proxy: Proxy) -> Any:
-    """A client that goes through the proxy, asks once, and waits for a second at most."""
+    """A client behind the proxy that does not retry and has a timeout of one second."""
     if request.param == "arrow":
         return pa_fs.S3FileSystem(
             access_key=s3.key,

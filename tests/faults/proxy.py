@@ -1,7 +1,7 @@
-"""A proxy before a store that speaks S3, which breaks some of what passes through it.
+"""A fault-injecting proxy in front of an S3 server.
 
-Which requests it breaks depends on a seed and on what is asked for, never on time: the first
-``times`` requests for the same bytes fail, for a ``share`` of all the bytes asked for.
+Which requests fail depends on a seed and on the requested bytes, never on time: the first
+``times`` requests for the same bytes fail, for a ``share`` of all byte ranges.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["ANSWERS", "BREAKS", "Fault", "Proxy", "open_proxy"]
+__all__ = ["BROKEN_RESPONSES", "ERROR_RESPONSES", "Fault", "Proxy", "open_proxy"]
 
-ANSWERS = {
+ERROR_RESPONSES = {
     "slow down": (503, "SlowDown", "Please reduce your request rate."),
     "unavailable": (503, "ServiceUnavailable", "Service is unable to handle request."),
     "internal": (500, "InternalError", "We encountered an internal error. Please try again."),
@@ -28,14 +28,14 @@ ANSWERS = {
     "no such key": (404, "NoSuchKey", "The specified key does not exist."),
     "denied": (403, "AccessDenied", "Access Denied"),
 }
-# no answer; an answer that breaks off; that stops; that ends early, with and without saying so
-BREAKS = ("drop", "reset", "stall", "cut", "short")
+# no response; a reset connection; a stalled response; a truncated one, with and without a matching length
+BROKEN_RESPONSES = ("drop", "reset", "stall", "cut", "short")
 _STALL_SECONDS = 60
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong: a kind of ``ANSWERS`` or ``BREAKS``, how often, and for which requests."""
+    """A fault: a kind out of ``ERROR_RESPONSES`` or ``BROKEN_RESPONSES``, how often, and for which requests."""
 
     kind: str
     share: float = 1.0
@@ -44,16 +44,16 @@ class Fault:
     methods: tuple[str, ...] = ("GET", "HEAD")
     path: str = ""
 
-    def strikes(self, method: str, target: str, asked: str, before: int) -> bool:
-        """Whether the request fails that was made ``before`` times already."""
+    def matches(self, method: str, target: str, requested: str, before: int) -> bool:
+        """Whether a request fails that was made ``before`` times already."""
         if method not in self.methods or self.path not in target or before >= self.times:
             return False
-        text = f"{self.seed} {method} {target} {asked}".encode()
+        text = f"{self.seed} {method} {target} {requested}".encode()
         return int.from_bytes(hashlib.sha256(text).digest()[:4], "little") < self.share * 2**32
 
 
 class Proxy:
-    """Where it listens, the fault that it works, and what it has seen."""
+    """The proxy's address, the injected fault, and the observed requests."""
 
     def __init__(self, server: ThreadingHTTPServer) -> None:
         self.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
@@ -66,7 +66,7 @@ class Proxy:
         self._lock = threading.Lock()
 
     def set(self, fault: Fault | None) -> None:
-        """Work another fault from now on, and forget what was seen."""
+        """Set the injected fault and clear the observed requests."""
         with self._lock:
             self.fault, self.struck = fault, 0
             self._seen.clear()
@@ -74,18 +74,18 @@ class Proxy:
             self.answered_bytes.clear()
 
     def count(self, method: str, size_bytes: int) -> None:
-        """Count the bytes of an answer."""
+        """Count the bytes of a response."""
         with self._lock:
             self.answered_bytes[method] += size_bytes
 
-    def judge(self, method: str, target: str, asked: str) -> str | None:
-        """The kind of fault that a request suffers, or None."""
+    def choose_fault(self, method: str, target: str, requested: str) -> str | None:
+        """The kind of fault to inject into a request, or None."""
         with self._lock:
-            key = (method, target, asked)
+            key = (method, target, requested)
             before = self._seen[key]
             self._seen[key] += 1
             self.requests[method] += 1
-            if self.fault is None or not self.fault.strikes(method, target, asked, before):
+            if self.fault is None or not self.fault.matches(method, target, requested, before):
                 return None
             self.struck += 1
             return self.fault.kind
@@ -93,7 +93,7 @@ class Proxy:
 
 @contextmanager
 def open_proxy(upstream: str) -> Iterator[Proxy]:
-    """Run a proxy before ``upstream`` (an ``http://host:port``) on a free port of the loopback."""
+    """Run a proxy in front of ``upstream`` (an ``http://host:port``) on a free local port."""
     server = _Server(("127.0.0.1", 0), _Handler)
     server.upstream = upstream.removeprefix("http://")
     server.proxy = proxy = Proxy(server)
@@ -115,7 +115,7 @@ class _Server(ThreadingHTTPServer):
     proxy: Proxy
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is what these tests are about."""
+        """Ignore clients that close the connection, which these tests do on purpose."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -127,21 +127,21 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self._pass_on()
+        self._handle()
 
     def do_HEAD(self) -> None:
-        self._pass_on()
+        self._handle()
 
-    def _pass_on(self) -> None:
-        fault = self.server.proxy.judge(self.command, self.path, self.headers.get("Range", ""))
+    def _handle(self) -> None:
+        fault = self.server.proxy.choose_fault(self.command, self.path, self.headers.get("Range", ""))
         if fault == "drop":
-            self._break_off()
-        elif fault in ANSWERS:
-            self._refuse(*ANSWERS[fault])
+            self._reset_connection()
+        elif fault in ERROR_RESPONSES:
+            self._respond_with_error(*ERROR_RESPONSES[fault])
         else:
             self._forward(fault)
 
-    def _refuse(self, status: int, code: str, message: str) -> None:
+    def _respond_with_error(self, status: int, code: str, message: str) -> None:
         body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/xml")
@@ -179,11 +179,11 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "stall":
             self.server.proxy.released.wait(_STALL_SECONDS)
         if fault == "reset":
-            self._break_off()
+            self._reset_connection()
         if fault != "short":
             self.close_connection = True
 
-    def _break_off(self) -> None:
+    def _reset_connection(self) -> None:
         """Reset the connection instead of closing it."""
         self.wfile.flush()
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,4 +1,4 @@
-"""Corrupt row groups: an error by default, or left out, the same by everybody, from before their window."""
+"""Corrupt row groups: an error by default, or skipped consistently by all shards, before their window is placed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 import windrow
 from tests.conftest import REPOSITORY
 from tests.end_to_end.reading import at_once, column
-from tests.faults.rot import GROUPS, ROWS, expected_order, rot, write_files
+from tests.faults.corrupt_files import GROUPS, ROWS, corrupt_row_groups, expected_order, write_files
 from windrow import DatasetPipeline, Shard, SourceError, StateError
 from windrow.shuffle.order.epoch_plan import plan_epoch
 
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def chain(
+def make_pipeline(
     folder: Path, on_error: Literal["raise", "skip"] = "skip", *, seed: int | None = 5, **given: Any
 ) -> DatasetPipeline:
     ds = windrow.read_parquet(str(folder), target_block_bytes=1, **given)
@@ -47,7 +47,7 @@ def read_epochs(shard: Shard, batch_size: int = 7) -> list[list[int]]:
 
 
 def read_steps(shards: list[Shard], batch_size: int, steps: int) -> tuple[list[int], dict[str, Any]]:
-    """The rows of some steps of an epoch in their order, and the state then."""
+    """The rows of some steps of an epoch in order, and the state after them."""
     iterators = [shard.iter_batches(batch_size) for shard in shards]
     rows = [x for _ in range(steps) for iterator in iterators for x in next(iterator)["x"].tolist()]
     states = [shard.state_dict() for shard in shards]
@@ -56,7 +56,7 @@ def read_steps(shards: list[Shard], batch_size: int, steps: int) -> tuple[list[i
 
 
 def read_rest(shards: list[Shard], batch_size: int) -> list[int]:
-    """The rest of an epoch in its order, where the deal is that of ``equal=False``."""
+    """The rest of an epoch in order, with the shard assignment of ``equal=False``."""
     batches = at_once(shards, lambda shard: [b["x"].tolist() for b in shard.iter_batches(batch_size)])
     return [
         x
@@ -77,10 +77,10 @@ def window_of(pipe: DatasetPipeline, epoch: int, block: int) -> int:
 # --- an error by default
 
 
-def test_by_default_the_first_corrupt_block_is_an_error_that_names_it_and_the_remedies(folder: Path) -> None:
-    rot(folder, 4)
+def test_corrupt_block_is_by_default_an_error_that_names_it_and_the_fixes(folder: Path) -> None:
+    corrupt_row_groups(folder, 4)
     with (
-        chain(folder, "raise").iterator() as shard,
+        make_pipeline(folder, "raise").iterator() as shard,
         pytest.raises(
             SourceError, match=r"(?s)1\.parquet, row group 1: cannot be read: .*corrupt.*on_error='skip'"
         ) as raised,
@@ -89,17 +89,17 @@ def test_by_default_the_first_corrupt_block_is_an_error_that_names_it_and_the_re
     assert isinstance(raised.value.__cause__, OSError)
 
 
-# --- left out
+# --- skipped
 
 
 @EXECUTORS
 @pytest.mark.parametrize("corrupt", [(4,), (0, 1, 2, 3, 11), (0, 1, 2, 3, 4, 5, 6, 7)])
 @expects_corruption
-def test_a_corrupt_block_counts_as_having_no_rows(
+def test_corrupt_block_counts_as_having_no_rows(
     ray_local: Any, folder: Path, executor: str, corrupt: tuple[int, ...]
 ) -> None:
-    rot(folder, *corrupt)
-    pipe = chain(folder).options(executor=executor)
+    corrupt_row_groups(folder, *corrupt)
+    pipe = make_pipeline(folder).options(executor=executor)
     shards = pipe.split(2)
     for epoch in range(2):
         assert read_rest(shards, 7) == expected_order(pipe, epoch, corrupt)
@@ -114,12 +114,12 @@ def test_a_corrupt_block_counts_as_having_no_rows(
         shard.close()
 
 
-def test_each_corrupt_block_is_told_once(folder: Path) -> None:
-    rot(folder, 4, 7)
-    with warnings.catch_warnings(record=True) as told, chain(folder).iterator() as shard:
+def test_each_corrupt_block_is_reported_once(folder: Path) -> None:
+    corrupt_row_groups(folder, 4, 7)
+    with warnings.catch_warnings(record=True) as caught, make_pipeline(folder).iterator() as shard:
         warnings.simplefilter("always")
         read_epochs(shard)
-    texts = sorted(str(warning.message) for warning in told)
+    texts = sorted(str(warning.message) for warning in caught)
     assert len(texts) == 2
     assert re.match(rf"{LEFT_OUT}, 20 stored rows: .*/1\.parquet, row group 1: cannot be read: ", texts[0])
     assert "/2.parquet, row group 1: " in texts[1]
@@ -127,8 +127,8 @@ def test_each_corrupt_block_is_told_once(folder: Path) -> None:
 
 @expects_corruption
 def test_steps_are_known_once_an_epoch_has_been_read(folder: Path) -> None:
-    rot(folder, 4)
-    pipe = chain(folder)
+    corrupt_row_groups(folder, 4)
+    pipe = make_pipeline(folder)
     assert "to be counted, corrupt blocks skipped" in str(pipe.explain())
     with pipe.iterator() as shard:
         with pytest.raises(windrow.PlanError, match='on_error="skip" or a format'):
@@ -139,8 +139,8 @@ def test_steps_are_known_once_an_epoch_has_been_read(folder: Path) -> None:
 
 @expects_corruption
 def test_without_a_shuffle_the_stored_order_lacks_the_block(folder: Path) -> None:
-    rot(folder, 4)
-    with chain(folder, seed=None).iterator() as shard:
+    corrupt_row_groups(folder, 4)
+    with make_pipeline(folder, seed=None).iterator() as shard:
         stored = [x for x in range(12 * ROWS) if x // ROWS != 4]
         assert read_epochs(shard) == [stored, stored]
 
@@ -150,8 +150,10 @@ def test_without_a_shuffle_the_stored_order_lacks_the_block(folder: Path) -> Non
 def test_with_a_filter_a_transform_row_ids_and_a_cache(
     folder: Path, cache: Literal["memory", "disk"]
 ) -> None:
-    rot(folder, 4, 9)
-    pipe = chain(folder, filter=pc.field("x") >= 30).map_batches(lambda batch: {**batch, "x": -batch["x"]})
+    corrupt_row_groups(folder, 4, 9)
+    pipe = make_pipeline(folder, filter=pc.field("x") >= 30).map_batches(
+        lambda batch: {**batch, "x": -batch["x"]}
+    )
     pipe = pipe.options(cache=cache, row_id_column="id")
     with pipe.iterator() as shard:
         for epoch in shard.iter_epochs():
@@ -164,9 +166,9 @@ def test_with_a_filter_a_transform_row_ids_and_a_cache(
 
 
 @expects_corruption
-def test_provenance_goes_by_what_is_left_out(folder: Path) -> None:
-    rot(folder, 2, 4)
-    with chain(folder).iterator() as shard:
+def test_row_ids_account_for_skipped_blocks(folder: Path) -> None:
+    corrupt_row_groups(folder, 2, 4)
+    with make_pipeline(folder).iterator() as shard:
         for epoch in shard.iter_epochs():
             batches = [batch["x"].tolist() for batch in epoch.iter_batches(9)]
             for step, batch in enumerate(batches):
@@ -178,9 +180,9 @@ def test_provenance_goes_by_what_is_left_out(folder: Path) -> None:
 
 
 @expects_corruption
-def test_processes_that_read_for_themselves_leave_out_the_same(folder: Path) -> None:
-    rot(folder, 4, 7)
-    pipe = chain(folder)
+def test_independent_processes_skip_the_same_blocks(folder: Path) -> None:
+    corrupt_row_groups(folder, 4, 7)
+    pipe = make_pipeline(folder)
     shards = [pipe.shard(rank=rank, world_size=3, equal=False) for rank in range(3)]
     assert read_rest(shards, 5) == expected_order(pipe, 0, (4, 7))
     assert shards[0].state_dict() == shards[1].state_dict() == shards[2].state_dict()
@@ -188,15 +190,17 @@ def test_processes_that_read_for_themselves_leave_out_the_same(folder: Path) -> 
         shard.close()
 
 
-# --- what is not left out
+# --- not skipped
 
 
 @EXECUTORS
 @expects_corruption
-def test_more_than_eight_are_an_error_that_names_them(ray_local: Any, folder: Path, executor: str) -> None:
-    rot(folder, *range(9))
+def test_more_than_eight_corrupt_blocks_are_an_error_that_names_them(
+    ray_local: Any, folder: Path, executor: str
+) -> None:
+    corrupt_row_groups(folder, *range(9))
     with (
-        chain(folder).options(executor=executor).iterator() as shard,
+        make_pipeline(folder).options(executor=executor).iterator() as shard,
         pytest.raises(
             SourceError,
             match=r"(?s)9 blocks are corrupt, .* skips 8 at most: .*/0\.parquet, row group 0; .*",
@@ -206,8 +210,8 @@ def test_more_than_eight_are_an_error_that_names_them(ray_local: Any, folder: Pa
     assert len(re.findall(r"row group \d[;.]", str(raised.value))) == 9
 
 
-def test_a_file_that_is_gone_or_changed_is_an_error(folder: Path) -> None:
-    pipe = chain(folder)
+def test_deleted_or_changed_file_is_an_error(folder: Path) -> None:
+    pipe = make_pipeline(folder)
     (folder / "1.parquet").unlink()
     with pipe.iterator() as shard, pytest.raises(SourceError, match="the file is missing"):
         read_epochs(shard)
@@ -216,20 +220,20 @@ def test_a_file_that_is_gone_or_changed_is_an_error(folder: Path) -> None:
         read_epochs(shard)
 
 
-def test_a_filter_that_fails_is_an_error(folder: Path) -> None:
-    pipe = chain(folder, filter=pc.divide(pc.scalar(1), pc.field("x") - 90) >= 0)
+def test_failing_filter_is_an_error(folder: Path) -> None:
+    pipe = make_pipeline(folder, filter=pc.divide(pc.scalar(1), pc.field("x") - 90) >= 0)
     with pipe.iterator() as shard, pytest.raises(SourceError, match="divide by zero"):
         read_epochs(shard)
 
 
 @pytest.mark.parametrize("filtered", [False, True])
-def test_a_block_that_was_read_before_is_not_left_out(folder: Path, filtered: bool) -> None:
-    pipe = chain(folder, seed=2, filter=pc.field("x") >= 0 if filtered else None)
-    # a file that is read ahead while it rots is another one for that moment
+def test_block_that_was_read_before_is_not_skipped(folder: Path, filtered: bool) -> None:
+    pipe = make_pipeline(folder, seed=2, filter=pc.field("x") >= 0 if filtered else None)
+    # a file that is prefetched while it is corrupted counts as changed
     assert min(window_of(pipe, 1, block) for block in range(GROUPS)) == 2
     with pipe.iterator() as shard:
         column(list(shard.iter_batches(7)))
-        rot(folder, 1)
+        corrupt_row_groups(folder, 1)
         with pytest.raises(SourceError, match=r"(?s)0\.parquet, row group 1: .* can no longer be skipped"):
             list(shard.iter_batches(7))
 
@@ -238,26 +242,26 @@ def test_a_block_that_was_read_before_is_not_left_out(folder: Path, filtered: bo
 
 
 @expects_corruption
-def test_a_state_with_most_corrupt_blocks_is_small_and_refused_where_corruption_is_an_error(
+def test_state_with_many_corrupt_blocks_is_small_and_rejected_if_corruption_is_an_error(
     folder: Path,
 ) -> None:
-    rot(folder, *range(8))
-    with chain(folder).iterator() as shard:
+    corrupt_row_groups(folder, *range(8))
+    with make_pipeline(folder).iterator() as shard:
         list(shard.iter_batches(7))
         state = shard.state_dict()
     assert len(json.dumps(state)) < 1024
     with pytest.raises(
         StateError, match=r"skipped corrupt blocks \(.*/0\.parquet, row group 0; .*on_error='skip'"
     ):
-        chain(folder, "raise").iterator(state_dict=state)
+        make_pipeline(folder, "raise").iterator(state_dict=state)
     with pytest.raises(StateError, match=r"is corrupt: .*checksum"):
-        chain(folder).iterator(state_dict={**state, "corrupt": [1]})
+        make_pipeline(folder).iterator(state_dict={**state, "corrupt": [1]})
 
 
 @expects_corruption
-def test_any_place_goes_on_in_either_mode(folder: Path) -> None:
-    """At the end of a window, too, which is named otherwise where rows are counted."""
-    skipping, raising = chain(folder), chain(folder, "raise")
+def test_resume_anywhere_in_either_mode(folder: Path) -> None:
+    """Including the end of a window, which has a different cursor if rows are counted."""
+    skipping, raising = make_pipeline(folder), make_pipeline(folder, "raise")
     order = expected_order(raising, 0, ())
     for saver, loader in ((skipping, raising), (raising, skipping)):
         for steps in (1, 2, 3, 4, 5, 6):
@@ -270,16 +274,16 @@ def test_any_place_goes_on_in_either_mode(folder: Path) -> None:
 
 
 @expects_corruption
-def test_corruption_since_the_state_in_its_window_is_an_error_and_behind_it_is_left_out(folder: Path) -> None:
-    pipe = chain(folder)
+def test_new_corruption_in_the_window_of_a_state_is_an_error_and_later_is_skipped(folder: Path) -> None:
+    pipe = make_pipeline(folder)
     with pipe.iterator() as shard:
         rows, state = read_steps([shard], 10, 7)
     within = next(block for block in range(12) if window_of(pipe, 0, block) == state["window"])
     behind = next(block for block in range(12) if window_of(pipe, 0, block) > state["window"])
-    rot(folder, behind)
+    corrupt_row_groups(folder, behind)
     with pipe.iterator(state_dict=state) as shard:
         assert rows + column(list(shard.iter_batches(9))) == expected_order(pipe, 0, (behind,))
-    rot(folder, within)
+    corrupt_row_groups(folder, within)
     with (
         pipe.iterator(state_dict=state) as shard,
         pytest.raises(SourceError, match="can no longer be skipped"),
@@ -288,9 +292,9 @@ def test_corruption_since_the_state_in_its_window_is_an_error_and_behind_it_is_l
 
 
 @expects_corruption
-def test_a_block_left_out_before_that_can_be_read_again_stays_left_out(folder: Path) -> None:
-    rot(folder, 4)
-    pipe = chain(folder)
+def test_skipped_block_that_is_readable_again_stays_skipped(folder: Path) -> None:
+    corrupt_row_groups(folder, 4)
+    pipe = make_pipeline(folder)
     with pipe.iterator() as shard:
         rows, state = read_steps([shard], 10, 21)
     expected = [expected_order(pipe, epoch, (4,)) for epoch in range(2)]
@@ -307,12 +311,12 @@ def test_a_block_left_out_before_that_can_be_read_again_stays_left_out(folder: P
 
 
 @expects_corruption
-def test_states_of_shards_that_left_out_different_blocks_are_not_merged(folder: Path) -> None:
-    pipe = chain(folder)
+def test_states_with_different_skipped_blocks_are_not_merged(folder: Path) -> None:
+    pipe = make_pipeline(folder)
     with pipe.iterator() as shard:
         state = shard.state_dict()
         healthy = read_steps([shard], 10, 2)[1]
-    rot(folder, *(block for block in range(12) if window_of(pipe, 0, block) == 0))
+    corrupt_row_groups(folder, *(block for block in range(12) if window_of(pipe, 0, block) == 0))
     with pipe.iterator(state_dict=state) as shard:
         other = read_steps([shard], 10, 2)[1]
     with pytest.raises(StateError, match=r"blocks \[\] were skipped as corrupt in one, blocks \[\d"):
@@ -323,9 +327,9 @@ def test_states_of_shards_that_left_out_different_blocks_are_not_merged(folder: 
 
 
 @expects_corruption
-def test_a_coordinator_that_is_restarted_leaves_out_the_same(ray_local: Any, folder: Path) -> None:
-    rot(folder, 1, 4, 10)
-    pipe = chain(folder).options(executor="ray")
+def test_restarted_coordinator_skips_the_same_blocks(ray_local: Any, folder: Path) -> None:
+    corrupt_row_groups(folder, 1, 4, 10)
+    pipe = make_pipeline(folder).options(executor="ray")
     shards: list[Any] = pipe.split(2)
     for epoch in range(2):
         iterators = [shard.iter_batches(4) for shard in shards]
@@ -353,17 +357,17 @@ ds = windrow.read_parquet(path, target_block_bytes=1)
 pipe = ds.window(blocks_per_window=3).repeat(2).random_shuffle_each_window(seed=5)
 shards = pipe.options(executor="ray", on_error="skip").split(3, state_dict=json.loads(state))
 found = [at_once(shards, lambda shard: [b["x"].tolist() for b in shard.iter_batches(11)]) for _ in range(2)]
-with open(out, "w") as told:
-    json.dump(found, told)
+with open(out, "w") as file:
+    json.dump(found, file)
 """
 
 
 @expects_corruption
-def test_a_fresh_process_goes_on_with_another_number_of_shards_and_batch_size(
+def test_fresh_process_resumes_with_another_number_of_shards_and_batch_size(
     ray_local: Any, folder: Path, tmp_path: Path
 ) -> None:
-    rot(folder, 0, 4, 7)
-    pipe = chain(folder).options(executor="ray")
+    corrupt_row_groups(folder, 0, 4, 7)
+    pipe = make_pipeline(folder).options(executor="ray")
     shards = pipe.split(2)
     rows, state = read_steps(shards, 8, 6)
     for shard in shards:

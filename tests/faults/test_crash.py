@@ -1,4 +1,4 @@
-"""A decoder that crashes its process costs its task; the error says which file it was."""
+"""A decoder that crashes its process fails only its task; the error names the file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(150)
 
 @dataclass(frozen=True)
 class CrashingReader:
-    """Dies as a decoder does, whenever it reads a certain file while ``fuse`` is there."""
+    """Kills its process, like a crashing decoder, when it reads a certain file while ``fuse`` exists."""
 
     reader: BlockReader
     fuse: Path
@@ -71,13 +71,13 @@ def pipe_of(directory: Path, always: bool) -> windrow.DatasetPipeline:
     return Dataset(LogicalPlan(source)).window(blocks_per_window=1).options(executor="ray")
 
 
-def test_a_crash_costs_its_task(ray_local: Any, tmp_path: Path) -> None:
+def test_crash_fails_only_its_task(ray_local: Any, tmp_path: Path) -> None:
     with pipe_of(tmp_path, always=False).iterator() as shard:
         assert sorted(column(read_pass(shard))) == list(range(300))
     assert not (tmp_path / "_fuse").exists()
 
 
-def test_a_file_that_always_crashes_is_named(ray_local: Any, tmp_path: Path) -> None:
+def test_file_that_always_crashes_is_named(ray_local: Any, tmp_path: Path) -> None:
     with pipe_of(tmp_path, always=True).iterator() as shard:
         batches = shard.iter_batches(100)
         assert next(batches)["x"].tolist() == list(range(100))
@@ -85,7 +85,7 @@ def test_a_file_that_always_crashes_is_named(ray_local: Any, tmp_path: Path) -> 
             windrow.SourceError, match=r"(?s)/1\.parquet, row group 0: the worker process died"
         ):
             list(batches)
-    # the run ends with an error, and neither Ray nor this process with it
+    # the run ends with an error; Ray and this process continue
     (tmp_path / "_fuse").unlink()
     with windrow.read_parquet(tmp_path).window().options(executor="ray").iterator() as shard:
         assert sorted(column(read_pass(shard))) == list(range(300))

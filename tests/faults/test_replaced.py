@@ -1,4 +1,4 @@
-"""A file that is replaced or deleted under a running epoch is an error, and none of its rows come."""
+"""A file that is replaced or deleted during an epoch raises an error, and none of its rows are delivered."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STORES = ["local", "memory", "arrow", "s3fs", "s3 by arrow"]
 
 
 def content(part: int, shift: int) -> bytes:
-    """A file of 400 rows; one with another shift differs in its pages and in nothing else."""
+    """A file of 400 rows; files with a different shift differ only in their pages."""
     numbers = np.roll(np.arange(part * ROWS, (part + 1) * ROWS).reshape(4, -1), shift, axis=1)
     table = pa.table({"x": numbers.ravel(), "y": numbers.ravel() * (1 - 2 * (shift > 0))})
     sink = pa.BufferOutputStream()
@@ -45,7 +45,7 @@ def content(part: int, shift: int) -> bytes:
 
 @dataclass
 class Store:
-    """Three files somewhere, to be read there, replaced and deleted."""
+    """Storage with three files that can be read, replaced and deleted."""
 
     path: str
     filesystem: Any
@@ -113,7 +113,7 @@ def _remove_from(directory: Path) -> Callable[[str], None]:
     return lambda name: (directory / name).unlink(missing_ok=True)
 
 
-def test_the_files_of_these_tests_differ_in_pages_alone(tmp_path: Path) -> None:
+def test_files_of_these_tests_differ_only_in_pages(tmp_path: Path) -> None:
     put = _replace_in(tmp_path)
     put("a", content(1, 0))
     put("b", content(1, 3))
@@ -125,13 +125,13 @@ def test_the_files_of_these_tests_differ_in_pages_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-def test_a_replaced_file_is_noticed(store: Store, fresh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_file_is_detected(store: Store, fresh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     source = store.open()
     addresses = source.addresses(range(12))
     for address in addresses[:6]:
         source.reader.read(address)
     store.put("1.parquet", content(1, 3))
-    if fresh:  # as a worker process that has seen nothing yet
+    if fresh:  # like a new worker process
         monkeypatch.setattr(verified_files, "_FOOTER_CACHE", FooterCache(64, 2**24))
     for address in addresses[4:8]:
         with pytest.raises(
@@ -147,7 +147,7 @@ def test_a_replaced_file_is_noticed(store: Store, fresh: bool, monkeypatch: pyte
     assert store.open().fingerprint == source.fingerprint
 
 
-def test_a_deleted_file_is_noticed(store: Store) -> None:
+def test_deleted_file_is_detected(store: Store) -> None:
     source = store.open()
     addresses = source.addresses(range(12))
     for address in addresses[:6]:
@@ -165,7 +165,7 @@ def test_no_epoch_mixes_old_and_new_rows(store: Store, tmp_path: Path, saved: bo
     if saved:
         ds.save_manifest(tmp_path / "_manifest")
         ds = windrow.read_parquet(store.path, manifest=tmp_path / "_manifest", **options)
-        ds.take_batch(3 * ROWS)  # what was seen of every file before
+        ds.take_batch(3 * ROWS)  # reads every file before the change
     pipe = ds.window(blocks_per_window=1).repeat(3).random_shuffle_each_window(seed=2)
     rows: list[np.ndarray[Any, Any]] = []
     with pipe.options(executor="threads").iterator() as shard:
@@ -181,7 +181,7 @@ def test_no_epoch_mixes_old_and_new_rows(store: Store, tmp_path: Path, saved: bo
     assert (np.concatenate(rows) >= 0).all()
 
 
-def test_a_file_replaced_while_a_block_is_read(store: Store) -> None:
+def test_file_replaced_while_a_block_is_read(store: Store) -> None:
     source = store.open()
     address = source.addresses([5])[0]
     if store.filesystem is None:
@@ -200,8 +200,8 @@ def test_a_file_replaced_while_a_block_is_read(store: Store) -> None:
             block.check()
 
 
-def test_copies_on_several_machines_are_as_good_as_one(tmp_path: Path) -> None:
-    """Stamps are compared where they were taken; elsewhere with those of the first look."""
+def test_copies_on_several_machines_are_accepted(tmp_path: Path) -> None:
+    """File versions are compared on the machine where they were taken, elsewhere with those of the first read."""
     put = _replace_in(tmp_path)
     put("0.parquet", content(0, 0))
     source = open_parquet(tmp_path)
@@ -214,8 +214,8 @@ def test_copies_on_several_machines_are_as_good_as_one(tmp_path: Path) -> None:
         elsewhere.read(address)
 
 
-def test_a_manifest_that_is_opened_again_begins_anew(tmp_path: Path) -> None:
-    """Copies with the same content are as good, and what was seen before them is no reason to refuse."""
+def test_reopened_manifest_accepts_copies(tmp_path: Path) -> None:
+    """Copies with the same content are accepted, whatever file versions were seen before."""
     put = _replace_in(tmp_path)
     put("0.parquet", content(0, 0))
     manifest = open_parquet(tmp_path).manifest
@@ -228,10 +228,8 @@ def test_a_manifest_that_is_opened_again_begins_anew(tmp_path: Path) -> None:
         first.reader.read(first.addresses([0])[0])
 
 
-def test_s3_is_looked_at_through_the_same_door_by_both_clients(
-    s3: S3, bucket: str, proxy: Proxy, client: Any
-) -> None:
-    """Also what a client has kept of a listing is not what the file is now."""
+def test_both_s3_clients_compare_the_same_versions(s3: S3, bucket: str, proxy: Proxy, client: Any) -> None:
+    """The version of a file is not taken from a client's cached listing."""
     source = open_parquet(f"{bucket}/train", filesystem=client)
     before = source.files.stamp("0.parquet")
     assert source.files.stamp("0.parquet") == before

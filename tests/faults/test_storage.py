@@ -1,4 +1,4 @@
-"""Whatever goes wrong between here and a store, rows are those that are stored, or an error tells all."""
+"""Faults between a client and object storage: rows are correct, or one error describes all attempts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import windrow
 from tests.end_to_end.reading import read_epochs
-from tests.faults.proxy import ANSWERS, BREAKS, Fault, Proxy
+from tests.faults.proxy import BROKEN_RESPONSES, ERROR_RESPONSES, Fault, Proxy
 from tests.io.files import S3
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
@@ -23,11 +23,11 @@ pytestmark = pytest.mark.timeout(120)
 
 QUICK = Retries(seconds=60, first_wait_seconds=0.01, max_wait_seconds=0.05)
 FOR_GOOD = ("no such key", "denied")
-PASSING = [kind for kind in (*ANSWERS, *BREAKS) if kind not in FOR_GOOD]
+PASSING = [kind for kind in (*ERROR_RESPONSES, *BROKEN_RESPONSES) if kind not in FOR_GOOD]
 
 
 def read(path: str | Path, filesystem: Any = None, retries: Retries = QUICK) -> pa.Table:
-    """Two shuffled epochs of a whole chain on threads."""
+    """Read two shuffled epochs of a complete pipeline on threads."""
     source = open_parquet(path, filesystem=filesystem, target_block_bytes=6_000, retries=retries)
     pipe = (
         Dataset(LogicalPlan(source)).window(blocks_per_window=2).repeat(2).random_shuffle_each_window(seed=1)
@@ -42,7 +42,7 @@ def undisturbed(s3: S3, bucket: str) -> pa.Table:
 
 
 @pytest.mark.parametrize("kind", PASSING)
-def test_faults_that_pass_change_nothing(
+def test_transient_faults_change_nothing(
     bucket: str, proxy: Proxy, client: Any, undisturbed: pa.Table, kind: str
 ) -> None:
     proxy.set(Fault(kind, share=0.1 if kind == "stall" else 0.5, seed=7))
@@ -50,7 +50,7 @@ def test_faults_that_pass_change_nothing(
     assert proxy.struck > 0
 
 
-def test_faults_on_the_footers_way_and_in_filters(
+def test_faults_while_reading_footers_and_filtering(
     bucket: str, proxy: Proxy, client: Any, undisturbed: pa.Table
 ) -> None:
     import pyarrow.compute as pc
@@ -63,7 +63,7 @@ def test_faults_on_the_footers_way_and_in_filters(
 
 
 @pytest.mark.parametrize("kind", ["slow down", "reset", "short"])
-def test_faults_that_last_are_told_with_every_attempt(
+def test_permanent_faults_are_reported_with_every_attempt(
     bucket: str, proxy: Proxy, client: Any, kind: str
 ) -> None:
     source = open_parquet(
@@ -81,12 +81,12 @@ def test_faults_that_last_are_told_with_every_attempt(
     assert re.search(r"\d+ attempts failed in \d+\.\d s, with a retry budget of 1 s:", text)
     assert len(re.findall(r"\n  after \d+\.\d s: \w+", text)) >= 2
     assert S3.secret not in text
-    # far from what a budget that nobody keeps would take
+    # far below the time without a retry limit
     assert time.monotonic() - begin < 60
 
 
 @pytest.mark.parametrize("kind", FOR_GOOD)
-def test_what_no_time_mends_fails_at_once(bucket: str, proxy: Proxy, client: Any, kind: str) -> None:
+def test_permanent_errors_fail_without_retries(bucket: str, proxy: Proxy, client: Any, kind: str) -> None:
     source = open_parquet(f"{bucket}/train", filesystem=client, retries=QUICK)
     proxy.set(Fault(kind, times=float("inf"), path="1.parquet"))
     message = r"(?s)train/1\.parquet.*" + (
@@ -98,7 +98,7 @@ def test_what_no_time_mends_fails_at_once(bucket: str, proxy: Proxy, client: Any
     assert proxy.requests["HEAD"] + proxy.requests["GET"] <= 6
 
 
-def test_what_is_missing_for_a_moment_is_missing(bucket: str, proxy: Proxy, client: Any) -> None:
+def test_missing_file_is_not_retried(bucket: str, proxy: Proxy, client: Any) -> None:
     source = open_parquet(f"{bucket}/train", filesystem=client, retries=QUICK)
     address = source.addresses([1])[0]
     source.reader.read(address)
@@ -109,7 +109,7 @@ def test_what_is_missing_for_a_moment_is_missing(bucket: str, proxy: Proxy, clie
 
 
 @pytest.mark.parametrize("pattern", ["train", "*/*.parquet", "**/*.parquet"])
-def test_a_listing_is_whole_or_an_error(bucket: str, proxy: Proxy, client: Any, pattern: str) -> None:
+def test_listing_is_complete_or_an_error(bucket: str, proxy: Proxy, client: Any, pattern: str) -> None:
     proxy.set(Fault("internal", times=2, methods=("GET",), path="list-type"))
     source = open_parquet(f"{bucket}/{pattern}", filesystem=client, retries=QUICK)
     assert source.manifest.paths.to_pylist() == (
@@ -122,7 +122,9 @@ def test_a_listing_is_whole_or_an_error(bucket: str, proxy: Proxy, client: Any, 
         open_parquet(f"{bucket}/{pattern}", filesystem=client, retries=Retries(0.5, 0.1))
 
 
-def test_blocks_take_one_look_each_and_no_request_more(bucket: str, proxy: Proxy, client: Any) -> None:
+def test_each_block_takes_one_version_check_and_no_other_request(
+    bucket: str, proxy: Proxy, client: Any
+) -> None:
     source = open_parquet(f"{bucket}/train", filesystem=client, target_block_bytes=1)
     addresses = source.addresses(range(12))
     for address in addresses:

@@ -1,4 +1,4 @@
-"""Random chains over tables in memory, what they must deliver, and ways to read them."""
+"""Random pipelines over in-memory tables, the rows that they must deliver, and ways to read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from tests.laws.reference import Assigned, deal_list, order_epoch
+from tests.laws.reference import Assigned, assign_rows, order_epoch
 from windrow.core.source import BlockAddress, BlockTable, CorruptBlockError, SourceIdentity
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.executors.threads import ThreadsExecutor
@@ -36,7 +36,7 @@ JOIN_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class BlocksReader:
-    """Makes a block of its address: the numbers of its rows, and more columns made of them."""
+    """Generates a block from its address: the numbers of its rows, and columns derived from them."""
 
     keeps: Callable[[int], bool] | None
     corrupt: frozenset[str] = frozenset()
@@ -58,7 +58,7 @@ def make_table(numbers: Sequence[int]) -> pa.Table:
 
 @dataclass(frozen=True)
 class BlocksSource:
-    """Blocks of so many stored rows, of which a filter may keep only some, and some may be corrupt."""
+    """Blocks with given row counts, optionally with a filter or with corrupt blocks."""
 
     sizes: tuple[int, ...]
     keeps: Callable[[int], bool] | None = None
@@ -98,7 +98,7 @@ class BlocksSource:
         return tuple(BlockAddress(f"block {block}", self.stored(block)) for block in blocks)
 
     def stored(self, block: int) -> tuple[int, int]:
-        """The first number of a block, and the one behind its last."""
+        """The first row number of a block, and the one after its last."""
         return sum(self.sizes[:block]), sum(self.sizes[: block + 1])
 
     def describe(self) -> str:
@@ -106,7 +106,7 @@ class BlocksSource:
 
 
 def keep_some(x: int) -> bool:
-    """A filter that keeps none of some blocks and all of none."""
+    """A filter that drops all rows of some blocks, and some rows of every block."""
     return x % 3 == 1 and x % 20 < 12
 
 
@@ -115,8 +115,8 @@ def negate(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def drop_some(batch: dict[str, Any]) -> dict[str, Any]:
-    kept = (batch["x"] % 3 == 1) & (batch["x"] % 20 < 12)
-    return {name: column[kept] for name, column in batch.items()}
+    selected = (batch["x"] % 3 == 1) & (batch["x"] % 20 < 12)
+    return {name: column[selected] for name, column in batch.items()}
 
 
 def double(batch: dict[str, Any]) -> dict[str, Any]:
@@ -128,20 +128,20 @@ Change = Literal["none", "negated", "filtered", "dropped", "doubled"]
 
 @dataclass(frozen=True)
 class Case:
-    """A chain and its shards.
+    """A pipeline and its shards.
 
     Attributes
     ----------
     sizes
         Stored rows of each block.
     change
-        What happens to rows before the shuffle.
+        Transform of rows before the shuffle.
     tight
-        Give the least memory that the plan accepts.
+        Whether to use the minimum memory limit that the plan accepts.
     cache, cache_limit
-        Where decoded blocks are kept, and how many bytes of them.
+        Where decoded blocks are cached, and the size limit.
     corrupt
-        The blocks that are corrupt and left out; None: corruption is an error.
+        The blocks that are corrupt and skipped; None: corruption is an error.
     """
 
     sizes: tuple[int, ...]
@@ -200,7 +200,7 @@ class Case:
         return Job(job.source, self.cut, self.epochs, self.seed, before, options=options)
 
     def values(self) -> list[Rows]:
-        """What each block delivers, in stored order."""
+        """The values that each block delivers, in stored order."""
         source = self.source
         blocks = [list(range(*source.stored(block))) for block in range(len(self.sizes))]
         change: Callable[[Rows], Rows] = {
@@ -214,14 +214,14 @@ class Case:
         return [[] if block in corrupt else change(rows) for block, rows in enumerate(blocks)]
 
     def order(self, epoch: int) -> Rows:
-        """The values of an epoch in their order."""
+        """The values of an epoch in their shuffled order."""
         return order_epoch(self.source.blocks, self.values(), cut=self.cut, seed=self.seed, epoch=epoch)
 
     def assigned(self, epoch: int, batch_rows: int | None = None) -> Assigned:
-        """The values that each shard gets, batch by batch."""
+        """The values that each shard must receive, by batch."""
         order = self.order(epoch)
         B = self.batch_rows if batch_rows is None else batch_rows
-        assigned = deal_list(len(order), self.shards, B, self.equal, drop_last=self.drop_last)
+        assigned = assign_rows(len(order), self.shards, B, self.equal, drop_last=self.drop_last)
         batches = [[[order[row] for row in batch] for batch in shard] for shard in assigned.batches]
         return Assigned(batches, assigned.padded, assigned.left_out)
 
@@ -244,9 +244,9 @@ CASES = st.builds(
     change=st.sampled_from(["none", "none", "negated", "filtered", "dropped", "doubled"]),
     prefetch_windows=st.integers(0, 2),
     cache=st.sampled_from([None, None, "memory", "disk"]),
-    # blocks of 25 rows take 325 bytes decoded, and some thousands in a file
+    # blocks of 25 rows take 325 bytes decoded, and some thousand bytes as a file
     cache_limit=st.none() | st.sampled_from([1, 300, 800, 20_000]),
-    # few enough to be left out
+    # few enough to be skipped
     corrupt=st.sampled_from([False, False, True]).flatmap(
         lambda any_: st.frozensets(st.integers(0, 8), max_size=4) if any_ else st.none()
     ),
@@ -255,7 +255,7 @@ CASES = st.builds(
 
 @dataclass(frozen=True)
 class ScrambledThreads(ThreadsExecutor):
-    """Threads that take work in a random order and dawdle, so that nothing ends in the usual order."""
+    """A threads executor with random order and random delays, so that work completes in unusual orders."""
 
     scramble: int = 0
 
@@ -275,13 +275,13 @@ class _ScrambledPool(WorkerPool):
             time.sleep(delay)
             return call()
 
-        # half of it is urgent, and goes before what runs
+        # half of the work is urgent
         return super().submit((self._random.getrandbits(1), self._random.getrandbits(16)), late)
 
 
 @dataclass
 class Reading:
-    """One shard being read: its batches by epoch, and what it said about each epoch."""
+    """The progress of reading one shard: batches by epoch, and the epoch's reported properties."""
 
     shard: Shard
     case: Case
@@ -291,7 +291,7 @@ class Reading:
     padded: list[int] = field(default_factory=list)
 
     def steps(self) -> Iterator[None]:
-        """Read everything; yields after every batch."""
+        """Read all epochs; yields after every batch."""
         for epoch in self.shard.iter_epochs():
             assert epoch.number == len(self.epochs)
             iterator = self.begin(epoch)
@@ -314,7 +314,7 @@ class Reading:
 
 
 def take_rows(batch: Any) -> Rows:
-    """The numbers of a batch, whose other columns must belong to the same rows."""
+    """The row numbers of a batch; checks that the other columns belong to the same rows."""
     if isinstance(batch["x"], int):
         assert batch["half"] == batch["x"] / 2 or batch["x"] <= 0
         return [batch["x"]]
@@ -387,7 +387,7 @@ def _read_alternately(readings: list[Reading], turns: random.Random) -> None:
 
 
 def assert_delivers(case: Case, readings: Sequence[Reading], how: How = "batches") -> None:
-    """What was read is what the laws say, batch by batch; and what was said of it is true."""
+    """Check that every batch is the one that the laws demand, and that reported properties are right."""
     for epoch in range(case.epochs):
         assigned = case.assigned(epoch, 1 if how == "rows" else None)
         got = [reading.epochs[epoch] for reading in readings]

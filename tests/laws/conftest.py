@@ -1,4 +1,4 @@
-"""Fixtures of the laws: small runs, little patience, nothing left behind."""
+"""Fixtures of the law tests: small runs, short timeouts, no leftover threads."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from windrow.pipeline.shard import run_reader
 
 
 @contextmanager
-def few_rows_and_little_patience() -> Iterator[None]:
-    """Runs and tasks of a few rows, so that there are many; signs and patience in fractions of a second."""
+def small_runs_and_short_timeouts() -> Iterator[None]:
+    """Use many runs and tasks of a few rows each, and heartbeats and timeouts of fractions of a second."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (program, memory_budget):
             patch.setattr(module, "RUN_BYTES", 100)
@@ -32,21 +32,21 @@ def few_rows_and_little_patience() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def small_and_impatient() -> Iterator[None]:
-    """As `few_rows_and_little_patience` says."""
-    with few_rows_and_little_patience():
+def small_runs() -> Iterator[None]:
+    """Apply `small_runs_and_short_timeouts` to a module."""
+    with small_runs_and_short_timeouts():
         yield
 
 
 @pytest.fixture(autouse=True)
 def corruption_is_expected() -> None:
-    """Cases know which of their blocks are corrupt."""
+    """Ignore warnings about corrupt blocks, which cases contain on purpose."""
     warnings.filterwarnings("ignore", message="a corrupt block is (skipped|left out)")
 
 
 @pytest.fixture
 def leaves_no_thread() -> Iterator[None]:
-    """Fail where a thread of windrow outlives the test."""
+    """Fail if a thread of windrow outlives the test."""
     yield
     gc.collect()
     until = time.monotonic() + 20

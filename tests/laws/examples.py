@@ -1,4 +1,4 @@
-"""How many examples a property takes: its own share in CI, as many times more at night."""
+"""Number of examples of a property test: as given in CI, a multiple of it in nightly runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CI_EXAMPLES = 100
 
 
 def examples(count: int) -> settings:
-    """Settings for ``count`` examples in CI, scaled as the profile is."""
+    """Settings for ``count`` examples in CI, scaled with the profile."""
     default = settings.default
     assert default is not None
     return settings(max_examples=max(1, count * default.max_examples // _CI_EXAMPLES))

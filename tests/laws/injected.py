@@ -1,4 +1,4 @@
-"""Runs a case with an exception at every call of some modules, one at a time, in a process of its own."""
+"""Runs a case with an exception injected at every call of some modules, one at a time, in a separate process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import windrow
 from tests.laws import ray_double
 from tests.laws.cases import Case, take_rows
-from tests.laws.conftest import few_rows_and_little_patience
+from tests.laws.conftest import small_runs_and_short_timeouts
 from tests.laws.injection import InjectedError, injecting, names_injected, recording
 from tests.laws.ray_double import doubled_ray
 from windrow.pipeline.executors.threads import ThreadsExecutor
@@ -35,7 +35,7 @@ _SHARED = (
     f"{_RUNS}:acknowledge",
 )
 _RAY = "pipeline/executors/ray"
-# whose calls fail, on either executor; Ray's own functions are those of a double
+# modules whose calls fail, for each executor; Ray's own functions are those of a test double
 CALLERS = {
     "threads": (*_SHARED, "pipeline/shard/epoch_reader.py:_fill"),
     "ray": (
@@ -47,7 +47,7 @@ CALLERS = {
         f"{_RAY}/fetch_thread.py",
     ),
 }
-# without these a thread goes on; they only set an event
+# calls that only set an event; threads continue without them
 ENDS_A_THREAD = {"fetch_thread.stop", "workers.close"}
 INSIDE = [PACKAGE, Path(ray_double.__file__)]
 JOIN_SECONDS = 20.0
@@ -59,7 +59,7 @@ def _same(batch: Any) -> Any:
 
 
 class _MappedCase(Case):
-    """Transforms rows after the shuffle as well."""
+    """A case with a transform after the shuffle too."""
 
     def job(self, executor: Any) -> Any:
         return replace(super().job(executor), after=(MapBatches(_same),))
@@ -77,7 +77,7 @@ CASES = {
 
 
 class _Consumer:
-    """Reads a shard to its end, and goes on after errors."""
+    """Reads a shard to its end, and continues after errors."""
 
     def __init__(self, shard: Shard, case: Case) -> None:
         self.rows: list[list[int]] = []
@@ -97,7 +97,7 @@ class _Consumer:
                 return
 
     def _iterate(self, epoch: Any) -> Any:
-        # one epoch by the thread that converts batches, one without it
+        # one epoch with the thread that converts batches, one without it
         batch_format: Any = "pandas" if epoch.number else "numpy"
         return epoch.iter_batches(self._case.batch_rows, batch_format=batch_format)
 
@@ -134,10 +134,10 @@ def _threads_left() -> list[str]:
 
 
 def find_problems(name: str, executor: str) -> list[str]:
-    """Say of each call whose failure loses or repeats rows, hangs a shard, or is not what its error names."""
+    """Describe each call whose failure loses or repeats rows, hangs a shard, or is missing from the error."""
     case, callers = CASES[name], [f"{PACKAGE}/{caller}" for caller in CALLERS[executor]]
     if executor == "ray":
-        # files are the business of tasks, which run elsewhere there
+        # on Ray, files are read by tasks in other processes
         case = replace(case, cache="memory" if case.cache else None)
     expected = [
         [batch for epoch in range(case.epochs) for batch in case.assigned(epoch).batches[shard]]
@@ -154,13 +154,13 @@ def find_problems(name: str, executor: str) -> list[str]:
         for number in sorted({0, calls // 2}):
             with injecting(callers, INSIDE, site, number) as tracer:
                 consumers = _read(case, executor)
-            told = f"{' '.join(site)}, call {number}"
-            # a split that fails makes no shards
+            where = f"{' '.join(site)}, call {number}"
+            # a failed split returns no shards
             for consumer, rows in zip(consumers, expected if consumers else [], strict=True):
                 if consumer.rows != rows:
-                    problems.append(f"{told}: rows were lost or repeated, errors {consumer.errors}")
+                    problems.append(f"{where}: rows were lost or repeated, errors {consumer.errors}")
                 if len(consumer.errors) > 1 or not all(map(names_injected, consumer.errors)):
-                    problems.append(f"{told}: {consumer.errors}")
+                    problems.append(f"{where}: {consumer.errors}")
             reached[tracer.fired] += 1
     if reached[False] * 4 > reached[True]:
         problems.append(
@@ -172,9 +172,9 @@ def find_problems(name: str, executor: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    # what finalizers and threads that nobody waits for raise is printed
+    # exceptions of finalizers and of threads that nobody joins are only printed
     warnings.simplefilter("ignore")
-    with few_rows_and_little_patience():
+    with small_runs_and_short_timeouts():
         found = find_problems(*sys.argv[1:])
     print(*found, sep="\n")
     sys.exit(bool(found))

@@ -1,4 +1,4 @@
-"""Exceptions injected into calls between modules, found by tracing: every call site, one at a time."""
+"""Injects exceptions into calls between modules, at every call site found by tracing, one at a time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 
 __all__ = ["InjectedError", "Site", "injecting", "names_injected", "recording"]
 
-# the caller's module and function, and what it calls
+# the caller's module and function, and the called function
 Site = tuple[str, str, str]
 
 
 class InjectedError(Exception):
-    """What a call is made to raise."""
+    """The injected exception."""
 
 
 class _Tracer:
@@ -29,9 +29,9 @@ class _Tracer:
     callers
         The files whose calls count; with ``:name`` behind the file, those of its functions of that name.
     inside
-        Folders and files whose functions count as called.
+        Folders and files whose functions count as callees.
     fails
-        Which call raises: a site, and after how many calls there; None: none does.
+        The call that raises: a site, and the number of earlier calls there; None: no call raises.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class _Tracer:
         back, code = frame.f_back, frame.f_code
         if event != "call" or back is None or not self._counts(back.f_code):
             return
-        # what the garbage collector calls is called by nobody: finalizers, and generators that it closes
+        # finalizers and generators closed by the garbage collector have no real caller
         if (
             code.co_name in ("__del__", "<genexpr>")
             or code.co_filename == back.f_code.co_filename
@@ -84,7 +84,7 @@ def _tracing(tracer: _Tracer) -> Iterator[None]:
 
 @contextmanager
 def recording(callers: Collection[str], inside: Collection[Path]) -> Iterator[Counter[Site]]:
-    """Count the calls that threads begun in here make, by site."""
+    """Count the calls by site that threads started in this context make."""
     tracer = _Tracer(callers, inside)
     with _tracing(tracer):
         yield tracer.seen
@@ -94,14 +94,14 @@ def recording(callers: Collection[str], inside: Collection[Path]) -> Iterator[Co
 def injecting(
     callers: Collection[str], inside: Collection[Path], site: Site, number: int
 ) -> Iterator[_Tracer]:
-    """Have a site's call after ``number`` others there raise an `InjectedError`, once."""
+    """Make the call at a site after ``number`` earlier ones raise an `InjectedError`, once."""
     tracer = _Tracer(callers, inside, (site, number))
     with _tracing(tracer):
         yield tracer
 
 
 def names_injected(error: BaseException | None) -> bool:
-    """Whether an error is an injected one, or tells of it as its cause."""
+    """Whether an error is an injected one or names it as its cause."""
     while error is not None:
         if isinstance(error, InjectedError) or "InjectedError" in str(error):
             return True

@@ -1,6 +1,6 @@
-"""A double of Ray in this process: an actor with an event loop, tasks on threads, objects as futures.
+"""A test double of Ray in this process: actors with an event loop, tasks on threads, objects as futures.
 
-It stands in for what windrow asks of Ray between a shard and its coordinator, so that thousands of runs
+It implements the part of Ray that windrow uses between a shard and its coordinator, so that thousands of runs
 of the real coordinator and client take seconds.
 """
 
@@ -40,7 +40,7 @@ _WORKERS = 2
 
 
 class _Ref:
-    """A reference: the object is there once its future is done."""
+    """A reference; the object exists once its future is done."""
 
     def __init__(self) -> None:
         self.future: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -50,7 +50,7 @@ class _Ref:
 
 
 class _RayDouble:
-    """What windrow's modules call ``ray``."""
+    """The object that windrow's modules use as ``ray``."""
 
     exceptions = ray.exceptions
     ObjectRef = ray.ObjectRef
@@ -62,7 +62,7 @@ class _RayDouble:
         self._thread.start()
 
     def stop(self) -> None:
-        """End its threads; what is asked of actors after that is not heard."""
+        """Stop its threads; later actor calls are ignored."""
         asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -117,7 +117,7 @@ class _RayDouble:
     def submit(
         self, function: Callable[..., list[Any]], arguments: Sequence[Any], returns: int
     ) -> list[_Ref]:
-        """Run a function as a task; references among its arguments stand for their objects."""
+        """Run a function as a task; references in its arguments are replaced by their objects."""
         refs = [_Ref() for _ in range(returns)]
 
         def run() -> None:
@@ -134,7 +134,7 @@ class _RayDouble:
         return refs
 
     def start(self, make: Callable[[], Any]) -> Any:
-        """Make an actor within its event loop; returns its handle."""
+        """Create an actor within its event loop; returns its handle."""
 
         async def begin() -> Any:
             return make()
@@ -145,7 +145,7 @@ class _RayDouble:
 
 @dataclass(frozen=True)
 class DoubledRayExecutor:
-    """The Ray executor's coordinator and shards on a double of Ray."""
+    """The Ray executor's coordinator and shards on the test double."""
 
     double: _RayDouble
 
@@ -163,7 +163,7 @@ class DoubledRayExecutor:
 
 
 class _Handle:
-    """An actor's handle: methods run in its event loop, in the order of the calls."""
+    """An actor handle; methods run in its event loop in the order of the calls."""
 
     def __init__(self, actor: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._actor, self._loop = actor, loop
@@ -201,7 +201,7 @@ async def _cancel_others() -> None:
 
 @contextmanager
 def doubled_ray() -> Iterator[DoubledRayExecutor]:
-    """Have windrow's modules talk to a double of Ray; yields an executor on it."""
+    """Make windrow's modules use the test double of Ray; yields an executor on it."""
     double = _RayDouble()
 
     def submit_task(
@@ -230,5 +230,5 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
             patch.setattr(ray_task, "_object_store_pages", lambda: SimpleNamespace(map_ahead=lambda: None))
             yield DoubledRayExecutor(double)
         finally:
-            # before Ray itself is back, which starts where a late tick of the coordinator asks it
+            # before the real Ray is restored, which a late tick of the coordinator would start
             double.stop()

@@ -1,4 +1,4 @@
-"""The laws, written a second time: plain lists, straight from their text, slow and obvious."""
+"""Reference implementation of the laws with plain lists: slow, obvious, and close to their text."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from windrow.shuffle.order.epoch_plan import WindowCut, plan_epoch
 from windrow.shuffle.order.shard_assignment import Equal
 from windrow.shuffle.order.window_order import order_window
 
-__all__ = ["Assigned", "deal_list", "order_epoch"]
+__all__ = ["Assigned", "assign_rows", "order_epoch"]
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """What every shard gets of an epoch.
+    """The rows of an epoch that each shard receives.
 
     Attributes
     ----------
     batches
         [shard][step] -> rows of the epoch's order.
     padded, left_out
-        Rows repeated, and rows that no shard gets.
+        Number of repeated rows, and of rows that no shard receives.
     """
 
     batches: list[list[list[int]]]
@@ -31,14 +31,14 @@ class Assigned:
     left_out: int
 
     def stream(self, shard: int) -> list[int]:
-        """A shard's rows, one after the other."""
+        """All rows of a shard in order."""
         return [row for batch in self.batches[shard] for row in batch]
 
 
-def deal_list(
+def assign_rows(
     total: int, shards: int, batch_rows: int, equal: Equal, *, drop_last: bool = False, start: int = 0
 ) -> Assigned:
-    """Deal rows [start, total) as law 3 says."""
+    """Assign rows [start, total) to shards according to law 3."""
     n, B = shards, batch_rows
     batches: list[list[list[int]]] = [[] for _ in range(n)]
     step = 0
@@ -73,7 +73,7 @@ def _share_rest(rest: list[int], n: int, equal: Equal) -> list[list[int]]:
 def order_epoch(
     blocks: BlockTable, values: Sequence[Sequence[Any]], *, cut: WindowCut, seed: int | None, epoch: int
 ) -> list[Any]:
-    """The values of an epoch in their order; ``values`` are what each block delivers."""
+    """The values of an epoch in their shuffled order; ``values`` has those that each block delivers."""
     plan = plan_epoch(blocks, cut=cut, seed=seed, epoch=epoch)
     order: list[Any] = []
     for window in range(plan.windows):

@@ -1,4 +1,4 @@
-"""Decoded blocks that are kept: the order never changes, limits hold, and nothing is left behind."""
+"""Caches of decoded blocks: the order never changes, limits hold, and no files are left behind."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def read(pipe: Any, shards: int = 1) -> tuple[list[Any], RunStats]:
 @pytest.mark.parametrize("how", ["plain", "filtered", "mapped"])
 @pytest.mark.parametrize("options", CACHES, ids=str)
 @pytest.mark.parametrize("shards", [1, 2])
-def test_the_order_is_the_same(
+def test_cached_order_is_the_same(
     data: Path, tmp_path: Path, how: str, options: dict[str, Any], shards: int
 ) -> None:
     place: dict[str, Any] = {"cache_dir": tmp_path} if options["cache"] == "disk" else {}
@@ -94,13 +94,13 @@ def test_the_order_is_the_same(
     assert run.cache_hits + run.cache_misses == plain.cache_misses
     assert run.cache_hits > 0
     if "cache_limit" not in options:
-        # blocks of the next epoch may be asked for while they are being read for this one
+        # blocks of the next epoch may be requested while they are being read for the current one
         assert FILES * GROUPS <= run.cache_misses < plain.cache_misses
     assert list(tmp_path.iterdir()) == []
 
 
 def bytes_in(folder: Path) -> int:
-    """Bytes of all files in a folder's folders; some may get their final names meanwhile."""
+    """Bytes of all files in the subfolders of a folder; some may be renamed meanwhile."""
     size = 0
     for path in folder.glob("*/*"):
         with suppress(FileNotFoundError):
@@ -109,9 +109,9 @@ def bytes_in(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("cache", ["memory", "disk"])
-def test_the_limit_is_kept(data: Path, tmp_path: Path, cache: str) -> None:
+def test_cache_stays_within_its_limit(data: Path, tmp_path: Path, cache: str) -> None:
     place: dict[str, Any] = {"cache_dir": tmp_path} if cache == "disk" else {}
-    # half of the blocks; the first that finds no room while others are written is the last
+    # half of the blocks; the first block that does not fit while others are written is the last
     limit = 150_000
     with make(data, cache=cache, cache_limit=limit, **place).iterator() as shard:
         peak = 0
@@ -121,7 +121,7 @@ def test_the_limit_is_kept(data: Path, tmp_path: Path, cache: str) -> None:
     assert limit // 2 < peak <= limit
 
 
-def test_passes_in_stored_order_find_the_blocks_of_the_first(data: Path) -> None:
+def test_later_epochs_in_stored_order_use_the_cache(data: Path) -> None:
     pipe = windrow.read_parquet(data, target_block_bytes=1).window(blocks_per_window=2).repeat()
     (shard,) = pipe.options(cache="memory", executor="threads").split(1)
     with shard:
@@ -131,7 +131,7 @@ def test_passes_in_stored_order_find_the_blocks_of_the_first(data: Path) -> None
     assert run.cache_misses < 2 * FILES * GROUPS <= run.cache_hits + run.cache_misses
 
 
-def test_passes_on_demand_find_the_blocks_of_the_first(data: Path) -> None:
+def test_later_epochs_on_demand_use_the_cache(data: Path) -> None:
     (shard,) = windrow.read_parquet(data, target_block_bytes=1).options(cache="memory").split(1)
     with shard:
         passes = [[batch["x"].tolist() for batch in shard.iter_batches(500)] for _ in range(3)]
@@ -140,7 +140,7 @@ def test_passes_on_demand_find_the_blocks_of_the_first(data: Path) -> None:
     assert (run.cache_misses, run.cache_hits) == (FILES * GROUPS, 2 * FILES * GROUPS)
 
 
-def test_an_epoch_left_early_and_windows_dropped_under_pressure(data: Path) -> None:
+def test_early_stop_and_windows_dropped_under_pressure(data: Path) -> None:
     expected, _ = read(make(data, epochs=3))
     with make(data, epochs=3, cache="memory").iterator() as shard:
         epochs = shard.iter_epochs()
@@ -150,35 +150,35 @@ def test_an_epoch_left_early_and_windows_dropped_under_pressure(data: Path) -> N
             assert [got] == expected[epoch.number]
 
 
-def test_memory_is_let_go_with_the_run(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[weakref.ref[Any]] = []
+def test_memory_is_released_with_the_run(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cached_tables: list[weakref.ref[Any]] = []
     take = BlockCache.put
 
     def note(self: BlockCache, block: int, size_bytes: int, handle: Any) -> None:
-        kept.extend(weakref.ref(table) for table in handle)
+        cached_tables.extend(weakref.ref(table) for table in handle)
         take(self, block, size_bytes, handle)
 
     monkeypatch.setattr(BlockCache, "put", note)
     pipe = make(data, cache="memory")
     shard = pipe.iterator()
     list(next(shard.iter_epochs()).iter_batches(100))
-    assert any(table() is not None for table in kept)
+    assert any(table() is not None for table in cached_tables)
     shard.close()
     gc.collect()
     until = time.monotonic() + 20
-    while any(table() is not None for table in kept):
+    while any(table() is not None for table in cached_tables):
         assert time.monotonic() < until
         time.sleep(0.01)
 
 
-# --- kept for later runs
+# --- cached for later runs
 
 
 def keep(data: Path, place: Path, **more: Any) -> Any:
     return make(data, epochs=1, cache="disk", cache_dir=place, keep_cache=True, **more)
 
 
-def test_a_later_run_reads_nothing_anew(data: Path, tmp_path: Path) -> None:
+def test_later_run_reads_only_the_cache(data: Path, tmp_path: Path) -> None:
     expected, first = read(keep(data, tmp_path))
     got, second = read(keep(data, tmp_path))
     assert got == expected
@@ -186,7 +186,7 @@ def test_a_later_run_reads_nothing_anew(data: Path, tmp_path: Path) -> None:
     assert (second.cache_misses, second.cache_hits) == (0, FILES * GROUPS)
 
 
-def test_other_columns_and_filters_have_blocks_of_their_own(data: Path, tmp_path: Path) -> None:
+def test_other_columns_and_filters_have_separate_blocks(data: Path, tmp_path: Path) -> None:
     read(keep(data, tmp_path))
     expected, _ = read(make(data, how="filtered", epochs=1))
     got, run = read(keep(data, tmp_path, how="filtered"))
@@ -195,8 +195,8 @@ def test_other_columns_and_filters_have_blocks_of_their_own(data: Path, tmp_path
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_changed_source_is_read_anew(tmp_path: Path) -> None:
-    place = tmp_path / "kept"
+def test_changed_source_is_read_again(tmp_path: Path) -> None:
+    place = tmp_path / "cached"
     read(keep(write(tmp_path / "data"), place))
     changed = write(tmp_path / "data", times=3)
     expected, _ = read(make(changed, epochs=1))
@@ -205,13 +205,13 @@ def test_a_changed_source_is_read_anew(tmp_path: Path) -> None:
     assert run.cache_hits == 0
 
 
-def test_values_that_changed_under_the_same_footer_are_read_anew(tmp_path: Path) -> None:
+def test_changed_values_with_the_same_footer_are_read_again(tmp_path: Path) -> None:
     data, footers, sums = tmp_path / "data", [], []
     data.mkdir()
     for value in (0.25, 0.75):
         table = pa.table({"x": [0.0, *[value] * 1000, 1.0]})
         pq.write_table(table, data / "x.parquet", compression="none", use_dictionary=False)
-        pipe = keep(data, tmp_path / "kept")
+        pipe = keep(data, tmp_path / "cached")
         footers.append(open_parquet(data).fingerprint)
         sums.append(sum(batch["x"].sum() for batch in pipe.iter_batches(100)))
     assert footers[0] == footers[1]
@@ -219,27 +219,27 @@ def test_values_that_changed_under_the_same_footer_are_read_anew(tmp_path: Path)
 
 
 @pytest.mark.parametrize("corruption", ["flipped", "truncated", "foreign", "empty"])
-def test_corrupt_files_are_read_anew_and_written_again(data: Path, tmp_path: Path, corruption: str) -> None:
+def test_corrupt_files_are_read_and_written_again(data: Path, tmp_path: Path, corruption: str) -> None:
     expected, _ = read(keep(data, tmp_path))
     for path in tmp_path.glob("*/*.arrows"):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         changed = {"flipped": bytes(content), "truncated": bytes(content[:-9]), "foreign": b"x" * 500}
         path.write_bytes(changed.get(corruption, b""))
-    with pytest.warns(RuntimeWarning, match="is corrupt") as told:
+    with pytest.warns(RuntimeWarning, match="is corrupt") as caught:
         got, run = read(keep(data, tmp_path))
     assert got == expected
-    assert len(told) == 1
+    assert len(caught) == 1
     assert run.cache_misses == run.cache_corrupt_blocks == FILES * GROUPS
     again, run = read(keep(data, tmp_path))
     assert again == expected
     assert run.cache_misses == 0
 
 
-# --- nothing is left behind
+# --- cleanup
 
 
-def test_a_failed_run_leaves_no_file(data: Path, tmp_path: Path) -> None:
+def test_failed_run_leaves_no_files(data: Path, tmp_path: Path) -> None:
     def fail(batch: dict[str, Any]) -> dict[str, Any]:
         if 3000 in batch["x"]:
             raise ArithmeticError("no")
@@ -251,7 +251,7 @@ def test_a_failed_run_leaves_no_file(data: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dropped_iterator_leaves_no_file(data: Path, tmp_path: Path) -> None:
+def test_dropped_iterator_leaves_no_files(data: Path, tmp_path: Path) -> None:
     batches = iter(make(data, cache="disk", cache_dir=tmp_path).iter_batches(100))
     next(batches)
     assert list(tmp_path.iterdir()) != []
@@ -263,7 +263,7 @@ def test_a_dropped_iterator_leaves_no_file(data: Path, tmp_path: Path) -> None:
         time.sleep(0.01)
 
 
-def test_what_a_killed_process_left_goes_with_the_next_run(data: Path, tmp_path: Path) -> None:
+def test_next_run_removes_the_files_of_a_killed_process(data: Path, tmp_path: Path) -> None:
     script = (
         "import sys, time, windrow\n"
         "pipe = windrow.read_parquet(sys.argv[1], target_block_bytes=1).repeat(3)\n"
@@ -282,7 +282,7 @@ def test_what_a_killed_process_left_goes_with_the_next_run(data: Path, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_process_that_ends_without_closing_leaves_no_file(data: Path, tmp_path: Path) -> None:
+def test_process_that_exits_without_closing_leaves_no_files(data: Path, tmp_path: Path) -> None:
     script = (
         "import sys, windrow\n"
         "pipe = windrow.read_parquet(sys.argv[1], target_block_bytes=1).repeat(3)\n"
@@ -293,7 +293,7 @@ def test_a_process_that_ends_without_closing_leaves_no_file(data: Path, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_said_once_and_the_run_goes_on(
+def test_full_disk_is_reported_once_and_the_run_continues(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, _ = read(make(data))
@@ -307,15 +307,15 @@ def test_a_full_disk_is_said_once_and_the_run_goes_on(
 
     monkeypatch.setattr(job_store, "write_block", write_a_few)
     pipe = make(data, cache="disk", cache_dir=tmp_path, executor=ThreadsExecutor(1))
-    with pytest.warns(RuntimeWarning, match=r"no longer cached in .*No space left on device") as told:
+    with pytest.warns(RuntimeWarning, match=r"no longer cached in .*No space left on device") as caught:
         got, run = read(pipe)
     assert got == expected
-    assert len(told) == 1
+    assert len(caught) == 1
     assert len(written) == 5
     assert run.cache_hits > 0
 
 
-# --- what functions are given is not what is kept
+# --- functions get copies of cached blocks
 
 
 def write_to_pandas(batch: Any) -> Any:
@@ -331,7 +331,7 @@ def change(data: Path, function: Any, batch_format: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("cache", ["memory", "disk"])
-def test_functions_that_write_do_not_change_what_is_kept(data: Path, cache: Any) -> None:
+def test_functions_that_write_do_not_change_cached_blocks(data: Path, cache: Any) -> None:
     expected, _ = read(change(data, write_to_pandas, "pandas"))
     got, run = read(change(data, write_to_pandas, "pandas", cache=cache))
     assert got == expected

@@ -1,8 +1,8 @@
-"""Golden orders of whole chains: a promise, not a snapshot.
+"""Golden orders of complete pipelines: a guarantee, not a snapshot.
 
-A pipeline gives this order to every reader: on any executor, with any workers, memory and library
+A pipeline delivers this order to every reader: on any executor, with any workers, memory and library
 versions, and after any upgrade of windrow. If a test here fails, the change is wrong, whatever it
-improves; a better order is a new ``ORDER_VERSION`` beside this one, with golden orders of its own.
+improves. A better order needs a new ``ORDER_VERSION`` in addition to this one, with its own golden orders.
 """
 
 from __future__ import annotations
@@ -210,19 +210,19 @@ def read(case: Case) -> list[list[list[int]]]:
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_short_chains(name: str) -> None:
+def test_short_pipelines(name: str) -> None:
     case, golden = SHORT[name]
     assert read(case) == golden
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_long_chains(name: str) -> None:
+def test_long_pipelines(name: str) -> None:
     case, golden = LONG[name]
     text = json.dumps(read(case), separators=(",", ":"))
     assert hashlib.sha256(text.encode()).hexdigest() == golden
 
 
-def test_they_are_what_the_laws_say() -> None:
+def test_golden_orders_match_the_reference() -> None:
     for case, golden in SHORT.values():
         assert golden == [
             [case.assigned(epoch).stream(shard) for epoch in range(case.epochs)]

@@ -1,4 +1,4 @@
-"""An exception at every call of the driver and of the threads that prefetch: an error that names it, never a hang."""
+"""An exception at every call of the driver and of prefetch threads leads to an error that names it, not a hang."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.laws.injected import CALLERS, CASES
     "name",
     [pytest.param(name, marks=[] if name in ("known", "corrupt") else pytest.mark.nightly) for name in CASES],
 )
-def test_every_call(name: str, executor: str) -> None:
-    # tracing and a double of Ray are a whole process's
+def test_error_at_every_call_is_reported(name: str, executor: str) -> None:
+    # tracing and the double of Ray affect the whole process
     done = subprocess.run(
         [sys.executable, "-m", "tests.laws.injected", name, executor],
         cwd=REPOSITORY,

@@ -1,4 +1,4 @@
-"""The laws on Ray: a table of cases, each against its text and against threads, batch by batch."""
+"""The laws on Ray: a table of cases, each compared with the reference and with threads, batch by batch."""
 
 from __future__ import annotations
 
@@ -31,19 +31,21 @@ CASES = {
         (20,) * 8, BLOCKS, shards=3, batch_rows=40, change="dropped", epochs=2, prefetch_windows=2
     ),
     "doubled": Case((5, 0, 9, 30), BLOCKS, shards=2, batch_rows=8, change="doubled", seed=-3),
-    "kept in memory": Case(
+    "cached in memory": Case(
         (20, 3, 17, 40, 1, 0, 25), BLOCKS, shards=2, batch_rows=7, epochs=4, cache="memory"
     ),
-    "some kept in memory": Case(
+    "partly cached in memory": Case(
         (20, 3, 17, 40, 1, 0, 25), BLOCKS, batch_rows=7, epochs=3, cache="memory", cache_limit=600
     ),
-    "filtered, kept in memory": Case(
+    "filtered, cached in memory": Case(
         (20,) * 8, BLOCKS, shards=2, batch_rows=6, change="filtered", epochs=3, cache="memory"
     ),
-    "kept on disk": Case((20, 3, 17, 40, 1, 0, 25), BLOCKS, shards=2, batch_rows=7, epochs=4, cache="disk"),
-    "negated, kept on disk": Case((20,) * 4, BLOCKS, batch_rows=6, change="negated", epochs=3, cache="disk"),
+    "cached on disk": Case((20, 3, 17, 40, 1, 0, 25), BLOCKS, shards=2, batch_rows=7, epochs=4, cache="disk"),
+    "negated, cached on disk": Case(
+        (20,) * 4, BLOCKS, batch_rows=6, change="negated", epochs=3, cache="disk"
+    ),
     "corrupt": Case((20,) * 8, BLOCKS, shards=3, batch_rows=6, epochs=2, corrupt=frozenset({0, 5})),
-    "filtered, corrupt, kept in memory": Case(
+    "filtered, corrupt, cached in memory": Case(
         (20,) * 8,
         BLOCKS,
         shards=2,
@@ -97,7 +99,7 @@ def test_many_runs_and_tasks(ray_local: Any) -> None:
     assert np.array_equal(np.sort(np.concatenate(there)), np.arange(2_100_000))
 
 
-def test_an_epoch_left_early_and_another_batch_size_in_the_next(ray_local: Any) -> None:
+def test_early_stop_and_another_batch_size_in_the_next_epoch(ray_local: Any) -> None:
     case = Case((9, 1, 0, 13, 8), BLOCKS, epochs=2, batch_rows=2)
     (shard,) = open_shards(case.job("ray"), 1)
     with shard:

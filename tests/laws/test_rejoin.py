@@ -1,4 +1,4 @@
-"""A shard comes back to its epoch with a state some steps behind, and all get what they were due."""
+"""A shard rejoins its epoch from a state some steps back, and all shards receive the expected rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.shard.shard import Shard, open_shards
 from windrow.shuffle.order.epoch_plan import WindowCut
 
-pytestmark = pytest.mark.usefixtures("small_and_impatient", "leaves_no_thread")
+pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")
 
-# one shard opens an epoch in its middle while another, an epoch behind, has its first window prepared
+# one shard opens an epoch in the middle while another, one epoch behind, prefetches its first window
 COUNTED = Case(
     (0, 0, 0, 0, 10, 12, 14, 4),
     WindowCut(blocks_per_window=1),
@@ -31,7 +31,7 @@ COUNTED = Case(
 
 @dataclass
 class Trainer:
-    """Reads a shard, remembers its states, dies now and then, and comes back."""
+    """Reads a shard, records its states, and can die and restart from one of them."""
 
     shard: Shard
     case: Case
@@ -46,7 +46,7 @@ class Trainer:
         return self.epoch == self.case.epochs
 
     def take(self) -> None:
-        """One batch, or the end of an epoch."""
+        """Take one batch, or the end of an epoch."""
         if self.batches is None:
             self.batches = self.shard.iter_batches(self.case.batch_rows, drop_last=self.case.drop_last)
         batch = next(self.batches, None)
@@ -59,12 +59,12 @@ class Trainer:
         self.step += 1
         self.states.append(self.shard.state_dict())
 
-    def die(self, behind: int) -> None:
-        """Lose what is open, and go on from the state after an earlier step, perhaps of an earlier epoch."""
+    def die(self, steps_back: int) -> None:
+        """Drop open iterators and resume from the state after an earlier step, possibly of an earlier epoch."""
         if self.batches is None or not self.states:
             return
         self.batches.close()
-        at = max(0, len(self.states) - 1 - behind)
+        at = max(0, len(self.states) - 1 - steps_back)
         self.batches, state = None, self.states[at]
         del self.states[at + 1 :]
         self.shard.load_state_dict(state)
@@ -74,7 +74,7 @@ class Trainer:
         return int(state["row"]) // (self.case.shards * self.case.batch_rows)
 
 
-def _crew(case: Case) -> list[Trainer]:
+def _make_trainers(case: Case) -> list[Trainer]:
     assigned = [case.assigned(epoch).batches for epoch in range(case.epochs)]
     shards = open_shards(case.job(ThreadsExecutor(2)), case.shards, equal=case.equal)
     return [
@@ -84,11 +84,11 @@ def _crew(case: Case) -> list[Trainer]:
 
 @given(case=CASES, seed=st.integers(0, 2**16), lead=st.integers(1, 12))
 @example(COUNTED, 255, 1)
-def test_trainers_that_come_back_get_what_they_were_due(case: Case, seed: int, lead: int) -> None:
+def test_restarted_trainers_receive_the_expected_rows(case: Case, seed: int, lead: int) -> None:
     case, chance = replace(case, cache=None), random.Random(seed)
-    crew = _crew(case)
+    trainers = _make_trainers(case)
     try:
-        while living := [trainer for trainer in crew if not trainer.done]:
+        while living := [trainer for trainer in trainers if not trainer.done]:
             least = min((trainer.epoch, trainer.step) for trainer in living)
             trainer = chance.choice(living)
             if trainer.step - least[1] > lead if trainer.epoch == least[0] else trainer.epoch > least[0] + 1:
@@ -97,24 +97,24 @@ def test_trainers_that_come_back_get_what_they_were_due(case: Case, seed: int, l
             if chance.random() < 0.1:
                 trainer.die(chance.randrange(4))
     finally:
-        for trainer in crew:
+        for trainer in trainers:
             trainer.shard.close()
 
 
 @given(case=CASES, seed=st.integers(0, 2**16))
-def test_a_run_that_knows_nothing_serves_shards_at_different_steps(case: Case, seed: int) -> None:
-    """As a coordinator does that is started again: the farthest may come first."""
+def test_new_run_serves_shards_at_different_steps(case: Case, seed: int) -> None:
+    """Like a restarted coordinator: the shard with the most progress may open first."""
     case, chance = replace(case, cache=None, epochs=1), random.Random(seed)
-    crew = _crew(case)
-    for trainer in crew:
+    trainers = _make_trainers(case)
+    for trainer in trainers:
         for _ in range(chance.randrange(len(trainer.due[0]) + 1)):
             trainer.take()
-    for trainer in crew:
+    for trainer in trainers:
         trainer.shard.close()
-    if any(not trainer.states or trainer.states[-1]["epoch"] for trainer in crew):
+    if any(not trainer.states or trainer.states[-1]["epoch"] for trainer in trainers):
         return
-    again = _crew(case)
-    for old, new in zip(crew, again, strict=True):
+    again = _make_trainers(case)
+    for old, new in zip(trainers, again, strict=True):
         new.shard.load_state_dict(old.states[-1])
         new.step = old.step
     chance.shuffle(again)

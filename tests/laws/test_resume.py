@@ -1,4 +1,4 @@
-"""Law 4 on threads: any sequence of reading, saving and loading, against a plain list."""
+"""Law 4 on threads: any sequence of reading, saving and loading, compared with a plain list."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.laws.cases import CASES, Case, Rows, take_rows
-from tests.laws.reference import Assigned, deal_list
+from tests.laws.reference import Assigned, assign_rows
 from windrow.core.errors import PlanError
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.resume import resume
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.shard.shard import Shard, open_shards
 
-pytestmark = pytest.mark.usefixtures("small_and_impatient", "leaves_no_thread")
+pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")
 
 SHARDS = st.integers(1, 4)
 BATCH_ROWS = st.integers(1, 20)
 
 
 class Stream(RuleBasedStateMachine):
-    """Shards, and what they must deliver.
+    """Shards, and the rows that they must deliver.
 
-    The model is the list of an epoch's rows, how many of them were consumed when the epoch was
-    opened, how many steps have been taken since, and whether the epoch was left early.
+    The model consists of the list of an epoch's rows, the number of rows consumed when the epoch was
+    opened, the number of steps since then, and whether the epoch was ended early.
     """
 
     shards: list[Shard]
@@ -60,7 +60,7 @@ class Stream(RuleBasedStateMachine):
 
     def assignment(self, batch_rows: int, row: int) -> Assigned:
         case = self.case
-        return deal_list(
+        return assign_rows(
             len(self.order), case.shards, batch_rows, case.equal, drop_last=case.drop_last, start=row
         )
 
@@ -69,13 +69,13 @@ class Stream(RuleBasedStateMachine):
         self.left = self.is_skipped = self.are_apart = False
 
     @property
-    def have_found_the_end(self) -> bool:
-        """Whether some shards have found the end of the open epoch, and others may not have."""
+    def some_have_reached_the_end(self) -> bool:
+        """Whether some shards have reached the end of the open epoch and others may not have."""
         return self.assigned is not None and any(
             len(batches) < self.steps for batches in self.assigned.batches
         )
 
-    # --- what a trainer does
+    # --- actions of a trainer
 
     @precondition(lambda self: self.assigned is None and not self.is_done)
     @rule(batch_rows=BATCH_ROWS)
@@ -106,7 +106,7 @@ class Stream(RuleBasedStateMachine):
             self.steps += 1
 
     def step(self, number: int) -> bool:
-        """Read one batch of a shard; returns whether it had none any more."""
+        """Read one batch of a shard; returns whether the shard was exhausted."""
         assert self.assigned is not None
         expected = self.assigned.batches[number]
         batch = next(self.iterators[number], None)
@@ -119,30 +119,30 @@ class Stream(RuleBasedStateMachine):
     @precondition(lambda self: self.assigned is not None)
     @rule(how=st.sampled_from(["close", "drop"]))
     def leave(self, how: str) -> None:
-        """Stop amid the epoch: it is consumed only as far as batches were handed out."""
+        """End the epoch early: only the delivered batches are consumed."""
         assert self.assigned is not None
         assert self.batch_rows is not None
         whole = self.steps == max(map(len, self.assigned.batches))
-        apart = self.have_found_the_end
+        apart = self.some_have_reached_the_end
         if how == "close":
             for iterator in self.iterators:
                 iterator.close()
         self.iterators = []
         if whole and self.steps:
             self.enter(self.epoch + 1)
-            # its end was not found: it is still the epoch to skip, but for shards of fewer steps
+            # its end was not reached: it is still the epoch to skip, except for shards with fewer steps
             self.is_skipped, self.are_apart = True, apart
         else:
             self.enter(self.epoch, self.row + self.steps * len(self.shards) * self.batch_rows)
             self.left = True
 
     @precondition(lambda self: self.is_skipped or not self.is_done)
-    @precondition(lambda self: not self.are_apart and not self.have_found_the_end)
+    @precondition(lambda self: not self.are_apart and not self.some_have_reached_the_end)
     @rule()
     def skip_epoch(self) -> None:
         for shard in self.shards:
             shard.skip_epoch()
-        # an epoch that was left with nothing more to read is behind already
+        # an epoch that was left with no rows remaining is already finished
         self.iterators = []
         self.enter(self.epoch if self.is_skipped else self.epoch + 1)
 
@@ -154,7 +154,7 @@ class Stream(RuleBasedStateMachine):
         states = [shard.state_dict() for shard in self.shards]
         if self.assigned is not None and self.batch_rows is not None:
             lasting = [len(batches) >= self.steps for batches in self.assigned.batches]
-            # a shard that has found its end is in the next epoch, and others may still read
+            # a shard at its end is in the next epoch, while others may still read
             states = [state for state, lasts in zip(states, lasting, strict=True) if lasts]
             row += self.steps * len(self.shards) * self.batch_rows
             if self.steps and self.steps == max(map(len, self.assigned.batches)):
@@ -168,7 +168,7 @@ class Stream(RuleBasedStateMachine):
 
     @precondition(lambda self: self.saved)
     @rule(data=st.data(), shards=SHARDS)
-    def start_anew(self, data: Any, shards: int) -> None:
+    def restart(self, data: Any, shards: int) -> None:
         state, epoch, row = data.draw(st.sampled_from(self.saved))
         self.close()
         self.split(shards, state)
@@ -176,7 +176,7 @@ class Stream(RuleBasedStateMachine):
 
     @rule(shards=SHARDS)
     def stop(self, shards: int) -> None:
-        """Close the shards wherever they are, and start again from what they say then."""
+        """Close the shards at any point, and restart from their states."""
         self.close()
         self.save()
         state, epoch, row = self.saved[-1]
@@ -220,9 +220,9 @@ class Stream(RuleBasedStateMachine):
 
 _default = settings.default
 assert _default is not None
-# 10,000 steps in CI, a million at night
+# 10,000 steps in CI, a million in nightly runs
 _AT_NIGHT = _default.max_examples > 1_000
 Stream.TestCase.settings = settings(
     max_examples=5_000 if _AT_NIGHT else 200, stateful_step_count=200 if _AT_NIGHT else 50
 )
-TestStream = pytest.mark.usefixtures("small_and_impatient", "leaves_no_thread")(Stream.TestCase)
+TestStream = pytest.mark.usefixtures("small_runs", "leaves_no_thread")(Stream.TestCase)

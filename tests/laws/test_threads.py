@@ -1,4 +1,4 @@
-"""Laws 1, 2, 3 and 5 on threads: random chains against the laws written out in lists."""
+"""Laws 1, 2, 3 and 5 on threads: random pipelines compared with the reference implementation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.laws.cases import CASES, Case, Rows, ScrambledThreads, assert_delivers, read_shards
 from tests.laws.examples import examples
-from tests.laws.reference import deal_list, order_epoch
+from tests.laws.reference import assign_rows, order_epoch
 from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan import program
@@ -25,7 +25,7 @@ from windrow.pipeline.tasks.transforms import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.shard_assignment import Equal
 
-pytestmark = pytest.mark.usefixtures("small_and_impatient", "leaves_no_thread")
+pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")
 
 WORKERS = st.sampled_from([1, 4])
 
@@ -44,7 +44,7 @@ WORKERS = st.sampled_from([1, 4])
     "together",
     "batches",
 )
-def test_chains(case: Case, workers: int, order: str, how: str) -> None:
+def test_pipelines(case: Case, workers: int, order: str, how: str) -> None:
     readings = read_shards(case, ThreadsExecutor(workers), order=order, how=how)  # type: ignore[arg-type]
     assert_delivers(case, readings, how)  # type: ignore[arg-type]
 
@@ -55,7 +55,7 @@ def test_scrambled(case: Case, workers: int, scramble: int) -> None:
     assert_delivers(case, read_shards(case, ScrambledThreads(workers, scramble)))
 
 
-# few rows of a block are left, whose bytes are then mostly what any block takes
+# few rows of a block remain, so that fixed costs per block dominate its bytes
 @examples(150)
 @given(CASES.filter(lambda case: case.change != "doubled"), WORKERS, st.integers(0, 2**16))
 @example(
@@ -77,10 +77,10 @@ def test_scrambled(case: Case, workers: int, scramble: int) -> None:
     Case((9,), epochs=3, shards=3, batch_rows=11, equal=True, change="filtered", prefetch_windows=0), 3, 9891
 )
 @example(Case((1, 1, 1, 14), seed=None, change="negated", prefetch_windows=0, cache="disk"), 1, 1)
-def test_the_least_memory(case: Case, workers: int, scramble: int) -> None:
+def test_minimum_memory(case: Case, workers: int, scramble: int) -> None:
     case = replace(case, tight=True)
     with pytest.MonkeyPatch.context() as patch:
-        # about what so small pieces take, so that the limit is felt
+        # about the size of such small map outputs, so that the limit matters
         patch.setattr(program, "_BLOCK_BYTES", 400)
         readings = read_shards(case, ScrambledThreads(workers, scramble))
         assert_delivers(case, readings)
@@ -116,7 +116,7 @@ def test_corrupt_blocks(case: Case, corrupt: frozenset[int], workers: int, scram
 
 @examples(30)
 @given(CASES, st.booleans())
-def test_one_shard_after_the_other(case: Case, tight: bool) -> None:
+def test_one_shard_after_another(case: Case, tight: bool) -> None:
     case = replace(case, tight=tight and case.change != "doubled")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program, "_BLOCK_BYTES", 400)
@@ -125,14 +125,14 @@ def test_one_shard_after_the_other(case: Case, tight: bool) -> None:
 
 @examples(25)
 @given(CASES)
-def test_rows_are_dealt_one_by_one(case: Case) -> None:
+def test_batches_of_one_row(case: Case) -> None:
     case = replace(case, drop_last=False)
     assert_delivers(case, read_shards(case, ThreadsExecutor(2), how="rows"), how="rows")
 
 
 @examples(30)
 @given(CASES, st.integers(1, 7), st.integers(0, 3))
-def test_an_epoch_left_early_and_another_batch_size_in_the_next(case: Case, other: int, taken: int) -> None:
+def test_early_stop_and_another_batch_size_in_the_next_epoch(case: Case, other: int, taken: int) -> None:
     case = replace(case, epochs=3)
     shards = open_shards(case.job(ThreadsExecutor(2)), case.shards, equal=case.equal)
     expected = [case.assigned(0), case.assigned(1, other), case.assigned(2, other)]
@@ -149,7 +149,7 @@ def test_an_epoch_left_early_and_another_batch_size_in_the_next(case: Case, othe
         shard.close()
 
 
-# --- real Parquet through the public surface
+# --- real Parquet files through the public API
 
 
 @examples(12)
@@ -176,7 +176,7 @@ def test_parquet(
 
     folder = tmp_path_factory.mktemp("laws")
     _write(folder, files)
-    # adjacent row groups of up to 100 bytes make a block
+    # adjacent row groups of up to 100 bytes form a block
     ds = windrow.read_parquet(
         folder, filter=pc.bit_wise_and(pc.field("x"), 1) == 0 if filtered else None, target_block_bytes=100
     )
@@ -184,7 +184,7 @@ def test_parquet(
     source = pipe._plan.source
     blocks = [source.reader.read(address) for address in source.addresses(range(ds.num_blocks()))]
     values = [block["x"].to_pylist() for block in blocks]
-    # the blocks are the files in their order, whatever happens to them
+    # the blocks are the files in their order, whatever is done to them
     stored = [x for x in range(sum(map(sum, files))) if not filtered or x % 2 == 0]
     assert [x for rows in values for x in rows] == stored
     parts = pipe.options(executor=ThreadsExecutor(2)).split(shards, equal=equal)
@@ -196,7 +196,7 @@ def test_parquet(
         shard.close()
     for number, got in enumerate(epochs):
         order = order_epoch(source.blocks, values, cut=WindowCut(**cut), seed=seed, epoch=number)
-        assigned = deal_list(len(order), shards, batch_rows, equal)
+        assigned = assign_rows(len(order), shards, batch_rows, equal)
         assert got == [[[order[row] for row in batch] for batch in shard] for shard in assigned.batches]
 
 
@@ -213,16 +213,16 @@ def _write(folder: Path, files: list[list[int]]) -> None:
 # --- failures
 
 
-def refuse_30(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def fail_at_30(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     if 30 in batch["x"]:
         raise ArithmeticError("thirty")
     return batch
 
 
-def test_a_failing_transform_fails_every_shard_and_the_next_run_starts_clean() -> None:
+def test_failing_transform_fails_every_shard_and_the_next_run_starts_clean() -> None:
     case = Case((20,) * 4, WindowCut(blocks_per_window=1), shards=3, batch_rows=4)
     job = case.job(ThreadsExecutor(2))
-    failing = replace(job, before=(MapBatches(refuse_30),))
+    failing = replace(job, before=(MapBatches(fail_at_30),))
     parts = open_shards(failing, 3)
     with ThreadPoolExecutor(3) as pool:
         for future in [pool.submit(list, shard.iter_batches(4)) for shard in parts]:
@@ -235,7 +235,7 @@ def test_a_failing_transform_fails_every_shard_and_the_next_run_starts_clean() -
     assert_delivers(case, read_shards(case, ThreadsExecutor(2)))
 
 
-# --- what is refused
+# --- rejected calls
 
 CASE = Case((5, 5, 5), WindowCut(blocks_per_window=1), epochs=3, shards=2, batch_rows=2)
 
@@ -250,7 +250,7 @@ def test_two_batch_sizes_in_one_epoch() -> None:
             epoch.iter_batches(3)
         with pytest.raises(PlanError, match=r"drop_last=True"):
             epoch.iter_batches(2, drop_last=True)
-        # nothing is lost: with the same size it is read
+        # no rows are lost: the epoch can be read with the same batch size
         got = [[batch["x"].tolist() for batch in epoch.iter_batches(2)]]
         got.insert(0, [batch["x"].tolist() for batch in one])
         assert got == CASE.assigned(0).batches
@@ -259,7 +259,7 @@ def test_two_batch_sizes_in_one_epoch() -> None:
         ]
 
 
-def test_a_shard_is_read_once_at_a_time() -> None:
+def test_shard_is_read_once_at_a_time() -> None:
     (shard,) = open_shards(CASE.job(ThreadsExecutor(1)), 1)
     with shard:
         first = shard.iter_batches(4)
@@ -270,7 +270,7 @@ def test_a_shard_is_read_once_at_a_time() -> None:
         assert len(list(shard.iter_batches(4))) == 4
 
 
-def test_an_epoch_is_one_pass() -> None:
+def test_epoch_is_one_pass() -> None:
     (shard,) = open_shards(CASE.job(ThreadsExecutor(1)), 1)
     with shard:
         epochs = shard.iter_epochs()
@@ -284,7 +284,7 @@ def test_an_epoch_is_one_pass() -> None:
             left.iter_batches(4)
 
 
-def test_a_closed_shard_gives_nothing_and_the_others_go_on() -> None:
+def test_closed_shard_delivers_nothing_and_others_continue() -> None:
     first, second = open_shards(CASE.job(ThreadsExecutor(2)), 2)
     with second:
         next(iter(first.iter_batches(2)))

@@ -1,4 +1,4 @@
-"""The C libraries built with the address and undefined-behaviour sanitizers, and processes that use them."""
+"""Builds the C libraries with the address and undefined-behaviour sanitizers, and runs processes with them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FLAGS = "-O1 -g -fPIC -shared -fno-omit-frame-pointer -fsanitize=address,undefi
 
 
 def find_runtime() -> str | None:
-    """The sanitizer's library, which a process must load first; None without a compiler that has it."""
+    """The runtime library of the sanitizer, which a process must preload; None if no compiler provides it."""
     compiler = shutil.which("cc")
     if compiler is None:
         return None
@@ -30,12 +30,12 @@ def find_runtime() -> str | None:
         [compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=False
     )
     path = done.stdout.strip()
-    # a compiler prints the bare name of what it does not have
+    # a compiler prints the name alone if it does not have the library
     return path if os.path.isabs(path) and os.path.exists(path) else None
 
 
 def build(folder: Path, sources: dict[str, Path] | None = None) -> None:
-    """Compile the libraries into a folder, each under its module's name."""
+    """Compile the libraries into a folder, each under the name of its module."""
     for module, source in (sources or SOURCES).items():
         files = [str(path) for path in sorted(source.glob("*.c"))]
         command = ["cc", *_FLAGS.split(), "-o", str(folder / f"{module}.so"), *files]
@@ -43,17 +43,17 @@ def build(folder: Path, sources: dict[str, Path] | None = None) -> None:
 
 
 def run(folder: Path, arguments: Sequence[str], seconds: float = 170.0) -> subprocess.CompletedProcess[str]:
-    """Run Python with the libraries of a folder in the place of those that are installed."""
+    """Run Python with the libraries of a folder instead of the installed ones."""
     runtime = find_runtime()
-    assert runtime is not None, "without it there is nothing to run"
+    assert runtime is not None, "the sanitizer is required"
     environment = {
         **os.environ,
         FOLDER_VARIABLE: str(folder),
         "LD_PRELOAD": runtime,
-        # Python frees little at its end
+        # Python does not free all memory at exit
         "ASAN_OPTIONS": "detect_leaks=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
-        # memory of which the sanitizer knows where it ends
+        # malloc instead of pymalloc, so that the sanitizer knows the bounds of every allocation
         "PYTHONMALLOC": "malloc",
         "ARROW_DEFAULT_MEMORY_POOL": "system",
         "PYTHONPATH": str(REPOSITORY),

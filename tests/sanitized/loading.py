@@ -1,4 +1,4 @@
-"""Has windrow load the sanitized libraries; to be imported before windrow, also as a plugin of pytest."""
+"""Makes windrow load the sanitized libraries. Import it before windrow, or use it as a pytest plugin."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def _find_sanitized(name: str, package: str | None = None) -> ModuleSpec | None:
     return _find(name, package)
 
 
-assert "windrow" not in sys.modules, "its libraries have been loaded"
+assert "windrow" not in sys.modules, "windrow has loaded its libraries already"
 importlib.util.find_spec = _find_sanitized
 
-from windrow.io.parquet import chunk_decoder  # noqa: E402 - after the patch, which this is about
+from windrow.io.parquet import chunk_decoder  # noqa: E402 - after the patch, on purpose
 from windrow.shuffle.kernels import native  # noqa: E402
 
 for _library in (chunk_decoder.LIBRARY, native.LIBRARY):

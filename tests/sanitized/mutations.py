@@ -1,6 +1,6 @@
-"""Gives the C functions corrupt input, by seed: ``python -m tests.sanitized.mutations FIRST COUNT``.
+"""Mutation testing of the C functions, by seed: ``python -m tests.sanitized.mutations FIRST COUNT``.
 
-Says which hundred seeds begin before they begin, so that the caller knows where it ended.
+Prints the first seed of each hundred before it runs them, so that a crash can be located.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WORDS = (pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.timestamp("us"))
 
 
 class ExactPool(BufferPool):
-    """Lends memory that ends where it was asked to."""
+    """A pool of buffers of copy_exactly the requested size, so that overruns are detected."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -43,7 +43,7 @@ class ExactPool(BufferPool):
 
 @dataclass(frozen=True)
 class Base:
-    """A sound column chunk: its pages, what the footer says of it, and the whole footer."""
+    """A valid column chunk: its pages, its metadata in the footer, and the complete footer."""
 
     kind: pa.DataType
     pages: bytes
@@ -53,16 +53,16 @@ class Base:
 
 
 def make_bases() -> list[Base]:
-    """Chunks of all kinds that the decoder takes, as pyarrow writes them."""
-    chance = random.Random(0)
+    """Column chunks of all kinds that the decoder supports, as written by pyarrow."""
+    rng = random.Random(0)
     choices = product((*WORDS, *TEXT), ("none", "snappy"), ("1.0", "2.0"), (False, True))
-    return [make_base(*choice, chance) for choice in choices]
+    return [make_base(*choice, rng) for choice in choices]
 
 
 def make_base(
-    kind: pa.DataType, compression: str, version: str, dictionary: bool, chance: random.Random
+    kind: pa.DataType, compression: str, version: str, dictionary: bool, rng: random.Random
 ) -> Base:
-    numbers = [chance.randrange(9 if dictionary else 2**20) for _ in range(ROWS)]
+    numbers = [rng.randrange(9 if dictionary else 2**20) for _ in range(ROWS)]
     if kind in TEXT:
         column = pa.array(["text " * (number % 7) + str(number) for number in numbers], pa.string()).cast(
             kind
@@ -70,7 +70,7 @@ def make_base(
     else:
         column = pa.array(numbers, pa.int32() if kind.bit_width == 32 else pa.int64())
         column = pa.Array.from_buffers(kind, ROWS, column.buffers())
-    nullable = chance.random() < 0.5
+    nullable = rng.random() < 0.5
     fields = [pa.field("x", kind, nullable=nullable), pa.field("n", pa.list_(pa.struct({"a": pa.int8()})))]
     table = pa.table([column, [[{"a": 1}]] * ROWS], schema=pa.schema(fields))
     sink = BytesIO()
@@ -80,8 +80,8 @@ def make_base(
         compression=compression,
         data_page_version=version,
         use_dictionary=dictionary,
-        data_page_size=chance.choice([64, 2**20]),
-        write_batch_size=chance.choice([16, 1024]),
+        data_page_size=rng.choice([64, 2**20]),
+        write_batch_size=rng.choice([16, 1024]),
         store_schema=kind in (pa.large_string(), pa.large_binary()),
     )
     content = sink.getvalue()
@@ -93,97 +93,97 @@ def make_base(
     return Base(kind, pages, chunk, footer, (metadata.num_row_groups, metadata.num_columns))
 
 
-def corruption(content: bytes, chance: random.Random, others: Sequence[bytes]) -> bytes:
-    """Change bytes, cut, repeat, or put in what comes from elsewhere."""
+def mutate(content: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
+    """Mutate bytes: overwrite, truncate, repeat, or insert content from elsewhere."""
     changed = bytearray(content)
-    for _ in range(chance.choice([1, 1, 2, 4])):
-        at = chance.randrange(len(changed) + 1)
-        stop = at + chance.choice([1, 1, 2, 8, 64])
-        how = chance.randrange(7)
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        at = rng.randrange(len(changed) + 1)
+        stop = at + rng.choice([1, 1, 2, 8, 64])
+        how = rng.randrange(7)
         if how == 0 and at < len(changed):
-            changed[at] ^= 1 << chance.randrange(8)
+            changed[at] ^= 1 << rng.randrange(8)
         elif how == 1 and at < len(changed):
-            changed[at] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
+            changed[at] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
         elif how == 2:
-            changed[at:stop] = chance.randbytes(stop - at)
+            changed[at:stop] = rng.randbytes(stop - at)
         elif how == 3:
             del changed[at:stop]
         elif how == 4:
             changed[at:at] = changed[at:stop]
         elif how == 5:
-            other = chance.choice(others)
-            start = chance.randrange(len(other))
+            other = rng.choice(others)
+            start = rng.randrange(len(other))
             changed[at:stop] = other[start : start + stop - at]
         else:
             del changed[at:]
     return bytes(changed)
 
 
-def exactly(content: bytes) -> NDArray[np.uint8]:
-    """A copy in memory that ends with it."""
+def copy_exactly(content: bytes) -> NDArray[np.uint8]:
+    """A copy in a buffer of copy_exactly its size."""
     return np.frombuffer(content, np.uint8).copy()
 
 
-def draw_targets(rows: int, chance: random.Random) -> NDArray[np.uint32]:
-    return np.random.default_rng(chance.randrange(2**32)).permutation(rows).astype(np.uint32)
+def draw_targets(rows: int, rng: random.Random) -> NDArray[np.uint32]:
+    return np.random.default_rng(rng.randrange(2**32)).permutation(rows).astype(np.uint32)
 
 
-def decode_pages(base: Base, bases: Sequence[Base], chance: random.Random) -> None:
-    """Pages that are not what was written, and footers that say other things of them."""
-    pages = corruption(base.pages, chance, [other.pages for other in bases])
+def decode_pages(base: Base, bases: Sequence[Base], rng: random.Random) -> None:
+    """Decode mutated pages, and pages with the metadata of others."""
+    pages = mutate(base.pages, rng, [other.pages for other in bases])
     facts = dict(vars(base.chunk), start=0, size_bytes=len(pages))
-    facts["rows"] += chance.choice([0, 0, 0, 1, -1, 50])
-    facts["snappy"] ^= chance.random() < 0.1
-    facts["optional"] ^= chance.random() < 0.1
-    facts["raw_bytes"] += chance.choice([0, 0, 0, -1, -40, 100])
+    facts["rows"] += rng.choice([0, 0, 0, 1, -1, 50])
+    facts["snappy"] ^= rng.random() < 0.1
+    facts["optional"] ^= rng.random() < 0.1
+    facts["raw_bytes"] += rng.choice([0, 0, 0, -1, -40, 100])
     chunk = Chunk(**{**facts, "rows": max(0, facts["rows"]), "raw_bytes": max(0, facts["raw_bytes"])})
-    file = pa.BufferReader(pa.py_buffer(exactly(pages)))
-    chunk_decoder._SCRATCH.memory = np.empty(chance.choice([0, 64, 1000, 2**16]), np.uint8)
-    targets = draw_targets(chunk.rows, chance)
+    file = pa.BufferReader(pa.py_buffer(copy_exactly(pages)))
+    chunk_decoder._SCRATCH.memory = np.empty(rng.choice([0, 64, 1000, 2**16]), np.uint8)
+    targets = draw_targets(chunk.rows, rng)
     if chunk.width:
         narrow = [size for size in (0, 1, 2, 4, 8) if size <= chunk.width]
-        packing = Packing(chance.choice([chunk.width, *narrow]), 0)
+        packing = Packing(rng.choice([chunk.width, *narrow]), 0)
         out = np.empty(packing.bytes * chunk.rows, np.uint8)
         chunk_decoder.decode(file, [[chunk]], [packing], targets, [out])
         return
-    middle = chance.randrange(chunk.rows + 1)
+    middle = rng.randrange(chunk.rows + 1)
     cuts = [slice(0, middle), slice(middle, chunk.rows)]
     arrays = chunk_decoder.decode_text(file, [chunk], base.kind, targets, cuts, ExactPool())
     for array in arrays or ():
         array.cast(pa.large_binary()).validate(full=True)
 
 
-def check_footer(base: Base, bases: Sequence[Base], chance: random.Random) -> None:
-    """Footers that are none."""
-    raw = corruption(base.footer, chance, [other.footer for other in bases])
-    # what is sound but for its length is read to its end
+def check_footer(base: Base, bases: Sequence[Base], rng: random.Random) -> None:
+    """Parse mutated footers."""
+    raw = mutate(base.footer, rng, [other.footer for other in bases])
+    # input that is only too long is read to its end
     footer_validation.check_footer(raw, np.full(base.leaves, -1, np.int64))
 
 
-def move_texts(base: Base, bases: Sequence[Base], chance: random.Random) -> None:
-    """Offsets that decrease, or lead out of the text."""
-    kind = chance.choice(TEXT)
+def move_texts(base: Base, bases: Sequence[Base], rng: random.Random) -> None:
+    """Move text with offsets that decrease or point outside the text."""
+    kind = rng.choice(TEXT)
     word = np.int64 if kind in (pa.large_string(), pa.large_binary()) else np.int32
     arrays, targets, total = [], [], 0
-    for _ in range(chance.choice([1, 2, 3])):
-        rows = chance.randrange(40)
-        lengths = [chance.choice([0, 3, 8, 40]) for _ in range(rows)]
+    for _ in range(rng.choice([1, 2, 3])):
+        rows = rng.randrange(40)
+        lengths = [rng.choice([0, 3, 8, 40]) for _ in range(rows)]
         offsets = np.cumsum([0, *lengths], dtype=word)
-        text = exactly(bytes(int(offsets[-1])))
-        start = chance.randrange(rows + 1)
+        text = copy_exactly(bytes(int(offsets[-1])))
+        start = rng.randrange(rows + 1)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
         arrays.append(pa.Array.from_buffers(kind, rows - start, buffers, null_count=0, offset=start))
         total += rows - start
-        # Arrow has seen them
-        for _ in range(chance.choice([0, 0, 1, 3])):
-            offsets[chance.randrange(rows + 1)] = chance.choice([0, -1, 5, 2**31 - 1, -(2**31), rows])
-    places, end = draw_targets(total, chance), 0
+        # as validated by Arrow
+        for _ in range(rng.choice([0, 0, 1, 3])):
+            offsets[rng.randrange(rows + 1)] = rng.choice([0, -1, 5, 2**31 - 1, -(2**31), rows])
+    places, end = draw_targets(total, rng), 0
     for array in arrays:
         targets.append(places[end : end + len(array)].copy())
         end += len(array)
-    first = chance.randrange(total + 1)
+    first = rng.randrange(total + 1)
     try:
-        moved = move_text(arrays, targets, slice(first, chance.randint(first, total)), ExactPool(), "text")
+        moved = move_text(arrays, targets, slice(first, rng.randint(first, total)), ExactPool(), "text")
     except SourceError:
         return
     assert moved is not None
@@ -199,13 +199,13 @@ KINDS: tuple[Callable[[Base, Sequence[Base], random.Random], Any], ...] = (
 
 
 def main(first: int, count: int) -> None:
-    """Try so many seeds."""
+    """Run ``count`` seeds."""
     bases = make_bases()
     for seed in range(first, first + count):
         if (seed - first) % 100 == 0:
             print("seeds from", seed, flush=True)
-        chance = random.Random(seed)
-        chance.choice(KINDS)(chance.choice(bases), bases, chance)
+        rng = random.Random(seed)
+        rng.choice(KINDS)(rng.choice(bases), bases, rng)
     print("all", count)
 
 

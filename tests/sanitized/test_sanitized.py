@@ -1,4 +1,4 @@
-"""The C libraries under the address and undefined-behaviour sanitizers: tests, and corrupt input."""
+"""The C libraries under the address and undefined-behaviour sanitizers: unit tests and mutated input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHORT += [
 OTHERS = ["shuffle/kernels/test_bit_packing", "shuffle/kernels/test_group_rows"]
 OTHERS += ["shuffle/order/test_runs", "shuffle/order/test_permutation"]
 OTHERS += ["io/parquet/test_footers", "io/parquet/test_block_reader"]
-# the C library's own handler is the one that says what happened
+# without Python's fault handler, whose report would replace that of the sanitizer
 PYTEST = [
     "-m",
     "pytest",
@@ -46,7 +46,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "names", [SHORT, pytest.param(OTHERS, marks=pytest.mark.nightly)], ids=["short", "others"]
 )
-def test_the_tests_of_the_kernels(libraries: Path, names: list[str]) -> None:
+def test_kernel_tests_pass(libraries: Path, names: list[str]) -> None:
     files = [f"tests/{name}.py" for name in names]
     done = run(libraries, [*PYTEST, "--timeout", "500", *files], 550)
     assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-6_000:]
@@ -58,14 +58,14 @@ def try_seeds(libraries: Path, first: int, count: int, seconds: float) -> None:
     assert done.stdout.endswith(f"all {count}\n")
 
 
-def test_ten_thousand_corrupt_inputs(libraries: Path) -> None:
+def test_ten_thousand_mutations(libraries: Path) -> None:
     try_seeds(libraries, 0, 10_000, 170)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("part", range(10))
-def test_a_million_corrupt_inputs(libraries: Path, part: int) -> None:
+def test_million_mutations(libraries: Path, part: int) -> None:
     try_seeds(libraries, 10_000 + part * 100_000, 100_000, 3_500)
 
 
@@ -87,9 +87,7 @@ def test_a_million_corrupt_inputs(libraries: Path, part: int) -> None:
     ],
     ids=["address", "undefined behaviour"],
 )
-def test_a_planted_fault_is_reported(
-    tmp_path: Path, module: str, sound: str, fault: str, report: str
-) -> None:
+def test_planted_fault_is_reported(tmp_path: Path, module: str, sound: str, fault: str, report: str) -> None:
     changed = tmp_path / "changed"
     shutil.copytree(SOURCES[module], changed, ignore=shutil.ignore_patterns("*.py", "*.so", "__pycache__"))
     (holder,) = [path for path in changed.iterdir() if sound in path.read_text()]

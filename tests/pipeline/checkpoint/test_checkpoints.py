@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_checkpoi
 from torch.distributed.checkpoint.state_dict_saver import save as save_checkpoint
 
 import windrow
-from tests.faults.rot import rot, write_files
+from tests.faults.corrupt_files import corrupt_row_groups, write_files
 from windrow import DatasetPipeline, Shard, StateError
 
 BATCH_ROWS = 7
@@ -38,7 +38,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     path.mkdir()
     write_files(path)
     if request.param == "corrupt":
-        rot(path, *CORRUPT)
+        corrupt_row_groups(path, *CORRUPT)
     return path
 
 

@@ -1,4 +1,4 @@
-"""Every format and every door on Ray: workers read the same rows in the same order as threads do."""
+"""Every format, source and adapter on Ray: workers read the same rows in the same order as threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.dataset.doors import DOORS, make_rows
 from tests.end_to_end.reading import at_once
 
 _ROWS, _BLOCK_ROWS = 90, 12
-# the others have a reader of one of these kinds
+# all other formats use the same readers
 _ALWAYS = ("numpy", "torch items", "generator", "huggingface on disk", "dask")
 
 
@@ -24,7 +24,7 @@ def _rows() -> windrow.Dataset:
 
 
 def _written(name: str, library: str | None = None) -> Callable[[Path], windrow.Dataset]:
-    """A file for each block, as windrow writes them."""
+    """One file per block, as written by windrow."""
 
     def make(path: Path) -> windrow.Dataset:
         if library is not None:
@@ -84,7 +84,7 @@ def _read(shard: windrow.Shard) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", _MAKE)
-def test_a_format_has_the_order_of_threads(ray_local: Any, name: str, tmp_path: Path) -> None:
+def test_format_has_the_order_of_threads(ray_local: Any, name: str, tmp_path: Path) -> None:
     dataset = _MAKE[name](tmp_path)
     assert dataset.num_blocks() > 4
     order = _order(dataset, "ray")
@@ -96,7 +96,7 @@ def test_a_format_has_the_order_of_threads(ray_local: Any, name: str, tmp_path: 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in _ALWAYS else pytest.mark.nightly) for name in DOORS]
 )
-def test_a_door_has_the_order_of_threads(ray_local: Any, name: str, tmp_path: Path) -> None:
+def test_source_has_the_order_of_threads(ray_local: Any, name: str, tmp_path: Path) -> None:
     dataset = DOORS[name](make_rows(_ROWS), 300, tmp_path)
     assert dataset.num_blocks() > 4
     order = _order(dataset, "ray")

@@ -1,4 +1,4 @@
-"""Files whose row groups rot on the disk, so that nothing tells but what they hold."""
+"""Files with corrupt row groups, which only decoding can detect."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tests.laws.reference import order_epoch
 from windrow import DatasetPipeline
 from windrow.dataset.logical_plan import LogicalPlan
 
-__all__ = ["GROUPS", "ROWS", "expected_order", "rot", "write_files"]
+__all__ = ["GROUPS", "ROWS", "corrupt_row_groups", "expected_order", "write_files"]
 
 ROWS, GROUPS = 20, 3
 
 
 def write_files(folder: Path, files: int = 4) -> None:
-    """Files of three row groups of 20 rows; the numbers of all rows are consecutive."""
+    """Write files of three row groups of 20 rows each; row numbers are consecutive over all files."""
     for number in range(files):
         first = number * ROWS * GROUPS
         table = pa.table({"x": range(first, first + ROWS * GROUPS)})
         pq.write_table(table, folder / f"{number}.parquet", row_group_size=ROWS)
 
 
-def rot(folder: Path, *blocks: int) -> None:
-    """Overwrite the pages of row groups, counted over all files, and leave no trace of it."""
+def corrupt_row_groups(folder: Path, *blocks: int) -> None:
+    """Overwrite the pages of row groups, counted over all files, and keep size and modification time."""
     for block in blocks:
         number, group = divmod(block, GROUPS)
         path = folder / f"{number}.parquet"
@@ -41,12 +41,12 @@ def rot(folder: Path, *blocks: int) -> None:
 
 
 def expected_order(pipe: DatasetPipeline, epoch: int, corrupt: Collection[int]) -> list[int]:
-    """The rows of an epoch in their order, where each row group is a block."""
-    chain: LogicalPlan = pipe._plan
-    blocks, cut = chain.source.blocks, chain.cut
+    """The rows of an epoch in their shuffled order, if each row group is a block."""
+    plan: LogicalPlan = pipe._plan
+    blocks, cut = plan.source.blocks, plan.cut
     assert cut is not None
     values = [
         [] if block in corrupt else list(range(block * ROWS, (block + 1) * ROWS))
         for block in range(len(blocks.rows))
     ]
-    return order_epoch(blocks, values, cut=cut, seed=chain.seed, epoch=epoch)
+    return order_epoch(blocks, values, cut=cut, seed=plan.seed, epoch=epoch)

@@ -1,4 +1,4 @@
-"""Files whose statistics are wrong cost time, and no row; and packing hides no memory."""
+"""Wrong column statistics cost time but no rows, and packing does not hide memory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 import windrow
 
 ROWS, COLUMNS = 200_000, 8
-# what the footers state instead of the largest value
+# the maximum that the footers state
 TRUE, LIE = 2**40 + 12_345, 7
 
 
 @pytest.fixture(scope="module")
-def lying(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight wide columns, said to hold 0 to 7."""
-    folder = tmp_path_factory.mktemp("lying")
+def wrong_statistics(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight columns of large values whose statistics say 0 to 7."""
+    folder = tmp_path_factory.mktemp("wrong_statistics")
     for file in range(4):
         key = np.arange(file * ROWS // 4, (file + 1) * ROWS // 4)
         columns = {f"c{i}": np.where(key % (ROWS // 4) == 9, TRUE, key * 0) for i in range(COLUMNS)}
@@ -39,8 +39,14 @@ def lying(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("options", [{}, {"memory_limit": "150MB"}, {"cache": "memory"}])
-def test_wrong_statistics_cost_no_row(executor: str, lying: Path, options: dict[str, Any]) -> None:
-    pipe = windrow.read_parquet(str(lying), target_block_bytes=1).repeat(2).random_shuffle_each_window(seed=3)
+def test_wrong_statistics_lose_no_rows(
+    executor: str, wrong_statistics: Path, options: dict[str, Any]
+) -> None:
+    pipe = (
+        windrow.read_parquet(str(wrong_statistics), target_block_bytes=1)
+        .repeat(2)
+        .random_shuffle_each_window(seed=3)
+    )
     pipe = pipe.options(executor=executor, progress=False, **options)
     with pipe.iterator() as shard:
         for epoch in shard.iter_epochs():
@@ -56,7 +62,7 @@ def _spread(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {"key": batch["key"], **{f"y{i}": batch["key"] % (i + 2) for i in range(30)}}
 
 
-def test_what_transforms_add_counts_however_well_it_packs(tmp_path: Path) -> None:
+def test_added_columns_count_even_if_they_pack_well(tmp_path: Path) -> None:
     rows = 2_000_000
     pq.write_table(pa.table({"key": np.arange(rows)}), tmp_path / "x.parquet", row_group_size=250_000)
     ds = windrow.read_parquet(str(tmp_path), target_block_bytes=1).map_batches(_spread)
@@ -70,5 +76,5 @@ def test_what_transforms_add_counts_however_well_it_packs(tmp_path: Path) -> Non
         run = shard.stats().run
     assert np.array_equal(np.sort(seen), np.arange(rows))
     assert run is not None
-    # not packed, and 31 columns where one was expected: a block in each task, and four portions of a batch
+    # not packed, and 31 columns instead of one: one block per task, and four portions of a batch
     assert run.estimated_bytes > (overhead.tasks * 250_000 + 4 * 50_000) * 31 * 8

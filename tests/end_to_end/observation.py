@@ -1,4 +1,4 @@
-"""Watching a run on a cluster from outside: its object stores, its tasks, and what shards get."""
+"""Observes a run on a cluster from outside: object stores, tasks, and objects that shards fetch."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ __all__ = [
     "TASK_DIGITS",
     "RanTask",
     "Reading",
-    "StoreUse",
+    "RecordingCoordinator",
+    "RecordingTrainer",
+    "StoreCounters",
     "Stores",
-    "WatchedCoordinator",
-    "WatchedTrainer",
     "find_nodes",
     "find_tasks",
     "on_nodes",
 ]
 
-# Ray's ids of tasks end with their actor's, which is this where there is none, and the job's.
+# a task id of Ray ends with the id of the actor, which is this one for plain tasks, and that of the job
 _NO_ACTOR = "f" * 24
-# An object's id begins with that of the task that made it.
+# an object id starts with the id of the task that created the object
 TASK_DIGITS = 48
 
 
 def find_nodes() -> list[str]:
-    """The ids of all nodes, this process's first."""
+    """The ids of all nodes, starting with that of this process."""
     own = ray.get_runtime_context().get_node_id()
     return [own, *sorted(node["NodeID"] for node in ray.nodes() if node["NodeID"] != own and node["Alive"])]
 
 
 def on_nodes(actor: type, nodes: Sequence[str]) -> list[Any]:
-    """One actor on each node that is named, none of which takes a CPU."""
+    """Start one actor on each given node, without a CPU slot."""
     remote: Any = ray.remote(actor)
     there = (NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes)
     return [remote.options(num_cpus=0, scheduling_strategy=strategy).remote() for strategy in there]
@@ -55,8 +55,8 @@ def on_nodes(actor: type, nodes: Sequence[str]) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class StoreUse:
-    """What Ray counts of one node's object store: what stands there now, by where it came from."""
+class StoreCounters:
+    """Ray's counters of one node's object store: current objects by origin."""
 
     made: int
     made_bytes: int
@@ -64,20 +64,20 @@ class StoreUse:
     received_bytes: int
 
 
-class _Witness:
-    """Asks the object store of its own node."""
+class _CounterReader:
+    """Reads the counters of its own node's object store."""
 
-    def use(self) -> StoreUse:
-        said: list[str] = []
+    def use(self) -> StoreCounters:
+        messages: list[str] = []
         handler = logging.Handler()
-        handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+        handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
         logger = logging.getLogger("ray._raylet")
         logger.setLevel(logging.WARNING)
         logger.addHandler(handler)
         ray._private.worker.global_worker.core_worker.log_plasma_usage()
         logger.removeHandler(handler)
-        counts = {key: int(value) for key, value in re.findall(r"- ([a-z ]+): (\d+)", said[0])}
-        return StoreUse(
+        counts = {key: int(value) for key, value in re.findall(r"- ([a-z ]+): (\d+)", messages[0])}
+        return StoreCounters(
             made=counts["objects created by worker"],
             made_bytes=counts["bytes created by worker"],
             received=counts["objects received"],
@@ -86,21 +86,21 @@ class _Witness:
 
 
 class Stores:
-    """The object stores of some nodes, counted from now on."""
+    """The object stores of some nodes, counted from the creation of this object."""
 
     def __init__(self, nodes: Sequence[str]) -> None:
-        self._witnesses = on_nodes(_Witness, nodes)
-        self._before = self._ask()
+        self._witnesses = on_nodes(_CounterReader, nodes)
+        self._before = self._read()
 
-    def use(self) -> list[StoreUse]:
-        """What stands on each node more than when counting began."""
-        pairs = zip(self._before, self._ask(), strict=True)
+    def use(self) -> list[StoreCounters]:
+        """The difference of each node's counters to those at the start."""
+        pairs = zip(self._before, self._read(), strict=True)
         return [
-            StoreUse(*(now - was for was, now in zip(vars(b).values(), vars(a).values(), strict=True)))
+            StoreCounters(*(now - was for was, now in zip(vars(b).values(), vars(a).values(), strict=True)))
             for b, a in pairs
         ]
 
-    def _ask(self) -> list[StoreUse]:
+    def _read(self) -> list[StoreCounters]:
         return ray.get([witness.use.remote() for witness in self._witnesses])
 
 
@@ -109,7 +109,7 @@ class Stores:
 
 @dataclass(frozen=True)
 class RanTask:
-    """A task, not a call on an actor, that ran anywhere in the cluster."""
+    """A plain task, not an actor call, that ran in the cluster."""
 
     id: str
     name: str
@@ -117,12 +117,12 @@ class RanTask:
 
     @property
     def part(self) -> str:
-        """Its epoch, window and part, as windrow names its tasks."""
+        """Its epoch, window and part, from the name that windrow gives its tasks."""
         return self.name.split(" ")[1]
 
 
 def find_tasks() -> list[RanTask]:
-    """Every task that Ray has heard the end of by now."""
+    """All tasks that have been reported to Ray as finished."""
     return [
         RanTask(event["args"]["task_id"], event["cat"].removeprefix("task::"), event["tid"].split(":")[1])
         for event in ray.timeline()
@@ -130,31 +130,31 @@ def find_tasks() -> list[RanTask]:
     ]
 
 
-class WatchedCoordinator(Coordinator):
-    """Notes with what arguments tasks are submitted."""
+class RecordingCoordinator(Coordinator):
+    """A coordinator that records the arguments of submitted tasks."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._arguments: list[tuple[int, int]] = []
-        remote, noted = ray_task._run_remote, self._arguments
+        remote, recorded = ray_task._run_remote, self._arguments
 
-        class Noting:
+        class Recording:
             def options(self, **options: Any) -> Any:
                 self._ready = remote.options(**options)
                 return self
 
             def remote(self, *arguments: Any) -> Any:
-                noted.append(_weigh(arguments))
+                recorded.append(_measure_arguments(arguments))
                 return self._ready.remote(*arguments)
 
-        ray_task._run_remote = Noting()
+        ray_task._run_remote = Recording()
 
     async def arguments(self) -> list[tuple[int, int]]:
-        """For each task the references among its arguments, and the bytes of the others."""
+        """For each task the number of references in its arguments, and the bytes of the other arguments."""
         return self._arguments
 
 
-def _weigh(arguments: Any) -> tuple[int, int]:
+def _measure_arguments(arguments: Any) -> tuple[int, int]:
     references = 0
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -174,8 +174,8 @@ def _weigh(arguments: Any) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Got:
-    """An object that a shard got: its size, and the nodes that held it then."""
+class FetchedObject:
+    """An object that a shard fetched: its size, and the nodes that held it at that time."""
 
     size_bytes: int
     holders: frozenset[str]
@@ -183,58 +183,58 @@ class Got:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a shard has delivered, and out of which objects."""
+    """The rows that a shard has delivered, and the objects that it fetched."""
 
     rows: int
     delivered_bytes: int
-    got: dict[str, Got]
-    # the nodes of workers, by the first digits of both
+    got: dict[str, FetchedObject]
+    # node ids by worker ids, the first digits of each
     nodes_of_workers: dict[str, str]
     dropped_windows: int
 
 
-def _find_holders(refs: list[ray.ObjectRef]) -> dict[str, Got]:
-    """Where objects are that this process has got.
+def _find_holders(refs: list[ray.ObjectRef]) -> dict[str, FetchedObject]:
+    """The locations of objects that this process has fetched.
 
-    Their owner hears of a new copy some time after its reader does.
+    The owner of an object learns of a new copy later than its reader.
     """
     here = ray.get_runtime_context().get_node_id()
-    found: dict[str, Got] = {}
+    found: dict[str, FetchedObject] = {}
 
     def has_received() -> bool:
         places = ray.experimental.get_object_locations(refs)
         for ref, where in places.items():
-            found[ref.hex()] = Got(where["object_size"] or 0, frozenset(where["node_ids"] or ()))
+            found[ref.hex()] = FetchedObject(where["object_size"] or 0, frozenset(where["node_ids"] or ()))
         return all(here in got.holders and got.size_bytes for got in found.values())
 
     eventually(has_received)
     return found
 
 
-class WatchedTrainer:
-    """Reads an epoch of a shard, and notes the objects that its process gets."""
+class RecordingTrainer:
+    """Reads an epoch of a shard, and records the objects that its process fetches."""
 
     def __init__(self) -> None:
-        self._got: dict[str, Got] = {}
+        self._got: dict[str, FetchedObject] = {}
         self._totals: dict[str, int] = defaultdict(int)
         get = ray.get
 
-        def noting(refs: Any, **options: Any) -> Any:
+        def recording(refs: Any, **options: Any) -> Any:
             values = get(refs, **options)
             if isinstance(refs, list):
                 self._got |= _find_holders(refs)
             return values
 
-        ray.get = noting
+        ray.get = recording
 
     def begin(self, shard: Shard) -> None:
-        """Take the first batch: by then the shard has its whole first window."""
+        """Take the first batch, after which the shard has its complete first window."""
         self._shard = shard
         self._batches = iter(shard.iter_batches(4096, batch_format="pyarrow"))
         self._count(next(self._batches))
 
     def finish(self) -> Reading:
-        """Take the rest."""
+        """Take the remaining batches."""
         for batch in self._batches:
             self._count(batch)
         run = self._shard.stats().run
