@@ -59,7 +59,7 @@ def fail_deeper(batch: Any) -> Any:
 def assert_shows_the_users_frames(text: str) -> None:
     assert "in fail\n" in text
     assert "in fail_deeper\n" in text
-    assert 'KeyError: "the user\'s own"' in text
+    assert "KeyError: 'raised by the user'" in text
 
 
 @pytest.fixture

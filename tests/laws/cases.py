@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from tests.laws.reference import Assigned, assign_rows, order_epoch
+from tests.laws.reference import Assigned, assign_as_lists, order_epoch
 from windrow.core.source import BlockAddress, BlockTable, CorruptBlockError, SourceIdentity
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.executors.threads import ThreadsExecutor
@@ -221,7 +221,7 @@ class Case:
         """The values that each shard must receive, by batch."""
         order = self.order(epoch)
         B = self.batch_rows if batch_rows is None else batch_rows
-        assigned = assign_rows(len(order), self.shards, B, self.equal, drop_last=self.drop_last)
+        assigned = assign_as_lists(len(order), self.shards, B, self.equal, drop_last=self.drop_last)
         batches = [[[order[row] for row in batch] for batch in shard] for shard in assigned.batches]
         return Assigned(batches, assigned.padded, assigned.left_out)
 

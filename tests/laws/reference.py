@@ -11,7 +11,7 @@ from windrow.shuffle.order.epoch_plan import WindowCut, plan_epoch
 from windrow.shuffle.order.shard_assignment import Equal
 from windrow.shuffle.order.window_order import order_window
 
-__all__ = ["Assigned", "assign_rows", "order_epoch"]
+__all__ = ["Assigned", "assign_as_lists", "order_epoch"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Assigned:
         return [row for batch in self.batches[shard] for row in batch]
 
 
-def assign_rows(
+def assign_as_lists(
     total: int, shards: int, batch_rows: int, equal: Equal, *, drop_last: bool = False, start: int = 0
 ) -> Assigned:
     """Assign rows [start, total) to shards according to law 3."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.laws.cases import CASES, Case, Rows, take_rows
-from tests.laws.reference import Assigned, assign_rows
+from tests.laws.reference import Assigned, assign_as_lists
 from windrow.core.errors import PlanError
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.resume import resume
@@ -60,7 +60,7 @@ class Stream(RuleBasedStateMachine):
 
     def assignment(self, batch_rows: int, row: int) -> Assigned:
         case = self.case
-        return assign_rows(
+        return assign_as_lists(
             len(self.order), case.shards, batch_rows, case.equal, drop_last=case.drop_last, start=row
         )
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.laws.cases import CASES, Case, Rows, ScrambledThreads, assert_delivers, read_shards
 from tests.laws.examples import examples
-from tests.laws.reference import assign_rows, order_epoch
+from tests.laws.reference import assign_as_lists, order_epoch
 from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan import program
@@ -196,7 +196,7 @@ def test_parquet(
         shard.close()
     for number, got in enumerate(epochs):
         order = order_epoch(source.blocks, values, cut=WindowCut(**cut), seed=seed, epoch=number)
-        assigned = assign_rows(len(order), shards, batch_rows, equal)
+        assigned = assign_as_lists(len(order), shards, batch_rows, equal)
         assert got == [[[order[row] for row in batch] for batch in shard] for shard in assigned.batches]
 
 

@@ -11,7 +11,7 @@ import pytest
 from bench.simulate.map_outputs import place_rows
 from bench.simulate.reference_order import ReferenceOrder
 from bench.simulate.scenario import draw_scenario, draw_split
-from tests.laws.reference import assign_rows, order_epoch
+from tests.laws.reference import assign_as_lists, order_epoch
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.shuffle.order.runs import Run
 
@@ -27,7 +27,7 @@ def test_oracle_batches_match_the_reference(seed: int) -> None:
     assert reference.order(1) == order
     assert sorted(order) == list(range(dataset.firsts[-1]))
     for start in (0, len(order) // 2):
-        assigned = assign_rows(
+        assigned = assign_as_lists(
             len(order), split.shards, split.batch_rows, split.equal, drop_last=split.drop_last, start=start
         )
         expected = [[[order[row] for row in batch] for batch in shard] for shard in assigned.batches]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.laws.reference import assign_rows
+from tests.laws.reference import assign_as_lists
 from tests.shuffle.kernels.test_native import needs_library, without_library
 from tests.shuffle.order.test_shard_assignment import ASSIGNMENTS
 from windrow.shuffle.kernels.destinations import Destinations
@@ -71,7 +71,7 @@ def test_streams(
     random: Any,
 ) -> None:
     assignment, total, borders, destinations = epoch
-    expected = assign_rows(
+    expected = assign_as_lists(
         total,
         assignment.shards,
         assignment.batch_rows,
@@ -226,5 +226,5 @@ def test_batches_far_larger_than_the_epoch(batch_rows: int, shards: int) -> None
     layout = WindowRuns(ShardAssignment(shards, batch_rows), 0, 10, 10, tuple(range(shards)), batch_rows, 2)
     streams: list[dict[int, int]] = [{} for _ in range(shards)]
     rebuild(layout, np.arange(10)[::-1], streams)
-    expected = assign_rows(10, shards, 11, False)
+    expected = assign_as_lists(10, shards, 11, False)
     assert [sorted(stream.values()) for stream in streams] == [expected.stream(t) for t in range(shards)]

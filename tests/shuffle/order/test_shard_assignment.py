@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.laws.reference import assign_rows
+from tests.laws.reference import assign_as_lists
 from windrow.core.errors import PlanError
 from windrow.shuffle.order.shard_assignment import ShardAssignment, check_equal
 
@@ -25,7 +25,7 @@ TOTALS = st.integers(0, 90)
 
 
 def reference(assignment: ShardAssignment, total: int) -> Any:
-    return assign_rows(
+    return assign_as_lists(
         total,
         assignment.shards,
         assignment.batch_rows,
@@ -106,7 +106,7 @@ def test_the_same_global_batch_whatever_n_is() -> None:
     for equal in (True, False):
         batches = {}
         for n, B in ((1, 12), (2, 6), (4, 3), (12, 1)):
-            assigned = assign_rows(100, n, B, equal, drop_last=True)
+            assigned = assign_as_lists(100, n, B, equal, drop_last=True)
             batches[n] = [sorted(row for shard in assigned.batches for row in shard[s]) for s in range(8)]
         assert batches[1] == batches[2] == batches[4] == batches[12]
 
