@@ -52,6 +52,7 @@ if _typing.TYPE_CHECKING:
     from windrow.pipeline.checkpoint.merge_states import merge_state_dicts
     from windrow.pipeline.coordinator.stats import Stats
     from windrow.pipeline.delivery.iteration_methods import BatchIterator
+    from windrow.pipeline.launch.attachment import Attachment, attach
     from windrow.pipeline.plan.explain import Explanation
     from windrow.pipeline.shard.epoch import Epoch
     from windrow.pipeline.shard.shard import Shard
@@ -59,6 +60,7 @@ if _typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Attachment",
     "BatchIterator",
     "Dataset",
     "DatasetPipeline",
@@ -75,6 +77,7 @@ __all__ = [
     "WindrowError",
     "WriteResult",
     "__version__",
+    "attach",
     "from_arrow",
     "from_dask",
     "from_generator",
@@ -145,6 +148,8 @@ _MODULES = {
     "BatchIterator": "windrow.pipeline.delivery.iteration_methods",
     "Explanation": "windrow.pipeline.plan.explain",
     "merge_state_dicts": "windrow.pipeline.checkpoint.merge_states",
+    "Attachment": "windrow.pipeline.launch.attachment",
+    "attach": "windrow.pipeline.launch.attachment",
     "Shard": "windrow.pipeline.shard.shard",
     "Stats": "windrow.pipeline.coordinator.stats",
 }

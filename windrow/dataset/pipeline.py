@@ -10,7 +10,6 @@ from windrow.core.errors import PlanError
 from windrow.core.source import RowOrigin
 from windrow.dataset.argument_checks import check_count, check_hints
 from windrow.dataset.epoch_iteration import read_epochs
-from windrow.dataset.launcher import find_launch, find_rank
 from windrow.dataset.readable import Readable
 from windrow.dataset.write.write_epochs import write_epochs
 from windrow.dataset.write.write_job import WriteRequest
@@ -18,6 +17,8 @@ from windrow.io.sinks.written_manifest import WriteResult
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.lineage import Lineage
 from windrow.pipeline.checkpoint.resume import resume
+from windrow.pipeline.launch.attachment import attached_place, attachment_for, will_share
+from windrow.pipeline.launch.launcher import find_launch, find_rank
 from windrow.pipeline.plan.explain import Explanation, explain_job
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.epoch import Epoch
@@ -215,15 +216,21 @@ class DatasetPipeline(Readable):
         >>> sum(len(batch["x"]) for batch in shard.iter_batches())
         6
         """
-        own_rank, size = find_rank(rank, world_size)
+        given = rank is not None or world_size is not None
+        own_rank, size = find_rank(rank, world_size) if given else attached_place() or find_rank(None, None)
         job, start = self._resume(state_dict, allow_appended)
         if size > 1 and self._plan.seed_drawn and state_dict is None:
             raise PlanError(
                 f"shard() in a world of {size} needs a seed that all processes share, and "
                 "random_shuffle_each_window() drew one for this process alone: pass it seed=..."
             )
-        job = replace(job, launch=find_launch(size))
-        return open_shard(job, rank=own_rank, world_size=size, equal=check_equal(equal), start=start)
+        attachment = attachment_for(job.options, own_rank, size, given=given)
+        if attachment is None:
+            job = replace(job, launch=find_launch(size))
+        sessions = None if attachment is None else attachment.session
+        return open_shard(
+            job, rank=own_rank, world_size=size, equal=check_equal(equal), start=start, sessions=sessions
+        )
 
     def epoch_lineage(self, epoch: int, start: int, stop: int) -> list[RowOrigin]:
         """Return where rows [start, stop) of an epoch's order are stored, computed from the plan.
@@ -301,7 +308,11 @@ class DatasetPipeline(Readable):
         """
         rows = None if batch_size is None else check_count(batch_size, "batch_size")
         shards = check_count(n, "n")
-        job = replace(self._job(), launch=find_launch(shards))
+        job = self._job()
+        if will_share(job.options, shards):
+            job = replace(job, options=replace(job.options, executor="ray"))
+        else:
+            job = replace(job, launch=find_launch(shards))
         return explain_job(job, shards, equal=check_equal(equal), batch_rows=rows)
 
     def _resume(self, state_dict: Mapping[str, Any] | None, allow_appended: bool) -> tuple[Job, Cursor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from windrow.core.errors import PlanError, StateError
@@ -44,9 +44,18 @@ def open_shards(
 
 
 def open_shard(
-    job: Job, *, rank: int, world_size: int, equal: Equal = False, start: Cursor = Cursor()
+    job: Job,
+    *,
+    rank: int,
+    world_size: int,
+    equal: Equal = False,
+    start: Cursor = Cursor(),
+    sessions: Callable[[Program], Session] | None = None,
 ) -> Shard:
-    """Make one shard of a job, served by its own coordinator in this process."""
+    """Make one shard of a job: of a run that processes share, from ``sessions``, or of this process's own."""
+    if sessions is not None:
+        program = Program(job, world_size, check_equal(equal), tuple(range(world_size)))
+        return Shard(program, sessions(program), rank, start)
     program = Program(job, world_size, check_equal(equal), (rank,))
     session = resolve_executor(job.options.executor).session(program, None)
     return Shard(program, session, rank, start)

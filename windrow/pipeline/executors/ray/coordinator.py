@@ -306,7 +306,9 @@ class Coordinator:
             await asyncio.wait(tasks, timeout=seconds)
 
 
-def start_coordinator(program: Program, resources: Resources, nodes: tuple[str | None, ...]) -> Any:
+def start_coordinator(
+    program: Program, resources: Resources, nodes: tuple[str | None, ...], *, name: str | None = None
+) -> Any:
     """Start a coordinator on this node, owned by this process; returns its handle.
 
     The caller must then call `Coordinator.await_workers`. Raises a `PlanError` if a transform or the source
@@ -315,7 +317,7 @@ def start_coordinator(program: Program, resources: Resources, nodes: tuple[str |
     here = NodeAffinitySchedulingStrategy(this_node(), soft=True)
     actor: Any = ray.remote(Coordinator)
     # tasks look the actor up by name: a handle in their arguments would keep it alive
-    name = f"windrow-coordinator-{uuid.uuid4().hex}"
+    name = name or f"windrow-coordinator-{uuid.uuid4().hex}"
     options = {
         "name": name,
         "num_cpus": 0,

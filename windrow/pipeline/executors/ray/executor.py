@@ -21,7 +21,7 @@ from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
 
-__all__ = ["RayExecutor"]
+__all__ = ["RayExecutor", "ray_settings"]
 
 # Ray's object store starts spilling above this share (object_spilling_threshold).
 _STORE_SHARE = 0.8
@@ -81,8 +81,8 @@ class RayExecutor:
             processes=processes,
         )
 
-    def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
-        """Start the coordinator, owned by this process."""
+    def session(self, program: Program, hints: Sequence[Any] | None, *, name: str | None = None) -> Session:
+        """Start the coordinator, an actor that this process owns; ``name`` is its name in Ray's namespace."""
         if not ray.is_initialized():
             _start_ray()
         export_code()
@@ -96,19 +96,22 @@ class RayExecutor:
         nodes = resolve_hints(hints, program.shards)
         blocks = len(program.job.source.blocks.rows)
         started = start_workers(min(resources.workers, blocks), nodes=resources.nodes)
-        coordinator = start_coordinator(program, resources, nodes)
+        coordinator = start_coordinator(program, resources, nodes, name=name)
         notify(coordinator.await_workers, started)
         return RaySession(coordinator, program)
 
 
+def ray_settings() -> dict[str, Any]:
+    """System configuration for a Ray cluster that windrow starts."""
+    return {
+        "free_objects_period_milliseconds": _FREE_SOON_MILLISECONDS,
+        "worker_maximum_startup_concurrency": available_cores() + _EXTRA_START_SLOTS,
+    }
+
+
 def _start_ray() -> None:
     try:
-        ray.init(
-            _system_config={
-                "free_objects_period_milliseconds": _FREE_SOON_MILLISECONDS,
-                "worker_maximum_startup_concurrency": available_cores() + _EXTRA_START_SLOTS,
-            }
-        )
+        ray.init(_system_config=ray_settings())
     except ValueError:
         # a cluster is already running, with settings of its own
         ray.init()

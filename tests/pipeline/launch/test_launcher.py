@@ -10,10 +10,10 @@ import pytest
 
 import windrow
 from windrow.core.errors import PlanError
-from windrow.dataset.launcher import find_launch, find_rank
 from windrow.pipeline.executors import threads
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.executors.workers import WorkerPool
+from windrow.pipeline.launch.launcher import find_launch, find_rank
 from windrow.pipeline.plan.job import Launch
 
 

@@ -1,23 +1,30 @@
-"""Finds rank, world size and local process count from torch.distributed or the launcher's variables."""
+"""Finds rank, world size, node and local process count from torch.distributed or the launcher's variables."""
 
 from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
-from windrow.dataset.argument_checks import check_count
 from windrow.pipeline.plan.job import Launch
 
-__all__ = ["find_launch", "find_rank"]
+__all__ = ["find_launch", "find_node", "find_rank", "find_single_node", "has_launcher"]
 
 _LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 # srun sets these for the SLURM step of this process. SLURM_NTASKS_PER_NODE, SLURM_PROCID and SLURM_LOCALID cannot
 # be used: sbatch sets them for the batch script too, whose commands without srun run alone on their node.
 _STEP_SIZES = "SLURM_STEP_TASKS_PER_NODE"
 _STEP_NODE = "SLURM_NODEID"
+# rank and world size: torchrun, Lightning, Accelerate and Ray Train set the first two; Open MPI and srun the others
+_RANKS = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+_NODES = ("GROUP_RANK", "SLURM_NODEID")
 _STEP_COUNT = re.compile(r"([1-9][0-9]*)(?:\(x([1-9][0-9]{0,6})\))?")
 _FIX = "call shard(rank=..., world_size=...), start the process with torchrun, or set RANK and WORLD_SIZE"
 
@@ -28,7 +35,9 @@ def find_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
         raise PlanError(f"shard(rank={rank!r}, world_size={world_size!r}): give both, or neither")
     if rank is None or world_size is None:
         rank, world_size = _torch_rank() or _environment_rank()
-    size, number = check_count(world_size, "world_size"), as_integer(rank)
+    size, number = as_integer(world_size), as_integer(rank)
+    if size is None or size < 1:
+        raise PlanError(f"world_size={world_size!r} must be an integer of 1 or more")
     if number is None or not 0 <= number < size:
         raise PlanError(f"rank={rank!r} must be an integer from 0 to world_size - 1 = {size - 1}")
     return number, size
@@ -41,7 +50,7 @@ def find_launch(world_size: int) -> Launch:
     """
     # Like RANK, these variables are arguments that the launcher passes, not settings.
     for name in _LOCAL_SIZES:
-        text = os.environ.get(name)  # noqa: TID251
+        text = os.environ.get(name)
         if text is not None:
             if not text.isdecimal() or int(text) < 1:
                 raise PlanError(
@@ -49,9 +58,9 @@ def find_launch(world_size: int) -> Launch:
                     "machine, or unset it"
                 )
             return Launch(int(text), max(int(text), world_size))
-    text = os.environ.get(_STEP_SIZES)  # noqa: TID251
+    text = os.environ.get(_STEP_SIZES)
     if text is not None:
-        tasks = _step_tasks(text, os.environ.get(_STEP_NODE, ""))  # noqa: TID251
+        tasks = _step_tasks(text, os.environ.get(_STEP_NODE, ""))
         return Launch(tasks, max(tasks, world_size))
     return Launch()
 
@@ -79,9 +88,13 @@ def _torch_rank() -> tuple[int, int] | None:
 
 
 def _environment_rank() -> tuple[int, int]:
-    # torchrun and similar launchers pass the rank in these variables: arguments, not settings.
-    names = ("RANK", "WORLD_SIZE")
-    texts = [os.environ.get(name) for name in names]  # noqa: TID251
+    # Launchers pass the rank in these variables: arguments, not settings.
+    for names in _RANKS[1:]:
+        if not any(name in os.environ for name in _RANKS[0]) and all(name in os.environ for name in names):
+            break
+    else:
+        names = _RANKS[0]
+    texts = [os.environ.get(name) for name in names]
     missing = [name for name, text in zip(names, texts, strict=True) if text is None]
     if missing:
         raise PlanError(
@@ -94,3 +107,22 @@ def _environment_rank() -> tuple[int, int]:
         shown = ", ".join(f"{name}={text!r}" for name, text in zip(names, texts, strict=True))
         raise PlanError(f"shard(): {shown} are not integers. To fix it, {_FIX}") from None
     return rank, world_size
+
+
+def find_node() -> str:
+    """A name of this process's node, the same for all processes of the node and different on others."""
+    for name in _NODES:
+        text = os.environ.get(name)
+        if text:
+            return text
+    return socket.gethostname()
+
+
+def find_single_node(world_size: int) -> bool:
+    """Whether the launcher says that all ranks are on this node."""
+    return any(os.environ.get(name) == str(world_size) for name in _LOCAL_SIZES)
+
+
+def has_launcher() -> bool:
+    """Whether a launcher has told this process its rank."""
+    return any(name in os.environ for names in _RANKS[:2] for name in names)

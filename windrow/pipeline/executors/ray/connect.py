@@ -1,0 +1,76 @@
+"""Connects a process to a Ray cluster when it first needs one; a fork cannot use its parent's connection."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+
+import ray
+
+from windrow.core.errors import PlanError, StallError
+
+__all__ = ["NAMESPACE", "connect"]
+
+# of the actors that processes find by name
+NAMESPACE = "windrow"
+
+
+class _Fork:
+    """Whether this process was forked from one that was connected to Ray."""
+
+    was_connected = False
+
+    @classmethod
+    def note(cls) -> None:
+        """Called in the child of every fork."""
+        cls.was_connected = ray.is_initialized()
+
+
+os.register_at_fork(after_in_child=_Fork.note)
+
+
+def connect(address: str, *, ip: str = "", auth_token: str = "") -> None:
+    """Connect this process to the cluster at ``address``, if it is not connected.
+
+    ``ip`` is the address of this node in the cluster, where Ray does not find it by itself. Raises a
+    `PlanError` if this process uses another cluster, or was forked from one that was connected.
+    """
+    if _Fork.was_connected:
+        raise PlanError(
+            "this process was forked from one that is connected to Ray, which does not survive a fork: pass "
+            'multiprocessing_context="spawn" (or "forkserver") to the DataLoader'
+        )
+    if ray.is_initialized():
+        here = ray.get_runtime_context().gcs_address
+        if here != address:
+            raise PlanError(
+                f"this process is connected to the Ray cluster at {here}, but the job's run is in the one at "
+                f"{address}: call ray.shutdown() before, or ray.init() with that address"
+            )
+        return
+    if auth_token:
+        _set_token(auth_token)
+    try:
+        ray.init(
+            address=address,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            configure_logging=False,
+            _node_ip_address=ip or None,
+        )
+    except (ConnectionError, RuntimeError, TimeoutError, ray.exceptions.RayError) as error:
+        raise StallError(
+            f"this process cannot connect to the Ray cluster of the job at {address} ({error}): the cluster "
+            "has ended, or a firewall separates the nodes"
+        ) from error
+
+
+def _set_token(auth_token: str) -> None:
+    """Use a cluster's token; Ray reads it from the environment, and remembers what it has read."""
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ["RAY_AUTH_TOKEN"] = auth_token
+    raylet = sys.modules["ray._raylet"]
+    with suppress(AttributeError):
+        raylet.Config.initialize("")
+        raylet.AuthenticationTokenLoader.instance().reset_cache()

@@ -1,0 +1,132 @@
+"""Checks that all ranks of a job build the same run, and tells every rank the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from windrow.core import errors
+from windrow.core.errors import PlanError, StallError, WindrowError
+from windrow.pipeline.checkpoint.differences import describe_differences
+from windrow.pipeline.checkpoint.state import describe_stream, parse_state
+from windrow.pipeline.launch.rendezvous import Rendezvous
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.shard.stall_watch import Waiting
+
+__all__ = ["agree_on_run", "publishing_errors", "raise_published"]
+
+_MAX_NAMED = 8
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What ranks have to agree on beyond the stream, as text."""
+
+    world_size: str
+    equal: str
+    epochs: str
+    transforms: str
+    options: str
+
+
+def agree_on_run(
+    rendezvous: Rendezvous,
+    number: int,
+    program: Program,
+    ip: str,
+    start: Callable[[list[str]], str],
+    waiting: Waiting,
+) -> str:
+    """Wait until every rank has called `shard`, check that all build the same run, and start it once.
+
+    ``number`` counts the calls of each rank. Rank 0 calls ``start`` with the IP address of every rank; the
+    name that it returns is returned on all ranks. A difference, and an error of rank 0, is raised on every
+    rank.
+    """
+    size, me = rendezvous.world_size, rendezvous.rank
+    keys = [f"run/{number}/rank/{rank}" for rank in range(size)]
+    started = f"run/{number}/started"
+    mine = {"stream": describe_stream(program.job).to_dict(), "facts": asdict(_describe(program)), "ip": ip}
+    rendezvous.publish(keys[me], mine)
+
+    def describe() -> str:
+        absent = [key.rpartition("/")[2] for key in rendezvous.missing(keys)]
+        if not absent:
+            return f"rank {me} waits for rank 0 to start the run"
+        shown = ", ".join(absent[:_MAX_NAMED]) + (", ..." if len(absent) > _MAX_NAMED else "")
+        return (
+            f"rank {me} waits in shard() for {'ranks' if len(absent) > 1 else 'rank'} {shown} of {size} to make its "
+            f"call number {number + 1} of shard(): all ranks share one run, so all of them call shard() "
+            "equally often. A rank that reads alone calls pipe.iterator()"
+        )
+
+    if me == 0:
+        with publishing_errors(rendezvous, started):
+            rendezvous.wait(keys, waiting, describe)
+            others = [rendezvous.read(key) for key in keys]
+            _check_same(others)
+            name = start([str(other["ip"]) for other in others])
+        rendezvous.publish(started, {"name": name})
+        return name
+    # rank 0 tells what is wrong, and before this rank gives up
+    patient = Waiting(waiting.warn_seconds, waiting.fail_seconds * 1.25)
+    rendezvous.wait([started], patient, describe)
+    found = rendezvous.read(started)
+    raise_published(found)
+    return str(found["name"])
+
+
+@contextmanager
+def publishing_errors(rendezvous: Rendezvous, key: str) -> Iterator[None]:
+    """Publish an error under a key, so that it is raised on every rank."""
+    try:
+        yield
+    except BaseException as error:
+        name = type(error).__name__ if isinstance(error, WindrowError) else ""
+        text = str(error) if name else f"{type(error).__name__}: {error}"
+        rendezvous.publish(key, {"error": text, "kind": name, "rank": rendezvous.rank})
+        raise
+
+
+def raise_published(value: Mapping[str, Any]) -> None:
+    """Raise an error that another rank has published; do nothing with any other value."""
+    if "error" not in value:
+        return
+    kind = getattr(errors, str(value["kind"]) or "StallError", StallError)
+    raise kind(f"{value['error']} (found by rank {value['rank']})")
+
+
+def _describe(program: Program) -> _Facts:
+    job = program.job
+    names = [*(stage.name for stage in job.before), "shuffle", *(stage.name for stage in job.after)]
+    options = job.options
+    return _Facts(
+        world_size=str(program.shards),
+        equal=repr(program.equal),
+        epochs=str(job.epochs or "forever"),
+        transforms=", ".join(names),
+        options=f"on_error={options.on_error!r}, cache={options.cache!r}, row_id_column={options.row_id_column!r}",
+    )
+
+
+def _check_same(ranks: list[dict[str, Any]]) -> None:
+    first = ranks[0]
+    for rank, other in enumerate(ranks):
+        labels = ("rank 0", f"rank {rank}")
+        table = describe_differences(parse_state(first["stream"]), parse_state(other["stream"]), labels)
+        if not table:
+            rows = list(_compare_facts(first["facts"], other["facts"]))
+            table = "".join(f"\n  {name}: {labels[0]} {one}, {labels[1]} {two}" for name, one, two in rows)
+        if table:
+            raise PlanError(
+                f"the ranks of this job do not build the same pipeline, and cannot share its run:{table}\n"
+                "Build it from the same arguments on every rank, with the same seed"
+            )
+
+
+def _compare_facts(first: Mapping[str, str], other: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for name, value in first.items():
+        if other[name] != value:
+            yield name, value, other[name]

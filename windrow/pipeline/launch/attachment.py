@@ -1,0 +1,281 @@
+"""`attach`: makes all ranks of a job share one run, in which every block is read and decoded once."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import threading
+import warnings
+from typing import Any
+
+from windrow.core.errors import PlanError
+from windrow.core.optional_dependencies import require
+from windrow.pipeline.executors.base import Session
+from windrow.pipeline.launch.agreement import agree_on_run, publishing_errors, raise_published
+from windrow.pipeline.launch.launcher import find_node, find_rank, has_launcher
+from windrow.pipeline.launch.node_addresses import LOOPBACK, ip_towards, own_ip, running_cluster
+from windrow.pipeline.launch.rendezvous import Rendezvous, find_store, has_store
+from windrow.pipeline.plan.job import Options
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.shard.stall_watch import Waiting, waiting_of
+
+__all__ = ["Attachment", "attach", "attached_place", "attachment_for", "will_share"]
+
+
+class Attachment:
+    """The place of a process among the ranks that share runs; made by `attach`.
+
+    It lasts until the process ends, or until `close`. A context manager.
+    """
+
+    def __init__(
+        self, rank: int, world_size: int, rendezvous: Rendezvous | None, supervisor: Any, lifeline: Any
+    ) -> None:
+        self._rank = rank
+        self._world_size = world_size
+        self._rendezvous = rendezvous
+        self._supervisor = supervisor
+        self._lifeline = lifeline
+        self._pid = os.getpid()
+        self._runs = 0
+
+    def __repr__(self) -> str:
+        return f"Attachment(rank {self._rank} of {self._world_size}, Ray at {self.address})"
+
+    @property
+    def rank(self) -> int:
+        """Index of this process among all that share runs, from 0."""
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of processes that share runs."""
+        return self._world_size
+
+    @property
+    def address(self) -> str:
+        """The address of the Ray cluster, ``host:port``."""
+        return str(self._supervisor.address)
+
+    def __enter__(self) -> Attachment:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the runs. The cluster, if windrow started it, ends once every process has left."""
+        with _Current.lock:
+            if _Current.attachment is self:
+                _Current.attachment = None
+        ray = sys.modules.get("ray")
+        is_connected = ray is not None and ray.is_initialized()
+        if (
+            ray is not None
+            and is_connected
+            and self._supervisor.adds_node
+            and running_cluster() == self.address
+        ):
+            ray.shutdown()
+        self._lifeline.close()
+
+    def session(self, program: Program) -> Session:
+        """The session of a run that all ranks share; they call this equally often."""
+        from windrow.pipeline.executors.ray.shared_run import SharedSession, start_run
+
+        waiting = waiting_of(program.job.options)
+
+        def start(ips: list[str]) -> str:
+            return start_run(self._lifeline, program, ips, waiting.fail_seconds)
+
+        number, self._runs = self._runs, self._runs + 1
+        ip = self._supervisor.ip or self._lifeline.local_ip
+        if self._rendezvous is None:
+            name = start([ip])
+        else:
+            name = agree_on_run(self._rendezvous, number, program, ip, start, waiting)
+        return SharedSession(self._supervisor, name, program)
+
+
+class _Current:
+    """The attachment of this process: a process has one connection to Ray, so it has one of these."""
+
+    lock = threading.Lock()
+    attachment: Attachment | None = None
+    # all ranks attach equally often, so this number tells the values of one attachment from another's
+    attached_before = 0
+
+
+def attach(
+    *, rank: int | None = None, world_size: int | None = None, stall_timeout: float | None = None
+) -> Attachment:
+    """Make all ranks of a job share one run: each row group is read and decoded once in the whole job.
+
+    ``pipe.shard()`` calls it by itself under a launcher, such as torchrun, where Ray is installed. Call it
+    yourself before to be told why ranks cannot share a run, or in a process without a launcher, so that the
+    workers of a torch ``DataLoader`` share one. All ranks must call it.
+
+    The first process of each node starts Ray there, for this job alone: on the node of rank 0 the head, on the
+    others a node that joins it. Where the variable RAY_ADDRESS names a cluster, or this process is connected to
+    one, that cluster is used. Ranks find each other through the store of torch.distributed, or MASTER_ADDR and
+    MASTER_PORT. The Ray processes and their files are removed when all ranks have ended, also by SIGKILL.
+
+    Parameters
+    ----------
+    rank, world_size
+        Index of this process and number of processes. None: taken from torch.distributed if it is
+        initialised, else from the launcher's variables; without a launcher, 0 and 1.
+    stall_timeout
+        Seconds to wait for other ranks. None: 1,800, or 540 where torch.distributed is initialised.
+
+    Raises
+    ------
+    PlanError
+        If Ray is not installed, the ranks cannot find each other, or Ray does not start.
+    StallError
+        If a rank does not come; the message names it.
+
+    Examples
+    --------
+    >>> import windrow
+    >>> with windrow.attach() as attached:  # doctest: +SKIP
+    ...     shard = windrow.range(9).repeat(1).shard()
+    """
+    with _Current.lock:
+        current = _Current.attachment
+        _check_not_forked(current)
+        is_given = rank is not None or world_size is not None
+        place = find_rank(rank, world_size) if is_given else _find_place(current)
+        if current is not None:
+            if place != (current.rank, current.world_size):
+                raise PlanError(
+                    f"this process is attached as rank {current.rank} of {current.world_size}, and cannot be "
+                    f"rank {place[0]} of {place[1]} as well: close() that attachment before"
+                )
+            return current
+        require("ray", "ray", "attach()")
+        _Current.attachment = _attach(*place, waiting_of(Options(stall_timeout=stall_timeout)))
+        return _Current.attachment
+
+
+def attachment_for(options: Options, rank: int, world_size: int, *, given: bool) -> Attachment | None:
+    """The attachment that a shard of this process uses, made if need be; None if the process reads for itself.
+
+    ``given``: rank and world size were arguments of the user. Warns if ranks could share a run but for
+    something that is missing.
+    """
+    if options.executor not in ("auto", "ray"):
+        return None
+    current = _Current.attachment
+    if current is not None and (rank, world_size) == (current.rank, current.world_size):
+        _check_not_forked(current)
+        return current
+    if given or world_size == 1:
+        return None
+    missing = _find_missing()
+    if missing:
+        warnings.warn(
+            f"each of the {world_size} ranks reads and decodes every window for itself, {world_size} times the work "
+            f"of one run that they share: {missing}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return None
+    return attach(stall_timeout=options.stall_timeout)
+
+
+def will_share(options: Options, shards: int) -> bool:
+    """Whether `shard` without arguments would share a run among ``shards`` ranks."""
+    if options.executor not in ("auto", "ray"):
+        return False
+    if _Current.attachment is not None:
+        return _Current.attachment.world_size == shards
+    try:
+        _, size = find_rank(None, None)
+    except PlanError:
+        return False
+    return size == shards > 1 and not _find_missing()
+
+
+def attached_place() -> tuple[int, int] | None:
+    """(rank, world size) of this process if it is attached."""
+    current = _Current.attachment
+    return None if current is None else (current.rank, current.world_size)
+
+
+def _check_not_forked(current: Attachment | None) -> None:
+    if current is not None and current._pid != os.getpid():
+        raise PlanError(
+            "this process was forked from one that is attached to a run: call attach() and shard() before the fork, "
+            "or in new processes only"
+        )
+
+
+def _find_missing() -> str:
+    if importlib.util.find_spec("ray") is None:
+        return 'pip install "windrow[ray]"'
+    if not has_store():
+        return "start the ranks with torchrun, or set MASTER_ADDR and MASTER_PORT, or initialise torch.distributed"
+    return ""
+
+
+def _find_place(current: Attachment | None) -> tuple[int, int]:
+    if current is not None:
+        return current.rank, current.world_size
+    try:
+        return find_rank(None, None)
+    except PlanError:
+        if has_launcher():
+            raise
+        return 0, 1
+
+
+def _attach(rank: int, world_size: int, waiting: Waiting) -> Attachment:
+    from windrow.pipeline.executors.ray.start_supervisor import connect_to_supervisor, start_supervisor
+
+    if world_size == 1:
+        supervisor = start_supervisor(LOOPBACK, address=running_cluster())
+        return Attachment(rank, world_size, None, supervisor, connect_to_supervisor(supervisor))
+    store = find_store(rank, world_size, waiting)
+    if store is None:
+        raise PlanError(
+            f"attach() as rank {rank} of {world_size}: ranks cannot find each other; {_find_missing()}"
+        )
+    rendezvous = Rendezvous(store, rank, world_size, f"windrow/{_Current.attached_before}")
+    _Current.attached_before += 1
+    if rank == 0:
+        with publishing_errors(rendezvous, "head"):
+            supervisor = start_supervisor(own_ip(world_size), address=running_cluster())
+            lifeline = connect_to_supervisor(supervisor)
+        rendezvous.publish("head", {"supervisor": supervisor.to_dict(), "node": find_node()})
+        return Attachment(rank, world_size, rendezvous, supervisor, lifeline)
+    supervisor = _find_supervisor(rendezvous, waiting)
+    return Attachment(rank, world_size, rendezvous, supervisor, connect_to_supervisor(supervisor))
+
+
+def _find_supervisor(rendezvous: Rendezvous, waiting: Waiting) -> Any:
+    """The supervisor of this node, which the first rank of the node starts."""
+    from windrow.pipeline.executors.ray.start_supervisor import SupervisorAddress, start_supervisor
+
+    rank, node = rendezvous.rank, find_node()
+    rendezvous.wait(
+        ["head"], waiting, lambda: f"rank {rank} waits for rank 0 to start Ray in its first shard()"
+    )
+    found = rendezvous.read("head")
+    raise_published(found)
+    head = SupervisorAddress(**found["supervisor"])
+    if node == found["node"] or not head.adds_node:
+        return head
+    key = f"node/{node}"
+    if rendezvous.is_first(f"{key}/first"):
+        with publishing_errors(rendezvous, key):
+            own = start_supervisor(ip_towards(head.host, head.port), head=head)
+        rendezvous.publish(key, {"supervisor": own.to_dict()})
+        return own
+    rendezvous.wait(
+        [key], waiting, lambda: f"rank {rank} waits for another rank of its node to start Ray there"
+    )
+    found = rendezvous.read(key)
+    raise_published(found)
+    return SupervisorAddress(**found["supervisor"])

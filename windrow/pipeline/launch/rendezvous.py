@@ -1,0 +1,127 @@
+"""How the ranks of a job exchange small values: torch's store, with waits that name the ranks that are missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from windrow.core.errors import PlanError, StallError
+from windrow.pipeline.shard.stall_watch import Waiting
+
+__all__ = ["Rendezvous", "find_store", "has_store"]
+
+_ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
+_POLL_SECONDS = 0.02
+_MAX_POLL_SECONDS = 0.5
+
+
+def has_store() -> bool:
+    """Whether `find_store` finds one; does not import torch."""
+    if _is_initialized():
+        return True
+    has_address = all(os.environ.get(name) for name in _ADDRESS)
+    return has_address and importlib.util.find_spec("torch") is not None
+
+
+def _is_initialized() -> bool:
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_available() and distributed.is_initialized()
+
+
+def find_store(rank: int, world_size: int, waiting: Waiting) -> Any | None:
+    """The store of torch.distributed, or one at MASTER_ADDR:MASTER_PORT; None if there is neither.
+
+    Where torch.distributed is not initialised yet, the store is the one that ``init_process_group`` will
+    use: the launcher's, or one that rank 0 serves. Raises a `PlanError` if it cannot be reached.
+    """
+    if not has_store():
+        return None
+    import torch.distributed as distributed
+    from torch.distributed.rendezvous import rendezvous
+
+    if _is_initialized():
+        return distributed.distributed_c10d._get_default_store()
+    if not distributed.is_available():
+        return None
+    url = f"env://?rank={rank}&world_size={world_size}"
+    try:
+        joined = rendezvous(url, timeout=timedelta(seconds=waiting.fail_seconds))
+        store, _, _ = next(joined)
+    except (RuntimeError, ValueError) as error:  # torch.distributed.DistError is a RuntimeError
+        address = ":".join(os.environ.get(name, "") for name in _ADDRESS)
+        raise PlanError(
+            f"rank {rank} cannot use the store of the job at MASTER_ADDR:MASTER_PORT = {address}: "
+            f"{_first_line(error)}. If another process uses this port, start the job with another one "
+            "(torchrun --master-port, or MASTER_PORT)"
+        ) from error
+    return store
+
+
+class Rendezvous:
+    """Values that the ranks of a job publish for each other, under keys of their own in a store."""
+
+    def __init__(self, store: Any, rank: int, world_size: int, prefix: str) -> None:
+        from torch.distributed import distributed_c10d
+
+        self._store = distributed_c10d.PrefixStore(prefix, store)
+        self.rank = rank
+        self.world_size = world_size
+
+    def publish(self, key: str, value: Mapping[str, Any]) -> None:
+        """Publish a value of JSON types."""
+        self._call(lambda: self._store.set(key, json.dumps(value)))
+
+    def is_first(self, key: str) -> bool:
+        """Whether this is the first of all ranks to ask for ``key``."""
+        return bool(self._call(lambda: self._store.add(key, 1)) == 1)
+
+    def missing(self, keys: Sequence[str]) -> list[str]:
+        """Those of the keys that nobody has published."""
+        return [key for key in keys if not self._call(partial(self._store.check, [key]))]
+
+    def read(self, key: str) -> dict[str, Any]:
+        """A value that has been published."""
+        value: dict[str, Any] = json.loads(self._call(lambda: self._store.get(key)))
+        return value
+
+    def wait(self, keys: Sequence[str], waiting: Waiting, describe: Callable[[], str]) -> None:
+        """Wait until all keys are published; warns during a long wait, and finally raises a `StallError`.
+
+        ``describe`` returns what waits for what.
+        """
+        began, pause, warned = time.monotonic(), _POLL_SECONDS, False
+        left = list(keys)
+        while left := self.missing(left):
+            seconds = time.monotonic() - began
+            if seconds >= waiting.fail_seconds:
+                raise StallError(f"{describe()} for {seconds:,.0f} s")
+            if seconds >= waiting.warn_seconds and not warned:
+                warned = True
+                warnings.warn(f"{describe()} for {seconds:,.0f} s", RuntimeWarning, stacklevel=2)
+            time.sleep(pause)
+            pause = min(2 * pause, _MAX_POLL_SECONDS)
+
+    def _call(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except RuntimeError as error:
+            raise StallError(
+                f"rank {self.rank} has lost the store through which ranks find each other: {_first_line(error)}. "
+                "The process that serves it has ended, usually rank 0 or the launcher: see its output"
+            ) from error
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error)
+    with suppress(IndexError):
+        text = text.splitlines()[0]
+    return text.rstrip(".")
