@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import tempfile
 import time
@@ -55,3 +57,92 @@ def test_ranks_share_one_run(data: str, ranks: int, tmp_path: Path) -> None:
         attached, automatic = done.ranks[rank]
         assert attached == [expected, tasks, rank, ranks]
         assert automatic == [expected, tasks]
+
+
+def test_bad_use_is_one_error_on_every_rank(data: str, tmp_path: Path) -> None:
+    cases = ["other_seed", "other_pipeline", "other_batch_size", "absent_rank"]
+    done = run_torchrun(SCRIPT, 2, [data, str(tmp_path / "state"), *cases])
+    assert done.code == 0, done.output
+    expected = [
+        ["PlanError", "do not build the same pipeline.*rank 0 .*rank 1.*shuffle +seed 7 +seed 8"],
+        [
+            "PlanError",
+            "equal: rank 0 'pad', rank 1 True.*transforms: rank 0 shuffle, rank 1 shuffle, map_batches",
+        ],
+        ["PlanError", "is being read with batch_size=5., drop_last=False; shard . asks for batch_size=5."],
+    ]
+    for rank in range(2):
+        for found, (kind, message) in zip(done.ranks[rank], expected, strict=False):
+            assert found[0] == kind
+            assert re.search(message, found[1], re.DOTALL), found[1]
+    warned, failed = done.ranks[0][3:]
+    waits = "rank 0 waits in shard() for rank 1 of 2 to make its call number 4 of shard()"
+    assert warned[0].startswith(waits)
+    assert failed[0] == "StallError"
+    assert failed[1].startswith(waits)
+    assert done.ranks[1][3:] == ["came too late"]
+
+
+def test_killed_rank_is_restarted_and_resumes(data: str, tmp_path: Path) -> None:
+    options = ["--max-restarts=1", "--monitor-interval=0.1"]
+    done = run_torchrun(SCRIPT, 2, [data, str(tmp_path / "state"), "killed"], options=options)
+    assert done.code == 0, done.output
+    streams, _ = _split(data, 2)
+    for rank in range(2):
+        before, after = done.ranks[rank]
+        assert _join(before, after) == streams[rank]
+    # another number of ranks goes on from the same state, in the order of all ranks' steps
+    done = run_torchrun(SCRIPT, 1, [data, str(tmp_path / "state"), "resumed"])
+    rest = done.ranks[0][0]
+    state = json.loads((tmp_path / "state").read_text())
+    (whole,), _ = _split(data, 1)
+    assert rest == [whole[1][state["row"] :]]
+    assert state["epoch"] == 1
+    assert state["row"] == 3 * 2 * 50
+
+
+def _join(*parts: list[Any]) -> list[list[int]]:
+    """The rows by epoch of batches that successive processes took."""
+    epochs: dict[int, list[int]] = {}
+    for number, _, rows in (batch for part in parts for batch in part):
+        epochs.setdefault(number, []).extend(rows)
+    return [epochs[number] for number in sorted(epochs)]
+
+
+def test_two_jobs_of_a_node_do_not_meet_and_sigkill_leaves_nothing(data: str, tmp_path: Path) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="wt-", dir="/tmp") as killed,
+        tempfile.TemporaryDirectory(prefix="wt-", dir="/tmp") as other,
+    ):
+        jobs = [
+            start_torchrun(SCRIPT, 2, [data, str(tmp_path / "a"), "wait_for_kill"], tmp=killed),
+            start_torchrun(SCRIPT, 2, [data, str(tmp_path / "b"), "stream"], tmp=other),
+        ]
+        victim = jobs[0]
+        assert victim.stdout is not None
+        reading: list[str] = []
+        while len(reading) < 2:
+            line = victim.stdout.readline()
+            assert line, "".join(reading)
+            reading += [line] if "reading" in line else []
+        finished = wait_for(jobs[1])
+        streams, tasks = _split(data, 2)
+        assert [finished.ranks[rank] for rank in range(2)] == [[[stream, tasks]] for stream in streams]
+        assert find_leftovers(other) == []
+        assert any("raylet" in found for found in find_leftovers(killed))
+        # rank 0 and the launcher at once: only the supervisor is left to clean up
+        for process in _find_ranks(killed):
+            os.kill(process, signal.SIGKILL)
+        victim.kill()
+        victim.communicate(timeout=60)
+        deadline = time.monotonic() + 60
+        while find_leftovers(killed) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert find_leftovers(killed) == []
+
+
+def _find_ranks(tmp: str) -> list[int]:
+    found = (
+        line.split(":")[0].removeprefix("process ") for line in find_leftovers(tmp) if SCRIPT.name in line
+    )
+    return [int(number) for number in found]

@@ -63,7 +63,9 @@ def wait_for(job: subprocess.Popen[str], seconds: float = 150.0) -> Done:
     return Done(job.returncode, ranks, output)
 
 
-def run_torchrun(script: Path, ranks: int, arguments: Sequence[str] = (), *, options: Sequence[str] = ()) -> Done:
+def run_torchrun(
+    script: Path, ranks: int, arguments: Sequence[str] = (), *, options: Sequence[str] = ()
+) -> Done:
     """Run a job to its end, and check that it leaves nothing behind."""
     with tempfile.TemporaryDirectory(prefix="wt-", dir="/tmp") as tmp:
         done = wait_for(start_torchrun(script, ranks, arguments, options=options, tmp=tmp))

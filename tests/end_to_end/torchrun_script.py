@@ -57,7 +57,9 @@ def other_seed() -> Any:
 
 def other_pipeline() -> Any:
     pipe = make_pipe()
-    return take((pipe.map_batches(lambda batch: batch) if RANK else pipe).shard(equal=True if RANK else "pad"))
+    return take(
+        (pipe.map_batches(lambda batch: batch) if RANK else pipe).shard(equal=True if RANK else "pad")
+    )
 
 
 def other_batch_size() -> Any:
@@ -107,6 +109,12 @@ def _kill_last_rank(shard: windrow.Shard) -> None:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(120)
+
+
+def resumed() -> Any:
+    """The rest of the stream after the state."""
+    with make_pipe().shard(state_dict=json.loads(STATE.read_text())) as shard:
+        return take(shard)
 
 
 def wait_for_kill() -> Any:

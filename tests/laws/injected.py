@@ -19,7 +19,8 @@ from tests.laws.conftest import small_runs_and_short_timeouts
 from tests.laws.injection import InjectedError, injecting, names_injected, recording
 from tests.laws.ray_double import doubled_ray
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.pipeline.shard.shard import Shard, open_shards
+from windrow.pipeline.shard.open_shards import open_shards
+from windrow.pipeline.shard.shard import Shard
 from windrow.pipeline.tasks.transforms import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 

@@ -27,6 +27,7 @@ from windrow.pipeline.executors.ray import (
     fetch_thread,
     nodes,
     ray_task,
+    sessions,
 )
 from windrow.pipeline.executors.ray.placement import Node
 from windrow.pipeline.executors.ray.task_dispatch import Submitted
@@ -159,7 +160,7 @@ class DoubledRayExecutor:
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
         nodes = (None,) * program.shards
         actor = self.double.start(lambda: coordinator.Coordinator(program, self.resources(), nodes))
-        return client.RaySession(actor, program)
+        return sessions.RaySession(actor, program)
 
 
 class _Handle:
@@ -218,7 +219,7 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
 
     with pytest.MonkeyPatch.context() as patch:
         try:
-            for module in (coordinator_calls, client, coordinator, fetch_thread, nodes, ray_task):
+            for module in (coordinator_calls, client, coordinator, fetch_thread, nodes, ray_task, sessions):
                 patch.setattr(module, "ray", double)
             patch.setattr(coordinator, "submit_task", submit_task)
             patch.setattr(coordinator, "export_code", lambda: None)

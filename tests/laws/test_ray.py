@@ -10,7 +10,7 @@ import pytest
 from tests.laws.cases import Case, assert_delivers, read_shards
 from windrow.core.errors import PlanError
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.pipeline.shard.shard import open_shards
+from windrow.pipeline.shard.open_shards import open_shards
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 BLOCKS = WindowCut(blocks_per_window=2)

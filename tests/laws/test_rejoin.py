@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.laws.cases import CASES, Case, Rows
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.pipeline.shard.shard import Shard, open_shards
+from windrow.pipeline.shard.open_shards import open_shards
+from windrow.pipeline.shard.shard import Shard
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")

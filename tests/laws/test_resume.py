@@ -17,7 +17,8 @@ from windrow.core.errors import PlanError
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.resume import resume
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.pipeline.shard.shard import Shard, open_shards
+from windrow.pipeline.shard.open_shards import open_shards
+from windrow.pipeline.shard.shard import Shard
 
 pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")
 

@@ -20,7 +20,7 @@ from tests.laws.reference import assign_as_lists, order_epoch
 from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan import program
-from windrow.pipeline.shard.shard import open_shards
+from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.tasks.transforms import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.shard_assignment import Equal

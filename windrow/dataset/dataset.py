@@ -22,7 +22,8 @@ from windrow.io.sinks.written_manifest import WriteResult
 from windrow.io.spark.staging_folder import delete_folder
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.shard.shard import Shard, open_shards
+from windrow.pipeline.shard.open_shards import open_shards
+from windrow.pipeline.shard.shard import Shard
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
 __all__ = ["Dataset"]

@@ -8,7 +8,7 @@ from typing import Any
 from windrow.pipeline.delivery.iteration_methods import Delivery
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.epoch import Epoch
-from windrow.pipeline.shard.shard import open_shards
+from windrow.pipeline.shard.open_shards import open_shards
 
 __all__ = ["Passes", "read_epochs"]
 

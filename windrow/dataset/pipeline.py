@@ -22,7 +22,8 @@ from windrow.pipeline.launch.launcher import find_launch, find_rank
 from windrow.pipeline.plan.explain import Explanation, explain_job
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.epoch import Epoch
-from windrow.pipeline.shard.shard import Shard, open_shard, open_shards
+from windrow.pipeline.shard.open_shards import open_shard, open_shards
+from windrow.pipeline.shard.shard import Shard
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
 __all__ = ["DatasetPipeline"]

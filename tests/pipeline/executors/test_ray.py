@@ -45,7 +45,8 @@ from windrow.pipeline.executors.ray.worker_deaths import make_death_error
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard import window_fetch
-from windrow.pipeline.shard.shard import Shard, open_shards
+from windrow.pipeline.shard.open_shards import open_shards
+from windrow.pipeline.shard.shard import Shard
 from windrow.pipeline.shard.stall_watch import Waiting
 from windrow.pipeline.tasks.map_task import Task, TaskContext
 from windrow.pipeline.tasks.transforms import MapBatches

@@ -22,8 +22,9 @@ from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsClient
 from windrow.pipeline.plan import memory_budget, program
 from windrow.pipeline.shard import prefetch_loop
 from windrow.pipeline.shard.consumer_pace import Pace
+from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.run_reader import EpochRuns, PlacedRun
-from windrow.pipeline.shard.shard import Shard, open_shards
+from windrow.pipeline.shard.shard import Shard
 from windrow.pipeline.tasks import map_task
 from windrow.pipeline.tasks.map_task import Task
 from windrow.pipeline.tasks.transforms import MapBatches

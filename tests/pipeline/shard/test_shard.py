@@ -22,7 +22,8 @@ from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsClient
 from windrow.pipeline.plan import memory_budget, program
 from windrow.pipeline.shard import position, prefetch_loop, run_reader
 from windrow.pipeline.shard.epoch_reader import EpochReader
-from windrow.pipeline.shard.shard import Shard, open_shards
+from windrow.pipeline.shard.open_shards import open_shards
+from windrow.pipeline.shard.shard import Shard
 from windrow.pipeline.tasks.transforms import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 

@@ -9,13 +9,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.laws.reference import assign_as_lists
+from tests.laws.reference import Assigned, assign_as_lists
 from windrow.core.errors import PlanError
 from windrow.shuffle.order.shard_assignment import ShardAssignment, check_equal
 
+
+def _make(trainers: int, workers: int, batch_rows: int, equal: Any, drop_last: bool, start_row: int) -> Any:
+    return ShardAssignment(trainers * workers, batch_rows, equal, drop_last, start_row, workers)
+
+
 ASSIGNMENTS = st.builds(
-    ShardAssignment,
-    shards=st.integers(1, 7),
+    _make,
+    trainers=st.integers(1, 5),
+    workers=st.sampled_from([1, 1, 2, 3]),
     batch_rows=st.integers(1, 6),
     equal=st.sampled_from([True, False, "pad"]),
     drop_last=st.booleans(),
@@ -24,21 +30,31 @@ ASSIGNMENTS = st.builds(
 TOTALS = st.integers(0, 90)
 
 
-def reference(assignment: ShardAssignment, total: int) -> Any:
-    return assign_as_lists(
+def reference(assignment: ShardAssignment, total: int) -> Assigned:
+    """The streams of the trainers; worker w of W has every W-th batch of its trainer, from the w-th on."""
+    trainers = assignment.shards // assignment.workers
+    found = assign_as_lists(
         total,
-        assignment.shards,
+        trainers,
         assignment.batch_rows,
         assignment.equal,
         drop_last=assignment.drop_last,
         start=assignment.start_row,
     )
+    workers = [
+        found.batches[trainer][worker :: assignment.workers]
+        for worker in range(assignment.workers)
+        for trainer in range(trainers)
+    ]
+    return Assigned(workers, found.padded, found.left_out)
 
 
 @given(ASSIGNMENTS, TOTALS)
 @example(ShardAssignment(4, 3, "pad"), 2)
 @example(ShardAssignment(7, 5, True), 6)
 @example(ShardAssignment(3, 2, False, start_row=9), 9)
+@example(ShardAssignment(4, 2, "pad", workers=2), 11)
+@example(ShardAssignment(6, 2, True, workers=2), 23)
 def test_counts(assignment: ShardAssignment, total: int) -> None:
     expected = reference(assignment, total)
     shards = range(assignment.shards)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from windrow.core.errors import PlanError
+from windrow.core.errors import PlanError, StateError
 from windrow.pipeline.checkpoint.resume import make_seed_error
 from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.driver import Driver
@@ -88,6 +88,8 @@ class CoordinatorCore:
         # by token of a replaced reader: the epoch that its successor opened
         self._replaced: dict[str, int] = {}
         self._driver: Driver | None = None
+        # where the processes of a launcher share the run: how they disagree, which ends all of them
+        self._disagreement: Failure | None = None
 
     @property
     def destinations(self) -> tuple[tuple[int, ...], ...]:
@@ -98,6 +100,8 @@ class CoordinatorCore:
 
     def open_epoch(self, request: OpenRequest) -> EpochFacts | Failure:
         """Start an epoch for a shard; after a failure, with a new driver."""
+        if self._disagreement is not None:
+            return self._disagreement
         if self._driver is not None and self._driver.failure is not None:
             self._driver = None
         return self._capture(lambda: self._open(request))
@@ -236,9 +240,15 @@ class CoordinatorCore:
         user_warnings = self._environment.user_warnings()
         driver = self._ensure_driver(request.batch_rows)
         self._nodes[request.shard] = request.node
-        facts = driver.open_epoch(
-            request.shard, request.cursor, request.batch_rows, drop_last=request.drop_last
-        )
+        try:
+            facts = driver.open_epoch(
+                request.shard, request.cursor, request.batch_rows, drop_last=request.drop_last
+            )
+        except (PlanError, StateError) as error:
+            if self._program.job.launch.shared:
+                self._disagreement = Failure.capture(error)
+                driver.task_failed(self._disagreement)
+            raise
         self._note_replaced(request)
         self._opened[request.shard] = request
         if not request.goes_on:

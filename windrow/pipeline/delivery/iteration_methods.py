@@ -138,7 +138,10 @@ class Deliverable(ABC):
         return f"{whole}len(iter_batches(batch_size=...)) returns the number of batches of an epoch"
 
     def _loader_hint(self) -> str:
-        return "iter_torch_batches(batch_size=...) replaces torch's DataLoader"
+        hint = "iter_torch_batches(batch_size=...) replaces torch's DataLoader"
+        if hasattr(self, "as_torch_dataset"):
+            hint += "; as_torch_dataset(batch_size=...) returns a dataset for one"
+        return hint
 
     @abstractmethod
     def _deliver(self, delivery: Delivery) -> BatchIterator:

@@ -169,6 +169,15 @@ class Session(Protocol):
     def export(self, shard: int) -> Session:
         """The session to pickle with one shard for another process."""
 
+    def for_processes(self) -> Session:
+        """A session that processes can use that this one forks or spawns on its node."""
+
+    def for_workers(self, program: Program, shard: int) -> Session:
+        """The session of worker processes that divide the shards, as ``program`` says.
+
+        Call it in the worker that reads ``shard`` of that program.
+        """
+
 
 class Executor(Protocol):
     """Runs a program, in this process or on a cluster."""

@@ -110,6 +110,25 @@ class ThreadsSession:
         own = Program(program.job, program.shards, program.equal, (shard,))
         return ThreadsSession(self._executor, own)
 
+    def for_processes(self) -> Session:
+        """Return this session: it starts a job of its own in each process."""
+        return self
+
+    def for_workers(self, program: Program, shard: int) -> Session:
+        """A session of this process alone, on its part of the machine."""
+        job, workers = program.job, program.workers
+        if shard < program.shards // workers:
+            warnings.warn(
+                f"each of the {workers} DataLoader workers of a shard reads and decodes every window for itself, "
+                f"{workers} times the work of one run that they share: call windrow.attach() before shard(), or "
+                "initialise Ray before split()",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        launch = Launch(job.launch.local_world_size * workers, job.launch.world_size * workers)
+        own = replace(program, job=replace(job, launch=launch), members=(shard,))
+        return ThreadsSession(self._executor, own)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return ThreadsSession, (self._executor, self._program)
 

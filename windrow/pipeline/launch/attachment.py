@@ -82,7 +82,8 @@ class Attachment:
 
     def session(self, program: Program) -> Session:
         """The session of a run that all ranks share; they call this equally often."""
-        from windrow.pipeline.executors.ray.shared_run import SharedSession, start_run
+        from windrow.pipeline.executors.ray.sessions import SharedSession
+        from windrow.pipeline.executors.ray.shared_run import start_run
 
         waiting = waiting_of(program.job.options)
 
@@ -95,7 +96,7 @@ class Attachment:
             name = start([ip])
         else:
             name = agree_on_run(self._rendezvous, number, program, ip, start, waiting)
-        return SharedSession(self._supervisor, name, program)
+        return SharedSession(self._supervisor.cluster, name, program)
 
 
 class _Current:

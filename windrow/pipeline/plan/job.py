@@ -109,10 +109,14 @@ class Options:
 
 @dataclass(frozen=True)
 class Launch:
-    """The processes that a launcher started together, each reading its own shard."""
+    """The processes that a launcher started together, each reading its own shard.
+
+    If they share one run, they do not divide resources, and ``shared`` is all that is set.
+    """
 
     local_world_size: int = 1  # number of them on this machine
     world_size: int = 1  # on all machines
+    shared: bool = False  # whether they share one run
 
     def sharing(self, nodes: int) -> int:
         """The number of processes that share the resources of ``nodes`` machines."""

@@ -62,10 +62,11 @@ class Program:
     part_bytes: int | None = (
         None  # decoded bytes per task; None: `TASK_BYTES`. The order does not depend on it
     )
+    workers: int = 1  # the processes that divide each trainer's stream, see `ShardAssignment`
 
     def __reduce__(self) -> tuple[Any, ...]:
         # recomputing the plans is cheaper than sending them
-        return Program, (self.job, self.shards, self.equal, self.members, self.part_bytes)
+        return Program, (self.job, self.shards, self.equal, self.members, self.part_bytes, self.workers)
 
     @property
     def context(self) -> TaskContext:
@@ -138,7 +139,7 @@ class Program:
 
     def assignment(self, batch_rows: int, *, drop_last: bool, start_row: int = 0) -> ShardAssignment:
         """The shard assignment of an epoch."""
-        return ShardAssignment(self.shards, batch_rows, self.equal, drop_last, start_row)
+        return ShardAssignment(self.shards, batch_rows, self.equal, drop_last, start_row, self.workers)
 
     def with_seed(self, seed: int | None) -> Program:
         """The same program with another seed."""
@@ -155,6 +156,11 @@ class Program:
         if window == len(ends):
             return Cursor(epoch + 1)
         return Cursor(epoch, row, window, int(ends[window - 1]) if window else 0)
+
+    def divided(self, workers: int) -> Program:
+        """The program in which ``workers`` processes divide each shard; all of its shards are members."""
+        shards = self.shards * workers
+        return replace(self, shards=shards, members=tuple(range(shards)), workers=workers)
 
     # The caches below close over values, not over the program: a reference cycle would delay freeing it.
 

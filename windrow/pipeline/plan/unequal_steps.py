@@ -14,7 +14,12 @@ def find_unequal_steps(facts: EpochFacts, shards: int) -> Iterator[str]:
     """Yield a warning if torch.distributed is in use and unequal steps would make it hang."""
     if shards == 1 or facts.total is None or "torch.distributed" not in sys.modules:
         return
-    steps = {facts.assignment.steps(facts.total, shard) for shard in range(shards)}
+    assignment, total = facts.assignment, facts.total
+    trainers = shards // assignment.workers
+    steps = {
+        sum(assignment.steps(total, shard) for shard in range(trainer, shards, trainers))
+        for trainer in range(trainers)
+    }
     distributed = sys.modules["torch.distributed"]
     if len(steps) > 1 and distributed.is_available() and distributed.is_initialized():
         yield (

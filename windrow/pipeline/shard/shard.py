@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from windrow.core.errors import PlanError, StateError
@@ -14,54 +14,21 @@ from windrow.pipeline.checkpoint.resume import resume, skip_steps
 from windrow.pipeline.checkpoint.state import State, describe_stream
 from windrow.pipeline.coordinator.stats import Stats
 from windrow.pipeline.delivery.epoch_batches import EpochBatches
-from windrow.pipeline.delivery.iteration_methods import Deliverable, Delivery, check_drop_last, check_number
+from windrow.pipeline.delivery.iteration_methods import Delivery, check_drop_last, check_number
+from windrow.pipeline.delivery.torch_dataset_method import TorchDatasetMethod
 from windrow.pipeline.executors.base import EpochFacts, Session
-from windrow.pipeline.executors.choose_executor import resolve_executor
-from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.shard.epoch_reader import EpochReader
 from windrow.pipeline.shard.position import Position
-from windrow.shuffle.order.shard_assignment import Equal, check_equal
+from windrow.pipeline.shard.worker_shards import WorkerShards
 
-__all__ = ["Shard", "open_shard", "open_shards"]
-
-
-def open_shards(
-    job: Job,
-    shards: int,
-    *,
-    equal: Equal = False,
-    locality_hints: Sequence[Any] | None = None,
-    start: Cursor = Cursor(),
-) -> list[Shard]:
-    """Make all shards of a job, served by one shared coordinator."""
-    program = Program(job, shards, check_equal(equal), tuple(range(shards)))
-    session = resolve_executor(job.options.executor).session(program, locality_hints)
-    return [Shard(program, session, shard, start) for shard in range(shards)]
+__all__ = ["Shard"]
 
 
-def open_shard(
-    job: Job,
-    *,
-    rank: int,
-    world_size: int,
-    equal: Equal = False,
-    start: Cursor = Cursor(),
-    sessions: Callable[[Program], Session] | None = None,
-) -> Shard:
-    """Make one shard of a job: of a run that processes share, from ``sessions``, or of this process's own."""
-    if sessions is not None:
-        program = Program(job, world_size, check_equal(equal), tuple(range(world_size)))
-        return Shard(program, sessions(program), rank, start)
-    program = Program(job, world_size, check_equal(equal), (rank,))
-    session = resolve_executor(job.options.executor).session(program, None)
-    return Shard(program, session, rank, start)
-
-
-class Shard(Deliverable):
+class Shard(TorchDatasetMethod):
     """The stream that one trainer consumes, made by ``split``, ``iterator`` or ``shard``.
 
     A shard can be pickled and read in another process. It supports one iterator at a time: either epoch
@@ -94,6 +61,8 @@ class Shard(Deliverable):
         self._consumer = Consumer(self._shard)
         self._connection = Connection(self._session, self._consumer)
         self._position = Position(self._start, self._connection, left_epoch=self._left_epoch)
+        # set once as_torch_dataset() has taken the shard over
+        self._divided: WorkerShards | None = None
         self._stream: State | None = None
         self._latest: EpochFacts | None = None
         self._lineage: Lineage | None = None
@@ -192,6 +161,11 @@ class Shard(Deliverable):
         >>> [batch["x"].tolist() for batch in pipe.iterator(state_dict=state).iter_batches(batch_size=4)]
         [[2, 3, 4, 5]]
         """
+        if self._divided is not None:
+            raise PlanError(
+                f"shard {self._shard} is read through as_torch_dataset(): the dataset's state_after(batches) returns "
+                "the state"
+            )
         cursor = self._position.consumed
         if self._stream is None:
             self._stream = describe_stream(self._program.job)
@@ -331,6 +305,10 @@ class Shard(Deliverable):
             raise PlanError(f"shard {self._shard} has no step {step!r} in epoch {latest.epoch}")
         return self._lineage.find(latest.epoch, rows)
 
+    def is_at(self, cursor: Cursor) -> bool:
+        """Whether the next ``iter_*`` call would start at a cursor."""
+        return not self._closed and self._position.upcoming == cursor
+
     def stats(self) -> Stats:
         """Return what the shard has received so far, and statistics of the job that serves it."""
         self._position.end_dropped_readers()
@@ -350,6 +328,8 @@ class Shard(Deliverable):
     def close(self) -> None:
         """Stop reading and release everything that is held for this shard."""
         self._closed = True
+        if self._divided is not None:
+            self._divided.close()
         self._position.end_dropped_readers()
         iterator = self._position.iterator
         try:
@@ -368,6 +348,13 @@ class Shard(Deliverable):
             )
         return self._begin(delivery)
 
+    def _divide(self) -> WorkerShards:
+        with self._lock:
+            self._check_free()
+            session = self._session.for_processes()
+            self._divided = WorkerShards(Shard, self._program, session, self._shard, self._position.upcoming)
+            return self._divided
+
     def _begin(self, delivery: Delivery) -> EpochBatches:
         with self._lock:
             self._check_free()
@@ -382,6 +369,8 @@ class Shard(Deliverable):
     def _check_free(self) -> None:
         if self._closed:
             raise PlanError(f"shard {self._shard} has been closed")
+        if self._divided is not None:
+            raise PlanError(f"shard {self._shard} is read through as_torch_dataset(): use that dataset only")
         if self._position.iterator is not None:
             raise PlanError(
                 f"shard {self._shard} is being iterated (epoch {self._position.at.epoch}): a shard has one iterator "

@@ -3,6 +3,9 @@
 With n shards and batch size B, batch s of shard t is rows [s·n·B + t·B, s·n·B + (t+1)·B) of the epoch. The r
 < n·B remaining rows form a last step, assigned in contiguous parts. Everything here is arithmetic on row
 numbers, so shards need no communication to agree.
+
+W worker processes of a trainer can share its stream: with n trainers there are n·W shards, and batch s of
+shard w·n + t is batch s·W + w of trainer t. Taking the workers' batches in turn gives the trainer's stream.
 """
 
 from __future__ import annotations
@@ -35,6 +38,9 @@ class ShardAssignment:
     and omits the rest; ``False`` gives the first r mod n shards one row more; ``"pad"`` gives every shard
     ⌈r/n⌉ rows and repeats rows of that step. ``drop_last`` omits the last step if it is not full.
     ``start_row`` is the epoch row at which this assignment starts: 0, or where a resumed epoch continues.
+
+    With ``workers`` W > 1, n·W shards hold the streams of n trainers. A step of all shards is then W steps of
+    the trainers. What is said above of the last step holds for the trainers' last one.
     """
 
     shards: int
@@ -42,6 +48,11 @@ class ShardAssignment:
     equal: Equal = False
     drop_last: bool = False
     start_row: int = 0
+    workers: int = 1
+
+    @property
+    def _trainers(self) -> int:
+        return self.shards // self.workers
 
     @property
     def step_rows(self) -> int:
@@ -61,16 +72,27 @@ class ShardAssignment:
         """The number of rows of the last step if it is not full, else 0."""
         return max(0, total - self.start_row) % self.step_rows
 
+    def _last_step(self, total: int) -> tuple[int, int]:
+        """(first, rows) of the trainers' last step if it is not full, counted from the last step of all shards."""
+        rest = self.rest_rows(total)
+        first = rest - rest % (self._trainers * self.batch_rows)
+        return first, rest - first
+
     def rest_share(self, total: int, shard: int) -> tuple[int, int]:
         """(first, rows) of a shard's part of the last step, including padding, counted from that step's first row."""
-        rest = 0 if self.drop_last else self.rest_rows(total)
-        share, more = divmod(rest, self.shards)
+        worker, trainer = divmod(shard, self._trainers)
+        first, rest = self._last_step(total)
+        if (shard + 1) * self.batch_rows <= first:
+            return shard * self.batch_rows, self.batch_rows
+        share, more = divmod(0 if self.drop_last else rest, self._trainers)
         if self.equal is True:
-            return shard * share, share
-        if self.equal == "pad":
-            share += more > 0
-            return shard * share, share
-        return shard * share + min(shard, more), share + (shard < more)
+            more = 0
+        elif self.equal == "pad":
+            share, more = share + (more > 0), 0
+        if worker * self._trainers * self.batch_rows > first:
+            # a worker that has no batch in it; its place keeps the parts in ascending order
+            return first + share * self._trainers + more, 0
+        return first + trainer * share + min(trainer, more), share + (trainer < more)
 
     def shard_rows(self, total: int, shard: int) -> int:
         """The number of rows that a shard gets, including padding."""
@@ -93,8 +115,11 @@ class ShardAssignment:
             first += shard * self.batch_rows
             return np.arange(first, first + self.batch_rows, dtype=np.int64)
         place, share = self.rest_share(total, shard)
+        last, rest = self._last_step(total)
+        if place < last:
+            return np.arange(first + place, first + place + share, dtype=np.int64)
         # padding wraps around to the step's first row
-        return first + np.arange(place, place + share, dtype=np.int64) % self.rest_rows(total)
+        return first + last + np.arange(place - last, place - last + share, dtype=np.int64) % rest
 
     def padded_rows(self, total: int) -> int:
         """The number of rows that ``equal="pad"`` repeats, over all shards."""
@@ -164,14 +189,16 @@ class ShardAssignment:
 
         At most n − 1 of them; place p ≥ r of the last step is its row p mod r.
         """
-        rest = 0 if self.drop_last or self.equal != "pad" else self.rest_rows(total)
-        share = -(-rest // self.shards)
-        extra = np.arange(rest, share * self.shards, dtype=np.int64)
-        first_rest = self.start_row + self.full_steps(total) * self.step_rows
+        last, rest = self._last_step(total)
+        rest = 0 if self.drop_last or self.equal != "pad" else rest
+        share = -(-rest // self._trainers)
+        extra = np.arange(rest, share * self._trainers, dtype=np.int64)
+        first_rest = self.start_row + self.full_steps(total) * self.step_rows + last
         rows = first_rest + (extra % rest if rest else extra)
         shards = extra // share if share else extra
         places = self.full_steps(total) * self.batch_rows + (extra - shards * share)
-        return rows, shards, places
+        first_shard = last // self.batch_rows
+        return rows, first_shard + shards, places
 
 
 def _clip(value: int, upper: int) -> int:

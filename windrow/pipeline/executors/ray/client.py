@@ -1,4 +1,4 @@
-"""A shard's client of the Ray coordinator, and the session that creates it in any process."""
+"""A shard's client of the Ray coordinator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.requests import OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.stats import RunStats
-from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, Session, WindowData
+from windrow.pipeline.executors.base import EpochFacts, WindowData
 from windrow.pipeline.executors.ray.coordinator_calls import (
     POLL_SECONDS,
     PendingCalls,
@@ -39,30 +39,14 @@ from windrow.pipeline.shard.consumer_pace import Pace
 from windrow.pipeline.shard.finalizers import in_background
 from windrow.pipeline.shard.stall_watch import Waiting, waiting_of
 
-__all__ = ["RaySession"]
+__all__ = ["RayClient"]
 
 T = TypeVar("T")
 _PLACERS = 2
 _ANSWER_SECONDS = 60.0
 
 
-class RaySession:
-    """A job on a cluster, reached through its coordinator from any process."""
-
-    def __init__(self, coordinator: Any, program: Program) -> None:
-        self._coordinator = coordinator
-        self._program = program
-
-    def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
-        """Connect a shard in this process."""
-        return _RayClient(self._coordinator, self._program, shard, batch_rows, seed)
-
-    def export(self, shard: int) -> Session:
-        """Return this session: the coordinator serves every process."""
-        return self
-
-
-class _RayClient:
+class RayClient:
     """One shard's client of the coordinator; the methods are those of `CoordinatorClient`."""
 
     def __init__(

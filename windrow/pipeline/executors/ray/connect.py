@@ -5,15 +5,28 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 import ray
 
 from windrow.core.errors import PlanError, StallError
 
-__all__ = ["NAMESPACE", "connect"]
+__all__ = ["NAMESPACE", "ClusterAddress", "connect"]
 
 # of the actors that processes find by name
 NAMESPACE = "windrow"
+
+
+@dataclass(frozen=True)
+class ClusterAddress:
+    """What a process needs to connect to a Ray cluster."""
+
+    # of Ray's control plane (GCS), ``host:port``
+    address: str
+    # of this node in the cluster, where Ray does not find it by itself
+    ip: str = ""
+    # Ray's token; empty: the user's
+    auth_token: str = field(default="", repr=False)
 
 
 class _Fork:
@@ -30,12 +43,12 @@ class _Fork:
 os.register_at_fork(after_in_child=_Fork.note)
 
 
-def connect(address: str, *, ip: str = "", auth_token: str = "") -> None:
-    """Connect this process to the cluster at ``address``, if it is not connected.
+def connect(cluster: ClusterAddress) -> None:
+    """Connect this process to a cluster, if it is not connected.
 
-    ``ip`` is the address of this node in the cluster, where Ray does not find it by itself. Raises a
-    `PlanError` if this process uses another cluster, or was forked from one that was connected.
+    Raises a `PlanError` if this process uses another cluster, or was forked from one that was connected.
     """
+    address = cluster.address
     if _Fork.was_connected:
         raise PlanError(
             "this process was forked from one that is connected to Ray, which does not survive a fork: pass "
@@ -49,15 +62,15 @@ def connect(address: str, *, ip: str = "", auth_token: str = "") -> None:
                 f"{address}: call ray.shutdown() before, or ray.init() with that address"
             )
         return
-    if auth_token:
-        _set_token(auth_token)
+    if cluster.auth_token:
+        _set_token(cluster.auth_token)
     try:
         ray.init(
             address=address,
             namespace=NAMESPACE,
             log_to_driver=False,
             configure_logging=False,
-            _node_ip_address=ip or None,
+            _node_ip_address=cluster.ip or None,
         )
     except (ConnectionError, RuntimeError, TimeoutError, ray.exceptions.RayError) as error:
         raise StallError(

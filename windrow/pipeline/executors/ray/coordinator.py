@@ -38,7 +38,7 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache, open_disk
 from windrow.pipeline.tasks.map_task import Task
 
-__all__ = ["Coordinator", "start_coordinator"]
+__all__ = ["Coordinator", "make_coordinator_name", "start_coordinator"]
 
 _REFRESH_NODES_SECONDS = 10.0
 _START_SECONDS = 2.0
@@ -65,6 +65,9 @@ class Coordinator:
         expected = {shard: nodes[shard] or this_node() for shard in program.members}
         environment = _ActorEnvironment(self)
         self._core = CoordinatorCore(program, resources, expected, environment)
+        self._program, self._resources, self._nodes = program, resources, nodes
+        # by number of workers: the coordinator of the run in which workers divide each shard
+        self._divided: dict[int, Any] = {}
         self._transforms = bool(program.context.before)
         self._ticking = False
         self._name = name
@@ -163,6 +166,20 @@ class Coordinator:
     async def run_stats(self, *, spans: bool) -> RunStats:
         """Statistics of the job so far."""
         return self._core.run_stats(spans=spans)
+
+    async def divide(self, workers: int) -> str | Failure:
+        """The name of the coordinator of the run in which ``workers`` processes divide each shard; starts it once."""
+        name = f"{self._name}-{workers}"
+        if workers not in self._divided:
+            try:
+                divided = start_coordinator(
+                    self._program.divided(workers), self._resources, self._nodes * workers, name=name
+                )
+            except Exception as error:
+                return Failure.capture(error)
+            divided.await_workers.remote([])
+            self._divided[workers] = divided
+        return name
 
     def destinations(self) -> tuple[tuple[int, ...], ...]:
         """Shards, grouped by the node that consumes them."""
@@ -306,8 +323,13 @@ class Coordinator:
             await asyncio.wait(tasks, timeout=seconds)
 
 
+def make_coordinator_name() -> str:
+    """A name for the actor of a new run."""
+    return f"windrow-coordinator-{uuid.uuid4().hex}"
+
+
 def start_coordinator(
-    program: Program, resources: Resources, nodes: tuple[str | None, ...], *, name: str | None = None
+    program: Program, resources: Resources, nodes: tuple[str | None, ...], *, name: str
 ) -> Any:
     """Start a coordinator on this node, owned by this process; returns its handle.
 
@@ -317,7 +339,6 @@ def start_coordinator(
     here = NodeAffinitySchedulingStrategy(this_node(), soft=True)
     actor: Any = ray.remote(Coordinator)
     # tasks look the actor up by name: a handle in their arguments would keep it alive
-    name = name or f"windrow-coordinator-{uuid.uuid4().hex}"
     options = {
         "name": name,
         "num_cpus": 0,

@@ -11,12 +11,12 @@ import ray
 from windrow.core.errors import PlanError
 from windrow.core.machine import available_cores, free_memory_bytes
 from windrow.pipeline.executors.base import Resources, Session
-from windrow.pipeline.executors.ray.client import RaySession
-from windrow.pipeline.executors.ray.coordinator import start_coordinator
+from windrow.pipeline.executors.ray.coordinator import make_coordinator_name, start_coordinator
 from windrow.pipeline.executors.ray.coordinator_calls import notify
 from windrow.pipeline.executors.ray.nodes import resolve_hints, starvation_warnings
 from windrow.pipeline.executors.ray.pickling import export_code
 from windrow.pipeline.executors.ray.ray_task import start_workers
+from windrow.pipeline.executors.ray.sessions import RaySession
 from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
@@ -96,9 +96,10 @@ class RayExecutor:
         nodes = resolve_hints(hints, program.shards)
         blocks = len(program.job.source.blocks.rows)
         started = start_workers(min(resources.workers, blocks), nodes=resources.nodes)
+        name = name or make_coordinator_name()
         coordinator = start_coordinator(program, resources, nodes, name=name)
         notify(coordinator.await_workers, started)
-        return RaySession(coordinator, program)
+        return RaySession(coordinator, program, name)
 
 
 def ray_settings() -> dict[str, Any]:

@@ -1,25 +1,19 @@
-"""A run that processes of several launches share: started through a supervisor, found by name."""
+"""Starts a run that several processes share, through a supervisor."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import ray
 from ray import cloudpickle
 
 from windrow.core.errors import StallError
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.executors.base import CoordinatorClient, Session
-from windrow.pipeline.executors.ray.client import RaySession
-from windrow.pipeline.executors.ray.connect import NAMESPACE, connect
 from windrow.pipeline.executors.ray.lifeline import Channel
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable
-from windrow.pipeline.executors.ray.start_supervisor import SupervisorAddress
 from windrow.pipeline.plan.program import Program
 
-__all__ = ["SharedSession", "start_run"]
+__all__ = ["start_run"]
 
 
 def start_run(channel: Channel, program: Program, ips: Sequence[str], seconds: float) -> str:
@@ -42,28 +36,3 @@ def start_run(channel: Channel, program: Program, ips: Sequence[str], seconds: f
     if failure is not None:
         failure.rethrow()
     return name
-
-
-@dataclass(frozen=True)
-class SharedSession:
-    """A run on a supervisor's cluster; a process connects to Ray when it first reads a shard."""
-
-    supervisor: SupervisorAddress
-    name: str
-    program: Program
-
-    def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
-        """Connect this process to Ray, and a shard to the run."""
-        at = self.supervisor
-        connect(at.address, ip=at.ip if at.adds_node else "", auth_token=at.auth_token)
-        try:
-            coordinator = ray.get_actor(self.name, namespace=NAMESPACE)
-        except ValueError as error:
-            raise StallError(
-                f"the run that shard {shard} shares with others has ended: the process that owned it is gone"
-            ) from error
-        return RaySession(coordinator, self.program).shard_client(shard, batch_rows, seed)
-
-    def export(self, shard: int) -> Session:
-        """Return this session: any process of these nodes can connect."""
-        return self

@@ -9,10 +9,11 @@ import select
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from windrow.core.errors import PlanError, StallError
+from windrow.pipeline.executors.ray.connect import ClusterAddress
 from windrow.pipeline.executors.ray.lifeline import Channel, open_channel
 
 __all__ = ["SupervisorAddress", "connect_to_supervisor", "start_supervisor"]
@@ -42,7 +43,7 @@ class SupervisorAddress:
     host: str
     port: int
     token: str
-    # Ray's control plane (GCS), the IP address of this node in the cluster, and Ray's token; empty: the user's
+    # as in `ClusterAddress`
     address: str
     ip: str
     auth_token: str
@@ -53,9 +54,10 @@ class SupervisorAddress:
         """The address as JSON values."""
         return asdict(self)
 
-    def on_node(self, ip: str) -> SupervisorAddress:
-        """The same supervisor, seen from another node of the cluster."""
-        return replace(self, ip=ip)
+    @property
+    def cluster(self) -> ClusterAddress:
+        """The Ray cluster, for processes of the supervisor's node."""
+        return ClusterAddress(self.address, self.ip if self.adds_node else "", self.auth_token)
 
 
 def start_supervisor(

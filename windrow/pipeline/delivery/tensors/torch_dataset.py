@@ -1,0 +1,162 @@
+"""A shard as a torch dataset of batches, for DataLoaders with any number of worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn, Protocol
+
+from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from windrow.core.errors import PlanError
+from windrow.core.integers import as_integer
+from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.delivery.iteration_methods import BatchIterator
+
+__all__ = ["TorchDataset"]
+
+_MAIN_SEED = -1
+
+
+class _Passes(Protocol):
+    def begin(self, seed: int, repetition: int) -> int: ...
+
+
+class _Shard(Protocol):
+    def iter_torch_batches(self, batch_size: int, **arguments: Any) -> BatchIterator: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+
+class _Shards(Protocol):
+    """What the dataset needs of `WorkerShards`, which is above this module."""
+
+    @property
+    def passes(self) -> _Passes: ...
+
+    def cursor(self, number: int) -> Cursor: ...
+
+    def open(self, cursor: Cursor, worker: int, workers: int) -> _Shard: ...
+
+    def state_at(self, cursor: Cursor) -> dict[str, Any]: ...
+
+    def resume(self, number: int, state: Mapping[str, Any]) -> Cursor: ...
+
+    def state_after(self, batches: int, batch_rows: int, *, drop_last: bool) -> dict[str, Any]: ...
+
+    def steps(self, batch_rows: int, *, drop_last: bool) -> int | None: ...
+
+    def close(self) -> None: ...
+
+
+class TorchBatch(dict[str, Any]):
+    """A batch: a dict of tensors. torch's default collation, which would stack whole batches, refuses it."""
+
+
+def _refuse_collation(*_: object, **__: object) -> NoReturn:
+    raise PlanError(
+        "the dataset of as_torch_dataset() delivers whole batches, which DataLoader must not collate: pass it "
+        "batch_size=None, and the batch size to as_torch_dataset()"
+    )
+
+
+default_collate_fn_map[TorchBatch] = _refuse_collation
+
+
+class TorchDataset(IterableDataset[Any]):
+    """The batches of a shard, made by `Shard.as_torch_dataset` for ``DataLoader(dataset, batch_size=None)``.
+
+    Each pass, such as one loop over a DataLoader, is the shard's next epoch. Its batches and their order are
+    those of ``iter_torch_batches``, with any number of worker processes.
+    """
+
+    def __init__(
+        self, shards: _Shards, batch_size: int, drop_last: bool, arguments: Mapping[str, Any]
+    ) -> None:
+        super().__init__()
+        self._shards = shards
+        self._batch_size = batch_size
+        self._drop_last = drop_last
+        self._arguments = dict(arguments)
+        # by seed: how often this process has begun a pass
+        self._begun: dict[int, int] = {}
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin a pass; in a worker process, over the worker's part."""
+        info = get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        seed = _MAIN_SEED if info is None else info.seed - info.id
+        repetition = self._begun[seed] = self._begun.get(seed, -1) + 1
+        number = self._shards.passes.begin(seed, repetition)
+        return _Pass(self._shards, number, worker, workers, self._batch_size, self._deliver)
+
+    def _deliver(self, shard: _Shard) -> BatchIterator:
+        return shard.iter_torch_batches(self._batch_size, drop_last=self._drop_last, **self._arguments)
+
+    def __len__(self) -> int:
+        """Number of batches of a whole epoch."""
+        steps = self._shards.steps(self._batch_size, drop_last=self._drop_last)
+        if steps is None:
+            raise TypeError("the number of batches is not known before an epoch was read")
+        return steps
+
+    def state_after(self, batches: int) -> dict[str, Any]:
+        """Return the state of the shard after some batches of the present pass, as `Shard.state_dict` does.
+
+        The DataLoader's workers are ahead of the loop, which alone knows how many batches it has taken. The
+        state continues with any number of trainers, workers and rows in a batch.
+
+        Parameters
+        ----------
+        batches
+            How many batches the present loop over the DataLoader has taken.
+
+        Raises
+        ------
+        PlanError
+            With ``on_error="skip"``, or after a StatefulDataLoader has resumed this epoch: use its own state.
+        """
+        count = as_integer(batches)
+        if count is None or count < 0:
+            raise PlanError(f"state_after({batches!r}): give the number of batches, an integer of 0 or more")
+        return self._shards.state_after(count, self._batch_size, drop_last=self._drop_last)
+
+    def close(self) -> None:
+        """Release what this process holds for the dataset."""
+        self._shards.close()
+
+
+class _Pass:
+    """One worker's batches of an epoch; torchdata's StatefulDataLoader saves and restores its state."""
+
+    def __init__(
+        self, shards: _Shards, number: int, worker: int, workers: int, batch_size: int, deliver: Any
+    ) -> None:
+        self._shards = shards
+        self._number = number
+        self._place = worker, workers
+        self._batch_size = batch_size
+        self._deliver = deliver
+        self._cursor = shards.cursor(number)
+        self._shard: _Shard | None = None
+        self._batches: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._shard is None:
+            # not before a state can have been loaded
+            self._shard = self._shards.open(self._cursor, *self._place)
+            self._batches = self._deliver(self._shard)
+        batch = next(self._batches)
+        return TorchBatch(batch) if type(batch) is dict else batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of this worker, behind the last batch that it has made."""
+        state = self._shards.state_at(self._cursor) if self._shard is None else self._shard.state_dict()
+        return {"state": state}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue from a state of the same worker."""
+        self._cursor = self._shards.resume(self._number, state_dict["state"])

@@ -1,0 +1,73 @@
+"""`Shard.as_torch_dataset`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from windrow.core.optional_dependencies import require
+from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format
+from windrow.pipeline.delivery.iteration_methods import Deliverable, check_drop_last, check_number
+
+if TYPE_CHECKING:
+    from windrow.pipeline.delivery.tensors.device import DType
+    from windrow.pipeline.delivery.tensors.torch_dataset import TorchDataset
+
+__all__ = ["TorchDatasetMethod"]
+
+
+class TorchDatasetMethod(Deliverable):
+    """The ``as_torch_dataset`` method of shards."""
+
+    def as_torch_dataset(
+        self,
+        batch_size: int = 256,
+        *,
+        dtypes: DType | Mapping[str, DType] | None = None,
+        collate_fn: Callable[[Any], Any] | None = None,
+        batch_format: BatchFormat = "numpy",
+        drop_last: bool = False,
+        prefetch_batches: int = 1,
+    ) -> TorchDataset:
+        """Return the remaining epochs as a dataset of batches, for ``DataLoader(dataset, batch_size=None)``.
+
+        Each loop over the DataLoader is the next epoch. Its batches are those of `iter_torch_batches`, in the
+        same order, with any ``num_workers``. The worker processes of all shards share one run on Ray; on threads
+        each worker reads for itself. The dataset takes the shard over: read it through the dataset only.
+
+        Parameters
+        ----------
+        batch_size, dtypes, collate_fn, batch_format, drop_last, prefetch_batches
+            As for `iter_torch_batches`. For tensors on a device, pass the DataLoader ``pin_memory=True``.
+
+        Raises
+        ------
+        PlanError
+            If an argument is invalid, or the shard is being iterated.
+
+        Examples
+        --------
+        >>> import torch, windrow
+        >>> shard = windrow.range(5).repeat(1).iterator()
+        >>> loader = torch.utils.data.DataLoader(shard.as_torch_dataset(batch_size=2), batch_size=None)
+        >>> [batch["id"].tolist() for batch in loader]
+        [[0, 1], [2, 3], [4]]
+        """
+        require("torch", "torch", "as_torch_dataset()")
+        from windrow.pipeline.delivery.tensors.torch_dataset import TorchDataset
+
+        check_format(batch_format)
+        arguments = {
+            "dtypes": dtypes,
+            "collate_fn": collate_fn,
+            "batch_format": batch_format,
+            "prefetch_batches": check_number("prefetch_batches", prefetch_batches, 0),
+        }
+        check_number("batch_size", batch_size, 1)
+        check_drop_last(drop_last)
+        return TorchDataset(self._divide(), batch_size, drop_last, arguments)
+
+    @abstractmethod
+    def _divide(self) -> Any:
+        """What opens the shards of worker processes; the shard itself can no longer be read."""
