@@ -12,9 +12,10 @@ from typing import Any
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.executors.base import Session
-from windrow.pipeline.launch.agreement import agree_on_run, publishing_errors, raise_published
-from windrow.pipeline.launch.launcher import find_node, find_rank, has_launcher
-from windrow.pipeline.launch.node_addresses import LOOPBACK, ip_towards, own_ip, running_cluster
+from windrow.pipeline.launch.agreement import agree_on_run
+from windrow.pipeline.launch.find_supervisor import find_supervisor, start_head
+from windrow.pipeline.launch.launcher import find_attempt, find_rank, has_launcher
+from windrow.pipeline.launch.node_addresses import LOOPBACK, running_cluster
 from windrow.pipeline.launch.rendezvous import Rendezvous, find_store, has_store
 from windrow.pipeline.plan.job import Options
 from windrow.pipeline.plan.program import Program
@@ -233,50 +234,15 @@ def _find_place(current: Attachment | None) -> tuple[int, int]:
 
 
 def _attach(rank: int, world_size: int, waiting: Waiting) -> Attachment:
-    from windrow.pipeline.executors.ray.start_supervisor import connect_to_supervisor, start_supervisor
-
     if world_size == 1:
-        supervisor = start_supervisor(LOOPBACK, address=running_cluster())
-        return Attachment(rank, world_size, None, supervisor, connect_to_supervisor(supervisor))
+        supervisor, lifeline = start_head(LOOPBACK)
+        return Attachment(rank, world_size, None, supervisor, lifeline)
     store = find_store(rank, world_size, waiting)
     if store is None:
         raise PlanError(
             f"attach() as rank {rank} of {world_size}: ranks cannot find each other; {_find_missing()}"
         )
-    rendezvous = Rendezvous(store, rank, world_size, f"windrow/{_Current.attached_before}")
+    rendezvous = Rendezvous(store, rank, world_size, f"windrow/{find_attempt()}/{_Current.attached_before}")
     _Current.attached_before += 1
-    if rank == 0:
-        with publishing_errors(rendezvous, "head"):
-            supervisor = start_supervisor(own_ip(world_size), address=running_cluster())
-            lifeline = connect_to_supervisor(supervisor)
-        rendezvous.publish("head", {"supervisor": supervisor.to_dict(), "node": find_node()})
-        return Attachment(rank, world_size, rendezvous, supervisor, lifeline)
-    supervisor = _find_supervisor(rendezvous, waiting)
-    return Attachment(rank, world_size, rendezvous, supervisor, connect_to_supervisor(supervisor))
-
-
-def _find_supervisor(rendezvous: Rendezvous, waiting: Waiting) -> Any:
-    """The supervisor of this node, which the first rank of the node starts."""
-    from windrow.pipeline.executors.ray.start_supervisor import SupervisorAddress, start_supervisor
-
-    rank, node = rendezvous.rank, find_node()
-    rendezvous.wait(
-        ["head"], waiting, lambda: f"rank {rank} waits for rank 0 to start Ray in its first shard()"
-    )
-    found = rendezvous.read("head")
-    raise_published(found)
-    head = SupervisorAddress(**found["supervisor"])
-    if node == found["node"] or not head.adds_node:
-        return head
-    key = f"node/{node}"
-    if rendezvous.is_first(f"{key}/first"):
-        with publishing_errors(rendezvous, key):
-            own = start_supervisor(ip_towards(head.host, head.port), head=head)
-        rendezvous.publish(key, {"supervisor": own.to_dict()})
-        return own
-    rendezvous.wait(
-        [key], waiting, lambda: f"rank {rank} waits for another rank of its node to start Ray there"
-    )
-    found = rendezvous.read(key)
-    raise_published(found)
-    return SupervisorAddress(**found["supervisor"])
+    rendezvous, supervisor, lifeline = find_supervisor(rendezvous, waiting)
+    return Attachment(rank, world_size, rendezvous, supervisor, lifeline)

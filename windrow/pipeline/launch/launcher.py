@@ -11,7 +11,7 @@ from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.pipeline.plan.job import Launch
 
-__all__ = ["find_launch", "find_node", "find_rank", "find_single_node", "has_launcher"]
+__all__ = ["find_attempt", "find_launch", "find_node", "find_rank", "find_single_node", "has_launcher"]
 
 _LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 # srun sets these for the SLURM step of this process. SLURM_NTASKS_PER_NODE, SLURM_PROCID and SLURM_LOCALID cannot
@@ -25,6 +25,7 @@ _RANKS = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
 _NODES = ("GROUP_RANK", "SLURM_NODEID")
+_ATTEMPT = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "WORLD_SIZE")
 _STEP_COUNT = re.compile(r"([1-9][0-9]*)(?:\(x([1-9][0-9]{0,6})\))?")
 _FIX = "call shard(rank=..., world_size=...), start the process with torchrun, or set RANK and WORLD_SIZE"
 
@@ -107,6 +108,11 @@ def _environment_rank() -> tuple[int, int]:
         shown = ", ".join(f"{name}={text!r}" for name, text in zip(names, texts, strict=True))
         raise PlanError(f"shard(): {shown} are not integers. To fix it, {_FIX}") from None
     return rank, world_size
+
+
+def find_attempt() -> str:
+    """A name of this start of the ranks, as far as the launcher tells one start from another."""
+    return "/".join(os.environ.get(name, "") for name in _ATTEMPT)
 
 
 def find_node() -> str:

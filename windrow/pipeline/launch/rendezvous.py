@@ -76,6 +76,10 @@ class Rendezvous:
         self.rank = rank
         self.world_size = world_size
 
+    def under(self, prefix: str) -> Rendezvous:
+        """The same with other keys."""
+        return Rendezvous(self._store, self.rank, self.world_size, prefix)
+
     def publish(self, key: str, value: Mapping[str, Any]) -> None:
         """Publish a value of JSON types."""
         self._call(lambda: self._store.set(key, json.dumps(value)))
