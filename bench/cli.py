@@ -11,8 +11,9 @@ from pathlib import Path
 from bench.chaos.command import add_chaos, run_command
 from bench.config import find_data
 from bench.formats.command import add_formats, run_formats
+from bench.launched import measure_launched
 from bench.memory_command import measure_memory
-from bench.options import add_data, add_memory, add_throughput, read_memory, read_throughput
+from bench.options import add_data, add_memory, add_throughput, read_memory, read_ranks, read_throughput
 from bench.progress import ProgressLine
 from bench.remote.command import add_store, measure_store
 from bench.resume import add_resume, measure_resume
@@ -47,7 +48,7 @@ def _make_parser() -> argparse.ArgumentParser:
         "throughput", help="compare throughput, waiting, memory and exactly-once delivery of several systems"
     )
     add_throughput(throughput)
-    throughput.set_defaults(run=lambda options: measure(read_throughput(options)))
+    throughput.set_defaults(run=_run_throughput)
     peers = commands.add_parser(
         "peers",
         help="compare windrow with all rivals, each in a virtual environment that is set up if missing",
@@ -108,6 +109,11 @@ def _make_only(options: argparse.Namespace) -> int:
     )
     find_data(config, ProgressLine(sys.stderr))
     return 0
+
+
+def _run_throughput(options: argparse.Namespace) -> int:
+    config = read_throughput(options)
+    return measure_launched(config, read_ranks(options)) if options.launcher else measure(config)
 
 
 def _run_resume(options: argparse.Namespace) -> int:

@@ -97,7 +97,11 @@ def find_data(config: BenchConfig, line: ProgressLine) -> list[str]:
 
 def make_request(config: BenchConfig, system: str, paths: Sequence[str], facts: Facts) -> Request:
     """The request for one system, with the facts about the files."""
-    several = system.startswith("windrow-ray") or system in ("ray-shuffle-split", "ray-start")
+    several = system.startswith("windrow-ray") or system in (
+        "windrow-torchrun",
+        "ray-shuffle-split",
+        "ray-start",
+    )
     trainers = (config.trainers or (2 if several else 1)) if several or system.startswith("windrow") else 1
     peer = PEERS[system]
     if config.computing and trainers >= count_cores():

@@ -11,7 +11,7 @@ from bench.data import KINDS
 from bench.peers import PEERS
 from bench.sizes import read_size
 
-__all__ = ["add_data", "add_memory", "add_throughput", "read_memory", "read_throughput"]
+__all__ = ["add_data", "add_memory", "add_throughput", "read_memory", "read_ranks", "read_throughput"]
 
 _DEFAULT_PEERS = "scan,torch-scan,ray-shuffle,ray-materialize"
 
@@ -48,6 +48,14 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
         help=f"systems to compare with: {', '.join(PEERS)}; or none (default: %(default)s)",
     )
     group.add_argument("--trainers", type=_count, help="number of trainers (default: 1 on threads, 2 on Ray)")
+    group.add_argument(
+        "--launcher",
+        choices=("torchrun",),
+        help="instead, compare ranks that a launcher starts with as many Ray trainer actors",
+    )
+    group.add_argument(
+        "--ranks", default="1,2,4", metavar="N,M", help="numbers of ranks with --launcher (%(default)s)"
+    )
     group.add_argument(
         "--epochs",
         type=_count,
@@ -99,6 +107,14 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
     group.add_argument("--plot", type=Path, metavar="PATH", help="write a plot as PNG")
+
+
+def read_ranks(options: argparse.Namespace) -> list[int]:
+    """The numbers of ranks to measure with a launcher."""
+    try:
+        return [_count(number) for number in options.ranks.split(",")]
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        raise ValueError(f"--ranks {options.ranks}: {error}") from error
 
 
 def _count(text: str) -> int:

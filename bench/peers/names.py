@@ -76,6 +76,9 @@ _OURS = {
     "windrow-ray": PeerName(
         "bench.peers.windrow_ray:WindrowRay", "windrow ray", "full", streams=True, small_too=True
     ),
+    "windrow-torchrun": PeerName(
+        "bench.peers.windrow_torchrun:WindrowTorchrun", "windrow torchrun", "full", streams=True
+    ),
     "windrow-threads-cached": PeerName(
         "bench.peers.windrow_threads:WindrowThreads", "windrow threads", "full", small_too=True, cached=True
     ),
