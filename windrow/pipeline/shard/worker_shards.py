@@ -128,10 +128,13 @@ class WorkerShards:
         shards, batch_rows = cursor.assigned or (None, None)
         return describe_stream(self.program.job).at(cursor, shards=shards, batch_size=batch_rows).to_dict()
 
-    def resume(self, number: int, state: Mapping[str, Any]) -> Cursor:
-        """The cursor of a worker's state, from which its pass ``number`` continues."""
+    def resume(self, number: int, state: Mapping[str, Any], *, has_ended: bool) -> Cursor:
+        """The cursor of a worker's state, from which its pass ``number`` continues.
+
+        ``has_ended``: the worker had no batch left, and its state is at the next epoch.
+        """
         _, cursor = resume(self.program.job, state)
-        self.passes.resume(number, cursor.epoch - self.start.epoch)
+        self.passes.resume(number, cursor.epoch - has_ended - self.start.epoch)
         return cursor
 
     def state_after(self, batches: int, batch_rows: int, *, drop_last: bool) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class _Shards(Protocol):
 
     def state_at(self, cursor: Cursor) -> dict[str, Any]: ...
 
-    def resume(self, number: int, state: Mapping[str, Any]) -> Cursor: ...
+    def resume(self, number: int, state: Mapping[str, Any], *, has_ended: bool) -> Cursor: ...
 
     def state_after(self, batches: int, batch_rows: int, *, drop_last: bool) -> dict[str, Any]: ...
 
@@ -138,6 +138,7 @@ class _Pass:
         self._batch_size = batch_size
         self._deliver = deliver
         self._cursor = shards.cursor(number)
+        self._has_ended = False
         self._shard: _Shard | None = None
         self._batches: Any = None
 
@@ -145,6 +146,8 @@ class _Pass:
         return self
 
     def __next__(self) -> Any:
+        if self._has_ended:
+            raise StopIteration
         if self._shard is None:
             # not before a state can have been loaded
             self._shard = self._shards.open(self._cursor, *self._place)
@@ -155,8 +158,10 @@ class _Pass:
     def state_dict(self) -> dict[str, Any]:
         """The state of this worker, behind the last batch that it has made."""
         state = self._shards.state_at(self._cursor) if self._shard is None else self._shard.state_dict()
-        return {"state": state}
+        # behind its last batch, a worker's state is at the next epoch, which this pass does not read
+        return {"state": state, "has_ended": self._has_ended or state["epoch"] > self._cursor.epoch}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue from a state of the same worker."""
-        self._cursor = self._shards.resume(self._number, state_dict["state"])
+        self._has_ended = bool(state_dict["has_ended"])
+        self._cursor = self._shards.resume(self._number, state_dict["state"], has_ended=self._has_ended)

@@ -1,0 +1,205 @@
+"""as_torch_dataset: DataLoader workers divide a shard, and its stream, its epochs and its states stay the same."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from torch.utils.data import DataLoader, DistributedSampler
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import windrow
+from windrow.core.errors import PlanError
+
+# on this machine's cores, and each worker of the threads executor reads whole windows
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+    # torchdata calls what torch has deprecated
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
+    pytest.mark.filterwarnings("ignore:each of the . DataLoader workers:RuntimeWarning"),
+]
+
+ROWS, BATCH = 700, 32
+
+
+@pytest.fixture(scope="module")
+def pipe(tmp_path_factory: pytest.TempPathFactory) -> windrow.DatasetPipeline:
+    folder = tmp_path_factory.mktemp("rows")
+    pq.write_table(pa.table({"x": range(ROWS)}), folder / "x.parquet", row_group_size=100)
+    dataset = windrow.read_parquet(folder, target_block_bytes=800).window(blocks_per_window=3)
+    shuffled = dataset.repeat(3).random_shuffle_each_window(seed=7)
+    return shuffled.options(executor="threads", progress=False)
+
+
+def _stream(shard: windrow.Shard) -> list[list[list[int]]]:
+    with shard:
+        return [
+            [batch["x"].tolist() for batch in epoch.iter_torch_batches(batch_size=BATCH)]
+            for epoch in shard.iter_epochs()
+        ]
+
+
+def _take(batches: Any) -> list[list[int]]:
+    return [batch["x"].tolist() for batch in batches]
+
+
+@pytest.fixture
+def shard(pipe: windrow.DatasetPipeline) -> Iterator[windrow.Shard]:
+    with pipe.split(2, equal=True)[1] as shard:
+        yield shard
+
+
+def _loader(dataset: Any, workers: int, **options: Any) -> Any:
+    return DataLoader(dataset, batch_size=None, num_workers=workers, **options)
+
+
+@pytest.mark.parametrize(
+    ("workers", "options"),
+    [
+        (0, {}),
+        (1, {}),
+        (2, {}),
+        (3, {"persistent_workers": True}),
+        (2, {"multiprocessing_context": "spawn"}),
+        (2, {"multiprocessing_context": "forkserver", "persistent_workers": True}),
+    ],
+)
+@pytest.mark.parametrize("equal", [True, False, "pad"])
+def test_stream_does_not_depend_on_workers(
+    pipe: windrow.DatasetPipeline, workers: int, options: dict[str, Any], equal: Any
+) -> None:
+    if "multiprocessing_context" in options and equal is not True:
+        pytest.skip("new interpreters are slow, and do not differ")
+    for trainer in range(2):
+        expected = _stream(pipe.split(2, equal=equal)[trainer])
+        with pipe.split(2, equal=equal)[trainer] as shard:
+            loader = _loader(shard.as_torch_dataset(batch_size=BATCH), workers, **options)
+            assert [_take(loader) for _ in range(3)] == expected
+            assert len(loader) == len(expected[0])
+            if not workers:
+                with pytest.raises(PlanError, match=r"all 3 epochs of shard . have been read"):
+                    next(iter(loader))
+
+
+def test_abandoned_pass_counts_as_consumed(pipe: windrow.DatasetPipeline, shard: windrow.Shard) -> None:
+    expected = _stream(pipe.split(2, equal=True)[1])
+    loader = _loader(shard.as_torch_dataset(batch_size=BATCH), 2)
+    assert _take(itertools.islice(loader, 3)) == expected[0][:3]
+    assert _take(loader) == expected[1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_state_after_batches_resumes_anywhere(pipe: windrow.DatasetPipeline, workers: int) -> None:
+    whole = _stream(pipe.split(1)[0])
+    with pipe.split(2, equal=True)[0] as shard:
+        dataset = shard.as_torch_dataset(batch_size=BATCH)
+        loader = _loader(dataset, workers)
+        assert dataset.state_after(0)["epoch"] == 0
+        _take(loader)
+        for taken, _ in enumerate(loader, 1):
+            if taken == 5:
+                break
+        state = dataset.state_after(5)
+    rest = list(itertools.chain.from_iterable(whole[1]))[5 * 2 * BATCH :]
+    assert (state["epoch"], state["row"]) == (1, 5 * 2 * BATCH)
+    # with another number of trainers, workers and rows in a batch
+    for n, other, batch in ((1, 0, BATCH), (1, 3, 50), (3, 2, 8)):
+        shards = pipe.split(n, state_dict=state)
+        taken_rows = []
+        for each in shards:
+            with each:
+                taken_rows.append(
+                    [b["x"].tolist() for b in _loader(each.as_torch_dataset(batch_size=batch), other)]
+                )
+        steps = itertools.zip_longest(*taken_rows, fillvalue=[])
+        assert [x for step in steps for part in step for x in part] == rest
+
+
+@pytest.mark.parametrize("workers", [0, 2, 3])
+@pytest.mark.parametrize("taken", [0, 1, 4, 10, 11])
+def test_stateful_loader_resumes_at_any_batch(
+    pipe: windrow.DatasetPipeline, workers: int, taken: int
+) -> None:
+    expected = _stream(pipe.split(2, equal=True)[1])
+    with pipe.split(2, equal=True)[1] as shard:
+        loader = StatefulDataLoader(
+            shard.as_torch_dataset(batch_size=BATCH), batch_size=None, num_workers=workers
+        )
+        assert _take(loader) == expected[0]
+        assert _take(itertools.islice(loader, taken)) == expected[1][:taken]
+        state = pickle.loads(pickle.dumps(loader.state_dict()))
+    with pipe.split(2, equal=True)[1] as shard:
+        dataset = shard.as_torch_dataset(batch_size=BATCH)
+        loader = StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
+        loader.load_state_dict(state)
+        assert _take(loader) == expected[1][taken:]
+        assert _take(loader) == expected[2]
+
+
+def test_ray_workers_share_one_run(pipe: windrow.DatasetPipeline, ray_local: Any) -> None:
+    expected = [_stream(shard) for shard in pipe.split(2, equal=True)]
+    on_ray = pipe.options(executor="ray", progress=False)
+    for trainer, shard in enumerate(on_ray.split(2, equal=True)):
+        with shard:
+            loader = _loader(shard.as_torch_dataset(BATCH), 2, multiprocessing_context="spawn")
+            assert [_take(loader) for _ in range(2)] == expected[trainer][:2]
+
+
+def test_fork_of_a_process_on_ray_is_an_error(pipe: windrow.DatasetPipeline, ray_local: Any) -> None:
+    with pipe.options(executor="ray", progress=False).iterator() as shard:
+        loader = _loader(shard.as_torch_dataset(BATCH), 1, multiprocessing_context="fork")
+        with pytest.raises(
+            PlanError, match=r"forked from one that is connected to Ray.*multiprocessing_context"
+        ):
+            next(iter(loader))
+
+
+def test_killed_worker_is_an_error_of_torch(shard: windrow.Shard) -> None:
+    loader = _loader(shard.as_torch_dataset(batch_size=BATCH), 2)
+    batches: Any = iter(loader)
+    next(batches)
+    os.kill(batches._workers[1].pid, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=r"DataLoader worker .* exited unexpectedly"):
+        _take(batches)
+
+
+def test_bad_use(shard: windrow.Shard, pipe: windrow.DatasetPipeline) -> None:
+    with pytest.raises(TypeError, match=r"as_torch_dataset\(batch_size=...\) returns a dataset for one"):
+        next(iter(DataLoader(shard)))  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="batch_size=0 must be"):
+        shard.as_torch_dataset(batch_size=0)
+    dataset = shard.as_torch_dataset(batch_size=BATCH)
+    with pytest.raises(PlanError, match="pass it batch_size=None"):
+        next(iter(DataLoader(dataset)))
+    with pytest.raises(ValueError, match="shuffle"):
+        DataLoader(dataset, batch_size=None, shuffle=True)
+    with pytest.raises(ValueError, match="sampler"):
+        DataLoader(dataset, batch_size=None, sampler=DistributedSampler(dataset, 2, 0))  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="shard 1 is read through as_torch_dataset"):
+        shard.iter_batches()
+    with pytest.raises(PlanError, match=r"state_after\(batches\) returns the state"):
+        shard.state_dict()
+    with pytest.raises(PlanError, match="send the shard"):
+        pickle.dumps(dataset)
+    with pytest.raises(PlanError, match=r"state_after\(-1\)"):
+        dataset.state_after(-1)
+    skipping = pipe.options(executor="threads", on_error="skip", progress=False)
+    with skipping.iterator() as other, pytest.raises(PlanError, match="StatefulDataLoader"):
+        other.as_torch_dataset().state_after(1)
+
+
+def test_length_is_unknown_before_rows_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("x\n1\n2\n")
+    with windrow.read_csv(tmp_path).repeat(1).options(executor="threads").iterator() as shard:
+        dataset = shard.as_torch_dataset(batch_size=1)
+        with pytest.raises(TypeError, match="not known before an epoch was read"):
+            len(dataset)
+        assert _take(_loader(dataset, 0)) == [[1], [2]]
