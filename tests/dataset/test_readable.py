@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.dataset.example_sources import make_source
+from tests.io.files import open_parquet
 from windrow.core.errors import TransformError
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.readable import count_rows
-from windrow.io.catalog.file_source import open_parquet
 from windrow.io.parquet.block_reader import ParquetReader
 from windrow.pipeline.tasks.transforms import MapBatches
 

@@ -21,7 +21,9 @@ from tests.io.files import S3, arrow_s3, make_bucket
 from windrow.core.errors import PlanError, SourceError
 from windrow.io.sinks.commit import list_replaced
 from windrow.io.sinks.open_store import find_store, mapped_errors
+from windrow.io.sinks.remote_stores import ArrowStore
 from windrow.io.sinks.store import Store, is_temporary
+from windrow.io.storage.retries import GaveUpError, Retries
 
 
 @pytest.fixture(params=["local", "memory", "arrow", "subtree", "s3fs", "arrow s3", "s3fs parts"])
@@ -116,6 +118,66 @@ def test_two_attempts_at_a_file_at_the_same_time_leave_it_whole(
     assert store.list_files() == ["a.bin"]
     assert fsspec.filesystem("memory").cat(f"{tmp_path}/out/a.bin") == b"whole"
     fsspec.filesystem("memory").rm(str(tmp_path), recursive=True)
+
+
+class FlakyHandler(pa_fs.FSSpecHandler):  # type: ignore[misc]
+    """A filesystem without atomic uploads; ``failures`` says how many calls of an operation fail."""
+
+    def __init__(self, filesystem: Any, failures: dict[str, int]) -> None:
+        super().__init__(filesystem)
+        self.failures = failures
+        self.failed: list[str] = []
+
+    def _fail(self, operation: str) -> None:
+        if self.failures.get(operation, 0) > 0:
+            self.failures[operation] -= 1
+            self.failed.append(operation)
+            raise ConnectionResetError(errno.ECONNRESET, "reset by peer")
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        self._fail("create_dir")
+        super().create_dir(path, recursive)
+
+    def delete_file(self, path: str) -> None:
+        self._fail("delete_file")
+        super().delete_file(path)
+
+    def move(self, source: str, target: str) -> None:
+        self._fail("move")
+        super().move(source, target)
+
+
+@pytest.mark.parametrize("operation", ["create_dir", "delete_file", "move"])
+def test_arrow_filesystems_retry_operations_that_fail_transiently(operation: str) -> None:
+    handler = FlakyHandler(MemoryFileSystem(), {operation: 1})
+    root = f"/flaky-{operation}"
+    quick = Retries(seconds=10, first_wait_seconds=0.001)
+    store = ArrowStore(f"{root}/out", pa_fs.PyFileSystem(handler), quick)
+    try:
+        put(store, "k=1/a", b"one")
+        put(store, "k=1/a", b"another")
+        assert handler.failed == [operation]
+        assert store.list_files() == ["k=1/a"]
+        assert read(store, "k=1/a") == b"another"
+        handler.failures["delete_file"] = 1
+        store.remove(["k=1/a"])
+        assert handler.failed == [operation, "delete_file"]
+        assert store.list_files() == []
+    finally:
+        MemoryFileSystem().rm(root, recursive=True)
+
+
+@pytest.mark.parametrize("operation", ["create_dir", "delete_file", "move"])
+def test_operations_that_fail_until_the_retry_budget_is_spent_are_errors(operation: str) -> None:
+    handler = FlakyHandler(MemoryFileSystem(), {operation: 1_000_000})
+    store = ArrowStore(f"/failing-{operation}/out", pa_fs.PyFileSystem(handler), Retries(0.05, 0.001))
+    try:
+        with pytest.raises(GaveUpError, match="reset by peer"):
+            put(store, "a", b"")
+        assert len(handler.failed) > 1
+    finally:
+        if MemoryFileSystem().exists(f"/failing-{operation}"):
+            MemoryFileSystem().rm(f"/failing-{operation}", recursive=True)
 
 
 def test_a_large_file_arrives_whole(store: Store, request: pytest.FixtureRequest) -> None:

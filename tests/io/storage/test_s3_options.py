@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.fs as pa_fs
 import pytest
 
-from tests.io.files import S3, read_all, write
+from tests.io.files import S3, open_parquet, read_all, write
 from windrow.core.errors import SourceError
-from windrow.io.catalog.file_source import open_parquet
 
 pytest.importorskip("s3fs")
 
