@@ -35,7 +35,7 @@ class Plan:
 def make_plan(paths: Sequence[str], shards: int, batch_rows: int) -> Plan:
     """Plan one epoch as the driver does."""
     program = Program(
-        Job(open_files(list(paths, ParquetFormat())), WindowCut(), 1, 7), shards, False, tuple(range(shards))
+        Job(open_files(list(paths), ParquetFormat()), WindowCut(), 1, 7), shards, False, tuple(range(shards))
     )
     counts = EpochCounts(program.shape(0, program.stored_rows))
     assignment = program.assignment(batch_rows, drop_last=False)

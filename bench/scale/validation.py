@@ -107,7 +107,7 @@ def _measure(
 
 def predict_here(system: str, windows: int, paths: Sequence[str], costs: Costs, cores: float) -> float:
     """Simulated seconds of a steady-state epoch on this machine with ``cores`` free cores."""
-    source = open_files(list(paths, ParquetFormat()))
+    source = open_files(list(paths), ParquetFormat())
     total = int(source.blocks.decoded_bytes.sum())
     cut = WindowCut() if windows == 1 else WindowCut(None, -(-total // windows))
     threads, workers = system == "windrow-threads", count_cores()
