@@ -212,7 +212,7 @@ def test_a_local_file_is_hidden_until_it_is_whole(tmp_path: Path) -> None:
         (errno.EIO, "check the path"),
     ],
 )
-def test_what_a_disk_refuses_is_one_error_with_a_remedy(
+def test_disk_errors_become_one_error_with_a_fix(
     number: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
@@ -238,7 +238,7 @@ def test_a_file_where_a_directory_should_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("client", ["s3fs", "arrow"])
-def test_a_missing_bucket_and_wrong_credentials_are_told_and_not_shown(s3: S3, client: str) -> None:
+def test_missing_bucket_and_wrong_credentials_are_reported_without_secrets(s3: S3, client: str) -> None:
     pytest.importorskip("s3fs")
     wrong = {**s3.storage_options, "key": "wrong-key-not-shown", "secret": "wrong-secret-not-shown"}
     if client == "s3fs":
@@ -262,7 +262,7 @@ def test_a_missing_bucket_and_wrong_credentials_are_told_and_not_shown(s3: S3, c
 
 
 @pytest.mark.parametrize("client", ["options", "dirfs", "arrow", "handler"])
-def test_what_a_client_quotes_of_its_credentials_is_not_told(client: str) -> None:
+def test_credentials_quoted_by_a_client_are_redacted(client: str) -> None:
     if client == "arrow":
         filesystem: Any = pa_fs.S3FileSystem(access_key="k-of-it", secret_key="not-shown", region="us-east-1")
     else:
@@ -276,14 +276,16 @@ def test_what_a_client_quotes_of_its_credentials_is_not_told(client: str) -> Non
     store = find_store("here/x", filesystem, None)
     with pytest.raises(SourceError, match="refused for") as caught, mapped_errors(store, "x"):
         raise OSError("refused for k-of-it:not-shown")
-    assert not re.search("k-of-it|not-shown", "".join([*_told(caught.value), repr(store), store.url]))
+    assert not re.search(
+        "k-of-it|not-shown", "".join([*_traceback_lines(caught.value), repr(store), store.url])
+    )
 
 
-def _told(error: BaseException | None) -> Iterator[str]:
+def _traceback_lines(error: BaseException | None) -> Iterator[str]:
     """What a traceback shows, without the lines of code, which here hold the secret."""
     if error is not None:
         yield from traceback.format_exception_only(error)
-        yield from _told(error.__cause__ if error.__suppress_context__ else error.__context__)
+        yield from _traceback_lines(error.__cause__ if error.__suppress_context__ else error.__context__)
 
 
 def test_the_top_of_a_filesystem_is_not_replaced(tmp_path: Path) -> None:
