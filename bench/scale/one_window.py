@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windrow.io.catalog.file_source import open_parquet
+from windrow.io.catalog.file_source import open_files
+from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.pipeline.coordinator.scheduling.events import Work
 from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
 from windrow.pipeline.plan.job import Job
@@ -33,7 +34,9 @@ class Plan:
 
 def make_plan(paths: Sequence[str], shards: int, batch_rows: int) -> Plan:
     """Plan one epoch as the driver does."""
-    program = Program(Job(open_parquet(list(paths)), WindowCut(), 1, 7), shards, False, tuple(range(shards)))
+    program = Program(
+        Job(open_files(list(paths), ParquetFormat()), WindowCut(), 1, 7), shards, False, tuple(range(shards))
+    )
     counts = EpochCounts(program.shape(0, program.stored_rows))
     assignment = program.assignment(batch_rows, drop_last=False)
     layouts = program.layouts(counts, 0, assignment=assignment, destinations=(program.members,), slices=1)

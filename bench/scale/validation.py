@@ -15,7 +15,8 @@ from bench.scale.cluster import Cluster, Costs
 from bench.scale.idle_machine import FreeCores, wait_until_idle
 from bench.scale.processes import run_module
 from bench.scale.simulation import simulate
-from windrow.io.catalog.file_source import open_parquet
+from windrow.io.catalog.file_source import open_files
+from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.epoch_plan import WindowCut
 
@@ -106,7 +107,7 @@ def _measure(
 
 def predict_here(system: str, windows: int, paths: Sequence[str], costs: Costs, cores: float) -> float:
     """Simulated seconds of a steady-state epoch on this machine with ``cores`` free cores."""
-    source = open_parquet(list(paths))
+    source = open_files(list(paths), ParquetFormat())
     total = int(source.blocks.decoded_bytes.sum())
     cut = WindowCut() if windows == 1 else WindowCut(None, -(-total // windows))
     threads, workers = system == "windrow-threads", count_cores()

@@ -27,12 +27,12 @@ def test_sizes_are_read(text: int | str, size: int) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, None, "", "64", "-1MB", "64XB", "MiB", "0GiB", "0.1B"])
-def test_what_is_no_size_is_refused_by_name(value: Any) -> None:
+def test_values_that_are_not_sizes_are_rejected_by_name(value: Any) -> None:
     with pytest.raises(PlanError, match="memory_limit"):
         parse_bytes(value, "memory_limit")
 
 
-def test_a_missing_unit_is_told_with_the_remedy() -> None:
+def test_missing_unit_is_reported_with_a_fix() -> None:
     with pytest.raises(PlanError, match="write '64MiB' or '64MB', or the integer 64"):
         parse_bytes("64", "bytes_per_window")
 

@@ -72,7 +72,7 @@ def test_a_closed_iterator_ends() -> None:
 
 @pytest.mark.parametrize("sizes", [(0,), (0, 0)])
 @pytest.mark.parametrize("times", [1, 3, None])
-def test_no_rows_is_no_batches(sizes: tuple[int, ...], times: int | None) -> None:
+def test_no_rows_give_no_batches(sizes: tuple[int, ...], times: int | None) -> None:
     assert list(_pipe(*sizes, times=times).iter_batches()) == []
 
 

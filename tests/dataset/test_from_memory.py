@@ -275,7 +275,7 @@ def test_a_key_that_later_rows_lack_is_null(rows: int, tmp_path: Path) -> None:
             windrow.from_generator(lambda: iter(items), cache_dir=tmp_path)
 
 
-def test_staged_rows_that_are_gone_are_told(tmp_path: Path) -> None:
+def test_missing_staged_rows_are_reported(tmp_path: Path) -> None:
     ds = windrow.from_generator(lambda: _count(10), cache_dir=tmp_path)
     (file,) = tmp_path.rglob("*.arrow")
     file.unlink()
@@ -295,7 +295,7 @@ def test_polars_types_and_failing_query() -> None:
         windrow.from_polars(3)
 
 
-def test_huggingface_refuses_what_has_no_one_order() -> None:
+def test_huggingface_datasets_without_a_fixed_order_are_rejected() -> None:
     datasets = pytest.importorskip("datasets")
     rows = datasets.Dataset.from_dict({"x": [1, 2]})
     with pytest.raises(PlanError, match="from_generator"):
@@ -353,7 +353,7 @@ def test_missing_extras_are_named(
         call()
 
 
-def test_a_table_whose_offsets_lead_out_of_its_text_is_refused_where_it_enters() -> None:
+def test_table_with_offsets_outside_of_its_text_is_rejected_on_entry() -> None:
     offsets = np.zeros(4, np.int32)
     text = pa.Array.from_buffers(pa.string(), 3, [None, pa.py_buffer(offsets), pa.py_buffer(b"abc")])
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), pa.array([1, 2, 3]))
@@ -366,7 +366,7 @@ def test_a_table_whose_offsets_lead_out_of_its_text_is_refused_where_it_enters()
         windrow.from_arrow([pa.table({"d": dictionary})])
 
 
-def test_a_staged_file_that_was_altered_is_refused(tmp_path: Path) -> None:
+def test_altered_staged_file_is_rejected(tmp_path: Path) -> None:
     texts = [f"text number {number}" for number in range(1_000)]
     ds = windrow.from_generator(lambda: iter([pa.table({"t": texts})]), cache_dir=tmp_path)
     (path,) = tmp_path.rglob("*.arrow")

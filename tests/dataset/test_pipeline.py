@@ -56,7 +56,7 @@ def test_max_epoch_ends_an_endless_chain(pipe: DatasetPipeline) -> None:
     assert [epoch.number for epoch in pipe.repeat().iter_epochs(3)] == [0, 1, 2]
 
 
-def test_split_deals_all_rows(pipe: DatasetPipeline) -> None:
+def test_split_assigns_all_rows(pipe: DatasetPipeline) -> None:
     shards = pipe.split(2, locality_hints=[None, None])
     assert [[b["x"].tolist() for b in shard.iter_batches(2)] for shard in shards] == [
         [[0, 1], [4, 5]],

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.dataset.example_sources import make_source
+from tests.io.files import open_parquet
 from windrow.core.errors import TransformError
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.readable import count_rows
-from windrow.io.catalog.file_source import open_parquet
 from windrow.io.parquet.block_reader import ParquetReader
 from windrow.pipeline.tasks.transforms import MapBatches
 
@@ -27,7 +27,7 @@ def _fail(batch: Any) -> Any:
     raise ZeroDivisionError("no")
 
 
-def test_the_manifest_tells() -> None:
+def test_rows_are_counted_from_the_manifest() -> None:
     plan = LogicalPlan(make_source(2, 3, refuses=True)).mapped(MapBatches(_fail)).repeated(5)
     assert count_rows(plan) == 5
 
@@ -47,7 +47,7 @@ def test_row_changing_transforms_run_and_those_behind_them_do_not() -> None:
     assert count_rows(plan) == 3
 
 
-def test_what_a_transform_raises_is_told() -> None:
+def test_error_of_a_transform_is_reported() -> None:
     plan = LogicalPlan(make_source(3)).mapped(MapBatches(_fail, preserves_rows=False))
     with pytest.raises(TransformError, match="table 0") as raised:
         count_rows(plan)

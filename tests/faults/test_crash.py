@@ -15,10 +15,11 @@ import pytest
 
 import windrow
 from tests.end_to_end.reading import column, read_pass
+from tests.io.files import open_parquet
 from windrow.core.source import BlockAddress, BlockPart, BlockReader
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.io.catalog.file_source import FileSource, open_parquet
+from windrow.io.catalog.file_source import FileSource
 
 pytestmark = pytest.mark.timeout(150)
 

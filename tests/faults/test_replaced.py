@@ -17,8 +17,8 @@ import pytest
 
 import windrow
 from tests.faults.proxy import Proxy
-from tests.io.files import S3
-from windrow.io.catalog.file_source import FileSource, open_parquet
+from tests.io.files import S3, open_parquet
+from windrow.io.catalog.file_source import FileSource
 from windrow.io.parquet.footer_cache import FooterCache
 from windrow.io.parquet.footers import read_footer
 from windrow.io.storage import verified_files

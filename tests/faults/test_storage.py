@@ -13,10 +13,9 @@ import pytest
 import windrow
 from tests.end_to_end.reading import read_epochs
 from tests.faults.proxy import BROKEN_RESPONSES, ERROR_RESPONSES, Fault, Proxy
-from tests.io.files import S3
+from tests.io.files import S3, open_parquet
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.io.catalog.file_source import open_parquet
 from windrow.io.storage.retries import Retries
 
 pytestmark = pytest.mark.timeout(120)

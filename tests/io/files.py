@@ -10,13 +10,20 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
-from windrow.io.catalog.file_source import FileSource
+from windrow.io.catalog.file_source import FileSource, open_files
+from windrow.io.parquet.block_reader import ParquetFormat
+from windrow.io.storage.filesystems import Paths
 
 
 def write(path: Path, table: pa.Table, **options: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path, **options)
     return path
+
+
+def open_parquet(paths: Paths | None, **options: Any) -> FileSource:
+    """Open Parquet files as `windrow.read_parquet` does, but return the source of its dataset."""
+    return open_files(paths, ParquetFormat(), **options)
 
 
 def read_all(source: FileSource) -> pa.Table:

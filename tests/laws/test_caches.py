@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
-from windrow.io.catalog.file_source import open_parquet
+from tests.io.files import open_parquet
 from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.tasks.cache import job_store

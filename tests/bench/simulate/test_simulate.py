@@ -16,6 +16,16 @@ from tests.bench.simulate.planted import PLANTED
 SEEDS = 2_000
 # A planted fault must be found within the seeds of the test above.
 FOUND_WITHIN = SEEDS
+# Where the search begins, to save a minute: the first seeds that found these faults. Any other seed counts as well.
+FOUND_BEFORE = {
+    "lose_wake_up": 1143,
+    "leak_reference": 1143,
+    "take_late_results": 507,
+    "restart_one_slice_too_far": 322,
+    "reuse_attempt_names": 93,
+    "keep_failed_run": 84,
+    "forget_closed_shards": 54,
+}
 
 KINDS = {
     "another number of trainers",
@@ -57,11 +67,13 @@ def test_no_seed_violates_a_guarantee() -> None:
 @pytest.mark.parametrize("fault", PLANTED)
 def test_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     PLANTED[fault](monkeypatch)
-    found = next((seed for seed in range(FOUND_WITHIN) if simulate(seed).failure), None)
+    first = FOUND_BEFORE.get(fault, 0)
+    seeds = (*range(first, FOUND_WITHIN), *range(first))
+    found = next((seed for seed in seeds if simulate(seed).failure), None)
     assert found is not None
     # reproducible: the same failure and the same events
-    first, second = simulate(found), simulate(found)
-    assert (first.failure, first.digest) == (second.failure, second.digest)
+    once, again = simulate(found), simulate(found)
+    assert (once.failure, once.digest) == (again.failure, again.digest)
 
 
 @pytest.mark.parametrize("seed", [3, 116])

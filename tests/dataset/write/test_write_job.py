@@ -164,7 +164,7 @@ def test_a_pipeline_that_never_ends_is_refused(numbers: Path, tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
 
 
-def test_no_rows_are_a_file_that_tells_the_columns(numbers: Path, tmp_path: Path) -> None:
+def test_no_rows_are_written_as_a_file_with_the_schema(numbers: Path, tmp_path: Path) -> None:
     none = dataset(numbers, filter=pc.field("x") > 1000)
     for data, name in ((none, "all"), (none.repeat(2), "epochs")):
         assert data.write_parquet(tmp_path / name).rows == 0
@@ -279,7 +279,7 @@ def test_what_is_refused_leaves_no_folders_that_were_not_there(tmp_path: Path, p
     assert (tmp_path / "there").exists()
 
 
-def test_what_parquet_cannot_hold_is_refused_with_a_remedy(tmp_path: Path) -> None:
+def test_types_that_parquet_cannot_hold_are_rejected_with_a_fix(tmp_path: Path) -> None:
     data = windrow.from_arrow(pa.table({"r": pa.nulls(1, pa.decimal128(5, -2))}))
     with pytest.raises(PlanError, match=r"column 'r' is decimal128\(5, -2\): .*cast it to another type"):
         data.write_parquet(tmp_path / "out")

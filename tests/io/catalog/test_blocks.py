@@ -7,9 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.io.files import read_all, write
+from tests.io.files import open_parquet, read_all, write
 from windrow.io.catalog.blocks import cut_blocks
-from windrow.io.catalog.file_source import open_parquet
 from windrow.io.catalog.manifest import Manifest, narrowed
 
 

@@ -14,10 +14,10 @@ import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 import pytest
 
-from tests.io.files import read_all, write
+from tests.io.files import open_parquet, read_all, write
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.source import Source
-from windrow.io.catalog.file_source import FileSource, open_parquet
+from windrow.io.catalog.file_source import FileSource
 from windrow.io.storage.filesystems import Files
 
 

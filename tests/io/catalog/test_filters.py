@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.io.files import read_all, write
+from tests.io.files import open_parquet, read_all, write
 from windrow.core.errors import PlanError
-from windrow.io.catalog.file_source import open_parquet
 from windrow.io.catalog.filters import can_prune, check_filter
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.struct([("x", pa.int8())])), ("flag", pa.bool_())])

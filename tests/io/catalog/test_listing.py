@@ -12,9 +12,8 @@ import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 import pytest
 
-from tests.io.files import read_all, write
+from tests.io.files import open_parquet, read_all, write
 from windrow.core.errors import PlanError, SourceError
-from windrow.io.catalog.file_source import open_parquet
 from windrow.io.catalog.listing import list_files
 
 NAMES = ["b.parquet", "a/2.parquet", "a/1.parquet", "a.d/x.parquet", "k=1/_y=2/p.parquet"]

@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.io.files import read_all, write
+from tests.io.files import open_parquet, read_all, write
 from windrow.core.errors import SourceError
 from windrow.io.catalog.blocks import cut_blocks, weigh_blocks
-from windrow.io.catalog.file_source import open_parquet
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.catalog.manifest import Manifest, VariableBytes, load_manifest, narrowed, save_manifest
 

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.io.files import write
+from tests.io.files import open_parquet, write
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.source import column_bounds
-from windrow.io.catalog.file_source import FileSource, open_parquet
+from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.manifest import load_manifest, save_manifest
 from windrow.io.catalog.row_ids import RowIdSource
 from windrow.shuffle.kernels.group_rows import group_rows

@@ -54,7 +54,7 @@ def test_how_tables_are_cut_up_does_not_matter() -> None:
     assert hold_tables([table], "some", 300).contents != one.contents
 
 
-def test_types_are_unified_and_misfits_named() -> None:
+def test_types_are_unified_and_incompatible_ones_named() -> None:
     parts = [pa.table({"x": pa.array([1], pa.int8()), "y": [None]}), pa.table({"x": [2], "y": ["a"]})]
     source = hold_tables(parts, "some", 100)
     assert source.schema.types == [pa.int64(), pa.string()]

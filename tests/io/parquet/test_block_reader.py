@@ -15,9 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.io.files import read_all, write
+from tests.io.files import open_parquet, read_all, write
 from windrow.core.errors import SourceError
-from windrow.io.catalog.file_source import open_parquet
 from windrow.io.parquet.footers import read_footer
 from windrow.io.storage.filesystems import Files
 

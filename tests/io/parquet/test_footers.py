@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.io.chunks import needs_library
-from tests.io.files import read_all, write
+from tests.io.files import open_parquet, read_all, write
 from windrow.core.errors import SourceError
-from windrow.io.catalog.file_source import open_parquet
 from windrow.io.catalog.fragments import HASH_BYTES
 from windrow.io.parquet.footers import read_footer, summarise
 from windrow.io.storage.filesystems import Files

@@ -25,10 +25,10 @@ from tests.io.chunks import (
     varint,
     write,
 )
+from tests.io.files import open_parquet
 from tests.shuffle.tables import rows_of
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.source import can_scatter
-from windrow.io.catalog.file_source import open_parquet
 from windrow.io.parquet import chunk_decoder
 from windrow.io.parquet.chunk_decoder import Chunk, StoredFooter, decode_text
 from windrow.shuffle.kernels.group_rows import group_rows

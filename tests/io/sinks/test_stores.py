@@ -21,7 +21,9 @@ from tests.io.files import S3, arrow_s3, make_bucket
 from windrow.core.errors import PlanError, SourceError
 from windrow.io.sinks.commit import list_replaced
 from windrow.io.sinks.open_store import find_store, mapped_errors
+from windrow.io.sinks.remote_stores import ArrowStore
 from windrow.io.sinks.store import Store, is_temporary
+from windrow.io.storage.retries import GaveUpError, Retries
 
 
 @pytest.fixture(params=["local", "memory", "arrow", "subtree", "s3fs", "arrow s3", "s3fs parts"])
@@ -118,6 +120,66 @@ def test_two_attempts_at_a_file_at_the_same_time_leave_it_whole(
     fsspec.filesystem("memory").rm(str(tmp_path), recursive=True)
 
 
+class FlakyHandler(pa_fs.FSSpecHandler):  # type: ignore[misc]
+    """A filesystem without atomic uploads; ``failures`` says how many calls of an operation fail."""
+
+    def __init__(self, filesystem: Any, failures: dict[str, int]) -> None:
+        super().__init__(filesystem)
+        self.failures = failures
+        self.failed: list[str] = []
+
+    def _fail(self, operation: str) -> None:
+        if self.failures.get(operation, 0) > 0:
+            self.failures[operation] -= 1
+            self.failed.append(operation)
+            raise ConnectionResetError(errno.ECONNRESET, "reset by peer")
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        self._fail("create_dir")
+        super().create_dir(path, recursive)
+
+    def delete_file(self, path: str) -> None:
+        self._fail("delete_file")
+        super().delete_file(path)
+
+    def move(self, source: str, target: str) -> None:
+        self._fail("move")
+        super().move(source, target)
+
+
+@pytest.mark.parametrize("operation", ["create_dir", "delete_file", "move"])
+def test_arrow_filesystems_retry_operations_that_fail_transiently(operation: str) -> None:
+    handler = FlakyHandler(MemoryFileSystem(), {operation: 1})
+    root = f"/flaky-{operation}"
+    quick = Retries(seconds=10, first_wait_seconds=0.001)
+    store = ArrowStore(f"{root}/out", pa_fs.PyFileSystem(handler), quick)
+    try:
+        put(store, "k=1/a", b"one")
+        put(store, "k=1/a", b"another")
+        assert handler.failed == [operation]
+        assert store.list_files() == ["k=1/a"]
+        assert read(store, "k=1/a") == b"another"
+        handler.failures["delete_file"] = 1
+        store.remove(["k=1/a"])
+        assert handler.failed == [operation, "delete_file"]
+        assert store.list_files() == []
+    finally:
+        MemoryFileSystem().rm(root, recursive=True)
+
+
+@pytest.mark.parametrize("operation", ["create_dir", "delete_file", "move"])
+def test_operations_that_fail_until_the_retry_budget_is_spent_are_errors(operation: str) -> None:
+    handler = FlakyHandler(MemoryFileSystem(), {operation: 1_000_000})
+    store = ArrowStore(f"/failing-{operation}/out", pa_fs.PyFileSystem(handler), Retries(0.05, 0.001))
+    try:
+        with pytest.raises(GaveUpError, match="reset by peer"):
+            put(store, "a", b"")
+        assert len(handler.failed) > 1
+    finally:
+        if MemoryFileSystem().exists(f"/failing-{operation}"):
+            MemoryFileSystem().rm(f"/failing-{operation}", recursive=True)
+
+
 def test_a_large_file_arrives_whole(store: Store, request: pytest.FixtureRequest) -> None:
     # in parts that are joined at the end, where the server knows them
     sizes = {"arrow s3": 12_000_000, "s3fs parts": 60_000_000}
@@ -150,7 +212,7 @@ def test_a_local_file_is_hidden_until_it_is_whole(tmp_path: Path) -> None:
         (errno.EIO, "check the path"),
     ],
 )
-def test_what_a_disk_refuses_is_one_error_with_a_remedy(
+def test_disk_errors_become_one_error_with_a_fix(
     number: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
@@ -176,7 +238,7 @@ def test_a_file_where_a_directory_should_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("client", ["s3fs", "arrow"])
-def test_a_missing_bucket_and_wrong_credentials_are_told_and_not_shown(s3: S3, client: str) -> None:
+def test_missing_bucket_and_wrong_credentials_are_reported_without_secrets(s3: S3, client: str) -> None:
     pytest.importorskip("s3fs")
     wrong = {**s3.storage_options, "key": "wrong-key-not-shown", "secret": "wrong-secret-not-shown"}
     if client == "s3fs":
@@ -200,7 +262,7 @@ def test_a_missing_bucket_and_wrong_credentials_are_told_and_not_shown(s3: S3, c
 
 
 @pytest.mark.parametrize("client", ["options", "dirfs", "arrow", "handler"])
-def test_what_a_client_quotes_of_its_credentials_is_not_told(client: str) -> None:
+def test_credentials_quoted_by_a_client_are_redacted(client: str) -> None:
     if client == "arrow":
         filesystem: Any = pa_fs.S3FileSystem(access_key="k-of-it", secret_key="not-shown", region="us-east-1")
     else:
@@ -214,14 +276,16 @@ def test_what_a_client_quotes_of_its_credentials_is_not_told(client: str) -> Non
     store = find_store("here/x", filesystem, None)
     with pytest.raises(SourceError, match="refused for") as caught, mapped_errors(store, "x"):
         raise OSError("refused for k-of-it:not-shown")
-    assert not re.search("k-of-it|not-shown", "".join([*_told(caught.value), repr(store), store.url]))
+    assert not re.search(
+        "k-of-it|not-shown", "".join([*_traceback_lines(caught.value), repr(store), store.url])
+    )
 
 
-def _told(error: BaseException | None) -> Iterator[str]:
+def _traceback_lines(error: BaseException | None) -> Iterator[str]:
     """What a traceback shows, without the lines of code, which here hold the secret."""
     if error is not None:
         yield from traceback.format_exception_only(error)
-        yield from _told(error.__cause__ if error.__suppress_context__ else error.__context__)
+        yield from _traceback_lines(error.__cause__ if error.__suppress_context__ else error.__context__)
 
 
 def test_the_top_of_a_filesystem_is_not_replaced(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ class Clock:
         self.now += seconds
 
 
-def test_a_spent_budget_tells_the_first_and_the_last_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exhausted_budget_reports_the_first_and_last_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr("windrow.io.storage.retries.time", clock)
     calls = []

@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.fs as pa_fs
 import pytest
 
-from tests.io.files import S3, read_all, write
+from tests.io.files import S3, open_parquet, read_all, write
 from windrow.core.errors import SourceError
-from windrow.io.catalog.file_source import open_parquet
 
 pytest.importorskip("s3fs")
 
@@ -81,7 +80,7 @@ def test_what_is_not_there(s3: S3, bucket: str) -> None:
         read_all(source)
 
 
-def test_wrong_credentials_are_told_and_not_shown(s3: S3, bucket: str) -> None:
+def test_wrong_credentials_are_reported_without_secrets(s3: S3, bucket: str) -> None:
     options = {**s3.storage_options, "key": "wrong-key-not-shown", "secret": "wrong-secret-not-shown"}
     with pytest.raises(SourceError, match=r"s3://bucket/train") as caught:
         open_parquet(f"s3://{bucket}/train", storage_options=options)

@@ -173,7 +173,7 @@ def test_versions_by_time_and_given_tables(tmp_path: Path) -> None:
     assert table.version() == 0
 
 
-def test_vacuumed_files_are_told(tmp_path: Path) -> None:
+def test_vacuumed_files_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "t"
     deltalake.write_deltalake(path, pa.table({"x": range(10)}))
     dataset = windrow.read_delta(path)
@@ -195,7 +195,7 @@ def test_a_file_with_another_type_is_refused(tmp_path: Path) -> None:
         windrow.read_delta(path)
 
 
-def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
+def test_unknown_table_features_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "t"
     deltalake.write_deltalake(path, pa.table({"x": [1]}))
     log = path / "_delta_log" / f"{1:020}.json"

@@ -236,7 +236,7 @@ def test_snapshots_by_name_and_time_and_metadata(catalog: Any) -> None:
     assert windrow.read_iceberg("db.t", catalog=properties).count() == 2
 
 
-def test_what_is_wrong_is_told(catalog: Any, tmp_path: Path) -> None:
+def test_errors_name_the_problem(catalog: Any, tmp_path: Path) -> None:
     table = create(catalog, pa.table({"x": [1]}))
     for given, options, error, message in (
         ("db.t", {}, windrow.PlanError, "catalog="),

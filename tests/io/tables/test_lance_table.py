@@ -119,7 +119,7 @@ def test_a_table_that_was_made_anew_is_another(path: str) -> None:
         dataset.take()
 
 
-def test_a_version_that_was_cleaned_up_is_told(path: str) -> None:
+def test_cleaned_up_version_is_reported(path: str) -> None:
     dataset = windrow.read_lance(path)
     table = lance.dataset(path)
     table.delete("x < 100")
@@ -129,7 +129,7 @@ def test_a_version_that_was_cleaned_up_is_told(path: str) -> None:
         dataset.take()
 
 
-def test_what_is_wrong_is_told(path: str, tmp_path: Path) -> None:
+def test_errors_name_the_problem(path: str, tmp_path: Path) -> None:
     with pytest.raises(windrow.SourceError, match="none"):
         windrow.read_lance(tmp_path / "none")
     with pytest.raises(windrow.PlanError, match="path or URL"):

@@ -169,7 +169,7 @@ def test_what_a_reader_ships_is_small(kind: Kind) -> None:
     assert len(pickle.dumps(source.addresses([0]))) < 1_000
 
 
-def test_a_file_that_is_gone_is_told(kind: Kind) -> None:
+def test_missing_file_is_reported(kind: Kind) -> None:
     kind.append(numbers(0, 10))
     dataset = kind.read()
     for path in sorted(kind.data.rglob("*")):
@@ -179,7 +179,7 @@ def test_a_file_that_is_gone_is_told(kind: Kind) -> None:
         rows(dataset)
 
 
-def test_what_is_wrong_is_told(kind: Kind) -> None:
+def test_errors_name_the_problem(kind: Kind) -> None:
     kind.append(numbers(0, 3))
     with pytest.raises(windrow.PlanError, match="no column 'y'"):
         kind.read(columns=["y"])

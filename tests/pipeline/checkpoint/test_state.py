@@ -121,7 +121,7 @@ def test_the_shuffles_seed_is_adopted_where_it_was_drawn(folder: Path) -> None:
         chain(folder, seed=4).iterator(state_dict=state)
 
 
-def test_shards_that_disagree_are_told(folder: Path) -> None:
+def test_disagreeing_shards_are_reported(folder: Path) -> None:
     pipe = chain(folder)
     shards = pipe.split(2)
     shards[0].load_state_dict(save(pipe, 2))
@@ -155,7 +155,7 @@ def test_an_open_epoch_takes_no_state(folder: Path) -> None:
         assert len(list(shard.iter_batches(30))) == 25
 
 
-def test_a_loaded_state_says_how_it_was_dealt(folder: Path) -> None:
+def test_loaded_state_names_its_shard_assignment(folder: Path) -> None:
     pipe = chain(folder)
     state = save(pipe, 5, 30)
     shards = pipe.split(3)
@@ -237,7 +237,7 @@ REFUSALS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("what", REFUSALS)
-def test_another_chain_is_refused(folder: Path, what: str) -> None:
+def test_state_of_another_pipeline_is_rejected(folder: Path, what: str) -> None:
     make, told = REFUSALS[what]
     other = make(folder).random_shuffle_each_window(seed=3).options(executor="threads")
     with pytest.raises(StateError, match=told):

@@ -341,7 +341,7 @@ def test_a_refused_request_holds_no_references() -> None:
         gc.enable()
 
 
-def test_whoever_has_closed_is_answered_nothing() -> None:
+def test_closed_clients_get_no_answer() -> None:
     host = Host()
     coordination = make(host)
     coordination.open_epoch(request(0))
@@ -434,7 +434,7 @@ def test_what_does_not_come_any_more_is_made_anew_once() -> None:
     assert coordination.run_stats(spans=False).dropped_windows == 1
 
 
-def test_a_poll_is_no_sign_of_life() -> None:
+def test_poll_is_not_a_heartbeat() -> None:
     """A shard fetches on its own while its consumer stalls."""
     host = Host()
     coordination = make(host)

@@ -27,7 +27,9 @@ def _open(starts: EpochStarts, shard: int, row: int, assigned: tuple[int, int] |
         [(50, OWN), (30, (3, 5)), (30, None)],
     ],
 )
-def test_whole_steps_of_the_same_deal_may_lie_between(rows: list[tuple[int, tuple[int, int] | None]]) -> None:
+def test_whole_steps_of_the_same_assignment_may_lie_between(
+    rows: list[tuple[int, tuple[int, int] | None]],
+) -> None:
     starts = EpochStarts()
     for shard, (row, assigned) in enumerate(rows):
         _open(starts, shard % 2, row, assigned)
@@ -44,7 +46,7 @@ def test_whole_steps_of_the_same_deal_may_lie_between(rows: list[tuple[int, tupl
         ([(60, None)], (40, None)),
     ],
 )
-def test_rows_that_would_be_lost_or_read_twice_are_told(
+def test_rows_that_would_be_lost_or_read_twice_are_reported(
     rows: list[tuple[int, tuple[int, int] | None]], last: tuple[int, tuple[int, int] | None]
 ) -> None:
     starts = EpochStarts()

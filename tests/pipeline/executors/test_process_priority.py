@@ -101,7 +101,7 @@ needs_right = pytest.mark.skipif(
 
 
 @needs_right
-def test_tasks_on_ray_give_way_and_those_of_others_do_not(ray_local: Any, tmp_path: Path) -> None:
+def test_tasks_on_ray_lower_their_priority_and_those_of_others_do_not(ray_local: Any, tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": np.arange(100)}), tmp_path / "x.parquet", row_group_size=10)
 
     def tell(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -122,7 +122,7 @@ def test_tasks_on_ray_give_way_and_those_of_others_do_not(ray_local: Any, tmp_pa
 
 @pytest.mark.skipif(sys.platform != "linux", reason="how threads wake up can be told on Linux only")
 @pytest.mark.parametrize(("executor", "policy"), [("ray", "SCHED_BATCH"), ("threads", "SCHED_OTHER")])
-def test_on_ray_a_consumer_keeps_its_core_when_it_wakes_the_walk(
+def test_on_ray_a_consumer_keeps_its_core_when_it_wakes_the_prefetch_loop(
     ray_local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: str, policy: str
 ) -> None:
     """On threads the prefetch loop would not get a core, since workers use them all."""

@@ -158,7 +158,7 @@ def test_what_would_end_every_copy_ends_the_task() -> None:
     assert play(script).taken == [(0, error)]
 
 
-def test_the_last_copy_that_fails_is_told() -> None:
+def test_failure_of_the_last_copy_is_reported() -> None:
     error = OSError("gone")
 
     async def script(double: Double) -> None:

@@ -36,7 +36,7 @@ def test_the_most_urgent_first_then_in_the_order_given() -> None:
     pool.close()
 
 
-def test_what_runs_makes_way_for_what_is_more_urgent() -> None:
+def test_running_work_yields_to_more_urgent_work() -> None:
     pool = WorkerPool(1, "windrow-test")
     begun, go = threading.Event(), threading.Event()
     done: list[str] = []

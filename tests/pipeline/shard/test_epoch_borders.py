@@ -174,7 +174,7 @@ def test_shards_begin_the_next_epoch_alike_or_are_refused(size: int, waits: bool
             assert _read(shard.iter_batches(4)) == rows
 
 
-def test_an_error_of_the_next_epoch_is_told_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_the_next_epoch_is_raised_there(monkeypatch: pytest.MonkeyPatch) -> None:
     was_read, repaired = threading.Event(), threading.Event()
     run_task = map_task.run_task
 
@@ -205,15 +205,15 @@ def test_a_consumer_that_pauses_between_epochs_holds_no_window(monkeypatch: pyte
         for epoch in range(3):
             assert _read(shard.iter_batches(4)) == CASE.assigned(epoch).batches[0]
             assert eventually(lambda epoch=epoch: _placed(shard, epoch + 1) > 0)  # type: ignore[misc]
-            assert eventually(lambda: not _held_pieces())
+            assert eventually(lambda: not _held_map_outputs())
 
 
-def _held_pieces() -> list[Any]:
+def _held_map_outputs() -> list[Any]:
     windows = [thing for thing in gc.get_objects() if type(thing) is WindowData]
     return [map_output for window in windows for map_outputs in window.slices for map_output in map_outputs]
 
 
-def test_a_shard_that_is_forgotten_between_epochs_ends_its_walk() -> None:
+def test_shard_dropped_between_epochs_ends_its_prefetch_loop() -> None:
     (shard,) = _open()
     list(shard.iter_batches(4))
     assert _loop_threads()
@@ -238,7 +238,7 @@ def _held_epochs() -> list[EpochRuns]:
     return [thing for thing in gc.get_objects() if type(thing) is EpochRuns]
 
 
-def test_closing_a_shard_lets_go_of_its_runs_whoever_keeps_its_iterators() -> None:
+def test_closing_a_shard_releases_its_runs_even_if_iterators_live() -> None:
     (shard,) = _open()
     iterators = []
     for _ in range(3):

@@ -130,7 +130,7 @@ def test_a_computing_consumer_is_left_a_core(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("core_seconds", "yields_gil"), [(3600.0, True), (0.0, False)])
-def test_placing_makes_way_for_a_consumer_that_computes_and_for_no_other(
+def test_placing_yields_the_gil_to_compute_bound_consumers_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, core_seconds: float, yields_gil: bool
 ) -> None:
     pq.write_table(pa.table({"x": np.arange(60_000)}), tmp_path / "x.parquet", row_group_size=1000)

@@ -64,7 +64,7 @@ def test_the_next_blocks_are_asked_for_while_one_is_used() -> None:
     assert near.asked == [0]
 
 
-def test_what_is_corrupt_is_told_where_it_is_read_and_read_anew_when_asked_again() -> None:
+def test_corruption_is_reported_by_the_read_and_a_retry_reads_again() -> None:
     ahead = make(reader := SlowReader(corrupt=2), 4)
     assert [ahead.read(at).num_rows for at in range(2)] == [2, 2]
     with pytest.raises(CorruptBlockError, match="corrupt"):

@@ -240,7 +240,7 @@ def test_of_a_part_that_tells_nothing_nothing_is_decoded_to_see() -> None:
 
 @needs_library
 @given(st.integers(1, 2_000), st.integers(1, 9), st.integers(1, 5), st.integers(0, 2**31))
-def test_pieces_are_the_same_with_numpy(rows: int, columns: int, runs: int, seed: int) -> None:
+def test_map_outputs_are_the_same_with_numpy(rows: int, columns: int, runs: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     kinds = [TYPES[int(i)] for i in rng.integers(0, len(TYPES), columns)]
     spans = [SPANS[int(i)] for i in rng.integers(0, len(SPANS), columns)]
@@ -321,7 +321,7 @@ def test_so_many_columns_are_decoded_together(rows: int, top: int | None, togeth
 
 
 @needs_library
-def test_each_piece_gets_its_rows_of_what_was_decoded() -> None:
+def test_each_map_output_gets_its_decoded_rows() -> None:
     rows, rng = 2_000, np.random.default_rng(4)
     table = pa.table({"a": rng.integers(0, 200, rows), "b": rng.random(rows), "c": np.full(rows, 7)})
     part = ToldPart(table, told={0: (0, 199), 2: (7, 7)}, scatters=range(3))
@@ -347,7 +347,7 @@ def test_what_was_decoded_is_let_go_before_other_columns_are_asked_for() -> None
 
 @needs_library
 @pytest.mark.parametrize("bad", [None, 0, 3, 5])
-def test_the_column_that_does_not_fit_is_told(bad: int | None) -> None:
+def test_column_that_overflows_is_reported(bad: int | None) -> None:
     rows, rng = 700, np.random.default_rng(1)
     columns = [rng.integers(0, 200, rows).astype(np.int64) + 7 for _ in range(6)]
     if bad is not None:

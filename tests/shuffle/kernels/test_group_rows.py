@@ -42,7 +42,7 @@ def test_entries_keep_their_order_within_a_run() -> None:
     assert map_output.places.tolist() == [1, 4, 0, 2, 5, 3]
 
 
-def test_each_slice_is_a_piece_and_runs_outside_are_left_out() -> None:
+def test_each_slice_is_a_map_output_and_runs_outside_are_left_out() -> None:
     table = pa.table({"a": [10, 11, 12, 13, 14, 15]})
     first, none, last = group(table, [1, 9, 2, 65535, 0, 1], [0, 2, 2, 3])
     assert rows_of(first).column(0).to_pylist() == [14, 10, 15]
@@ -93,7 +93,7 @@ def test_rows_survive_without_columns() -> None:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("nulls", [False, True])
-def test_a_pickled_piece_is_no_larger_than_its_rows(kind: str, nulls: bool) -> None:
+def test_pickled_map_output_is_no_larger_than_its_rows(kind: str, nulls: bool) -> None:
     table = make_table([kind], 20_000, np.random.default_rng(0), [nulls])
     runs = np.zeros(20_000, np.uint16)
     runs[:20] = 1
@@ -106,7 +106,7 @@ def test_a_pickled_piece_is_no_larger_than_its_rows(kind: str, nulls: bool) -> N
     assert len(head) + shipped < 20 * 100 + 2 * PER_COLUMN_BYTES
 
 
-def test_a_large_dictionary_is_cut_to_what_a_piece_uses() -> None:
+def test_large_dictionary_is_cut_to_what_a_map_output_uses() -> None:
     column = pa.array([f"value {i}" for i in range(10_000)]).dictionary_encode()
     runs = [1, 1, 2, *[0] * 9997]
     used = rows_of(group(pa.table({"a": column}), runs, [1, 3])[0]).column(0)
@@ -122,7 +122,7 @@ def test_the_order_of_an_ordered_dictionary_is_kept() -> None:
     assert (moved.type, moved.dictionary.to_pylist()) == (kind, ["s", "m", "l"])
 
 
-def test_pieces_are_freed_one_by_one() -> None:
+def test_map_outputs_are_freed_one_by_one() -> None:
     pool, runs = BufferPool(1 << 20), np.repeat(np.arange(4, dtype=np.uint16), 1000)
     table = pa.table({"a": np.arange(4000), "b": np.arange(4000.0)})
     map_outputs = group_rows(table, None, runs, np.zeros(4000, np.uint32), np.arange(5), pool)

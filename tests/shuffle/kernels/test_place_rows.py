@@ -174,7 +174,7 @@ def test_memory_goes_round() -> None:
     assert len(idle) == 1
 
 
-def test_pieces_in_any_order_make_the_same_run() -> None:
+def test_map_outputs_in_any_order_make_the_same_run() -> None:
     rng, pool = np.random.default_rng(1), BufferPool(1 << 20)
     tables = [make_table(["int64", "dictionary"], 20, rng, [False, True]) for _ in range(3)]
     positions = rng.permutation(60).reshape(3, 20)

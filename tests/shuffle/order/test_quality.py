@@ -122,7 +122,7 @@ def test_large_positions_are_uniform_in_samples(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [6_000, 66_000])
-def test_row_groups_in_a_batch_follow_the_hypergeometric_law(size: int) -> None:
+def test_row_groups_in_a_batch_follow_the_hypergeometric_distribution(size: int) -> None:
     group_rows, batch_rows = 500, 10
     groups = size // group_rows
     distinct = np.concatenate([distinct_groups(order_of(n, size), group_rows, batch_rows) for n in range(40)])

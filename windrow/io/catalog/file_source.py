@@ -32,7 +32,6 @@ from windrow.io.catalog.row_ids import (
 )
 from windrow.io.catalog.schemas import select_columns
 from windrow.io.formats.format import FileFormat, Format, SurveyedFormat
-from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.io.storage.filesystems import Files, Paths
 from windrow.io.storage.retries import DEFAULT_RETRIES, Retries
 from windrow.io.storage.verified_files import RowGroups
@@ -40,7 +39,7 @@ from windrow.io.storage.verified_files import RowGroups
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["FileSource", "open_files", "open_parquet"]
+__all__ = ["FileSource", "open_files"]
 
 _STAMP_THREADS = 16
 
@@ -251,11 +250,6 @@ def _width(column: pa.Field[Any]) -> int:
         return int(column.type.bit_width)
     except (AttributeError, ValueError):
         return 2**16  # variable-width or nested
-
-
-def open_parquet(paths: Paths | None, **options: Any) -> FileSource:
-    """Resolve paths to a source of Parquet files; see `open_files`."""
-    return open_files(paths, ParquetFormat(), **options)
 
 
 @trims_traceback

@@ -21,7 +21,7 @@ def begun(cluster: Cluster) -> list[tuple[int, int]]:
     return list(windows.items())
 
 
-def test_small_windows_are_prepared_farther_ahead() -> None:
+def test_small_windows_have_more_read_ahead() -> None:
     c = cluster(10, 4, 4, 10, slots=8, memory_bytes=100, read_ahead_bytes=20)
     c.open(0, 1)
     run_everything(c)
@@ -54,7 +54,7 @@ def test_what_was_asked_for_comes_first() -> None:
     assert begun(c) == [(0, 4), (1, 4), (2, 4)]
 
 
-def test_nothing_farther_ahead_is_prepared_for_shards_that_read_no_epoch() -> None:
+def test_no_extra_read_ahead_for_shards_that_read_no_epoch() -> None:
     c = cluster(4, 4, 4, epochs=2, slots=8, memory_bytes=100, read_ahead_bytes=20)
     c.open(0, 1)
     run_everything(c)
@@ -64,7 +64,7 @@ def test_nothing_farther_ahead_is_prepared_for_shards_that_read_no_epoch() -> No
     assert begun(c) == [(3, 4)]
 
 
-def test_rows_that_must_be_counted_first_are_not_read_farther_ahead() -> None:
+def test_no_extra_read_ahead_where_rows_must_be_counted_first() -> None:
     c = cluster(10, 4, 4, known=False, slots=8, memory_bytes=100, read_ahead_bytes=20)
     c.open(0, 1)
     run_everything(c)

@@ -232,7 +232,7 @@ def test_the_same_batch_size_keeps_what_was_prepared() -> None:
     assert started(c).count((1, 0, 0)) == 1
 
 
-def test_a_shard_late_in_an_earlier_epoch_leaves_the_next_ones_deal_alone() -> None:
+def test_late_shard_of_an_earlier_epoch_does_not_change_the_next_assignment() -> None:
     c = cluster(10, epochs=3, shards=2, memory_bytes=100)
     c.open(0, 4)
     run_everything(c)
@@ -503,7 +503,7 @@ def test_a_part_that_outgrew_all_that_there_is_is_refused() -> None:
     assert abort.window_bytes >= 1001
 
 
-def test_as_many_tasks_run_as_their_blocks_leave_room_for() -> None:
+def test_number_of_tasks_is_limited_by_the_memory_of_their_blocks() -> None:
     overhead = RowOverhead(0, 0, 0, min_run_bytes=0, tasks=4, block_rows=10)
     scheduler = scheduler_of(*[10] * 8, memory=1000, overhead=overhead, row_bytes=1)
     waiting = begin(scheduler)

@@ -191,7 +191,7 @@ def test_types_that_no_tensor_holds(arrow_type: pa.DataType) -> None:
         SPEC.check(pa.schema({"x": arrow_type}), {})
 
 
-def test_all_misfits_are_named_with_the_remedies() -> None:
+def test_all_unsupported_columns_are_named_with_fixes() -> None:
     schema = pa.schema(
         {"name": pa.string(), "ok": pa.int64(), "when": pa.timestamp("us"), "fare": pa.float32()}
     )

@@ -33,7 +33,7 @@ def told(epochs: int | None = 3, **options: Any) -> list[str]:
     return [line[9:] for line in text.splitlines() if line.startswith("cache ")]
 
 
-def test_all_blocks_where_there_is_room() -> None:
+def test_all_blocks_are_cached_where_memory_suffices() -> None:
     plain, cached = budget(), budget(cache="memory")
     assert DATA_BYTES <= cached.cache_bytes <= DATA_BYTES * 9 // 8
     assert cached.total_bytes == plain.total_bytes + cached.cache_bytes

@@ -15,8 +15,8 @@ import pytest
 
 import windrow
 from tests.dataset.example_sources import make_source
+from tests.io.files import open_parquet
 from windrow.core.source import column_bounds
-from windrow.io.catalog.file_source import open_parquet
 from windrow.pipeline.tasks.cache.block_file import block_bytes
 from windrow.pipeline.tasks.cache.cached_reader import (
     CachingReader,

@@ -34,7 +34,7 @@ def test_a_file_of_another_block_or_of_other_contents_is_not_found(tmp_path: Pat
     assert two.find(0) is None
 
 
-def test_a_block_that_is_written_again_takes_its_room_once(tmp_path: Path) -> None:
+def test_rewritten_block_counts_once(tmp_path: Path) -> None:
     disk = make(tmp_path, 3 * block_bytes([TABLE]), contents="x")
     assert all(disk.put(0, [TABLE]) > 0 for _ in range(10))
     assert disk.put(1, [TABLE]) > 0
@@ -55,7 +55,7 @@ def write_half(descriptor: int, data: Any, offset: int) -> int:
 
 
 @pytest.mark.parametrize("contents", ["", "x"], ids=["run", "kept"])
-def test_what_could_not_be_written_takes_no_room_and_leaves_no_file(tmp_path: Path, contents: str) -> None:
+def test_failed_write_counts_no_bytes_and_leaves_no_file(tmp_path: Path, contents: str) -> None:
     first, second = (make(tmp_path, block_bytes([TABLE]), contents=contents) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(system_calls, "pwrite", write_half)
@@ -66,7 +66,7 @@ def test_what_could_not_be_written_takes_no_room_and_leaves_no_file(tmp_path: Pa
     assert second.put(0, [TABLE]) > 0
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_uncreatable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     disk = make(tmp_path / "file")
     assert disk.put(0, [TABLE]) == 0
