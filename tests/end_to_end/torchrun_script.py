@@ -51,6 +51,16 @@ def attached() -> Any:
         return [take(shard), shard.stats().run.tasks, attachment.rank, attachment.world_size]
 
 
+def dataloader() -> Any:
+    """The same rows through two forked workers of a DataLoader, which share a run with those of the other ranks."""
+    from torch.utils.data import DataLoader
+
+    # the first case: once this process has connected to Ray, forked workers cannot
+    with windrow.attach(), make_pipe().shard() as shard:
+        loader: Any = DataLoader(shard.as_torch_dataset(BATCH_ROWS), batch_size=None, num_workers=2)
+        return [[x for batch in loader for x in batch["x"].tolist()] for _ in range(2)]
+
+
 def other_seed() -> Any:
     return take(make_pipe(seed=7 + RANK).shard())
 

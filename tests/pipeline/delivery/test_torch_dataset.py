@@ -182,7 +182,7 @@ def test_bad_use(shard: windrow.Shard, pipe: windrow.DatasetPipeline) -> None:
     with pytest.raises(ValueError, match="shuffle"):
         DataLoader(dataset, batch_size=None, shuffle=True)
     with pytest.raises(ValueError, match="sampler"):
-        DataLoader(dataset, batch_size=None, sampler=DistributedSampler(dataset, 2, 0))  # type: ignore[arg-type]
+        DataLoader(dataset, batch_size=None, sampler=DistributedSampler(dataset, 2, 0))
     with pytest.raises(PlanError, match="shard 1 is read through as_torch_dataset"):
         shard.iter_batches()
     with pytest.raises(PlanError, match=r"state_after\(batches\) returns the state"):
