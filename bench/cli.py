@@ -13,6 +13,7 @@ from bench.config import find_data
 from bench.formats.command import add_formats, run_formats
 from bench.launched import measure_launched
 from bench.memory_command import measure_memory
+from bench.netns.command import add_netns, run_netns
 from bench.options import add_data, add_memory, add_throughput, read_memory, read_ranks, read_throughput
 from bench.progress import ProgressLine
 from bench.remote.command import add_store, measure_store
@@ -90,6 +91,12 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     add_chaos(chaos)
     chaos.set_defaults(run=run_command)
+    netns = commands.add_parser(
+        "netns",
+        help="run torchrun on nodes in network namespaces with limited and failing links (needs root)",
+    )
+    add_netns(netns)
+    netns.set_defaults(run=_run_netns)
     demo = commands.add_parser("demo", help="two Ray trainers on about 300 MB, in a minute or two")
     demo.add_argument("--small", action="store_true", help="a tenth of the data, for CI")
     demo.set_defaults(run=_run_demo)
@@ -122,6 +129,10 @@ def _run_resume(options: argparse.Namespace) -> int:
 
 def _run_store(options: argparse.Namespace) -> int:
     return measure_store(options, read_throughput(_make_parser().parse_args(["throughput"])))
+
+
+def _run_netns(options: argparse.Namespace) -> int:
+    return run_netns(options, read_throughput(_make_parser().parse_args(["throughput"])))
 
 
 def _run_demo(options: argparse.Namespace) -> int:

@@ -1,0 +1,1 @@
+"""An emulated cluster: network namespaces of this machine as nodes, with links of limited rate."""

@@ -1,0 +1,299 @@
+"""``python -m bench netns``: ranks of torchrun on nodes in network namespaces, over links that are limited and fail."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bench.config import BenchConfig, find_data
+from bench.machine import count_cores, describe_machine, read_memory_bytes
+from bench.netns.network import Link, Network, open_network, why_not
+from bench.netns.rank import digest_epoch, make_pipe
+from bench.progress import ProgressLine
+from bench.scale.cluster import GBIT, Cluster, Costs
+from bench.scale.simulation import Outcome, simulate
+from bench.scale.validation import measure_costs, measure_ray_costs
+from bench.sizes import read_size
+from bench.table import align_table
+from windrow.io.catalog.file_source import open_files
+from windrow.io.parquet.block_reader import ParquetFormat
+from windrow.pipeline.plan.job import Job
+from windrow.shuffle.order.epoch_plan import WindowCut
+
+__all__ = ["add_netns", "run_netns"]
+
+_MOST_TRAFFIC, _MAX_ERROR = 1.05, 0.15
+_START_SECONDS = 240.0
+_POLL_SECONDS = 0.2
+_PORT = 29_400
+_LOSS, _SLOW_SHARE = 0.05, 0.1
+# the first epochs pay for processes that start and memory that is touched first
+_WARM = 2
+_HEADS = ("condition", "epoch s", "rows", "order")
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """What happens to the links during one epoch: begun when the epoch before has ended on all ranks."""
+
+    name: str
+    begin: Callable[[Network], None] = lambda _: None
+    end: Callable[[Network], None] = lambda _: None
+
+
+@dataclass
+class _Job:
+    """The ranks' processes, and what they have reported."""
+
+    network: Network
+    folder: Path
+    agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def epochs(self) -> list[list[dict[str, Any]]]:
+        """What each rank has reported of each epoch."""
+        ranks = []
+        for rank in range(len(self.network.addresses)):
+            path = self.folder / f"{rank}.jsonl"
+            text = path.read_text() if path.exists() else ""
+            ranks.append([json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")])
+        return ranks
+
+    def done(self) -> int:
+        """The number of epochs that all ranks have ended."""
+        return min(len(epochs) for epochs in self.epochs())
+
+
+def add_netns(parser: argparse.ArgumentParser) -> None:
+    """Options of ``netns``."""
+    parser.add_argument("--nodes", type=int, default=4, help="number of nodes, one rank each (%(default)s)")
+    parser.add_argument("--size", default="200MB", help="decoded size of the data (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=100.0, help="Mbit/s of a link (default: %(default)s)")
+    parser.add_argument(
+        "--delay",
+        type=float,
+        default=0.25,
+        help="delay of a link in ms, where the kernel has netem (%(default)s)",
+    )
+    parser.add_argument("--epochs", type=int, default=4, help="epochs over undisturbed links (%(default)s)")
+    parser.add_argument("--down", type=float, default=30.0, help="seconds that a link is down (%(default)s)")
+    parser.add_argument("--short", action="store_true", help="two nodes, little data, one short fault")
+    parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
+    parser.add_argument(
+        "--timeout", type=float, default=600.0, help="maximum seconds of the job (%(default)s)"
+    )
+
+
+def run_netns(options: argparse.Namespace, config: BenchConfig) -> int:
+    """Run the job and compare; the exit status is 0 if order, traffic and prediction are right."""
+    reason = why_not()
+    if reason:
+        print(f"not run: {reason}")
+        return 0
+    if options.short:
+        options.nodes, options.size, options.epochs, options.down = 2, "30MB", 2, 3.0
+    line = ProgressLine(sys.stderr)
+    paths = find_data(_sized(config, options), line)
+    link = Link(options.rate * 1e6 / 8, options.delay / 1e3)
+    conditions = _conditions(options, link)
+    expected = _expect(paths, options.nodes, len(conditions), line)
+    with (
+        open_network(options.nodes, link) as network,
+        tempfile.TemporaryDirectory(prefix="wn-", dir="/tmp") as tmp,
+    ):
+        print(describe_machine())
+        print(f"{options.nodes} nodes, {options.rate:g} Mbit/s{_describe_delay(network, options.delay)}")
+        epochs = _run(network, paths, conditions, Path(tmp), options.timeout, line)
+    rows = [_check(number, condition, epochs, expected) for number, condition in enumerate(conditions)]
+    print(align_table(_HEADS, [row[:4] for row in rows], ("condition", "order")))
+    failures = [f"{row[0]}: {row[3]}" for row in rows if row[3] != "same"]
+    if not options.short:
+        failures += _compare_with_prediction(options, paths, epochs, line)
+    print(*failures or ["order, traffic and prediction: met"], sep="\n")
+    return int(bool(failures))
+
+
+def _sized(config: BenchConfig, options: argparse.Namespace) -> BenchConfig:
+    return replace(config, size_bytes=read_size(options.size, "--size"), folder=options.folder)
+
+
+def _describe_delay(network: Network, delay: float) -> str:
+    return f", {delay:g} ms" if network.has_netem else " (this kernel has no netem: no delay)"
+
+
+def _conditions(options: argparse.Namespace, link: Link) -> list[_Condition]:
+    """The condition of each epoch: start-up, undisturbed ones, then a fault each with a quiet epoch behind it."""
+
+    def cut(network: Network) -> None:
+        network.set_up(1, up=False)
+        time.sleep(options.down)
+        network.set_up(1, up=True)
+
+    def set_link(node: int, other: Link) -> Callable[[Network], None]:
+        return lambda network: network.set_link(node, other)
+
+    lossy = Link(link.bytes_per_second, link.delay_seconds, _LOSS)
+    slow = Link(link.bytes_per_second * _SLOW_SHARE, link.delay_seconds)
+    faults = [
+        _Condition(f"a link is down for {options.down:g} s", cut),
+        _Condition(f"a link loses {_LOSS:.0%} of the packets", set_link(1, lossy), set_link(1, link)),
+        _Condition(f"a link of {_SLOW_SHARE:g} of the rate", set_link(1, slow), set_link(1, link)),
+    ]
+    quiet = [_Condition("undisturbed")] * options.epochs
+    return [_Condition("start")] * _WARM + quiet + (faults[:1] if options.short else faults)
+
+
+def _expect(paths: Sequence[str], nodes: int, epochs: int, line: ProgressLine) -> list[list[tuple[str, int]]]:
+    """The digest of each rank's epochs, from one process."""
+    line.start("the order of one node")
+    pipe = make_pipe(str(Path(paths[0]).parent), _blocks(paths), epochs).options(executor="threads")
+    shards = pipe.split(nodes, equal=True)
+    found = [[digest_epoch(epoch, _batch_rows(nodes)) for epoch in shard.iter_epochs()] for shard in shards]
+    for shard in shards:
+        shard.close()
+    line.finish(f"{epochs} epochs")
+    return found
+
+
+def _blocks(paths: Sequence[str]) -> int:
+    """Blocks of a window: a quarter of all."""
+    return max(1, len(open_files(list(paths), ParquetFormat()).blocks.rows) // 4)
+
+
+def _batch_rows(nodes: int) -> int:
+    return 16_384 // nodes
+
+
+def _run(
+    network: Network,
+    paths: Sequence[str],
+    conditions: Sequence[_Condition],
+    folder: Path,
+    timeout: float,
+    line: ProgressLine,
+) -> list[list[dict[str, Any]]]:
+    """Run torchrun on every node, and set each epoch's condition when it begins."""
+    job = _Job(network, folder)
+    arguments = [str(Path(paths[0]).parent.resolve()), str(_blocks(paths)), str(len(conditions))]
+    arguments += [str(_batch_rows(len(network.addresses))), str(folder)]
+    line.start("starting ranks")
+    deadline = time.monotonic() + timeout
+    try:
+        for node in range(len(network.addresses)):
+            job.agents.append(_start_agent(network, node, arguments, folder))
+        for number, condition in enumerate(conditions):
+            _wait_for(job, number, deadline)
+            line.update(number / len(conditions), condition.name)
+            condition.begin(network)
+            _wait_for(job, number + 1, deadline)
+            condition.end(network)
+        for agent in job.agents:
+            agent.wait(max(1.0, deadline - time.monotonic()))
+    finally:
+        for agent in job.agents:
+            agent.kill()
+    line.finish(f"{len(conditions)} epochs")
+    return job.epochs()
+
+
+def _start_agent(network: Network, node: int, arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(network.addresses)}"]
+    command += ["--nproc-per-node=1", f"--node-rank={node}", f"--master-addr={network.addresses[0]}"]
+    command += [f"--master-port={_PORT}", "-m", "bench.netns.rank", *arguments]
+    temporary = folder / f"node{node}"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with (folder / f"node{node}.log").open("wb") as log:
+        return subprocess.Popen(network.command(node, command), stdout=log, stderr=log, env=environment)
+
+
+def _wait_for(job: _Job, epochs: int, deadline: float) -> None:
+    while job.done() < epochs:
+        ended = [node for node, agent in enumerate(job.agents) if agent.poll() is not None]
+        if ended and job.done() < epochs:
+            log = (job.folder / f"node{ended[0]}.log").read_text()
+            raise ValueError(f"node {ended[0]} has ended after {job.done()} epochs:\n{log[-6000:]}")
+        if time.monotonic() > deadline:
+            logs = "\n".join(path.read_text()[-2000:] for path in sorted(job.folder.glob("*.log")))
+            raise ValueError(f"{job.done()} of {epochs} epochs when the time was up:\n{logs}")
+        time.sleep(_POLL_SECONDS)
+
+
+def _check(
+    number: int,
+    condition: _Condition,
+    epochs: Sequence[Sequence[dict[str, Any]]],
+    expected: Sequence[Sequence[tuple[str, int]]],
+) -> tuple[str, str, str, str]:
+    found = [(rank[number]["digest"], rank[number]["rows"]) for rank in epochs]
+    same = found == [rank[number] for rank in expected]
+    seconds = _seconds(epochs, number)
+    shown = "-" if seconds is None else f"{seconds:.2f}"
+    return condition.name, shown, f"{sum(rows for _, rows in found):,}", "same" if same else "differs"
+
+
+def _seconds(epochs: Sequence[Sequence[dict[str, Any]]], number: int) -> float | None:
+    if not number:
+        return None
+    ends = [max(rank[at]["at"] for rank in epochs) for at in (number - 1, number)]
+    return float(ends[1] - ends[0])
+
+
+def _compare_with_prediction(
+    options: argparse.Namespace,
+    paths: Sequence[str],
+    epochs: Sequence[Sequence[dict[str, Any]]],
+    line: ProgressLine,
+) -> list[str]:
+    """Compare bytes over the links and epoch times with `bench scale`'s simulation of the same cluster."""
+    quiet = range(_WARM, _WARM + options.epochs)
+    measured = statistics.median(_seconds(epochs, number) or 0.0 for number in quiet)
+    first, last = quiet[0] - 1, quiet[-1]
+    received = sum(rank[last]["rx"] - rank[first]["rx"] for rank in epochs) / options.epochs
+    line.start("predicting")
+    costs = measure_costs("windrow-ray", paths, measure_ray_costs(Costs()))
+    source = open_files(list(paths), ParquetFormat())
+    outcome = _predict(options, source, costs, _blocks(paths))
+    line.finish(f"{outcome.epoch_seconds:.2f} s, bottleneck: {outcome.bottleneck}")
+    packed = source.blocks.packed_bytes
+    values = source.blocks.decoded_bytes if packed is None else packed
+    crossing = 1 - 1 / options.nodes
+    minimum = float(values.sum()) * crossing
+    traffic, ratio = received / minimum, (outcome.epoch_seconds or 0.0) / measured
+    print(
+        f"bytes over the links in an epoch: {received / 1e6:.1f} MB, {traffic:.3f} of the minimum of "
+        f"{minimum / 1e6:.1f} MB (packed values of rows that another node consumes); "
+        f"epoch: {measured:.2f} s, predicted {outcome.epoch_seconds:.2f} s ({ratio:.2f})"
+    )
+    failures = []
+    if traffic > _MOST_TRAFFIC:
+        failures.append(f"bytes over the links: {traffic:.3f} of the minimum, at most {_MOST_TRAFFIC}")
+    if abs(ratio - 1) > _MAX_ERROR:
+        failures.append(f"predicted over measured epoch: {ratio:.2f}, within {_MAX_ERROR:.0%} of 1")
+    return failures
+
+
+def _predict(options: argparse.Namespace, source: Any, costs: Costs, blocks: int) -> Outcome:
+    cluster = Cluster(
+        nodes=options.nodes,
+        cpus=count_cores(),
+        # the nodes share the cores of this machine
+        cpu_speed=1 / options.nodes,
+        memory_bytes=read_memory_bytes() / options.nodes,
+        nic_bytes=options.rate / 1e3 * GBIT,
+        connections=0,
+        trainers=1,
+        placers=1,
+    )
+    job = Job(source, WindowCut(blocks, None), 7, 7)
+    return simulate(job, cluster, costs, batch_rows=_batch_rows(options.nodes), epochs=6, grain=None)

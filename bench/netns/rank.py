@@ -1,0 +1,49 @@
+"""One rank on an emulated node: reads its shard, and writes for each epoch when it ended, its rows and the traffic."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import windrow
+
+__all__ = ["digest_epoch", "main", "make_pipe"]
+
+_COUNTERS = Path("/sys/class/net/eth0/statistics")
+
+
+def make_pipe(paths: str, blocks: int, epochs: int) -> windrow.DatasetPipeline:
+    """The pipeline that all ranks build."""
+    pipe = windrow.read_parquet(paths).window(blocks_per_window=blocks).repeat(epochs)
+    return pipe.random_shuffle_each_window(seed=7).options(progress=False)
+
+
+def digest_epoch(epoch: Any, batch_rows: int) -> tuple[str, int]:
+    """A digest of the keys of an epoch in their order, and their number."""
+    digest, rows = hashlib.sha256(), 0
+    for batch in epoch.iter_batches(batch_size=batch_rows):
+        digest.update(batch["key"].tobytes())
+        rows += len(batch["key"])
+    return digest.hexdigest()[:16], rows
+
+
+def main() -> None:
+    """Read every epoch."""
+    paths, blocks, epochs, batch_rows, folder = sys.argv[1:]
+    rank, target = os.environ["RANK"], Path(folder)
+    with make_pipe(paths, int(blocks), int(epochs)).shard() as shard:
+        for epoch in shard.iter_epochs():
+            digest, rows = digest_epoch(epoch, int(batch_rows))
+            traffic = {name: int((_COUNTERS / f"{name}_bytes").read_text()) for name in ("rx", "tx")}
+            line = {"epoch": epoch.number, "digest": digest, "rows": rows, "at": time.monotonic(), **traffic}
+            with (target / f"{rank}.jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()
