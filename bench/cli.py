@@ -97,7 +97,9 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     add_netns(netns)
     netns.set_defaults(run=_run_netns)
-    demo = commands.add_parser("demo", help="two Ray trainers on about 300 MB, in a minute or two")
+    demo = commands.add_parser(
+        "demo", help="two Ray trainers, and two ranks of torchrun, on about 300 MB, in a minute or two"
+    )
     demo.add_argument("--small", action="store_true", help="a tenth of the data, for CI")
     demo.set_defaults(run=_run_demo)
     data = commands.add_parser("data", help="only generate the data")
@@ -138,7 +140,15 @@ def _run_netns(options: argparse.Namespace) -> int:
 def _run_demo(options: argparse.Namespace) -> int:
     size = "30MB" if options.small else "300MB"
     every = _make_parser().parse_args(
-        ["throughput", "--size", size, "--executor", "ray", "--peers", "scan,windrow-ray-training"]
+        [
+            "throughput",
+            "--size",
+            size,
+            "--executor",
+            "ray",
+            "--peers",
+            "scan,windrow-torchrun,windrow-ray-training",
+        ]
     )
     return measure(
         replace(

@@ -28,6 +28,7 @@ from bench.table import align_table
 from windrow.io.catalog.file_source import open_files
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.program import Program
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 __all__ = ["add_netns", "run_netns"]
@@ -42,13 +43,17 @@ _WARM = 2
 _HEADS = ("condition", "epoch s", "rows", "order")
 
 
+def _keep(_: Network) -> None:
+    """Leave the links as they are."""
+
+
 @dataclass(frozen=True)
 class _Condition:
     """What happens to the links during one epoch: begun when the epoch before has ended on all ranks."""
 
     name: str
-    begin: Callable[[Network], None] = lambda _: None
-    end: Callable[[Network], None] = lambda _: None
+    begin: Callable[[Network], None] = _keep
+    end: Callable[[Network], None] = _keep
 
 
 @dataclass
@@ -77,7 +82,7 @@ def add_netns(parser: argparse.ArgumentParser) -> None:
     """Options of ``netns``."""
     parser.add_argument("--nodes", type=int, default=4, help="number of nodes, one rank each (%(default)s)")
     parser.add_argument("--size", default="200MB", help="decoded size of the data (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=100.0, help="Mbit/s of a link (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=40.0, help="Mbit/s of a link (default: %(default)s)")
     parser.add_argument(
         "--delay",
         type=float,
@@ -149,7 +154,10 @@ def _conditions(options: argparse.Namespace, link: Link) -> list[_Condition]:
         _Condition(f"a link of {_SLOW_SHARE:g} of the rate", set_link(1, slow), set_link(1, link)),
     ]
     quiet = [_Condition("undisturbed")] * options.epochs
-    return [_Condition("start")] * _WARM + quiet + (faults[:1] if options.short else faults)
+    chosen = faults[:1] if options.short else faults
+    # what is read ahead when a fault begins serves an epoch; the next one is read over the faulty link
+    lasting = [part for fault in chosen for part in (replace(fault, end=_keep), replace(fault, begin=_keep))]
+    return [_Condition("start")] * _WARM + quiet + lasting
 
 
 def _expect(paths: Sequence[str], nodes: int, epochs: int, line: ProgressLine) -> list[list[tuple[str, int]]]:
@@ -265,14 +273,12 @@ def _compare_with_prediction(
     source = open_files(list(paths), ParquetFormat())
     outcome = _predict(options, source, costs, _blocks(paths))
     line.finish(f"{outcome.epoch_seconds:.2f} s, bottleneck: {outcome.bottleneck}")
-    packed = source.blocks.packed_bytes
-    values = source.blocks.decoded_bytes if packed is None else packed
-    crossing = 1 - 1 / options.nodes
-    minimum = float(values.sum()) * crossing
+    program = Program(Job(source), options.nodes, True, tuple(range(options.nodes)))
+    minimum = float(program.output_bytes.sum()) * (1 - 1 / options.nodes)
     traffic, ratio = received / minimum, (outcome.epoch_seconds or 0.0) / measured
     print(
         f"bytes over the links in an epoch: {received / 1e6:.1f} MB, {traffic:.3f} of the minimum of "
-        f"{minimum / 1e6:.1f} MB (packed values of rows that another node consumes); "
+        f"{minimum / 1e6:.1f} MB (packed values and positions of the rows that another node consumes); "
         f"epoch: {measured:.2f} s, predicted {outcome.epoch_seconds:.2f} s ({ratio:.2f})"
     )
     failures = []

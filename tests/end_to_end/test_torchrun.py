@@ -112,6 +112,26 @@ def _join(*parts: list[Any]) -> list[list[int]]:
     return [epochs[number] for number in sorted(epochs)]
 
 
+def test_fsdp_resumes_from_a_distributed_checkpoint_with_other_ranks(data: str, tmp_path: Path) -> None:
+    arguments = [data, str(tmp_path / "state")]
+    saved = run_torchrun(SCRIPT, 2, [*arguments, "fsdp_save"])
+    assert saved.code == 0, saved.output
+    streams, _ = _split(data, 2)
+    for rank, stream in enumerate(streams):
+        (batches,) = saved.ranks[rank]
+        assert [x for batch in batches for x in batch] == [*stream[0], *stream[1][: 4 * 50]]
+    resumed = run_torchrun(SCRIPT, 3, [*arguments, "fsdp_resume"])
+    assert resumed.code == 0, resumed.output
+    (whole,), _ = _split(data, 1)
+    parts = [resumed.ranks[rank][0][0] for rank in range(3)]
+    # every rank has the same number of steps, and each step's rows follow those of the step before
+    assert len({len(part) for part in parts}) == 1
+    rows = [x for step in zip(*parts, strict=True) for batch in step for x in batch]
+    rest = whole[1][4 * 2 * 50 :]
+    assert rows == rest[: len(rows)]
+    assert len(rest) - len(rows) < 3
+
+
 def test_two_jobs_of_a_node_do_not_meet_and_sigkill_leaves_nothing(data: str, tmp_path: Path) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="wt-", dir="/tmp") as killed,

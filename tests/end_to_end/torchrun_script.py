@@ -61,6 +61,69 @@ def dataloader() -> Any:
         return [[x for batch in loader for x in batch["x"].tolist()] for _ in range(2)]
 
 
+def _make_model() -> Any:
+    """A small model whose parameters FSDP divides among the ranks, on the CPU."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = torch.nn.Linear(1, 4)
+    fully_shard(model, mesh=init_device_mesh("cpu", (WORLD_SIZE,)))
+    return model
+
+
+def _train(model: Any, batches: Any) -> Any:
+    """Train on batches, whose collectives need equal numbers of steps on every rank; yields the rows of each."""
+    import torch
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    for batch in batches:
+        model(batch["x"].float()[:, None]).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield batch["x"].tolist()
+
+
+def fsdp_save() -> Any:
+    """Train with FSDP for an epoch and four steps, and save model and shard with torch.distributed.checkpoint."""
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict
+    from torch.distributed.checkpoint.state_dict_saver import save
+
+    model, taken = _make_model(), []
+    with make_pipe().shard() as shard:
+        for epoch in shard.iter_epochs():
+            for rows in _train(model, epoch.iter_torch_batches(batch_size=BATCH_ROWS)):
+                taken.append(rows)
+                if epoch.number == 1 and len(taken) == len(epoch_steps(shard)) + 4:
+                    save(
+                        {"model": get_model_state_dict(model), "data": shard},
+                        checkpoint_id=STATE.with_suffix(".dcp"),
+                    )
+                    return taken
+    return None
+
+
+def epoch_steps(shard: windrow.Shard) -> range:
+    """The steps of an epoch."""
+    return range(shard.steps_per_epoch(BATCH_ROWS))
+
+
+def fsdp_resume() -> Any:
+    """Load both with another number of ranks, and train on the rest."""
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    model = _make_model()
+    with make_pipe().shard() as shard:
+        state: dict[str, Any] = {"model": get_model_state_dict(model), "data": shard}
+        load(state, checkpoint_id=STATE.with_suffix(".dcp"))
+        set_model_state_dict(model, state["model"])
+        return [list(_train(model, e.iter_torch_batches(batch_size=20))) for e in shard.iter_epochs()]
+
+
 def other_seed() -> Any:
     return take(make_pipe(seed=7 + RANK).shard())
 

@@ -181,19 +181,21 @@ class DatasetPipeline(Readable):
     ) -> Shard:
         """Return this process's shard, for jobs without a process that calls ``split`` (torchrun).
 
-        Every process builds the same pipeline and delivers its own shard of the same order; the
-        processes do not communicate. Each of them reads and decodes every block of every window, also
-        blocks without a row of its shard. To decode each block once for all trainers, use `split`; to
-        share decoded blocks on one machine, use ``options(cache="disk", keep_cache=True)`` with one
-        ``cache_dir``. If the launcher sets the number of processes on this machine
-        (LOCAL_WORLD_SIZE, or the variables of Open MPI or SLURM's srun), they divide its cores and
-        memory. A limit given by ``options(memory_limit=...)`` applies to each process.
+        Every process builds the same pipeline, calls this equally often, and delivers its own shard of the
+        order of ``split``. Where Ray is installed and the ranks can find each other, all of them share one
+        run on Ray that decodes each block once; see `windrow.attach`. The call waits for the other ranks.
+
+        Otherwise, with ``options(executor="threads")``, or with ``rank`` and ``world_size`` given and no
+        attachment, this process reads for itself: it decodes every block of every window, also blocks
+        without a row of its shard. Processes on one machine then divide its cores and memory, if the launcher
+        sets their number (LOCAL_WORLD_SIZE, or the variables of Open MPI or SLURM's srun); a limit given by
+        ``options(memory_limit=...)`` applies to each.
 
         Parameters
         ----------
         rank, world_size
-            Index of this shard and number of shards. None: taken from torch.distributed if it is
-            initialised, else from the environment variables RANK and WORLD_SIZE.
+            Index of this shard and number of shards. None: taken from the attachment, from torch.distributed
+            if it is initialised, else from the launcher's variables, such as RANK and WORLD_SIZE.
         equal
             As in `split`, but True by default: with unequal numbers of steps, collectives such as DDP's
             would hang. At most ``world_size - 1`` rows of an epoch are dropped.
@@ -203,8 +205,10 @@ class DatasetPipeline(Readable):
         Raises
         ------
         PlanError
-            If rank and world size are unknown or invalid, or if the seed was drawn and there are
-            several processes, since each would have drawn its own.
+            If rank and world size are unknown or invalid, if ranks build different pipelines, or if the seed
+            was drawn and there are several processes, since each would have drawn its own.
+        StallError
+            If another rank does not call this within the stall timeout; the message names it.
         StateError
             If the state is corrupt or belongs to another stream; the message names the difference.
 
@@ -286,9 +290,9 @@ class DatasetPipeline(Readable):
         Parameters
         ----------
         n, equal
-            As in `split`; pass ``equal=True`` for the steps of `shard`, whose default that is. If a
-            launcher started several processes on this machine, memory and workers are those of one
-            process that calls `shard`.
+            As in `split`; pass ``equal=True`` for the steps of `shard`, whose default that is. Under a
+            launcher with ``n`` processes, memory and workers are those of the run that they share, or of one
+            process if each reads for itself.
         batch_size
             Rows per batch, needed to compute the number of steps; None: steps are omitted.
 

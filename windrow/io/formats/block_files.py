@@ -1,4 +1,4 @@
-"""Open a file of a block, and verify before and after reading that it is the listed version."""
+"""Opens block files for formats other than Parquet, verified as `storage.verified_files` does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides how windows, runs, tasks and cached blocks share memory, and how large tasks are."""
+"""Computes a run's peak memory before it starts: how windows, runs, tasks and cached blocks share it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What measured row sizes change: the estimate of a run's memory, or the error for a window too large."""
+"""Corrects the peak memory while a run measures its rows, or raises if a window has turned out too large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fits windows into a memory limit before a run starts: how many are held whole, how many slices each has."""
+"""Fits windows into the part of the budget that is left for them: how many are held whole, in how many slices."""
 
 from __future__ import annotations
 

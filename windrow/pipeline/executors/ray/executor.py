@@ -74,7 +74,8 @@ class RayExecutor:
             copies=2 - 1 / nodes,
             nodes=nodes,
             user_warnings=starvation_warnings(),
-            processes_bytes=(workers + 1) * _WORKER_BYTES,
+            # the coordinator's too; a run that a launcher's processes share has a supervisor on each node
+            processes_bytes=(workers + 1 + nodes * launch.shared) * _WORKER_BYTES,
             shard_bytes=_SHARD_BYTES,
             worker_bytes=_WORKER_BYTES,
             small_windows_bytes=_SMALL_WINDOWS_BYTES,

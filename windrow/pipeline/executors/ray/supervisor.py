@@ -41,6 +41,8 @@ _FIRST_RANK_SECONDS = 120.0
 _JOIN_SECONDS = 120.0
 _END_SECONDS = 10.0
 _DIRECTORY_PREFIX = "windrow-ray-"
+# A node whose link is down for half a minute is not lost; one whose ranks die is the launcher's business.
+_PATIENT = {"health_check_failure_threshold": 12}
 _STARTED = "Ray runtime started"
 
 
@@ -120,7 +122,7 @@ class _Supervisor:
                 logging_level=logging.ERROR,
                 _node_ip_address=config.ip,
                 _temp_dir=str(self._directory),
-                _system_config=ray_settings(),
+                _system_config={**ray_settings(), **_PATIENT},
             )
         elif config.adds_node:
             self._join(config.address)

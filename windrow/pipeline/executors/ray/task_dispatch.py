@@ -1,4 +1,4 @@
-"""Submits tasks to Ray, silent ones a second time (speculative execution), and uses each task's first answer."""
+"""Submits map tasks to Ray, silent ones a second time (speculative execution), and uses the first answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk cache of decoded blocks, shared by all processes of a machine."""
+"""The disk cache of decoded blocks, shared by all processes of a machine; two kinds of stores write it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk cache of one job: blocks in unnamed files of each process, found through symlinks in the job's folder.
+"""Writes the disk cache of one job: blocks in unnamed files of each process, found through symlinks.
 
 Each process writes blocks to a file of its own, its arena (O_TMPFILE). No other user of the cache folder can
 open the file, so mappings of it cannot be changed or truncated. Other processes of the job open it through the

@@ -1,4 +1,4 @@
-"""The persistent disk cache (``keep_cache=True``): one named file per block, read into memory."""
+"""Writes the persistent disk cache (``keep_cache=True``): one named file per block, read into memory."""
 
 from __future__ import annotations
 

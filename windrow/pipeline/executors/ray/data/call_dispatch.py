@@ -1,4 +1,4 @@
-"""Runs calls as Ray tasks, silent ones a second time (speculative execution), and uses each call's first answer."""
+"""Runs the calls of sources and sinks as Ray tasks, silent ones a second time, outside any run of a job."""
 
 from __future__ import annotations
 
