@@ -89,7 +89,7 @@ def test_what_shards_are_asked_for(pipe: DatasetPipeline, monkeypatch: pytest.Mo
     ((job, n), split), ((own_job,), shard) = asked
     assert n == 2
     assert split == {"equal": "pad", "locality_hints": ["a", None], "start": Cursor()}
-    assert shard == {"rank": 1, "world_size": 4, "equal": True, "start": Cursor()}
+    assert shard == {"rank": 1, "world_size": 4, "equal": True, "start": Cursor(), "sessions": None}
     assert isinstance(job, Job)
     assert job == own_job
     assert (job.epochs, job.seed, job.on_demand, len(job.after)) == (2, 3, False, 1)

@@ -12,7 +12,10 @@ import windrow
 from windrow import Epoch, PlanError, Shard
 
 BATCHES = r"iter_batches\(batch_size=\.\.\.\) or iter_torch_batches\(batch_size=\.\.\.\)"
-LOADER = r"iter_torch_batches\(batch_size=\.\.\.\) replaces torch's DataLoader"
+LOADER = (
+    r"iter_torch_batches\(batch_size=\.\.\.\) replaces torch's DataLoader"
+    r"(; as_torch_dataset\(batch_size=\.\.\.\) returns a dataset for one)?"
+)
 
 
 def shard() -> Shard:

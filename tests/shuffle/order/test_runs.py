@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.laws.reference import assign_as_lists
 from tests.shuffle.kernels.test_native import needs_library, without_library
-from tests.shuffle.order.test_shard_assignment import ASSIGNMENTS
+from tests.shuffle.order.test_shard_assignment import ASSIGNMENTS, reference
 from windrow.shuffle.kernels.destinations import Destinations
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
@@ -62,6 +62,7 @@ def rebuild(layout: WindowRuns, rows: np.ndarray, streams: list[dict[int, int]])
 
 @given(epochs(), st.integers(1, 3), st.integers(1, 8), st.booleans(), st.randoms(use_true_random=False))
 @example((ShardAssignment(5, 3, "pad"), 2, [0, 1, 2], [(0, 3), (1, 2, 4)]), 1, 8, False, None)
+@example((ShardAssignment(4, 2, "pad", workers=2), 11, [0, 9, 11], [(0, 3), (1, 2)]), 1, 2, True, None)
 @example((ShardAssignment(2, 1, True), 3, [0, 0, 3], [(1,)]), 2, 3, True, None)
 def test_streams(
     epoch: tuple[ShardAssignment, int, list[int], list[tuple[int, ...]]],
@@ -71,14 +72,7 @@ def test_streams(
     random: Any,
 ) -> None:
     assignment, total, borders, destinations = epoch
-    expected = assign_as_lists(
-        total,
-        assignment.shards,
-        assignment.batch_rows,
-        assignment.equal,
-        drop_last=assignment.drop_last,
-        start=assignment.start_row,
-    )
+    expected = reference(assignment, total)
     full_rows = assignment.start_row + assignment.full_steps(total) * assignment.step_rows
     streams: list[dict[int, int]] = [{} for _ in range(assignment.shards)]
     for first, stop in pairwise(borders):

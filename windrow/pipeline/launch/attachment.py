@@ -28,6 +28,13 @@ class Attachment:
     """The place of a process among the ranks that share runs; made by `attach`.
 
     It lasts until the process ends, or until `close`. A context manager.
+
+    Examples
+    --------
+    >>> import windrow
+    >>> with windrow.attach() as attached:
+    ...     attached.rank, attached.world_size
+    (0, 1)
     """
 
     def __init__(
@@ -141,8 +148,9 @@ def attach(
     Examples
     --------
     >>> import windrow
-    >>> with windrow.attach() as attached:  # doctest: +SKIP
-    ...     shard = windrow.range(9).repeat(1).shard()
+    >>> with windrow.attach() as attached, windrow.range(9).repeat(1).shard() as shard:
+    ...     print(attached.rank, attached.world_size, sum(1 for row in shard.iter_rows()))
+    0 1 9
     """
     with _Current.lock:
         current = _Current.attachment

@@ -39,6 +39,7 @@ __all__ = ["main"]
 # Nothing connects if the rank that started this process ends before it has read the ready message.
 _FIRST_RANK_SECONDS = 120.0
 _JOIN_SECONDS = 120.0
+_CONNECT_SECONDS = 20.0
 _END_SECONDS = 10.0
 _DIRECTORY_PREFIX = "windrow-ray-"
 # A node whose link is down for half a minute is not lost; one whose ranks die is the launcher's business.
@@ -127,6 +128,7 @@ class _Supervisor:
         elif config.adds_node:
             self._join(config.address)
         else:
+            _check_listening(config.address)
             ray.init(address=config.address, namespace=NAMESPACE, logging_level=logging.ERROR)
         if config.head is not None:
             upstream = open_channel(*config.head, config.token)
@@ -180,13 +182,8 @@ class _Supervisor:
         """End the Ray processes of this node and remove their files."""
         if self._listener is not None:
             self._listener.close()
-        if self._config.adds_node and self._node is None:
-            with suppress(Exception):
-                ray.shutdown()
-        elif self._node is None:
-            for session in self._sessions.values():
-                with suppress(Exception):
-                    session.end()
+        if self._node is None:
+            # ends the coordinators too, which this process owns
             with suppress(Exception):
                 ray.shutdown()
         else:
@@ -247,6 +244,16 @@ class _Supervisor:
         except BaseException as error:
             return Failure.capture(error, cloudpickle.dumps)
         return None
+
+
+def _check_listening(address: str) -> None:
+    """Raise an error now if nothing listens at ``host:port``: Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        try:
+            socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+        except OSError as error:
+            raise ConnectionError(f"nothing answers at {address} ({error}): is RAY_ADDRESS right?") from error
 
 
 def _find_nodes(ips: Sequence[str]) -> list[str | None]:

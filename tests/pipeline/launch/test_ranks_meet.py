@@ -1,0 +1,171 @@
+"""How ranks find a supervisor and agree on a run: in threads, with torch's in-memory store and no Ray."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from torch._C._distributed_c10d import HashStore
+
+import windrow
+from windrow.core.errors import PlanError, StallError, WindrowError
+from windrow.pipeline.executors.ray import start_supervisor as starting
+from windrow.pipeline.executors.ray.start_supervisor import SupervisorAddress
+from windrow.pipeline.launch import find_supervisor as finding
+from windrow.pipeline.launch.agreement import agree_on_run
+from windrow.pipeline.launch.find_supervisor import find_supervisor
+from windrow.pipeline.launch.rendezvous import Rendezvous
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.shard.stall_watch import Waiting
+
+WAITING = Waiting(0.1, 0.6)
+SIZE = 3
+
+
+def _run_ranks(call: Callable[[Rendezvous], Any]) -> list[Any]:
+    """What each rank returns, or its error."""
+    store = HashStore()
+
+    def run(rank: int) -> Any:
+        try:
+            return call(Rendezvous(store, rank, SIZE, "test"))
+        except WindrowError as error:
+            return error
+
+    with ThreadPoolExecutor(SIZE) as pool:
+        return list(pool.map(run, range(SIZE)))
+
+
+def _program(**changes: Any) -> Program:
+    job = windrow.range(9).repeat(2).random_shuffle_each_window(seed=3)._job()
+    return Program(replace(job, **changes), SIZE, True, tuple(range(SIZE)))
+
+
+def _agree(rendezvous: Rendezvous, program: Program, started: list[Any]) -> str:
+    def start(ips: list[str]) -> str:
+        started.append(ips)
+        return "the run"
+
+    return agree_on_run(rendezvous, 0, program, f"10.0.0.{rendezvous.rank}", start, WAITING)
+
+
+def test_ranks_that_agree_share_one_run() -> None:
+    started: list[Any] = []
+    assert _run_ranks(lambda meeting: _agree(meeting, _program(), started)) == ["the run"] * SIZE
+    assert started == [["10.0.0.0", "10.0.0.1", "10.0.0.2"]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 4}, r"shuffle +seed 3 +seed 4"),
+        ({"epochs": 3}, r"epochs: rank 0 2, rank 2 3"),
+        ({"source": windrow.range(8)._job().source}, r"rows +9 +8"),
+    ],
+)
+def test_a_difference_is_the_same_error_on_every_rank(changes: dict[str, Any], message: str) -> None:
+    started: list[Any] = []
+
+    def call(meeting: Rendezvous) -> str:
+        return _agree(meeting, _program(**changes) if meeting.rank == 2 else _program(), started)
+
+    errors = _run_ranks(call)
+    assert started == []
+    for error in errors:
+        assert isinstance(error, PlanError)
+        assert "do not build the same pipeline" in str(error)
+    assert all(re.search(message, str(error)) for error in errors)
+    assert str(errors[1]) == str(errors[2]) == f"{errors[0]} (found by rank 0)"
+
+
+@pytest.mark.filterwarnings("ignore:rank . waits in shard:RuntimeWarning")
+def test_an_absent_rank_is_named_by_every_other() -> None:
+    def call(meeting: Rendezvous) -> str:
+        return "absent" if meeting.rank == 1 else _agree(meeting, _program(), [])
+
+    first, _, last = _run_ranks(call)
+    for error in (first, last):
+        assert isinstance(error, StallError)
+        assert "waits in shard() for rank 1 of 3 to make its call number 1 of shard()" in str(error)
+
+
+def test_an_error_of_rank_0_is_raised_on_every_rank() -> None:
+    def call(meeting: Rendezvous) -> str:
+        def start(_: list[str]) -> str:
+            raise PlanError("a window does not fit")
+
+        return agree_on_run(meeting, 0, _program(), "", start, WAITING)
+
+    errors = _run_ranks(call)
+    assert [type(error) for error in errors] == [PlanError] * SIZE
+    assert all("a window does not fit" in str(error) for error in errors)
+
+
+class _Channel:
+    def close(self) -> None:
+        pass
+
+
+def _address(**fields: Any) -> SupervisorAddress:
+    given = {
+        "host": "h",
+        "port": 1,
+        "token": "t",
+        "address": "a",
+        "ip": "",
+        "auth_token": "",
+        "adds_node": True,
+    }
+    return SupervisorAddress(**{**given, **fields})
+
+
+def test_one_process_of_each_node_starts_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    nodes = {0: "x", 1: "y", 2: "y"}
+    monkeypatch.setattr(finding, "start_head", lambda ip: (_address(), _Channel()))
+    monkeypatch.setattr(finding, "own_ip", lambda size: "10.0.0.1")
+    monkeypatch.setattr(finding, "ip_towards", lambda host, port: "10.0.0.2")
+    monkeypatch.setattr(starting, "connect_to_supervisor", lambda supervisor: _Channel())
+
+    def start(ip: str, *, head: SupervisorAddress) -> SupervisorAddress:
+        started.append((ip, head.host))
+        return _address(host="own")
+
+    monkeypatch.setattr(starting, "start_supervisor", start)
+    local = threading.local()
+    monkeypatch.setattr(finding, "find_node", lambda: nodes[local.rank])
+
+    def call(meeting: Rendezvous) -> str:
+        local.rank = meeting.rank
+        return find_supervisor(meeting, WAITING)[1].host
+
+    assert _run_ranks(call) == ["h", "own", "own"]
+    assert started == [("10.0.0.2", "h")]
+
+
+def test_a_cluster_that_cannot_be_used_is_one_error_on_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(ip: str) -> Any:
+        raise PlanError("rank could not use the Ray cluster: RuntimeError: Version mismatch")
+
+    monkeypatch.setattr(finding, "start_head", fail)
+    errors = _run_ranks(lambda meeting: find_supervisor(meeting, WAITING))
+    assert [type(error) for error in errors] == [PlanError] * SIZE
+    assert all("Version mismatch" in str(error) for error in errors)
+
+
+def test_a_store_that_is_gone_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        def check(self, keys: list[str]) -> bool:
+            raise RuntimeError("Connection reset by peer\nmore")
+
+    meeting = Rendezvous(HashStore(), 1, SIZE, "test")
+    monkeypatch.setattr(meeting, "_store", Gone())
+    with pytest.raises(
+        StallError, match=r"rank 1 has lost the store .*: Connection reset by peer\. The process"
+    ):
+        meeting.wait(["key"], WAITING, lambda: "rank 1 waits")
