@@ -73,6 +73,7 @@ nightly: $(STAMP) ## long: the laws on many more examples, and what is marked ni
 	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly -m cluster
 	$(BIN)/python -m bench simulate --seeds 100000
 	$(BIN)/python -m bench chaos --minutes 10
+	$(BIN)/python -m bench netns
 
 peers: $(STAMP) ## long: every rival in an environment of its own (PEERS_ARGS="--size 300MB": less)
 	$(BIN)/python -m bench peers $(PEERS_ARGS)

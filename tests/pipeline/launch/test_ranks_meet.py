@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from windrow.pipeline.executors.ray.start_supervisor import SupervisorAddress
 from windrow.pipeline.launch import find_supervisor as finding
 from windrow.pipeline.launch.agreement import agree_on_run
 from windrow.pipeline.launch.find_supervisor import find_supervisor
-from windrow.pipeline.launch.rendezvous import Rendezvous
+from windrow.pipeline.launch.rendezvous import Rendezvous, find_store
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.stall_watch import Waiting
 
@@ -156,6 +157,15 @@ def test_a_cluster_that_cannot_be_used_is_one_error_on_every_rank(monkeypatch: p
     errors = _run_ranks(lambda meeting: find_supervisor(meeting, WAITING))
     assert [type(error) for error in errors] == [PlanError] * SIZE
     assert all("Version mismatch" in str(error) for error in errors)
+
+
+def test_taken_port_is_an_error_on_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(server.getsockname()[1]))
+        for rank, reason in enumerate(["address already in use", "has not answered for 2 s"]):
+            with pytest.raises(PlanError, match=rf"rank {rank} cannot .*{reason}.*--master-port"):
+                find_store(rank, 2, WAITING)
 
 
 def test_a_store_that_is_gone_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,9 +15,10 @@ from windrow.pipeline.launch.rendezvous import Rendezvous
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.stall_watch import Waiting
 
-__all__ = ["agree_on_run", "publishing_errors", "raise_published"]
+__all__ = ["agree_on_run", "publishing_errors", "read_published"]
 
 _MAX_NAMED = 8
+_READ_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,7 @@ def agree_on_run(
     # rank 0 tells what is wrong, and before this rank gives up
     patient = Waiting(waiting.warn_seconds, waiting.fail_seconds * 1.25)
     rendezvous.wait([started], patient, describe)
-    found = rendezvous.read(started)
-    raise_published(found)
-    return str(found["name"])
+    return str(read_published(rendezvous, started)["name"])
 
 
 @contextmanager
@@ -87,15 +86,26 @@ def publishing_errors(rendezvous: Rendezvous, key: str) -> Iterator[None]:
         name = type(error).__name__ if isinstance(error, WindrowError) else ""
         text = str(error) if name else f"{type(error).__name__}: {error}"
         rendezvous.publish(key, {"error": text, "kind": name, "rank": rendezvous.rank})
+        if rendezvous.rank == 0 and isinstance(error, Exception):
+            # rank 0 may serve the store, which ends with it: let the others read the error first
+            readers = [_reader_key(key, rank) for rank in range(1, rendezvous.world_size)]
+            with suppress(StallError):
+                rendezvous.wait(readers, Waiting(_READ_SECONDS + 1, _READ_SECONDS), lambda: "")
         raise
 
 
-def raise_published(value: Mapping[str, Any]) -> None:
-    """Raise an error that another rank has published; do nothing with any other value."""
+def read_published(rendezvous: Rendezvous, key: str) -> dict[str, Any]:
+    """A published value; if it is an error of another rank, it is raised here too."""
+    value = rendezvous.read(key)
     if "error" not in value:
-        return
+        return value
+    rendezvous.publish(_reader_key(key, rendezvous.rank), {})
     kind = getattr(errors, str(value["kind"]) or "StallError", StallError)
     raise kind(f"{value['error']} (found by rank {value['rank']})")
+
+
+def _reader_key(key: str, rank: int) -> str:
+    return f"{key}/read by/{rank}"
 
 
 def _describe(program: Program) -> _Facts:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from windrow.core.errors import StallError
-from windrow.pipeline.launch.agreement import publishing_errors, raise_published
+from windrow.pipeline.launch.agreement import publishing_errors, read_published
 from windrow.pipeline.launch.launcher import find_node
 from windrow.pipeline.launch.node_addresses import ip_towards, own_ip, running_cluster
 from windrow.pipeline.launch.rendezvous import Rendezvous
@@ -58,8 +58,7 @@ def _connect_to_head(rendezvous: Rendezvous, waiting: Waiting) -> tuple[Supervis
         rendezvous.wait(
             [_HEAD], waiting, lambda: f"rank {rank} waits for rank 0 to start Ray in its first shard()"
         )
-        found = rendezvous.read(_HEAD)
-        raise_published(found)
+        found = read_published(rendezvous, _HEAD)
         head = SupervisorAddress(**found["supervisor"])
         try:
             return head, str(found["node"]), connect_to_supervisor(head)
@@ -89,7 +88,5 @@ def _find_on_node(
     rendezvous.wait(
         [key], waiting, lambda: f"rank {rank} waits for another rank of its node to start Ray there"
     )
-    found = rendezvous.read(key)
-    raise_published(found)
-    own = SupervisorAddress(**found["supervisor"])
+    own = SupervisorAddress(**read_published(rendezvous, key)["supervisor"])
     return own, connect_to_supervisor(own)

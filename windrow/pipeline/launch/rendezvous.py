@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import queue
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +22,7 @@ from windrow.pipeline.shard.stall_watch import Waiting
 __all__ = ["Rendezvous", "find_store", "has_store"]
 
 _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
+_GRACE_SECONDS = 1.0
 _POLL_SECONDS = 0.02
 _MAX_POLL_SECONDS = 0.5
 
@@ -53,17 +56,40 @@ def find_store(rank: int, world_size: int, waiting: Waiting) -> Any | None:
     if not distributed.is_available():
         return None
     url = f"env://?rank={rank}&world_size={world_size}"
+
+    def join() -> Any:
+        store, _, _ = next(rendezvous(url, timeout=timedelta(seconds=waiting.fail_seconds)))
+        return store
+
     try:
-        joined = rendezvous(url, timeout=timedelta(seconds=waiting.fail_seconds))
-        store, _, _ = next(joined)
-    except (RuntimeError, ValueError) as error:  # torch.distributed.DistError is a RuntimeError
+        return _call_bounded(join, waiting.fail_seconds + _GRACE_SECONDS)
+    except (RuntimeError, ValueError, TimeoutError) as error:  # torch.distributed.DistError is a RuntimeError
         address = ":".join(os.environ.get(name, "") for name in _ADDRESS)
         raise PlanError(
             f"rank {rank} cannot use the store of the job at MASTER_ADDR:MASTER_PORT = {address}: "
             f"{_first_line(error)}. If another process uses this port, start the job with another one "
             "(torchrun --master-port, or MASTER_PORT)"
         ) from error
-    return store
+
+
+def _call_bounded(call: Callable[[], Any], seconds: float) -> Any:
+    """Call in a thread, since torch's client waits without a bound for a server that accepts and says nothing."""
+    result: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            result.put((call(), None))
+        except BaseException as error:
+            result.put((None, error))
+
+    threading.Thread(target=run, name="windrow-store", daemon=True).start()
+    try:
+        value, error = result.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"the process that listens there has not answered for {seconds:,.0f} s") from None
+    if error is not None:
+        raise error
+    return value
 
 
 class Rendezvous:

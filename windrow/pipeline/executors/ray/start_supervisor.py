@@ -103,9 +103,9 @@ def start_supervisor(
     # it outlives this process, which would warn about it
     process.returncode = 0
     if "error" in ready:
-        what = "use the Ray cluster at " + address if address else "start Ray for all ranks"
+        what = f"use the Ray cluster at {address}" if address else "start Ray for all ranks"
         raise PlanError(
-            f"rank could not {what} on {ip}: {ready['error']}. See the output above. "
+            f"cannot {what} on {ip}: {ready['error'].rstrip('.')}. See the output above. "
             'Each rank can read for itself instead, with options(executor="threads")'
         )
     return SupervisorAddress(

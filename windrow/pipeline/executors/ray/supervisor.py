@@ -253,7 +253,7 @@ def _check_listening(address: str) -> None:
         try:
             socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
         except OSError as error:
-            raise ConnectionError(f"nothing answers at {address} ({error}): is RAY_ADDRESS right?") from error
+            raise ConnectionError(f"nothing answers at {address} ({error}); check RAY_ADDRESS") from error
 
 
 def _find_nodes(ips: Sequence[str]) -> list[str | None]:
