@@ -52,6 +52,7 @@ if _typing.TYPE_CHECKING:
     from windrow.pipeline.checkpoint.merge_states import merge_state_dicts
     from windrow.pipeline.coordinator.stats import Stats
     from windrow.pipeline.delivery.iteration_methods import BatchIterator
+    from windrow.pipeline.delivery.tensors.ragged import Pad, Ragged
     from windrow.pipeline.launch.attachment import Attachment, attach
     from windrow.pipeline.plan.explain import Explanation
     from windrow.pipeline.shard.epoch import Epoch
@@ -66,7 +67,9 @@ __all__ = [
     "DatasetPipeline",
     "Epoch",
     "Explanation",
+    "Pad",
     "PlanError",
+    "Ragged",
     "RowOrigin",
     "Shard",
     "SourceError",
@@ -150,6 +153,8 @@ _MODULES = {
     "merge_state_dicts": "windrow.pipeline.checkpoint.merge_states",
     "Attachment": "windrow.pipeline.launch.attachment",
     "attach": "windrow.pipeline.launch.attachment",
+    "Pad": "windrow.pipeline.delivery.tensors.ragged",
+    "Ragged": "windrow.pipeline.delivery.tensors.ragged",
     "Shard": "windrow.pipeline.shard.shard",
     "Stats": "windrow.pipeline.coordinator.stats",
 }

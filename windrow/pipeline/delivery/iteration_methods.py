@@ -15,6 +15,7 @@ from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, c
 
 if TYPE_CHECKING:
     from windrow.pipeline.delivery.tensors.device import Device, DType
+    from windrow.pipeline.delivery.tensors.ragged import RaggedFormat
 
 __all__ = ["BatchIterator", "Deliverable", "Delivery", "check_drop_last", "check_number"]
 
@@ -213,11 +214,13 @@ class Deliverable(ABC):
         drop_last: bool = False,
         prefetch_batches: int = 1,
         pin_memory: bool | None = None,
+        ragged: RaggedFormat | Mapping[str, RaggedFormat] | None = None,
     ) -> BatchIterator:
         """Iterate over batches as dicts of torch tensors.
 
         Tensors are writable and keep their memory alive. Numeric and boolean columns become tensors of shape
-        (rows,), fixed-size lists and fixed-shape tensors of shape (rows, ...).
+        (rows,), fixed-size lists and fixed-shape tensors of shape (rows, ...). So do lists whose rows all have
+        one length; ``ragged`` says what becomes of others.
 
         Parameters
         ----------
@@ -235,22 +238,29 @@ class Deliverable(ABC):
             What ``collate_fn`` receives, as for `iter_batches`.
         pin_memory
             Whether copies to the device go through pinned memory; None: for CUDA devices only.
+        ragged
+            For columns of lists of several lengths, one of these or a dict of them by column. ``"pad"`` or
+            `windrow.Pad`: a tensor of shape (rows, length), padded to the batch's longest list or to a length;
+            ``"nested"``: a nested tensor of torch in the jagged layout; ``"offsets"``: a `windrow.Ragged` of
+            values and offsets. None: all lists of a column have one length.
 
         Raises
         ------
         PlanError
             If an argument is invalid, or, before the first batch, for columns that cannot become tensors
-            (strings, ragged lists, nulls); the message names them and how to fix it.
+            (strings, nulls); the message names them and how to fix it. Also for a batch whose lists do not
+            have one length where ``ragged`` does not name the column.
         TransformError
             If ``collate_fn`` raises.
         """
         from windrow.pipeline.delivery.tensors.column_tensors import TensorSpec, to_tensors
+        from windrow.pipeline.delivery.tensors.ragged import RaggedSpec
 
         batch_size = check_number("batch_size", batch_size, 1)
-        spec = TensorSpec(dtypes, device, collate_fn, batch_format, pin_memory)
+        spec = TensorSpec(dtypes, device, collate_fn, batch_format, pin_memory, RaggedSpec(ragged))
 
         def split(span: pa.RecordBatch) -> Iterator[Any]:
-            if collate_fn is not None or not span.num_columns:
+            if spec.is_per_batch(span.schema):
                 for start in range(0, span.num_rows, batch_size):
                     yield to_tensors(span.slice(start, batch_size), spec)
                 return

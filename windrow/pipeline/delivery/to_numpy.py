@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["column_to_numpy", "fixed_dtype", "permutation_of", "writable_view"]
+__all__ = ["column_to_numpy", "fixed_dtype", "list_offsets", "permutation_of", "writable_view"]
 
 # keyed by type id, since comparing ids is faster than comparing types
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -90,6 +90,14 @@ def writable_view(array: pa.Array) -> NDArray[Any] | None:
         return writable_view(array.storage)
     dtype = fixed_dtype(kind)
     return None if dtype is None else _own_memory(array, dtype)
+
+
+def list_offsets(array: pa.ListArray | pa.LargeListArray) -> NDArray[np.int64]:
+    """(rows + 1,) offsets of a list column into ``array.values``."""
+    if not len(array):
+        return np.zeros(1, np.int64)
+    dtype: np.dtype[Any] = np.dtype(np.int64 if pa.types.is_large_list(array.type) else np.int32)
+    return _raw(array.offsets, dtype).astype(np.int64)
 
 
 def _own_memory(array: pa.Array, dtype: np.dtype[Any]) -> NDArray[Any] | None:
@@ -202,9 +210,8 @@ def _with_nulls(array: pa.Array, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _ragged(array: pa.ListArray | pa.LargeListArray, writable: bool) -> NDArray[Any]:
-    offset_dtype: np.dtype[Any] = np.dtype(np.int64 if pa.types.is_large_list(array.type) else np.int32)
-    offsets = _raw(array.offsets, offset_dtype)
-    first, last = (int(offsets[0]), int(offsets[-1])) if len(array) else (0, 0)
+    offsets = list_offsets(array)
+    first, last = int(offsets[0]), int(offsets[-1])
     values = column_to_numpy(array.values.slice(first, last - first), writable=writable)
     starts, stops = (offsets[:-1] - first).tolist(), (offsets[1:] - first).tolist()
     bounds = zip(starts, stops, _null_mask(array), strict=True)

@@ -15,7 +15,13 @@ import pyarrow as pa
 from windrow.core.errors import PlanError
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert
 from windrow.pipeline.delivery.tensors.device import Placement, resolve_placement
-from windrow.pipeline.delivery.tensors.schema_check import check_names, check_nulls, check_tensor_schema
+from windrow.pipeline.delivery.tensors.ragged import RaggedSpec, list_parts, to_ragged
+from windrow.pipeline.delivery.tensors.schema_check import (
+    check_names,
+    check_nulls,
+    check_tensor_schema,
+    is_ragged,
+)
 from windrow.pipeline.delivery.to_numpy import column_to_numpy, writable_view
 from windrow.pipeline.tasks.transforms import function_name, raise_function_error
 
@@ -34,6 +40,7 @@ class TensorSpec:
     collate_fn: Callable[[Any], Any] | None = None
     batch_format: BatchFormat = "numpy"
     pin_memory: bool | None = None
+    ragged: RaggedSpec = field(default_factory=lambda: RaggedSpec(None))
     placement: Placement = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -58,7 +65,12 @@ class TensorSpec:
         if self.collate_fn is None:
             if isinstance(self.dtypes, Mapping):
                 check_names(self.dtypes, schema, "dtypes")
-            check_tensor_schema(schema, null_counts)
+            check_tensor_schema(schema, null_counts, lists=True)
+            self.ragged.check(schema)
+
+    def is_per_batch(self, schema: pa.Schema) -> bool:
+        """Whether batches have to be converted one by one, not many at once."""
+        return self.collate_fn is not None or not len(schema) or self.ragged.depends_on_batch(schema)
 
 
 def _check_dtypes(dtypes: object) -> None:
@@ -73,10 +85,20 @@ def to_tensors(batch: pa.RecordBatch, spec: TensorSpec) -> Any:
     """Convert a batch to a dict of tensors, or to the result of the spec's ``collate_fn``."""
     if spec.collate_fn is not None:
         return spec.placement.place_all(_collate(batch, spec.collate_fn, spec.batch_format))
-    tensors = column_tensors(batch, batch.schema.names)
+    offsets: dict[str, torch.Tensor] = {}
+    tensors = column_tensors(batch, batch.schema.names, spec.ragged, offsets)
     if spec.dtypes is not None:
         tensors = {name: _cast(tensor, name, spec) for name, tensor in tensors.items()}
-    return {name: spec.placement.place(tensor) for name, tensor in tensors.items()}
+    if not offsets:
+        return {name: spec.placement.place(tensor) for name, tensor in tensors.items()}
+    found: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        if name in offsets:
+            kind = spec.ragged.format_of(name)
+            found |= to_ragged(name, tensor, offsets[name], kind, spec.placement)
+        else:
+            found[name] = spec.placement.place(tensor)
+    return found
 
 
 def _collate(batch: pa.RecordBatch, collate_fn: Callable[[Any], Any], batch_format: BatchFormat) -> Any:
@@ -87,8 +109,17 @@ def _collate(batch: pa.RecordBatch, collate_fn: Callable[[Any], Any], batch_form
         raise_function_error(exc, f"collate_fn({function_name(collate_fn)})")
 
 
-def column_tensors(batch: pa.RecordBatch, names: list[str]) -> dict[str, torch.Tensor]:
-    """Convert columns by name, keeping their dtypes, in main memory."""
+def column_tensors(
+    batch: pa.RecordBatch,
+    names: list[str],
+    ragged: RaggedSpec,
+    offsets: dict[str, torch.Tensor] | None = None,
+) -> dict[str, torch.Tensor]:
+    """Convert columns by name, keeping their dtypes, in main memory.
+
+    The lists of a column become the rows of a tensor, and have to have one length. Those that ``ragged`` gives a
+    format become a tensor of all their values; what it takes to find a list in it is added to ``offsets``.
+    """
     import torch
 
     everything = names == batch.schema.names
@@ -98,7 +129,14 @@ def column_tensors(batch: pa.RecordBatch, names: list[str]) -> dict[str, torch.T
         array = writable_view(column)
         if array is None:
             check_nulls(column, name)
-            array = column_to_numpy(column, writable=True)
+            if is_ragged(column.type):
+                array, bounds = list_parts(column)
+                if offsets is None or ragged.format_of(name) is None:
+                    array = ragged.to_rows(name, array, bounds)
+                else:
+                    offsets[name] = torch.from_numpy(bounds)
+            else:
+                array = column_to_numpy(column, writable=True)
         # Arrow data from another process can start at any byte
         arrays[name] = array if array.flags.aligned else array.copy()
     return _separate({name: torch.from_numpy(array) for name, array in arrays.items()})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,12 @@ import pyarrow as pa
 from windrow.core.errors import PlanError
 from windrow.pipeline.delivery.tensors.column_tensors import column_tensors
 from windrow.pipeline.delivery.tensors.device import Placement, resolve_placement
+from windrow.pipeline.delivery.tensors.ragged import RaggedSpec
 from windrow.pipeline.delivery.tensors.schema_check import (
     check_label,
     check_names,
     check_tensor_schema,
+    is_ragged,
     tensor_dtype,
     tensor_shape,
 )
@@ -48,6 +50,9 @@ class FeatureSpec:
     device: str | torch.device | None = None
     pin_memory: bool | None = None
     placement: Placement = field(init=False, repr=False, compare=False)
+    ragged: RaggedSpec = field(
+        init=False, repr=False, compare=False, default_factory=lambda: RaggedSpec(None)
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "placement", resolve_placement(self.device, self.pin_memory))
@@ -97,7 +102,7 @@ class FeatureSpec:
         groups = self.matrices(schema)
         features = list(dict.fromkeys(name for names, _ in groups for name in names))
         check_names(features, schema, "feature_columns")
-        check_tensor_schema(schema, null_counts, [*features, *label])
+        check_tensor_schema(schema, null_counts, [*features, *label], lists=True)
         for names, dtype in groups:
             if not names:
                 raise PlanError("there are no feature columns: the label is the only column")
@@ -150,11 +155,22 @@ def _check_matrix(names: list[str], schema: pa.Schema, dtype: torch.dtype | None
 
 
 def _check_shapes(names: list[str], schema: pa.Schema, unsqueeze: bool) -> None:
-    shapes = [tensor_shape(schema.field(name).type) for name in names]
+    shapes = [_shape(schema.field(name).type) for name in names]
     if len(names) == 1 or (unsqueeze and len(set(shapes)) == 1):
         return
     if not unsqueeze and all(shapes) and len({shape[1:] for shape in shapes}) == 1:
         return
+    _raise_shapes(names, shapes, unsqueeze)
+
+
+def _shape(arrow_type: pa.DataType) -> tuple[int | str, ...]:
+    """The shape of one row; batches tell the length of lists."""
+    if is_ragged(arrow_type):
+        return ("length", *tensor_shape(arrow_type.value_type))
+    return tensor_shape(arrow_type)
+
+
+def _raise_shapes(names: list[str], shapes: Sequence[tuple[int | str, ...]], unsqueeze: bool) -> NoReturn:
     listed = ", ".join(
         f"{name!r} (rows{''.join(f', {n}' for n in s)})" for name, s in zip(names, shapes, strict=True)
     )
@@ -170,12 +186,16 @@ def _check_promotion(names: list[str], schema: pa.Schema) -> None:
     import torch
 
     try:
-        _common_dtype(torch.from_numpy(np.empty(0, tensor_dtype(schema.field(name).type))) for name in names)
+        _common_dtype(torch.from_numpy(np.empty(0, _dtype(schema.field(name).type))) for name in names)
     except RuntimeError as exc:
         listed = ", ".join(f"{name!r} ({schema.field(name).type})" for name in names)
         raise PlanError(
             f"torch has no common dtype for the feature columns {listed}: give feature_column_dtypes"
         ) from exc
+
+
+def _dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
+    return tensor_dtype(arrow_type.value_type if is_ragged(arrow_type) else arrow_type)
 
 
 def _common_dtype(tensors: Iterable[torch.Tensor]) -> torch.dtype:
@@ -187,9 +207,7 @@ def _common_dtype(tensors: Iterable[torch.Tensor]) -> torch.dtype:
 def to_features(batch: pa.RecordBatch, spec: FeatureSpec) -> tuple[Any, torch.Tensor | None]:
     """Convert a batch to (features, label), with features nested like ``feature_columns``."""
     matrices = [
-        spec.placement.place(
-            _build_matrix(batch, names, dtype, spec.unsqueeze_feature_tensors, pin=spec.placement.pin)
-        )
+        spec.placement.place(_build_matrix(batch, names, dtype, spec))
         for names, dtype in spec.matrices(batch.schema)
     ]
     features: Any = matrices[0]
@@ -203,26 +221,30 @@ def to_features(batch: pa.RecordBatch, spec: FeatureSpec) -> tuple[Any, torch.Te
 def _label(batch: pa.RecordBatch, spec: FeatureSpec) -> torch.Tensor | None:
     if spec.label_column is None:
         return None
-    label = column_tensors(batch, [spec.label_column])[spec.label_column]
+    label = column_tensors(batch, [spec.label_column], spec.ragged)[spec.label_column]
     if spec.label_column_dtype is not None:
         label = label.to(spec.label_column_dtype)
     return spec.placement.place(label.unsqueeze(1) if spec.unsqueeze_label_tensor else label)
 
 
 def _build_matrix(
-    batch: pa.RecordBatch, names: list[str], dtype: torch.dtype | None, unsqueeze: bool, *, pin: bool
+    batch: pa.RecordBatch, names: list[str], dtype: torch.dtype | None, spec: FeatureSpec
 ) -> torch.Tensor:
-    """Join columns along the second dimension; ``unsqueeze`` reshapes each (rows, ...) to (rows, 1, ...)."""
+    """Join columns along the second dimension, to which each (rows, ...) adds a 1 before unless that is unwanted."""
     import torch
 
-    columns = column_tensors(batch, names)
+    columns = column_tensors(batch, names, spec.ragged)
     parts = [columns[name] for name in names]
-    if unsqueeze:
+    if spec.unsqueeze_feature_tensors:
         parts = [part.unsqueeze(1) for part in parts]
+    if len({part.shape[2:] for part in parts}) > 1:
+        _raise_shapes(
+            names, [tuple(columns[name].shape[1:]) for name in names], spec.unsqueeze_feature_tensors
+        )
     shape = list(parts[0].shape)
     if len(shape) > 1:
         shape[1] = sum(part.shape[1] for part in parts)
-    matrix = torch.empty(shape, dtype=dtype or _common_dtype(parts), pin_memory=pin)
+    matrix = torch.empty(shape, dtype=dtype or _common_dtype(parts), pin_memory=spec.placement.pin)
     if len(shape) == 1:
         return matrix.copy_(parts[0])
     start = 0

@@ -17,6 +17,7 @@ __all__ = [
     "check_names",
     "check_nulls",
     "check_tensor_schema",
+    "is_ragged",
     "tensor_dtype",
     "tensor_shape",
 ]
@@ -29,6 +30,12 @@ def tensor_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
         return tensor_dtype(arrow_type.value_type)
     dtype = fixed_dtype(arrow_type)
     return dtype if dtype is not None and dtype.kind in "biuf" else None
+
+
+def is_ragged(arrow_type: pa.DataType) -> bool:
+    """Whether a column holds lists of any length, of what tensors can hold."""
+    is_list = pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type)
+    return is_list and tensor_dtype(arrow_type.value_type) is not None
 
 
 def tensor_shape(arrow_type: pa.DataType) -> tuple[int, ...]:
@@ -68,14 +75,21 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def check_tensor_schema(
-    schema: pa.Schema, null_counts: Mapping[str, int | None], selected: Sequence[str] | None = None
+    schema: pa.Schema,
+    null_counts: Mapping[str, int | None],
+    selected: Sequence[str] | None = None,
+    *,
+    lists: bool = False,
 ) -> None:
     """Raise one PlanError that names all columns that tensors cannot hold, and how to fix them.
 
     ``null_counts`` has None or nothing for a column behind a filter or a transform; ``selected`` lists the
-    columns that become tensors, None: all.
+    columns that become tensors, None: all. ``lists``: columns of lists become tensors too.
     """
     columns = [schema.field(name) for name in (schema.names if selected is None else selected)]
+    if lists:
+        # row group statistics of a list count the empty ones as nulls; batches are checked
+        columns = [field for field in columns if not is_ragged(field.type)]
     unsupported = [f"{f.name!r} ({f.type})" for f in columns if tensor_dtype(f.type) is None]
     with_nulls = {f.name: null_counts.get(f.name) for f in columns if tensor_dtype(f.type) is not None}
     nullable = [f"{name!r} ({_nulls(count)})" for name, count in with_nulls.items() if count]
@@ -118,4 +132,6 @@ def _count_nulls(array: pa.Array) -> int:
     if not count and pa.types.is_fixed_size_list(array.type):
         width = array.type.list_size
         return _count_nulls(array.values.slice(array.offset * width, len(array) * width))
+    if not count and (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+        return _count_nulls(array.flatten())
     return count
