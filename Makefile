@@ -17,14 +17,14 @@ STAMP := $(VENV)/.installed
 LIBRARIES := $(wildcard windrow/io/parquet/*.[ch] windrow/shuffle/kernels/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint types imports doctests docs tests nightly peers format clean
+.PHONY: help venv demo test check lint types imports doctests docs tests wheel nightly peers format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 venv: $(STAMP) ## make or renew the virtual environment
 
-$(STAMP): pyproject.toml $(CONSTRAINTS) $(LIBRARIES)
+$(STAMP): pyproject.toml setup.py $(CONSTRAINTS) $(LIBRARIES)
 	@test -n "$(PYTHON)" || { \
 		echo "windrow needs Python 3.10 or newer with its venv module; none was found on the PATH." >&2; \
 		echo "Install one, or name it: make PYTHON=/path/to/python3 ..." >&2; exit 1; }
@@ -66,6 +66,12 @@ docs: $(STAMP) ## build the documentation into build/docs
 tests: $(STAMP) ## the tests alone
 	$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m pytest --quiet -m "cluster and not nightly"
+
+wheel: $(STAMP) ## build the sdist and a manylinux wheel into dist/
+	rm -rf build/wheel dist
+	$(BIN)/python -m build --no-isolation --outdir build/wheel
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+	mv build/wheel/*.tar.gz dist/
 
 nightly: $(STAMP) ## long: the laws on many more examples, and what is marked nightly
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --no-build-isolation --editable '.[nightly]'
