@@ -52,6 +52,7 @@ if _typing.TYPE_CHECKING:
     from windrow.pipeline.checkpoint.merge_states import merge_state_dicts
     from windrow.pipeline.coordinator.stats import Stats
     from windrow.pipeline.delivery.iteration_methods import BatchIterator
+    from windrow.pipeline.delivery.loader import Loader
     from windrow.pipeline.delivery.tensors.ragged import Pad, Ragged
     from windrow.pipeline.launch.attachment import Attachment, attach
     from windrow.pipeline.plan.explain import Explanation
@@ -67,6 +68,7 @@ __all__ = [
     "DatasetPipeline",
     "Epoch",
     "Explanation",
+    "Loader",
     "Pad",
     "PlanError",
     "Ragged",
@@ -153,6 +155,7 @@ _MODULES = {
     "merge_state_dicts": "windrow.pipeline.checkpoint.merge_states",
     "Attachment": "windrow.pipeline.launch.attachment",
     "attach": "windrow.pipeline.launch.attachment",
+    "Loader": "windrow.pipeline.delivery.loader",
     "Pad": "windrow.pipeline.delivery.tensors.ragged",
     "Ragged": "windrow.pipeline.delivery.tensors.ragged",
     "Shard": "windrow.pipeline.shard.shard",

@@ -11,9 +11,10 @@ import torch
 
 import windrow
 from tests.end_to_end.data import write_numbers
-from windrow import DatasetPipeline, Shard
+from windrow import DatasetPipeline
 
 BATCH_ROWS, STOP = 10, 7
+STEPS = 20
 
 
 @pytest.fixture
@@ -45,37 +46,23 @@ def test_lightning_checkpoints(path: Path, tmp_path: Path) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(1, 1)
             self.trained: list[int] = []
+            self.validated: list[int] = []
 
         def training_step(self, batch: dict[str, torch.Tensor], _: int) -> torch.Tensor:
             self.trained += batch["x"].tolist()
             loss: torch.Tensor = self.layer(batch["x"].float()[:, None]).mean()
             return loss
 
+        def validation_step(self, batch: dict[str, torch.Tensor], _: int) -> None:
+            self.validated += batch["id"].tolist()
+
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.01)
-
-    class Data(lightning.LightningDataModule):
-        """Adds the shard's state to the checkpoint.
-
-        Lightning prefetches no batch if the loader has a length.
-        """
-
-        def __init__(self, shard: Shard) -> None:
-            super().__init__()
-            self.shard = shard
-
-        def train_dataloader(self) -> Any:
-            return self.shard.iter_torch_batches(batch_size=BATCH_ROWS)
-
-        def state_dict(self) -> dict[str, Any]:
-            return self.shard.state_dict()
-
-        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-            self.shard.load_state_dict(state_dict)
 
     def trainer(steps: int) -> Any:
         return lightning.Trainer(
             max_steps=steps,
+            num_sanity_val_steps=0,
             accelerator="cpu",
             logger=False,
             enable_checkpointing=False,
@@ -88,13 +75,22 @@ def test_lightning_checkpoints(path: Path, tmp_path: Path) -> None:
     before, after = Model(), Model()
     with pipeline(path).iterator() as shard:
         first = trainer(STOP)
-        first.fit(before, Data(shard))
+        first.fit(before, shard.as_loader(BATCH_ROWS))
         first.save_checkpoint(saved)
-    with pipeline(path).iterator() as shard:
-        trainer(STOP + 5).fit(after, Data(shard), ckpt_path=saved, weights_only=True)
-        assert shard.state_dict()["row"] == (STOP + 5) * BATCH_ROWS
-    assert [len(before.trained), len(after.trained)] == [STOP * BATCH_ROWS, 5 * BATCH_ROWS]
-    assert before.trained + after.trained == read_all(path)[: (STOP + 5) * BATCH_ROWS]
+    held_out = windrow.range(30).repeat().options(executor="threads")
+    with pipeline(path).iterator() as shard, held_out.iterator() as validation:
+        # into the second epoch, with a validation after each
+        trainer(STEPS + 5).fit(
+            after,
+            shard.as_loader(BATCH_ROWS),
+            validation.as_loader(BATCH_ROWS),
+            ckpt_path=saved,
+            weights_only=True,
+        )
+        assert shard.state_dict()["row"] == 5 * BATCH_ROWS
+    assert [len(before.trained), len(after.trained)] == [STOP * BATCH_ROWS, (STEPS + 5 - STOP) * BATCH_ROWS]
+    assert before.trained + after.trained == read_all(path)[: (STEPS + 5) * BATCH_ROWS]
+    assert after.validated == list(range(30)), after.validated
 
 
 def _train(config: dict[str, Any]) -> None:

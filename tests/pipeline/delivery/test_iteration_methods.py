@@ -14,7 +14,7 @@ from windrow import Epoch, PlanError, Shard
 BATCHES = r"iter_batches\(batch_size=\.\.\.\) or iter_torch_batches\(batch_size=\.\.\.\)"
 LOADER = (
     r"iter_torch_batches\(batch_size=\.\.\.\) replaces torch's DataLoader"
-    r"(; as_torch_dataset\(batch_size=\.\.\.\) returns a dataset for one)?"
+    r"(; as_loader\(batch_size=\.\.\.\) and as_torch_dataset\(batch_size=\.\.\.\) return what frameworks take)?"
 )
 
 

@@ -141,7 +141,9 @@ class Deliverable(ABC):
     def _loader_hint(self) -> str:
         hint = "iter_torch_batches(batch_size=...) replaces torch's DataLoader"
         if hasattr(self, "as_torch_dataset"):
-            hint += "; as_torch_dataset(batch_size=...) returns a dataset for one"
+            hint += (
+                "; as_loader(batch_size=...) and as_torch_dataset(batch_size=...) return what frameworks take"
+            )
         return hint
 
     @abstractmethod

@@ -15,7 +15,7 @@ from windrow.pipeline.checkpoint.state import State, describe_stream
 from windrow.pipeline.coordinator.stats import Stats
 from windrow.pipeline.delivery.epoch_batches import EpochBatches
 from windrow.pipeline.delivery.iteration_methods import Delivery, check_drop_last, check_number
-from windrow.pipeline.delivery.torch_dataset_method import TorchDatasetMethod
+from windrow.pipeline.delivery.loader_methods import LoaderMethods
 from windrow.pipeline.executors.base import EpochFacts, Session
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.connection import Connection
@@ -28,7 +28,7 @@ from windrow.pipeline.shard.worker_shards import WorkerShards
 __all__ = ["Shard"]
 
 
-class Shard(TorchDatasetMethod):
+class Shard(LoaderMethods):
     """The stream that one trainer consumes, made by ``split``, ``iterator`` or ``shard``.
 
     A shard can be pickled and read in another process. It supports one iterator at a time: either epoch

@@ -1,24 +1,63 @@
-"""`Shard.as_torch_dataset`."""
+"""`Shard.as_loader` and `Shard.as_torch_dataset`: what training frameworks and torch's DataLoader iterate over."""
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format
 from windrow.pipeline.delivery.iteration_methods import Deliverable, check_drop_last, check_number
+from windrow.pipeline.delivery.loader import Loader
 
 if TYPE_CHECKING:
     from windrow.pipeline.delivery.tensors.device import DType
+    from windrow.pipeline.delivery.tensors.ragged import RaggedFormat
     from windrow.pipeline.delivery.tensors.torch_dataset import TorchDataset
 
-__all__ = ["TorchDatasetMethod"]
+__all__ = ["LoaderMethods"]
 
 
-class TorchDatasetMethod(Deliverable):
-    """The ``as_torch_dataset`` method of shards."""
+class LoaderMethods(Deliverable):
+    """The methods of shards that return loaders."""
+
+    def as_loader(self, batch_size: int = 256, **arguments: Any) -> Loader:
+        """Return the remaining epochs as a loader: an iterable with a length and a state.
+
+        Each loop is the next epoch of `iter_torch_batches`. Lightning saves and restores the state of such a
+        loader with its checkpoints, also in the middle of an epoch. Neither Lightning nor Accelerate shards it
+        again.
+
+        Parameters
+        ----------
+        batch_size, **arguments
+            As for `iter_torch_batches`.
+
+        Raises
+        ------
+        PlanError
+            If an argument is invalid.
+
+        Examples
+        --------
+        >>> import windrow
+        >>> with windrow.range(5).repeat(2).iterator() as shard:
+        ...     loader = shard.as_loader(batch_size=2)
+        ...     [batch["id"].tolist() for batch in loader], len(loader), loader.state_dict()["epoch"]
+        ([[0, 1], [2, 3], [4]], 3, 1)
+        """
+        known = inspect.signature(self.iter_torch_batches).parameters
+        unknown = [name for name in arguments if name not in known]
+        if unknown:
+            raise PlanError(
+                f"as_loader() has no argument {unknown[0]!r}: its arguments are {', '.join(known)}, "
+                "as for iter_torch_batches()"
+            )
+        check_drop_last(arguments.get("drop_last", False))
+        return Loader(cast("Any", self), check_number("batch_size", batch_size, 1), arguments)
 
     def as_torch_dataset(
         self,
@@ -29,6 +68,7 @@ class TorchDatasetMethod(Deliverable):
         batch_format: BatchFormat = "numpy",
         drop_last: bool = False,
         prefetch_batches: int = 1,
+        ragged: RaggedFormat | Mapping[str, RaggedFormat] | None = None,
     ) -> TorchDataset:
         """Return the remaining epochs as a dataset of batches, for ``DataLoader(dataset, batch_size=None)``.
 
@@ -38,7 +78,7 @@ class TorchDatasetMethod(Deliverable):
 
         Parameters
         ----------
-        batch_size, dtypes, collate_fn, batch_format, drop_last, prefetch_batches
+        batch_size, dtypes, collate_fn, batch_format, drop_last, prefetch_batches, ragged
             As for `iter_torch_batches`. For tensors on a device, pass the DataLoader ``pin_memory=True``.
 
         Raises
@@ -63,6 +103,7 @@ class TorchDatasetMethod(Deliverable):
             "collate_fn": collate_fn,
             "batch_format": batch_format,
             "prefetch_batches": check_number("prefetch_batches", prefetch_batches, 0),
+            "ragged": ragged,
         }
         check_number("batch_size", batch_size, 1)
         check_drop_last(drop_last)
