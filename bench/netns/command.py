@@ -40,7 +40,7 @@ _PORT = 29_400
 _LOSS, _SLOW_SHARE = 0.05, 0.1
 # the first epochs pay for processes that start and memory that is touched first
 _WARM = 2
-_HEADS = ("condition", "epoch s", "rows", "order")
+_HEADS = ("condition", "epoch s", "MB over links", "rows", "order")
 
 
 def _keep(_: Network) -> None:
@@ -81,15 +81,15 @@ class _Job:
 def add_netns(parser: argparse.ArgumentParser) -> None:
     """Options of ``netns``."""
     parser.add_argument("--nodes", type=int, default=4, help="number of nodes, one rank each (%(default)s)")
-    parser.add_argument("--size", default="200MB", help="decoded size of the data (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=40.0, help="Mbit/s of a link (default: %(default)s)")
+    parser.add_argument("--size", default="700MB", help="decoded size of the data (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=100.0, help="Mbit/s of a link (default: %(default)s)")
     parser.add_argument(
         "--delay",
         type=float,
         default=0.25,
         help="delay of a link in ms, where the kernel has netem (%(default)s)",
     )
-    parser.add_argument("--epochs", type=int, default=4, help="epochs over undisturbed links (%(default)s)")
+    parser.add_argument("--epochs", type=int, default=3, help="epochs over undisturbed links (%(default)s)")
     parser.add_argument("--down", type=float, default=30.0, help="seconds that a link is down (%(default)s)")
     parser.add_argument("--short", action="store_true", help="two nodes, little data, one short fault")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
@@ -119,8 +119,8 @@ def run_netns(options: argparse.Namespace, config: BenchConfig) -> int:
         print(f"{options.nodes} nodes, {options.rate:g} Mbit/s{_describe_delay(network, options.delay)}")
         epochs = _run(network, paths, conditions, Path(tmp), options.timeout, line)
     rows = [_check(number, condition, epochs, expected) for number, condition in enumerate(conditions)]
-    print(align_table(_HEADS, [row[:4] for row in rows], ("condition", "order")))
-    failures = [f"{row[0]}: {row[3]}" for row in rows if row[3] != "same"]
+    print(align_table(_HEADS, rows, ("condition", "order")))
+    failures = [f"{row[0]}: {row[-1]}" for row in rows if row[-1] != "same"]
     if not options.short:
         failures += _compare_with_prediction(options, paths, epochs, line)
     print(*failures or ["order, traffic and prediction: met"], sep="\n")
@@ -242,12 +242,14 @@ def _check(
     condition: _Condition,
     epochs: Sequence[Sequence[dict[str, Any]]],
     expected: Sequence[Sequence[tuple[str, int]]],
-) -> tuple[str, str, str, str]:
+) -> tuple[str, str, str, str, str]:
     found = [(rank[number]["digest"], rank[number]["rows"]) for rank in epochs]
     same = found == [rank[number] for rank in expected]
     seconds = _seconds(epochs, number)
-    shown = "-" if seconds is None else f"{seconds:.2f}"
-    return condition.name, shown, f"{sum(rows for _, rows in found):,}", "same" if same else "differs"
+    shown = ("-", "-")
+    if seconds is not None:
+        shown = f"{seconds:.2f}", f"{_received(epochs, number - 1, number) / 1e6:.1f}"
+    return condition.name, *shown, f"{sum(rows for _, rows in found):,}", "same" if same else "differs"
 
 
 def _seconds(epochs: Sequence[Sequence[dict[str, Any]]], number: int) -> float | None:
@@ -255,6 +257,11 @@ def _seconds(epochs: Sequence[Sequence[dict[str, Any]]], number: int) -> float |
         return None
     ends = [max(rank[at]["at"] for rank in epochs) for at in (number - 1, number)]
     return float(ends[1] - ends[0])
+
+
+def _received(epochs: Sequence[Sequence[dict[str, Any]]], first: int, last: int) -> float:
+    """Bytes that all nodes received between the ends of two epochs."""
+    return float(sum(rank[last]["rx"] - rank[first]["rx"] for rank in epochs))
 
 
 def _compare_with_prediction(
@@ -267,7 +274,7 @@ def _compare_with_prediction(
     quiet = range(_WARM, _WARM + options.epochs)
     measured = statistics.median(_seconds(epochs, number) or 0.0 for number in quiet)
     first, last = quiet[0] - 1, quiet[-1]
-    received = sum(rank[last]["rx"] - rank[first]["rx"] for rank in epochs) / options.epochs
+    received = _received(epochs, first, last) / options.epochs
     line.start("predicting")
     costs = measure_costs("windrow-ray", paths, measure_ray_costs(Costs()))
     source = open_files(list(paths), ParquetFormat())

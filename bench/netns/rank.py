@@ -14,6 +14,7 @@ import windrow
 
 __all__ = ["digest_epoch", "main", "make_pipe"]
 
+_POLL_SECONDS = 0.02
 _COUNTERS = Path("/sys/class/net/eth0/statistics")
 
 
@@ -43,6 +44,14 @@ def main() -> None:
             line = {"epoch": epoch.number, "digest": digest, "rows": rows, "at": time.monotonic(), **traffic}
             with (target / f"{rank}.jsonl").open("a") as file:
                 file.write(json.dumps(line) + "\n")
+            _wait_for_ranks(target, epoch.number + 1)
+
+
+def _wait_for_ranks(folder: Path, epochs: int) -> None:
+    """Wait until all ranks have read some epochs, as ranks do that train together."""
+    files = [folder / f"{rank}.jsonl" for rank in range(int(os.environ["WORLD_SIZE"]))]
+    while not all(file.exists() and file.read_text().count("\n") >= epochs for file in files):
+        time.sleep(_POLL_SECONDS)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,8 @@ _CONNECT_SECONDS = 20.0
 _END_SECONDS = 10.0
 _DIRECTORY_PREFIX = "windrow-ray-"
 # A node whose link is down for half a minute is not lost; one whose ranks die is the launcher's business.
-_PATIENT = {"health_check_failure_threshold": 12}
+# A transfer that takes its time on a slow link is not asked for again, which would send it twice.
+_PATIENT = {"health_check_failure_threshold": 12, "object_manager_pull_timeout_ms": 60_000}
 _STARTED = "Ray runtime started"
 
 
