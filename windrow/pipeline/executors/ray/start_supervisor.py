@@ -105,7 +105,7 @@ def start_supervisor(
     if "error" in ready:
         what = f"use the Ray cluster at {address}" if address else "start Ray for all ranks"
         raise PlanError(
-            f"cannot {what} on {ip}: {ready['error'].rstrip('.')}. See the output above. "
+            f"cannot {what} on {ip}: {ready['error'].strip().rstrip('.')}. See the output above. "
             'Each rank can read for itself instead, with options(executor="threads")'
         )
     return SupervisorAddress(
