@@ -43,7 +43,7 @@ _CONNECT_SECONDS = 20.0
 _END_SECONDS = 10.0
 _DIRECTORY_PREFIX = "windrow-ray-"
 # A node whose link is down for half a minute is not lost; one whose ranks die is the launcher's business.
-# A transfer that takes its time on a slow link is not asked for again, which would send it twice.
+# A transfer over a slow link is not retried while it runs, which would send the object twice.
 _PATIENT = {"health_check_failure_threshold": 12, "object_manager_pull_timeout_ms": 60_000}
 _STARTED = "Ray runtime started"
 
