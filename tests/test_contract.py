@@ -33,7 +33,7 @@ VIOLATIONS = {
         LAZY + "import deltalake",
         "tables",
     ),
-    "a framework by name": ("windrow/dataset/violation.py", LAZY + "import polars", "doors"),
+    "a framework by name": ("windrow/dataset/violation.py", LAZY + "import polars", "frameworks"),
     "bench in the package": ("windrow/pipeline/violation.py", LAZY + "import bench", "shipped"),
 }
 

@@ -34,7 +34,7 @@ def test_no_bytes_take_no_memory() -> None:
     assert pool.in_use_bytes == 0
 
 
-def test_a_negative_limit_is_refused() -> None:
+def test_negative_limit_raises() -> None:
     with pytest.raises(PlanError, match="limit_bytes=-1"):
         BufferPool(-1)
 
@@ -222,7 +222,7 @@ def test_what_others_hold_leaves_less_for_idle_memory() -> None:
     assert pool.idle_bytes == 1024
 
 
-def test_idle_memory_makes_room_for_what_others_are_about_to_hold() -> None:
+def test_idle_memory_is_freed_for_reservations_of_others() -> None:
     others = [0]
     pool = BufferPool(4 * 1024, other_bytes=lambda: others[0])
     lent, *rest = [pool.take(1024) for _ in range(4)]

@@ -81,7 +81,7 @@ ARGUMENTS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_sizes_and_counts_take_whole_floats_and_refuse_others(name: str) -> None:
+def test_sizes_and_counts_accept_only_whole_floats(name: str) -> None:
     call = ARGUMENTS[name]
     assert repr(call(4.0)) == repr(call(4))
     for other in (4.5, True):

@@ -52,7 +52,7 @@ def test_a_thread_that_is_scheduled_in_another_way_stays_so() -> None:
 
 
 @LINUX
-def test_where_it_is_refused_all_goes_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusal_by_the_kernel_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError("not here")
 

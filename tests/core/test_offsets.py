@@ -19,7 +19,7 @@ def view_of(buffer: int, offset: int) -> pa.Array:
 
 @pytest.mark.parametrize("column", [view_of(7, 0), view_of(0, 0), view_of(0, 9), view_of(-1, 0)])
 @pytest.mark.parametrize("start", [0, 1])
-def test_views_outside_of_their_buffers_are_refused(column: pa.Array, start: int) -> None:
+def test_views_outside_of_their_buffers_raise(column: pa.Array, start: int) -> None:
     table = pa.table({"views": column.slice(start)})
     with pytest.raises(pa.ArrowInvalid, match="column 'views'"):
         check_layout(table)

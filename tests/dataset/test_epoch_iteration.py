@@ -92,7 +92,7 @@ def test_for_ever_ends_where_no_epoch_has_a_whole_batch() -> None:
         ({"drop_last": "no"}, "drop_last='no'"),
     ],
 )
-def test_wrong_arguments_are_refused_at_the_call(arguments: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_raise_at_the_call(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(PlanError, match=message):
         _pipe(3, times=1).iter_batches(**arguments)
     with pytest.raises(PlanError, match=message):

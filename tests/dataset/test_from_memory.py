@@ -38,7 +38,7 @@ def test_items_of_arrays_are_tensors_where_shapes_are_equal() -> None:
     assert [len(row) for row in batch["y"]] == [0, 1, 2]
 
 
-def test_items_are_refused_by_name() -> None:
+def test_error_names_the_wrong_item() -> None:
     with pytest.raises(PlanError, match="NoneType is not iterable"):
         windrow.from_items(None)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="1 of 2 items are dicts"):
@@ -94,7 +94,7 @@ def test_numpy_of_every_kind() -> None:
         ([(np.zeros(2), np.ones(2))], "a tuple of arrays could mean columns or rows"),
     ],
 )
-def test_arrays_are_refused_by_name(arrays: Any, text: str) -> None:
+def test_error_names_the_wrong_array(arrays: Any, text: str) -> None:
     with pytest.raises(PlanError, match=text):
         windrow.from_numpy(arrays)
 
@@ -130,7 +130,7 @@ def test_pandas_types_and_index() -> None:
     assert windrow.from_pandas(shuffled_index).columns() == ["index", "x"]
 
 
-def test_frames_are_refused_by_name() -> None:
+def test_error_names_the_wrong_frame() -> None:
     with pytest.raises(PlanError, match="column 'x' cannot be held"):
         windrow.from_pandas(pd.DataFrame({"x": [1, "a"]}))
     with pytest.raises(PlanError, match="several columns are named 'x'"):

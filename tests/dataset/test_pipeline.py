@@ -78,7 +78,7 @@ def test_iterator_and_shard(pipe: DatasetPipeline) -> None:
         assert [b["x"].tolist() for b in shard.iter_batches(2)] == [[2, 3], [6]]
 
 
-def test_what_shards_are_asked_for(pipe: DatasetPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_passed_to_open_shards(pipe: DatasetPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(pipeline, "open_shards", lambda *args, **named: asked.append((args, named)))
     monkeypatch.setattr(pipeline, "open_shard", lambda *args, **named: asked.append((args, named)))
@@ -108,7 +108,7 @@ def test_a_drawn_seed_is_not_shared(pipe: DatasetPipeline) -> None:
 @pytest.mark.parametrize(
     "call", ["split(1, state_dict={})", "iterator(state_dict={})", "shard(state_dict={})"]
 )
-def test_states_are_refused(pipe: DatasetPipeline, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_states_raise(pipe: DatasetPipeline, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "find_rank", lambda *_: (0, 1))
     with pytest.raises(StateError, match="not a state of windrow"):
         eval(f"pipe.{call}", {"pipe": pipe})
@@ -143,7 +143,7 @@ def test_bad_calls(pipe: DatasetPipeline, call: str) -> None:
         eval(f"pipe.{call}", {"pipe": pipe})
 
 
-def test_ray_is_not_looked_for_where_threads_are_asked_for(
+def test_threads_executor_does_not_look_for_ray(
     pipe: DatasetPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)

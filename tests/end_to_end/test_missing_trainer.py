@@ -82,7 +82,7 @@ def _kill(trainer: Any) -> None:
         ray.get(trainer.die.remote())
 
 
-def test_others_continue_and_the_dead_trainer_may_rejoin_at_the_end(
+def test_others_continue_and_the_dead_trainer_rejoins_at_the_end(
     pipe: windrow.DatasetPipeline, expected: list[list[int]]
 ) -> None:
     living, dying, returning = on_nodes(Trainer, [find_nodes()[at] for at in (0, 1, 2)])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import windrow
-from tests.dataset.doors import DOORS, make_rows
+from tests.dataset.same_rows_sources import SAME_ROWS_SOURCES, make_rows
 from tests.end_to_end.reading import at_once
 
 _ROWS, _BLOCK_ROWS = 90, 12
@@ -94,10 +94,11 @@ def test_format_has_the_order_of_threads(ray_local: Any, name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in _ALWAYS else pytest.mark.nightly) for name in DOORS]
+    "name",
+    [pytest.param(name, marks=[] if name in _ALWAYS else pytest.mark.nightly) for name in SAME_ROWS_SOURCES],
 )
 def test_source_has_the_order_of_threads(ray_local: Any, name: str, tmp_path: Path) -> None:
-    dataset = DOORS[name](make_rows(_ROWS), 300, tmp_path)
+    dataset = SAME_ROWS_SOURCES[name](make_rows(_ROWS), 300, tmp_path)
     assert dataset.num_blocks() > 4
     order = _order(dataset, "ray")
     assert len({row for part in order for row in part}) == _ROWS

@@ -94,7 +94,7 @@ def test_killed_rank_is_restarted_and_resumes(data: str, tmp_path: Path) -> None
     for rank in range(2):
         before, after = done.ranks[rank]
         assert _join(before, after) == streams[rank]
-    # another number of ranks goes on from the same state, in the order of all ranks' steps
+    # another number of ranks resumes from the same state, in the order of all ranks' steps
     done = run_torchrun(SCRIPT, 1, [data, str(tmp_path / "state"), "resumed"])
     rest = done.ranks[0][0]
     state = json.loads((tmp_path / "state").read_text())

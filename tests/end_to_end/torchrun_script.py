@@ -46,7 +46,7 @@ def stream() -> Any:
 
 
 def attached() -> Any:
-    """The same after attach(), where shard() is told its rank."""
+    """The same after attach(), with the rank as an argument of shard()."""
     with windrow.attach() as attachment, make_pipe().shard(rank=RANK, world_size=WORLD_SIZE) as shard:
         return [take(shard), shard.stats().run.tasks, attachment.rank, attachment.world_size]
 

@@ -36,7 +36,7 @@ WRITING: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "use_dictionary": st.booleans(),
         "data_page_version": st.sampled_from(["1.0", "2.0"]),
         "data_page_size": st.sampled_from([64, 1_000, 2**20]),
-        # where it is short, a chunk begins with a dictionary and goes on plain
+        # beyond a small limit, a chunk that starts with a dictionary continues plain
         "dictionary_pagesize_limit": st.sampled_from([512, 2**20]),
         "write_batch_size": st.sampled_from([1, 7, 1_024]),
         "row_group_size": st.sampled_from([100, 1_000, 5_000]),

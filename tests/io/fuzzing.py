@@ -100,7 +100,7 @@ def judge(case: Case, directory: Path) -> str:
 
 
 def _write(path: str, content: bytes) -> None:
-    """Beside and then in its place: a task that was told to end may still have the old one mapped."""
+    """Write beside it, then replace it: a cancelled task can still have the old file mapped."""
     if path.startswith("memory:"):
         _MEMORY.pipe_file(path, content)
         return

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import windrow
-from tests.dataset.doors import make_rows
+from tests.dataset.same_rows_sources import make_rows
 from windrow import PlanError
 from windrow.dataset.export import collect
 
@@ -48,7 +48,7 @@ def test_transforms_and_no_rows(dataset: windrow.Dataset) -> None:
     assert none.to_numpy()["id"].shape == (0,)
 
 
-def test_more_than_free_memory_is_refused(dataset: windrow.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_free_memory_raises(dataset: windrow.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collect, "free_memory_bytes", lambda: 1500)
     assert dataset.to_arrow().num_rows == 50  # 50 rows of 29 bytes
     for convert in (dataset.to_pandas, dataset.to_numpy, _pipe(dataset).to_pandas):

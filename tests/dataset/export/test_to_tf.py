@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import windrow
-from tests.dataset.doors import make_rows
+from tests.dataset.same_rows_sources import make_rows
 from windrow import PlanError
 
 
@@ -40,7 +40,7 @@ def test_a_spec_and_every_row() -> None:
 
 
 @pytest.mark.nightly
-def test_what_tensors_do_not_hold_is_refused() -> None:
+def test_columns_that_tensors_cannot_hold_raise() -> None:
     _alone(_check_refusals)
 
 

@@ -422,7 +422,7 @@ class TestReuse:
                 1 if header == "true" else 2
             )
 
-    def test_what_was_deleted_or_harmed(self, spark: Any, files: str, cache: Path) -> None:
+    def test_deleted_or_changed_staging_files_raise(self, spark: Any, files: str, cache: Path) -> None:
         df = spark.read.parquet(files)
         dataset = windrow.from_spark(df, cache_dir=cache)
         dataset.delete_staged()
@@ -543,7 +543,7 @@ class TestProcesses:
 
 @pytest.mark.nightly
 class TestErrors:
-    def test_what_is_no_data_frame(self, spark: Any) -> None:
+    def test_other_objects_than_data_frames_raise(self, spark: Any) -> None:
         with pytest.raises(PlanError, match=r"df is a list: give a pyspark\.sql\.DataFrame"):
             windrow.from_spark([1])
         with pytest.raises(PlanError, match="df is a streaming DataFrame"):

@@ -156,7 +156,7 @@ def test_a_pipeline_is_written_as_it_is_read(numbers: Path, tmp_path: Path, shuf
     assert (found.count(), found.columns()) == (180, ["x", "k", "epoch"])
 
 
-def test_a_pipeline_that_never_ends_is_refused(numbers: Path, tmp_path: Path) -> None:
+def test_endless_pipeline_raises(numbers: Path, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"never ends, and cannot be written: give repeat\(times\)"):
         dataset(numbers).repeat().write_parquet(tmp_path / "out")
     with pytest.raises(PlanError, match="directories called epoch="):
@@ -182,7 +182,7 @@ def test_no_rows_are_written_as_a_file_with_the_schema(numbers: Path, tmp_path: 
         ("webdataset", pa.array([1.5]), r"WebDataset cannot carry.*column 'c' is double.*<name>.npy"),
     ],
 )
-def test_what_a_format_cannot_carry_is_refused_before_a_byte(
+def test_types_that_a_format_cannot_store_raise_before_writing(
     tmp_path: Path, method: str, column: pa.Array, error: str
 ) -> None:
     write(tmp_path / "in.parquet", pa.table({"c": column}))
@@ -205,7 +205,7 @@ def test_what_a_format_cannot_carry_is_refused_before_a_byte(
         ({"filesystem": 3}, "filesystem= is a int"),
     ],
 )
-def test_wrong_arguments_are_refused_before_a_byte(
+def test_wrong_arguments_raise_before_writing(
     numbers: Path, tmp_path: Path, options: dict[str, Any], error: str
 ) -> None:
     with pytest.raises(PlanError, match=error):
@@ -215,7 +215,7 @@ def test_wrong_arguments_are_refused_before_a_byte(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_there_is_refused_added_to_or_replaced(numbers: Path, tmp_path: Path) -> None:
+def test_existing_files_raise_or_are_appended_to_or_replaced(numbers: Path, tmp_path: Path) -> None:
     data, out = dataset(numbers), tmp_path / "out"
     first = data.write_parquet(out)
     with pytest.raises(PlanError, match=r"out is not empty \(7 files.*mode='append'.*mode='overwrite'"):
@@ -267,7 +267,7 @@ def test_mapped_files_are_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("partition_by", [(), "k"])
-def test_what_is_refused_leaves_no_folders_that_were_not_there(tmp_path: Path, partition_by: Any) -> None:
+def test_refused_write_leaves_no_new_folders(tmp_path: Path, partition_by: Any) -> None:
     data = windrow.from_items([{"x": 1, "k": 1}, {"x": None, "k": 1}]).options(executor="threads")
     for folder in ("made/a/b", "there/a"):
         (tmp_path / "there").mkdir(exist_ok=True)
@@ -303,7 +303,7 @@ def test_what_fails_leaves_nothing_and_replaces_nothing(numbers: Path, tmp_path:
     assert rows_of(out) == list(range(60))
 
 
-def test_columns_that_change_on_the_way_are_refused(numbers: Path, tmp_path: Path) -> None:
+def test_columns_that_change_between_blocks_raise(numbers: Path, tmp_path: Path) -> None:
     def widen(batch: dict[str, Any]) -> dict[str, Any]:
         return {"x": batch["x"].astype("f4" if batch["x"][0] < 30 else "f8")}
 
@@ -345,7 +345,7 @@ class CorruptReader(TableReader):
         return super().read(address)
 
 
-def test_corrupt_blocks_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_on_error_skip_omits_corrupt_blocks(tmp_path: Path) -> None:
     tables = make_source(5, 5, 5).reader.tables
     data = Dataset(LogicalPlan(TableSource(CorruptReader(tables)))).options(executor="threads")
     with pytest.raises(SourceError, match="table 1 is corrupt"):

@@ -33,7 +33,7 @@ def manifest_of(fragments: list[list[int]]) -> Manifest:
     target=st.integers(1, 40),
     data=st.data(),
 )
-def test_blocks_cover_kept_row_groups_once_and_are_as_full_as_they_can_be(
+def test_blocks_cover_selected_row_groups_once_and_are_filled(
     fragments: list[list[int]], target: int, data: st.DataObject
 ) -> None:
     kept = data.draw(st.lists(st.booleans(), min_size=len(fragments), max_size=len(fragments)))

@@ -50,7 +50,7 @@ def test_filters_that_do_not(bad: Any, message: str) -> None:
         ((pc.field("n") == 1) & (pc.field("k") == 1), None),
     ],
 )
-def test_fragments_are_kept_by_partitions_alone(
+def test_partition_values_alone_select_fragments(
     tmp_path: Path, row_filter: Any, kept: list[bool] | None
 ) -> None:
     for key, letter in (("1", "a"), ("2", "b"), ("__HIVE_DEFAULT_PARTITION__", "c")):
@@ -72,7 +72,7 @@ NULLS = [F.is_null(), F.is_valid(), F.is_null(nan_is_null=True), pc.is_nan(F)]
 
 @pytest.mark.parametrize("values", [[5.0, math.nan], [math.nan], [5.0, math.nan, None], [1.0, 5.0, math.nan]])
 @pytest.mark.parametrize("narrow", [False, True])
-def test_rows_of_nan_are_kept_as_the_filter_says(tmp_path: Path, values: list[float], narrow: bool) -> None:
+def test_filter_decides_about_rows_of_nan(tmp_path: Path, values: list[float], narrow: bool) -> None:
     """Statistics ignore NaN, so they must not prune row groups that can contain it."""
     table = pa.table({"f": pa.array(values, pa.float64()), "i": range(len(values))})
     path = write(tmp_path / "t.parquet", table)
@@ -96,7 +96,7 @@ def test_statistics_are_asked_where_they_cannot_mislead() -> None:
 
 
 @pytest.mark.parametrize("target", [1, 200, 2**20])
-def test_rows_that_are_kept_come_in_stored_order(tmp_path: Path, target: int) -> None:
+def test_filtered_rows_stay_in_stored_order(tmp_path: Path, target: int) -> None:
     """Row groups stay in order for any first row group: Arrow once read them in the order of a set."""
     path = write(tmp_path / "t.parquet", pa.table({"n": range(100)}), row_group_size=1)
     source = open_parquet(path, filter=pc.field("n") != 50, target_block_bytes=target)

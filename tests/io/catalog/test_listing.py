@@ -33,7 +33,7 @@ def listed(paths: Any, **options: Any) -> tuple[str, list[str]]:
     return files.root, found
 
 
-def test_a_directory_is_walked_sorted_and_without_hidden_files(tree: Path) -> None:
+def test_directory_listing_is_sorted_and_omits_hidden_files(tree: Path) -> None:
     for paths in (tree, str(tree), f"{tree}/", f"file://{tree}", [tree]):
         assert listed(paths) == (str(tree), SORTED)
 

@@ -81,7 +81,7 @@ def test_a_manifest_is_plain_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("corruption", ["truncate", "flip", "text", "empty", "foreign", "newer", "pickle"])
-def test_what_is_no_manifest(tmp_path: Path, corruption: str) -> None:
+def test_other_files_than_manifests_raise(tmp_path: Path, corruption: str) -> None:
     path = tmp_path / "m.npz"
     save_manifest(synthetic(50, 20), path)
     content = bytearray(path.read_bytes())

@@ -47,7 +47,7 @@ def saved_bytes(source: FileSource | RowIdSource) -> list[int]:
     return (source.blocks.memory_bytes - packed).tolist()
 
 
-def test_a_file_tells_of_whole_numbers_without_nulls(tmp_path: Path) -> None:
+def test_statistics_bound_integers_without_nulls(tmp_path: Path) -> None:
     source = open_parquet(write(tmp_path / "t.parquet", TABLE, row_group_size=200))
     first = int(dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc).timestamp()) * 10**6
     days = (DAY - dt.date(1970, 1, 1)).days
@@ -73,7 +73,7 @@ def test_what_is_not_selected_or_is_counted_by_reading_saves_nothing(tmp_path: P
         (pa.table({"x": [1, None]}), {}),
     ],
 )
-def test_where_one_file_tells_nothing_nothing_is_known(
+def test_one_file_without_statistics_makes_the_estimate_unknown(
     tmp_path: Path, other: pa.Table, options: dict[str, Any]
 ) -> None:
     write(tmp_path / "d" / "a.parquet", pa.table({"x": [3, 4]}))
@@ -98,7 +98,7 @@ def test_row_numbers_are_not_counted_as_packed_and_are(tmp_path: Path) -> None:
     assert [column_bounds(part, column) for column in range(2)] == [(100, 699), (0, 599)]
 
 
-def test_a_manifest_keeps_what_files_told_and_may_be_of_before(
+def test_manifest_stores_estimates_and_older_manifests_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = open_parquet(write(tmp_path / "t.parquet", TABLE))

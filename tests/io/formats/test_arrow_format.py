@@ -165,7 +165,7 @@ def test_a_local_file_is_not_copied(tmp_path: Path, columns: list[str] | None) -
         del held
 
 
-def test_a_store_is_asked_for_selected_columns_alone() -> None:
+def test_only_selected_columns_are_requested() -> None:
     table = pa.table(
         {f"c{number}": np.random.Generator(np.random.PCG64(number)).random(10**5) for number in range(8)}
     )
@@ -236,7 +236,7 @@ def test_a_file_that_is_replaced_is_noticed(tmp_path: Path, stream: bool) -> Non
         ds.take()
 
 
-def test_what_is_no_arrow_is_refused(tmp_path: Path) -> None:
+def test_other_files_than_arrow_raise(tmp_path: Path) -> None:
     good = write(tmp_path / "good", pa.table({"x": range(100)})).read_bytes()
     stream = write(tmp_path / "stream", pa.table({"x": range(100)}), stream=True).read_bytes()
     cases = {
@@ -276,7 +276,7 @@ def test_corruption_is_an_error_or_harmless(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("compression", [None, "lz4"])
-def test_any_number_may_be_beyond_measure(tmp_path: Path, stream: bool, compression: str | None) -> None:
+def test_any_number_in_a_header_may_be_huge(tmp_path: Path, stream: bool, compression: str | None) -> None:
     path = tmp_path / "x"
     content = write(path, SMALL, stream=stream, compression=compression).read_bytes()
     told = []
@@ -323,7 +323,7 @@ def test_no_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_unions_and_runs_are_told_apart(tmp_path: Path, stream: bool) -> None:
+def test_unions_and_run_end_encoding_are_distinguished(tmp_path: Path, stream: bool) -> None:
     codes, children = pa.array([0, 1, 0], pa.int8()), [pa.array([1, 2, 3]), pa.array(["a", "b", "c"])]
     table = pa.table(
         {

@@ -97,7 +97,7 @@ def test_the_order_is_that_of_parquet(tmp_path: Path) -> None:
     same_order_as_parquet(ds, tmp_path)
 
 
-def test_a_listing_is_all_that_is_asked_for() -> None:
+def test_only_a_listing_is_requested() -> None:
     store = CountingStore()
     store.pipe({f"/d/{number:05}": b"x" * (number % 7) for number in range(2000)})
     store.forget()
@@ -114,7 +114,7 @@ def test_a_listing_is_all_that_is_asked_for() -> None:
     assert (store.looks, store.reads) == (2, 0)
 
 
-def test_a_store_whose_listing_tells_less() -> None:
+def test_listing_without_versions_requests_each_file() -> None:
     class Vague(CountingStore):
         def find(self, path: str, **options: Any) -> Any:
             found = super().find(path, **options)
@@ -152,7 +152,7 @@ def test_a_file_that_is_replaced_is_noticed(tmp_path: Path, local: bool, saved: 
         ds.take()
 
 
-def test_a_file_that_is_gone_or_may_not_be_read(tmp_path: Path) -> None:
+def test_missing_or_unreadable_file_raises(tmp_path: Path) -> None:
     rows = write_files(tmp_path, 5)
     ds = windrow.read_binary_files(tmp_path)
     Path(rows[1]["path"]).unlink()
@@ -206,7 +206,7 @@ def test_block_bytes_are_those_of_files(tmp_path: Path) -> None:
     )
 
 
-def test_a_listing_of_s3_tells_enough(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_listing_has_sizes_and_versions(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     import s3fs
 
     bucket = s3.directory / "listed"

@@ -338,7 +338,7 @@ def test_a_file_that_is_written_anew(tmp_path: Path) -> None:
         ds.take()
 
 
-def test_a_store_is_asked_for_ranges_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_byte_ranges_are_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     from fsspec.implementations.memory import MemoryFileSystem
 
     asked: list[tuple[int, int]] = []
@@ -355,7 +355,7 @@ def test_a_store_is_asked_for_ranges_only(monkeypatch: pytest.MonkeyPatch) -> No
     store = Store()
     store.pipe("/csv/a.csv", b"x,y,z\n" + row * (4 * size // len(row)))
     source: Any = windrow.read_csv("/csv/a.csv", filesystem=store, target_block_bytes=size)._plan.source
-    # ranges are asked for side by side
+    # ranges are requested in parallel
     assert min(asked) == (0, 2**18), "the beginning"
     assert sum(end - start for start, end in asked) < 2**18 + 2**15
     asked.clear()

@@ -114,7 +114,7 @@ def test_tensors(tmp_path: Path) -> None:
         windrow.read_images(tmp_path).iter_torch_batches(batch_size=4)
 
 
-def test_memory_is_told_by_the_headers_of_some(tmp_path: Path) -> None:
+def test_headers_of_a_sample_estimate_memory(tmp_path: Path) -> None:
     for number in range(30):
         Image.fromarray(np.full((20 + number % 3, 20, 3), number, np.uint8)).save(
             tmp_path / f"{number:02}.png"

@@ -148,13 +148,13 @@ def test_structured_arrays_are_columns(tmp_path: Path) -> None:
         (np.zeros(2, [("a", "O")]), "pickles"),
     ],
 )
-def test_what_arrow_does_not_have_is_refused(tmp_path: Path, array: Any, message: str) -> None:
+def test_types_that_arrow_lacks_raise(tmp_path: Path, array: Any, message: str) -> None:
     np.save(tmp_path / "x.npy", array, allow_pickle=True)
     with pytest.raises(windrow.SourceError, match=f"{tmp_path}/x.npy.*{message}"):
         windrow.read_numpy(tmp_path / "x.npy")
 
 
-def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
+def test_arrays_that_do_not_match_raise(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", a=np.zeros(3), b=np.zeros(4))
     with pytest.raises(windrow.SourceError, match="4 rows of 'b' and 3 of 'a'"):
         windrow.read_numpy(tmp_path / "x.npz")
@@ -172,7 +172,7 @@ def saved(array: NDArray[Any]) -> bytes:
     return file.getvalue()
 
 
-def test_what_is_no_numpy_is_refused(tmp_path: Path) -> None:
+def test_other_files_than_numpy_raise(tmp_path: Path) -> None:
     good = saved(np.arange(1000))
     packed = io.BytesIO()
     np.savez(packed, x=np.arange(1000))
@@ -231,7 +231,7 @@ def test_headers_are_all_that_planning_reads() -> None:
     assert (ds.count(), ds.num_blocks()) == (3 * 10**6, 1)
 
 
-def test_a_store_is_asked_for_selected_columns_alone(tmp_path: Path) -> None:
+def test_only_selected_columns_are_requested(tmp_path: Path) -> None:
     bits = np.random.Generator(np.random.PCG64(0))
     file = io.BytesIO()
     columns: dict[str, Any] = {name: bits.random(10**5) for name in "abcd"}

@@ -175,7 +175,7 @@ def test_a_first_sample_that_is_not_json(tmp_path: Path, content: bytes) -> None
         windrow.read_webdataset(tmp_path)
 
 
-def test_what_is_no_sample(tmp_path: Path) -> None:
+def test_files_that_are_not_samples_raise(tmp_path: Path) -> None:
     members = [("readme", b""), ("__meta__.json__", b"{}"), (".hidden", b""), ("folder/a.txt", b"x")]
     write_files(tmp_path, {"a.tar": _tar(members)})
     assert all_rows(windrow.read_webdataset(tmp_path)) == [{"__key__": "folder/a", "txt": "x"}]

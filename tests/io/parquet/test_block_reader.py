@@ -183,7 +183,7 @@ def path(tmp_path: Path) -> Path:
         (b"PAR1" + b"x" * 20 + (10).to_bytes(4, "little") + b"PARE", "encrypted footer"),
     ],
 )
-def test_what_is_no_parquet(tmp_path: Path, content: bytes, message: str) -> None:
+def test_other_files_than_parquet_raise(tmp_path: Path, content: bytes, message: str) -> None:
     bad = tmp_path / "bad.parquet"
     bad.write_bytes(content)
     with pytest.raises(SourceError, match=r"(?s).*") as caught:
@@ -214,7 +214,7 @@ def test_flipped_bytes_in_a_page(path: Path) -> None:
 
 
 @pytest.mark.parametrize("same_size", [True, False])
-def test_a_file_that_changed_since_it_was_listed(tmp_path: Path, same_size: bool) -> None:
+def test_file_changed_since_its_listing_raises(tmp_path: Path, same_size: bool) -> None:
     path = write(tmp_path / "t.parquet", pa.table({"n": [1, 2, 3]}))
     source = open_parquet(path)
     write(path, pa.table({"n": [1, 2, 4] if same_size else range(1000)}))
@@ -247,7 +247,7 @@ def test_a_file_that_vanished(path: Path) -> None:
         read_all(source)
 
 
-def test_a_file_that_may_not_be_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_file_raises(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = open_parquet(path)
 
     def refuse(files: Files, relative: str) -> None:

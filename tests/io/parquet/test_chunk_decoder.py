@@ -221,7 +221,7 @@ def test_corrupt_pages_end_nothing_but_the_attempt(tmp_path: Path, data: st.Data
     assert (guarded[end:] == 0xAB).all()
 
 
-def test_a_dot_in_a_name_is_no_path(tmp_path: Path) -> None:
+def test_dot_in_a_column_name_is_not_a_path(tmp_path: Path) -> None:
     inner = pa.field("b", pa.int64(), nullable=False)
     schema = pa.schema(
         [

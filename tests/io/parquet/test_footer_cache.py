@@ -48,7 +48,7 @@ def test_the_footer_used_longest_ago_goes_first(most: int, max_bytes: int, size:
     assert (len(cache._cached), cache._bytes) == (2, 2 * size)
 
 
-def test_a_footer_above_the_bound_is_kept_alone() -> None:
+def test_footer_larger_than_the_cache_is_cached_alone() -> None:
     cache, footers = FooterCache(4, 100), Footers()
     for digest, size in ((b"a", 10), (b"b", 500), (b"b", 500), (b"a", 10)):
         cache.get(digest, footers.reader(digest, size))

@@ -133,7 +133,7 @@ def test_work_is_bounded_by_the_bytes_that_there_are() -> None:
     assert find_problem(endless, np.zeros(1, np.int64)) == 1
 
 
-def test_without_the_library_a_footer_that_would_end_the_process_is_refused(
+def test_footer_that_would_crash_arrow_raises_without_the_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunk_decoder, "LIBRARY", None)

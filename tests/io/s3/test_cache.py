@@ -1,4 +1,4 @@
-"""Blocks of a store that are kept on disk: what was read once is asked for no more."""
+"""Blocks of object storage cached on disk: a block that was read once is not requested again."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ def test_a_later_run_asks_only_whether_files_are_the_same(
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_what_does_not_fit_is_asked_for_again(data: str, proxy: Proxy, style: str, tmp_path: Path) -> None:
+def test_blocks_larger_than_the_cache_are_requested_again(
+    data: str, proxy: Proxy, style: str, tmp_path: Path
+) -> None:
     block_bytes = ROWS // 3 * 8
     pipe = chain(data, proxy, style=style).options(
         executor="threads", cache="disk", cache_dir=tmp_path, cache_limit=BLOCKS * block_bytes // 2

@@ -38,9 +38,7 @@ def test_either_client_is_had_by_its_own_words(s3: S3, data: str, style: str) ->
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_what_was_listed_is_found_again_by_its_manifest(
-    s3: S3, data: str, style: str, tmp_path: Path
-) -> None:
+def test_manifest_finds_the_listed_files_again(s3: S3, data: str, style: str, tmp_path: Path) -> None:
     options = options_of(style, s3.endpoint)
     windrow.read_parquet(data, storage_options=options).save_manifest(tmp_path / "manifest")
     for other in STYLES:
@@ -87,13 +85,13 @@ def test_the_region_reaches_both_clients() -> None:
     assert explicit.client_kwargs["region_name"] == "us-west-2"
 
 
-def test_words_of_both_clients_are_refused_and_values_not_shown() -> None:
+def test_options_of_both_clients_raise_without_their_values() -> None:
     with pytest.raises(PlanError, match=r"names access_key as pyarrow.* and secret as s3fs does") as caught:
         client(access_key="hidden-1", secret="hidden-2")
     assert "hidden" not in str(caught.value)
 
 
-def test_paths_with_different_keys_are_refused() -> None:
+def test_paths_with_different_keys_raise() -> None:
     with pytest.raises(PlanError, match="different keys") as caught:
         connect(["s3://a:hidden-1@bucket/x", "s3://b:hidden-2@bucket/y"], None, None)
     assert "hidden" not in str(caught.value)

@@ -74,7 +74,7 @@ def test_row_groups_that_a_filter_excludes_are_not_fetched(
 
 
 class CountingStore:
-    """Answers after a while, and knows how much was asked for at once."""
+    """Answers after a delay, and counts concurrent requests."""
 
     def __init__(self, size_bytes: int) -> None:
         self.content = np.arange(size_bytes // 8, dtype=np.int64).tobytes()
@@ -137,7 +137,7 @@ def test_what_comes_first_can_be_used_before_all_has_come() -> None:
     finally:
         slow.set()
     assert file.fetch_result() == "looked"
-    # what was not asked for ahead makes the look too early
+    # without a request ahead, the check comes too early
     file.seek(700)
     file.read(5)
     assert file.fetch_result() is None
@@ -158,7 +158,7 @@ def test_a_look_is_taken_only_when_all_has_come() -> None:
     assert events == ["fast", "slow", "look"]
 
 
-def test_what_is_closed_asks_for_nothing_more() -> None:
+def test_closed_reader_requests_nothing() -> None:
     store = CountingStore(MIB)
     file = store.open()
     file.fetch([(start, start + 8) for start in range(0, MIB, 4096)])

@@ -168,7 +168,7 @@ ODD = st.text("abcXYZ019/+=%&?#@:'\"\\ \n~", min_size=6, max_size=20).map(lambda
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(secrets=st.tuples(ODD, ODD, ODD, ODD), fails=st.sampled_from(STEPS), given_by=st.sampled_from("uf"))
-def test_no_store_is_so_chatty_that_it_tells(
+def test_errors_of_object_storage_never_show_secrets(
     secrets: tuple[str, str, str, str],
     fails: str,
     given_by: str,

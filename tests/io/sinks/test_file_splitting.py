@@ -117,7 +117,7 @@ def test_many_directories_hold_no_more_than_twice_the_target() -> None:
         (("x", "k"), None),
     ],
 )
-def test_what_no_directory_tells_is_refused(by: tuple[str, ...], error: str | None) -> None:
+def test_values_that_no_directory_name_can_hold_raise(by: tuple[str, ...], error: str | None) -> None:
     schema = pa.schema([("x", pa.int64()), ("t", pa.timestamp("s")), ("k", pa.string())])
     if by == ("",):
         schema = schema.append(pa.field("", pa.int64()))
@@ -130,7 +130,7 @@ def test_what_no_directory_tells_is_refused(by: tuple[str, ...], error: str | No
         Layout(by, None).stored(schema)
 
 
-def test_types_whose_rows_cannot_be_divided_are_refused() -> None:
+def test_types_whose_rows_cannot_be_split_raise() -> None:
     schema = pa.schema([("k", pa.string()), ("v", pa.string_view())])
     assert Layout((), None).stored(schema) == schema
     with pytest.raises(PlanError, match="column 'v' is string_view, whose rows Arrow cannot divide"):

@@ -51,7 +51,7 @@ def test_what_arrays_hold_comes_back(data: st.DataObject, compression: str | Non
 
 
 @pytest.mark.parametrize("kind", [*TYPES, *OTHERS], ids=str)
-def test_what_no_array_holds_is_refused(kind: pa.DataType) -> None:
+def test_types_that_no_array_holds_raise(kind: pa.DataType) -> None:
     schema = pa.schema([("good", pa.int8()), ("c", kind)])
     if kind in CARRIED:
         NumpySink().check(schema)
@@ -82,7 +82,7 @@ def test_one_column_is_npy() -> None:
         (pa.array(["a\0"]), "ends in a zero byte"),
     ],
 )
-def test_values_that_no_array_holds_are_refused(array: pa.Array, error: str) -> None:
+def test_values_that_no_array_holds_raise(array: pa.Array, error: str) -> None:
     with pytest.raises(PlanError, match=error):
         write_bytes(NumpySink(), pa.table({"c": array}))
 

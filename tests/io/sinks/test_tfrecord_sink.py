@@ -132,7 +132,7 @@ def test_googles_parser_finds_what_was_written(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("kind", [*TYPES, *OTHERS], ids=str)
-def test_what_an_example_cannot_carry_is_refused(kind: pa.DataType) -> None:
+def test_types_that_an_example_cannot_hold_raise(kind: pa.DataType) -> None:
     schema = pa.schema([("good", pa.int8()), ("c", kind)])
     if kind in CARRIED:
         TfRecordSink().check(schema)
@@ -143,7 +143,7 @@ def test_what_an_example_cannot_carry_is_refused(kind: pa.DataType) -> None:
         TfRecordSink().check(schema)
 
 
-def test_nulls_in_lists_are_refused_and_files_compressed() -> None:
+def test_nulls_in_lists_raise_and_files_are_compressed() -> None:
     with pytest.raises(PlanError, match="column 'c' has nulls in its lists"):
         write_bytes(TfRecordSink(), pa.table({"c": [[1, None]]}))
     table = pa.table({"c": range(5000)})

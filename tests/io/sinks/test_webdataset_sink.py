@@ -91,7 +91,9 @@ def test_keys_come_from_a_column() -> None:
         ("__key__", pa.string(), None),
     ],
 )
-def test_what_does_not_fit_its_name_is_refused(name: str, kind: pa.DataType, error: str | None) -> None:
+def test_values_that_do_not_match_their_extension_raise(
+    name: str, kind: pa.DataType, error: str | None
+) -> None:
     schema = pa.schema([(name, kind), ("txt", pa.string())])
     if error is None:
         WebDatasetSink().check(schema)
@@ -113,7 +115,7 @@ def test_files_are_the_same_each_time_and_may_be_compressed() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 256, 300])
-def test_rows_that_readers_would_lose_are_refused(rows: int) -> None:
+def test_rows_that_readers_would_lose_raise(rows: int) -> None:
     keys = [f"k{row}" for row in range(rows)]
     sink, labels = WebDatasetSink(), pa.array(range(rows))
     write_bytes(sink, pa.table({"__key__": keys, "cls": labels}))

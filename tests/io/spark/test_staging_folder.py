@@ -64,7 +64,7 @@ def test_no_two_have_one_folder(tmp_path: Path) -> None:
     assert len(root.find("digest")) == 10
 
 
-def test_nobody_looks_into_the_default_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     folder = open_root(None, None).make(None)
     assert stat.S_IMODE(Path(folder.path).stat().st_mode) == 0o700

@@ -67,7 +67,7 @@ BAD_OPTIONS: list[Any] = [
 
 
 @pytest.mark.parametrize("options", BAD_OPTIONS, ids=lambda options: type(options).__name__)
-def test_options_that_are_no_mapping_are_refused_and_not_shown(tmp_path: Path, options: Any) -> None:
+def test_options_that_are_not_a_mapping_raise_without_being_shown(tmp_path: Path, options: Any) -> None:
     calls: list[Callable[[], Any]] = [
         lambda: windrow.read_parquet("s3://bucket/x", storage_options=options),
         lambda: windrow.read_csv(str(tmp_path), storage_options=options),

@@ -244,7 +244,7 @@ def test_ranges_are_joined_where_holes_are_small() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 2**22), st.integers(0, 2**18)), max_size=60))
-def test_few_bytes_are_read_that_nobody_needs(sizes: list[tuple[int, int]]) -> None:
+def test_few_unneeded_bytes_are_read(sizes: list[tuple[int, int]]) -> None:
     ranges, at = [], 0
     for size, hole in sizes:
         ranges.append((at, at + size))

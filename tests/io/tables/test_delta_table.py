@@ -186,7 +186,7 @@ def test_vacuumed_files_are_reported(tmp_path: Path) -> None:
         windrow.read_delta(path, version=0)
 
 
-def test_a_file_with_another_type_is_refused(tmp_path: Path) -> None:
+def test_file_with_another_type_raises(tmp_path: Path) -> None:
     path = tmp_path / "t"
     deltalake.write_deltalake(path, pa.table({"x": pa.array([1], pa.int64())}))
     (file,) = path.glob("*.parquet")

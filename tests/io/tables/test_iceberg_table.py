@@ -126,7 +126,7 @@ def test_position_deletes(catalog: Any) -> None:
     assert numbers == list(range(17))
 
 
-def test_equality_deletes_are_refused(catalog: Any) -> None:
+def test_equality_deletes_raise(catalog: Any) -> None:
     table = create(catalog, pa.table({"x": [1]}))
     delete_from_iceberg(table, {"any": [0]}, equality=True)
     with pytest.raises(windrow.SourceError, match=r"equality deletes.*compact the table"):
@@ -199,7 +199,7 @@ def test_partitions_and_pruning(catalog: Any, monkeypatch: pytest.MonkeyPatch) -
         assert len(looked_at) == files
 
 
-def test_a_column_that_only_the_manifest_tells(catalog: Any, tmp_path: Path) -> None:
+def test_column_known_only_from_the_manifest(catalog: Any, tmp_path: Path) -> None:
     """Files that were added as they are, without field ids and without their partition column."""
     from pyiceberg.partitioning import PartitionField, PartitionSpec
     from pyiceberg.transforms import IdentityTransform

@@ -109,7 +109,7 @@ def test_versions_by_tag_and_time(path: str) -> None:
         windrow.read_lance(path, version="none")
 
 
-def test_a_table_that_was_made_anew_is_another(path: str) -> None:
+def test_recreated_table_is_another_table(path: str) -> None:
     import shutil
 
     dataset = windrow.read_lance(path)

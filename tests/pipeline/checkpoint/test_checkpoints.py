@@ -184,7 +184,7 @@ def test_states_of_versions_that_left_out_an_empty_list_are_read(folder: Path) -
     ],
     ids=repr,
 )
-def test_what_is_ambiguous_is_refused(folder: Path, change: dict[str, Any]) -> None:
+def test_ambiguous_states_raise(folder: Path, change: dict[str, Any]) -> None:
     (name,) = change
     with pytest.raises(StateError, match=f"the state is corrupt: {name}="):
         pipeline(folder).iterator(state_dict={**saved_state(folder), **change})

@@ -72,7 +72,7 @@ def assert_origins(folder: Path, origins: list[RowOrigin], rows: list[dict[str, 
 
 @pytest.mark.parametrize("what", FILTERS)
 @pytest.mark.parametrize("seed", [8, None])
-def test_the_plan_tells_what_is_delivered(folder: Path, what: str, seed: int | None) -> None:
+def test_planned_lineage_is_what_is_delivered(folder: Path, what: str, seed: int | None) -> None:
     pipe = chain(folder, FILTERS[what], executor="threads")
     if seed is None:
         pipe = windrow.read_parquet(str(folder), target_block_bytes=400, filter=FILTERS[what]).repeat(2)
@@ -111,7 +111,7 @@ def test_shards_tell_of_their_steps(folder: Path, what: str, equal: Any, drop_la
             shard.close()
 
 
-def test_a_shard_that_has_read_nothing_tells_nothing(folder: Path) -> None:
+def test_unread_shard_has_no_lineage(folder: Path) -> None:
     with chain(folder).iterator() as shard, pytest.raises(PlanError, match="read an epoch first"):
         shard.step_lineage(0)
 

@@ -93,7 +93,7 @@ def test_before_the_first_batch_and_after_the_last(folder: Path) -> None:
             shard.iter_batches(3)
 
 
-def test_a_resumed_epoch_tells_where_it_starts(folder: Path) -> None:
+def test_resumed_epoch_reports_its_first_step(folder: Path) -> None:
     pipe = chain(folder)
     with pipe.iterator(state_dict=save(pipe)) as shard:
         batches = shard.iter_batches(30)
@@ -102,7 +102,7 @@ def test_a_resumed_epoch_tells_where_it_starts(folder: Path) -> None:
         assert (shard.stats().batches, shard.stats().rows) == (25, 750)
 
 
-def test_the_shuffles_seed_is_adopted_where_it_was_drawn(folder: Path) -> None:
+def test_drawn_seed_is_taken_from_the_state(folder: Path) -> None:
     drawn = chain(folder, seed=None)
     state = save(drawn)
     expected = rest(drawn.iterator(state_dict=state))
@@ -171,7 +171,7 @@ def test_loaded_state_names_its_shard_assignment(folder: Path) -> None:
         shard.close()
 
 
-def test_a_state_loaded_between_epochs_is_where_they_go_on(folder: Path) -> None:
+def test_state_loaded_between_epochs_decides_where_they_continue(folder: Path) -> None:
     pipe = chain(folder)
     state = save(pipe)
     with pipe.iterator() as shard:
@@ -252,7 +252,7 @@ def test_no_shuffle_is_another_stream(folder: Path) -> None:
         chain(folder, seed=None).iterator(state_dict=save(stored))
 
 
-def test_filters_are_told_apart(folder: Path) -> None:
+def test_filters_are_distinguished(folder: Path) -> None:
     def filtered(most: list[int] | int) -> DatasetPipeline:
         given = pc.field("x").isin(most) if isinstance(most, list) else pc.field("x") + pc.field("y") < most
         return chain(folder, filter=given)
@@ -300,14 +300,14 @@ def _rename(path: Path) -> None:
         (_rename, r"columns and types +[0-9a-f]{8} +[0-9a-f]{8}\n +files +3 +1\n"),
     ],
 )
-def test_other_data_is_refused_naming_what_differs(folder: Path, change: Any, told: str) -> None:
+def test_other_data_raises_and_names_the_difference(folder: Path, change: Any, told: str) -> None:
     state = save(chain(folder))
     change(folder)
     with pytest.raises(StateError, match=told):
         chain(folder).iterator(state_dict=state)
 
 
-def test_the_same_data_elsewhere_goes_on(folder: Path, tmp_path: Path) -> None:
+def test_same_data_at_another_path_resumes(folder: Path, tmp_path: Path) -> None:
     state = save(chain(folder))
     expected = rest(chain(folder).iterator(state_dict=state))
     folder.rename(tmp_path / "moved")
@@ -353,7 +353,7 @@ def test_appended_data_is_admitted_on_purpose_only(folder: Path) -> None:
         (lambda state: {**state, "filter": None}, "filter=None is not a string"),
     ],
 )
-def test_corrupt_states_are_refused(folder: Path, change: Any, told: str) -> None:
+def test_corrupt_states_raise(folder: Path, change: Any, told: str) -> None:
     with pytest.raises(StateError, match=told):
         chain(folder).iterator(state_dict=change(save(chain(folder))))
 

@@ -39,7 +39,7 @@ def test_rows_are_known_once_all_are_counted(rows: BlockRowCounts) -> None:
     assert (rows.total, rows.count([0, 1]), rows.count([3])) == (20, 17, 3)
 
 
-def test_a_corrupt_block_has_no_rows_whoever_read_it_meanwhile(rows: BlockRowCounts) -> None:
+def test_corrupt_block_has_no_rows_for_any_reader(rows: BlockRowCounts) -> None:
     assert record(rows, 1, 0, Corruption(1, "block 1 is torn")) == [
         "a corrupt block is skipped, 10 stored rows: block 1 is torn"
     ]

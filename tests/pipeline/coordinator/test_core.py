@@ -177,7 +177,7 @@ def test_a_reader_that_was_replaced_is_not_served_once_its_successor_has_closed(
 
 
 @pytest.mark.parametrize("stale_first", [True, False])
-def test_a_restarted_coordinator_serves_the_later_of_two_readers_whatever_it_hears_first(
+def test_restarted_coordinator_serves_the_later_of_two_readers(
     stale_first: bool,
 ) -> None:
     host = Host(restarted=True)
@@ -196,7 +196,7 @@ def test_a_restarted_coordinator_serves_the_later_of_two_readers_whatever_it_hea
     assert parts(ask(coordination, later, Place(0, 0), (0, 0), "", NONE)) == {0, 1}
 
 
-def test_who_opened_an_epoch_here_is_not_replaced_by_a_question() -> None:
+def test_request_does_not_replace_the_reader_that_opened_the_epoch() -> None:
     host = Host(restarted=True)
     coordination = make(host)
     assert waits(coordination.poll(replace(request(0, "first"), since=1.0), Place(0, 0), (0, 0), "", NONE))
@@ -206,7 +206,7 @@ def test_who_opened_an_epoch_here_is_not_replaced_by_a_question() -> None:
     assert "is being iterated elsewhere" in refused.message
 
 
-def test_a_reader_that_was_replaced_and_only_goes_on_does_not_take_its_place_back() -> None:
+def test_replaced_reader_cannot_return_by_continuing() -> None:
     coordination = make(Host(), replace(CASE, epochs=3))
     coordination.open_epoch(request(0))
     assert isinstance(coordination.open_epoch(request(0, epoch=1, goes_on=True)), EpochFacts)
@@ -282,7 +282,7 @@ def test_an_epoch_that_was_left_before_its_opening_was_heard_is_not_prepared() -
     assert coordination.run_stats(spans=False).windows_ready == {(2, 0): 1.0}
 
 
-def test_an_epoch_that_is_left_early_is_let_go_at_once() -> None:
+def test_epoch_left_early_is_released_at_once() -> None:
     host = Host()
     coordination = make(host, replace(CASE, epochs=2, shards=1, prefetch_windows=1))
     coordination.open_epoch(request(0))
@@ -303,7 +303,7 @@ def test_what_overtakes_the_opening_of_another_reader_is_not_taken_for_its_own()
     assert parts(ask(coordination, request(0, "second", epoch=1), Place(1, 0), (1, 0), "", NONE))
 
 
-def test_a_coordinator_that_begins_anew_may_hear_of_epochs_in_any_order() -> None:
+def test_restarted_coordinator_accepts_epochs_in_any_order() -> None:
     host = Host(restarted=True)
     coordination = make(host, replace(CASE, epochs=2))
     latest = request(0, epoch=1, goes_on=True)
@@ -317,7 +317,7 @@ def test_a_coordinator_that_begins_anew_may_hear_of_epochs_in_any_order() -> Non
     assert parts(ask(coordination, latest, Place(1, 0), (1, 0), "", NONE)) == {0, 1}
 
 
-def test_a_refused_request_holds_no_references() -> None:
+def test_failed_request_holds_no_references() -> None:
     """Its error remembers the frames that it went through, among them that of the answer before."""
     host = Host()
     coordination = make(host)
@@ -354,7 +354,7 @@ def test_closed_clients_get_no_answer() -> None:
     assert coordination.run_stats(spans=False).held_bytes == 0
 
 
-def test_a_failed_run_begins_anew_with_the_next_epoch_that_is_opened() -> None:
+def test_failed_run_restarts_with_the_next_opened_epoch() -> None:
     host = Host()
     coordination = make(host)
     for shard in (0, 1):
@@ -400,7 +400,7 @@ def test_a_restarted_coordinator_learns_from_requests_where_everybody_is() -> No
     assert (attempt, set(reply.outputs)) == ("driver1-1", {0, 1})
 
 
-def test_a_request_that_is_made_again_may_tell_less_than_the_next_one() -> None:
+def test_retried_request_can_acknowledge_less_than_the_next_one() -> None:
     """Ray retries calls of a dead actor: what the shard acknowledged since went to the dead one."""
     host = Host(restarted=True)
     coordination = make(host)
@@ -414,7 +414,7 @@ def test_a_request_that_is_made_again_may_tell_less_than_the_next_one() -> None:
     assert parts(ask(coordination, request(0), Place(0, 1), (0, 1), "", NONE)) == {0, 1}
 
 
-def test_what_does_not_come_any_more_is_made_anew_once() -> None:
+def test_lost_objects_are_recomputed_once() -> None:
     host = Host()
     coordination = make(host)
     for shard in range(2):
@@ -445,7 +445,7 @@ def test_poll_is_not_a_heartbeat() -> None:
     assert coordination._driver._scheduler.shards.format_heartbeat(0, host.seconds) == "100 s ago"
 
 
-def test_nothing_is_held_for_those_who_closed_before_a_restart() -> None:
+def test_restart_holds_nothing_for_closed_shards() -> None:
     host = Host(restarted=True)
     coordination = make(host)
     # shard 1 closed with the previous coordinator

@@ -62,7 +62,7 @@ def is_complete(driver: Driver, shard: int, epoch: int, window: int) -> bool:
     return len(reply.outputs) == reply.parts
 
 
-def test_opening_an_epoch_tells_what_is_known_of_it() -> None:
+def test_opening_an_epoch_returns_its_known_facts() -> None:
     driver, runner, _ = start(Case((5, 5, 5), CUT, shards=2, batch_rows=4, equal=True))
     facts = driver.open_epoch(0, Cursor(), 4, drop_last=False)
     assert (facts.epoch, facts.first_window, facts.windows, facts.total) == (0, 0, 2, 15)
@@ -72,7 +72,7 @@ def test_opening_an_epoch_tells_what_is_known_of_it() -> None:
 
 
 @pytest.mark.parametrize(("asked", "spare", "windows"), [(1, 0, 2), (1, 2, 4), (0, 0, 1)])
-def test_spare_windows_are_prepared_beyond_those_asked_for(asked: int, spare: int, windows: int) -> None:
+def test_spare_windows_are_prepared_beyond_requested_ones(asked: int, spare: int, windows: int) -> None:
     case = Case((5,) * 6, WindowCut(blocks_per_window=1), prefetch_windows=asked)
     # no read-ahead: windows of one size leave no memory for it
     driver, runner, _ = start(case, workers=6, spare=spare, ahead=0)
@@ -121,7 +121,7 @@ def test_late_results_of_an_epoch_that_was_left_change_nothing() -> None:
     assert driver.run_stats(spans=False).held_bytes == 0
 
 
-def test_slices_that_all_have_passed_are_not_kept_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acknowledged_slices_are_not_cached_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_module, "_BLOCK_BYTES", 200)
     driver, runner, clock = start(Case((20,) * 6, CUT, shards=2), memory=1400, slices=4)
     for shard in range(2):
@@ -148,7 +148,7 @@ def test_slices_that_all_have_passed_are_not_kept_again(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("change", ["none", "filtered", "doubled"])
-def test_tasks_may_end_in_any_order(seed: int, change: Any) -> None:
+def test_tasks_can_end_in_any_order(seed: int, change: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program_module, "TASK_BYTES", 100)
         case = Case((9, 0, 14, 3, 20), CUT, seed=seed, shards=2, change=change)
@@ -174,7 +174,7 @@ def test_a_failed_task_fails_every_question() -> None:
             driver.poll(shard, 0, 0, ())
 
 
-def test_the_last_shard_that_closes_is_told_so() -> None:
+def test_last_shard_to_close_is_reported() -> None:
     driver, runner, _ = start(Case((5,), shards=2))
     driver.open_epoch(0, Cursor(), 1, drop_last=False)
     runner.finish_all()
@@ -190,7 +190,7 @@ def test_a_window_that_cannot_fit_fails_the_run() -> None:
         driver.poll(0, 0, 0, ())
 
 
-def test_who_waits_for_whom() -> None:
+def test_report_of_who_waits_for_whom() -> None:
     driver, _, clock = start(Case((20,) * 6, CUT, shards=2))
     driver.open_epoch(0, Cursor(), 1, drop_last=False)
     clock[0] += 7
@@ -215,7 +215,7 @@ def test_what_goes_wrong_with_an_output_ends_the_run(monkeypatch: pytest.MonkeyP
     assert len(runner.queue) == waiting, "nothing more is started for a run that has ended"
 
 
-def test_an_event_told_while_another_is_handled_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_reported_during_handling_are_queued(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, _, _ = start(Case((20, 20), shards=2))
     handled: list[str] = []
     original = driver._scheduler.handle

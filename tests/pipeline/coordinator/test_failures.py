@@ -68,14 +68,14 @@ def test_the_printed_error_holds_the_users_frame() -> None:
     assert printed.index("in _user_function") < printed.rindex("TransformError: map failed")
 
 
-def test_an_original_that_cannot_be_rebuilt_is_told_in_words() -> None:
+def test_exception_that_cannot_be_rebuilt_is_reported_as_text() -> None:
     error = _rethrown(_sent(_captured(_PickyError("no", 7), TransformError("map failed"))))
     assert type(error) is TransformError
     assert type(error.__cause__) is RemoteError
     assert str(error.__cause__) == "_PickyError: no (7)"
 
 
-def test_an_original_that_does_not_pickle_is_told_in_words() -> None:
+def test_exception_that_does_not_pickle_is_reported_as_text() -> None:
     class LocalError(Exception):
         pass
 

@@ -27,7 +27,7 @@ def _open(starts: EpochStarts, shard: int, row: int, assigned: tuple[int, int] |
         [(50, OWN), (30, (3, 5)), (30, None)],
     ],
 )
-def test_whole_steps_of_the_same_assignment_may_lie_between(
+def test_requests_can_skip_whole_steps_of_one_assignment(
     rows: list[tuple[int, tuple[int, int] | None]],
 ) -> None:
     starts = EpochStarts()

@@ -31,7 +31,7 @@ def corruption(block: int) -> Corruption:
     return Corruption(block, f"block {block} is torn")
 
 
-def test_what_is_found_is_told_named_and_counted(left_out: SkippedBlocks) -> None:
+def test_corrupt_blocks_are_reported_named_and_counted(left_out: SkippedBlocks) -> None:
     assert left_out.find_skipped(0, [3, 4]) == ()
     assert left_out.add(0, 3, corruption(7)) == "a corrupt block is skipped, 10 stored rows: block 7 is torn"
     left_out.add(0, 1, corruption(2))
@@ -69,7 +69,7 @@ def test_a_shard_that_has_passed_a_window_knows_of_its_corruption(left_out: Skip
     left_out.admit(0, 3, [7], counted=[])
 
 
-def test_a_shard_of_an_earlier_epoch_need_not_know_what_was_found_since(left_out: SkippedBlocks) -> None:
+def test_shard_in_an_earlier_epoch_ignores_later_corrupt_blocks(left_out: SkippedBlocks) -> None:
     """It can have started behind that block; if its epoch needs the block, that epoch had its rows."""
     left_out.add(1, 3, corruption(7))
     left_out.admit(0, 4, [], counted=[])
@@ -81,7 +81,7 @@ def test_a_shard_of_an_earlier_epoch_need_not_know_what_was_found_since(left_out
         left_out.admit(1, 3, [], counted=[])
 
 
-def test_what_was_left_out_for_a_shard_must_not_have_been_counted(left_out: SkippedBlocks) -> None:
+def test_rows_omitted_for_a_shard_are_not_counted(left_out: SkippedBlocks) -> None:
     with pytest.raises(SourceError, match=r"block 4: .*was skipped as corrupt before, but can be read now"):
         left_out.admit(0, 3, [4, 5], counted=[4])
     assert left_out.blocks == ()

@@ -147,7 +147,7 @@ def test_dictionaries_decode(values: pa.Array, expected: list[Any]) -> None:
     assert column_to_numpy(values.dictionary_encode(), writable=True).tolist() == expected
 
 
-def test_a_dictionary_may_hold_null_itself() -> None:
+def test_dictionary_values_can_be_null() -> None:
     array = pa.DictionaryArray.from_arrays(pa.array([0, 1, 1]), pa.array([7, None]))
     assert column_to_numpy(array, writable=False).tolist() == [7, None, None]
 

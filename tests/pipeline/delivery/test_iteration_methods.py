@@ -68,7 +68,7 @@ def test_len_says_what_counts(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_data_loader_is_told_by_whatever_it_asks(level: str) -> None:
+def test_data_loader_around_it_raises_whatever_it_calls(level: str) -> None:
     given = LEVELS[level][0]()
     asks: list[Callable[[], Any]] = [
         lambda: DataLoader(given, shuffle=True),

@@ -70,7 +70,7 @@ def wait_until(found: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_the_next_question_tells_of_a_window_where_some_are_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_request_acknowledges_a_window_with_spare_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     fetcher, coordinator = begin(monkeypatch, spare=2, lacks=WINDOWS)
     assert fetcher.take((0, 0), NEVER) is not None
     wait_until(lambda: coordinator.asked[-1][0] == 2)
@@ -80,7 +80,7 @@ def test_the_next_question_tells_of_a_window_where_some_are_spare(monkeypatch: p
     fetcher.stop()
 
 
-def test_a_call_tells_of_each_window_where_none_is_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_window_is_acknowledged_at_once_without_spare_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     fetcher, coordinator = begin(monkeypatch, spare=0, lacks=WINDOWS)
     for window in range(WINDOWS):
         assert fetcher.take((0, window), NEVER) is not None
@@ -90,7 +90,7 @@ def test_a_call_tells_of_each_window_where_none_is_spare(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("end", ["waits", "releases", "fails"])
-def test_what_no_question_tells_is_told_by_who_waits_lets_go_or_fails(
+def test_waits_releases_and_failures_send_pending_acknowledgements(
     monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     fetcher, coordinator = begin(monkeypatch, spare=2, lacks=1)

@@ -58,7 +58,7 @@ def test_counts_and_sizes_come_from_footers(path: Path) -> None:
 
 
 @pytest.mark.parametrize("run", ["split", "iterator", "shard"])
-def test_what_runs_is_refused(path: Path, run: str) -> None:
+def test_iterating_shard_does_not_pickle(path: Path, run: str) -> None:
     pipe = build(path)
     calls: dict[str, Callable[[], object]] = {
         "split": lambda: pipe.split(2),
@@ -69,6 +69,6 @@ def test_what_runs_is_refused(path: Path, run: str) -> None:
         calls[run]()
 
 
-def test_the_refusal_to_read_can_fail(path: Path, no_reading: None) -> None:
+def test_guard_against_reading_works(path: Path, no_reading: None) -> None:
     with pytest.raises(RefusedError):
         windrow.read_parquet(path).take(1)

@@ -177,7 +177,7 @@ def test_a_store_that_is_mapped_later_or_elsewhere_is_found(store: Store) -> Non
     assert [watched.map_ahead() for _ in range(4)] == [0, 0, 2 * CHUNK, 0]
 
 
-def test_names_of_files_may_be_of_any_encoding(tmp_path: Path) -> None:
+def test_file_names_can_have_any_encoding(tmp_path: Path) -> None:
     path = os.fsencode(tmp_path) + b"/caf\xe9"
     with open(path, "w+b") as file:
         file.write(b"x" * 4096)

@@ -75,7 +75,7 @@ def test_a_copy_that_runs_on_takes_its_core_until_it_has_ended() -> None:
     assert planner.begin(1, LATER) is None
     planner.end_copy(0, 1)
     assert planner.review(LATER) == [(1, 0, Placement(0.0, "a"))]
-    # as does one that has failed, where another copy of its task goes on
+    # as does one that has failed, while another copy of its task runs
     assert planner.begin(2, LATER) is None
     planner.end_copy(1, 0)
     assert planner.review(LATER) == [(2, 0, Placement(0.0, "a"))]
@@ -133,7 +133,7 @@ def test_no_cpu_is_said_to_be_free_only_where_none_of_ours_has_one() -> None:
     assert not planner.starved
 
 
-def test_a_task_may_be_queued_as_long_as_others_take() -> None:
+def test_task_can_be_queued_as_long_as_others_take() -> None:
     planner = Planner(1.0)
     for key in range(2):
         planner.begin(key, 0.0)

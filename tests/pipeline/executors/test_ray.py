@@ -99,7 +99,7 @@ def fetcher_of(shard_client: CoordinatorClient) -> Fetcher:
     return cast("Fetcher", cast("Any", shard_client)._fetcher)
 
 
-def test_what_was_let_go_comes_again_and_nothing_is_fetched_meanwhile(
+def test_evicted_windows_return_and_nothing_is_fetched_meanwhile(
     shard_client: CoordinatorClient,
 ) -> None:
     stop = threading.Event()
@@ -123,7 +123,7 @@ def test_what_was_let_go_comes_again_and_nothing_is_fetched_meanwhile(
     assert contents(shard_client.window(0, 1, stop)) != first
 
 
-def test_who_has_been_stopped_takes_nothing(shard_client: CoordinatorClient) -> None:
+def test_stopped_client_takes_nothing(shard_client: CoordinatorClient) -> None:
     shard_client.open_epoch(Cursor(), 5, drop_last=False)
     stopped = threading.Event()
     stopped.set()
@@ -131,7 +131,7 @@ def test_who_has_been_stopped_takes_nothing(shard_client: CoordinatorClient) -> 
     assert fetcher_of(shard_client)._ahead._requested is None
 
 
-def test_a_feed_that_is_closed_while_it_opens_an_epoch_fetches_nothing(
+def test_client_closed_while_opening_an_epoch_fetches_nothing(
     shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def close_meanwhile(ref: Any, who: str, waiting: Waiting) -> Any:
@@ -145,7 +145,7 @@ def test_a_feed_that_is_closed_while_it_opens_an_epoch_fetches_nothing(
     assert fetcher_of(shard_client) is None
 
 
-def test_what_was_placed_ahead_for_another_deal_is_refused_after_one_batch(ray_local: Any) -> None:
+def test_runs_placed_for_another_assignment_are_rejected_after_one_batch(ray_local: Any) -> None:
     case = Case((10,) * 6, ONE_BLOCK, shards=2, batch_rows=5, epochs=2)
     first, second = open_shards(case.job("ray"), 2)
     with first, second:
@@ -169,7 +169,7 @@ def test_what_was_placed_ahead_for_another_deal_is_refused_after_one_batch(ray_l
         assert read(theirs) == case.assigned(1, 4).batches[0]
 
 
-def test_a_shard_whose_copy_has_read_an_epoch_may_read_it_too(ray_local: Any) -> None:
+def test_shard_can_read_an_epoch_that_its_copy_has_read(ray_local: Any) -> None:
     case = Case((10,) * 6, ONE_BLOCK, batch_rows=5, epochs=2)
     (shard,) = open_shards(case.job("ray"), 1)
     with shard:
@@ -180,7 +180,7 @@ def test_a_shard_whose_copy_has_read_an_epoch_may_read_it_too(ray_local: Any) ->
 
 
 @pytest.mark.parametrize("size", [5, 4])
-def test_the_next_epoch_is_read_as_it_was_expected_or_refused(ray_local: Any, size: int) -> None:
+def test_next_epoch_is_read_as_predicted_or_requested_again(ray_local: Any, size: int) -> None:
     case = Case((10,) * 6, ONE_BLOCK, shards=2, batch_rows=5, epochs=2)
     first, second = open_shards(case.job("ray"), 2)
     with first, second:
@@ -315,7 +315,7 @@ def test_a_coordinator_that_cannot_start_is_not_blamed_on_the_process(ray_local:
         (NodeDiedError("gone"), True, StallError, "NodeDiedError"),
     ],
 )
-def test_a_death_is_told_in_windrows_words(
+def test_dead_actor_is_reported_as_a_windrow_error(
     error: Exception, transforms: bool, kind: type[WindrowError], text: str
 ) -> None:
     addresses = tuple(BlockAddress(f"part-{i}", i) for i in range(5))
@@ -358,7 +358,7 @@ class Lossy(Failures):
         return replace(task, found=())
 
 
-def test_kept_blocks_that_are_lost_are_read_again(ray_local: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_cached_blocks_are_read_again(ray_local: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     program = Program(Case((10,)).job("ray"), 1, False, (0,))
     addresses = program.job.source.addresses([0])
     task = Task(Work(0, 0, 0, 0, 0), (0,), addresses, (10,), reads=True, ordering=None, found=(0,))
@@ -394,7 +394,7 @@ def test_the_last_shard_takes_the_files_of_the_run_with_it(ray_local: Any, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_kept_blocks_leave_the_object_store_with_the_last_shard(ray_local: Any) -> None:
+def test_cached_blocks_leave_the_object_store_with_the_last_shard(ray_local: Any) -> None:
     case = Case((200_000,) * 4, ONE_BLOCK, epochs=3, batch_rows=100_000, cache="memory")
     (shard,) = open_shards(case.job("ray"), 1)
     kept_bytes = 4 * 200_000 * 13
@@ -421,7 +421,7 @@ def used_bytes() -> int:
 
 
 @pytest.mark.parametrize("call", ["wait", "get"])
-def test_objects_that_are_not_heard_of_are_asked_for_anew(
+def test_silent_objects_are_requested_again(
     shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """Ray can fail to notify one of two threads of a process that an object is local."""

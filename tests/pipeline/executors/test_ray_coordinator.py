@@ -37,7 +37,7 @@ def play(script: Callable[[Coordinator], Coroutine[Any, Any, None]]) -> None:
         ("_core", "tick", ()),
     ],
 )
-def test_what_fails_where_nobody_waits_for_an_answer_ends_the_run(
+def test_failure_of_an_unawaited_call_ends_the_run(
     ray_local: Any, monkeypatch: pytest.MonkeyPatch, inside: str, name: str, arguments: tuple[Any, ...]
 ) -> None:
     monkeypatch.setattr(module, "TICK_SECONDS", 0.01)

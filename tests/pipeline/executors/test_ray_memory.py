@@ -111,12 +111,12 @@ def test_to_ray_reads_lazily_and_shuffled(ray_local: Any) -> None:
     assert [row["id"] for row in shuffled.to_ray().iter_rows()] == expected != list(range(1000))
 
 
-def test_what_would_spill_is_refused(ray_local: Any) -> None:
+def test_dataset_that_would_spill_raises(ray_local: Any) -> None:
     large = windrow.range(2**40, block_rows=2**34).repeat(1).random_shuffle_each_window(seed=1)
     with pytest.raises(windrow.PlanError, match=r"8\.00 TiB in memory"):
         large.to_ray()
 
 
-def test_another_dataset_is_refused(ray_local: Any) -> None:
+def test_another_dataset_raises(ray_local: Any) -> None:
     with pytest.raises(windrow.PlanError, match=r"not a ray\.data\.Dataset"):
         windrow.from_ray([1, 2])

@@ -53,7 +53,7 @@ def _begin_slowly() -> float:
 
 
 @pytest.mark.timeout(45)
-def test_workers_that_do_not_begin_hold_nobody_up_for_long(
+def test_workers_that_do_not_start_delay_nothing_for_long(
     ray_local: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never = ray_local.remote(resources={"no node has it": 1})(_begin_slowly).remote()

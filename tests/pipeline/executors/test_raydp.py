@@ -110,7 +110,7 @@ def test_ranks_get_their_rows_of_every_epoch(spark: Any, executor: str, how: str
     assert len({tuple(found[0][epoch]) for epoch in range(3)}) == 3
 
 
-def test_staged_where_that_is_asked_for(spark: Any, tmp_path: Path) -> None:
+def test_staging_folder_argument_is_used(spark: Any, tmp_path: Path) -> None:
     df = spark.range(10)
     assert windrow.from_spark(df, cache_dir=tmp_path).count() == 10
     assert len(list(tmp_path.iterdir())) == 1

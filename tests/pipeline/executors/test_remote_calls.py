@@ -79,7 +79,7 @@ def test_a_copy_that_fails_waits_for_the_other_that_runs(ray_local: Any, tmp_pat
     assert call_on_ray(FirstAndSecond(tmp_path), ["fails"], str) == ["first"]
 
 
-def test_what_was_begun_ends_undisturbed_where_another_call_fails(ray_local: Any, tmp_path: Path) -> None:
+def test_started_calls_finish_when_another_call_fails(ray_local: Any, tmp_path: Path) -> None:
     """An interrupt in the middle of an import would break the module for all later tasks of the worker."""
 
     def call(name: str) -> None:
@@ -98,7 +98,7 @@ def test_what_was_begun_ends_undisturbed_where_another_call_fails(ray_local: Any
     assert (tmp_path / "ended").exists()
 
 
-def test_an_error_of_cancelling_does_not_hide_why_it_was_cancelled(
+def test_error_of_cancelling_does_not_hide_its_reason(
     ray_local: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:
@@ -149,9 +149,7 @@ class NoteCpus:
 
 
 @pytest.mark.filterwarnings("ignore:no CPU of the cluster is free:RuntimeWarning")
-def test_a_cpu_is_asked_for_again_once_one_is_free(
-    ray_local: Any, tmp_path: Path, holders: list[Any]
-) -> None:
+def test_cpu_is_requested_again_once_one_is_free(ray_local: Any, tmp_path: Path, holders: list[Any]) -> None:
     calls = 30 * CPUS
 
     def free() -> None:

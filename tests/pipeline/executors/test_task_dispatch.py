@@ -125,7 +125,7 @@ def test_a_task_that_never_starts_is_placed_again_and_the_first_answer_counts() 
     assert double.warnings == 1
 
 
-def test_the_original_may_answer_first() -> None:
+def test_original_can_answer_before_its_copy() -> None:
     async def script(double: Double) -> None:
         double.run()
         double.pass_time(MIN_SILENCE_SECONDS)

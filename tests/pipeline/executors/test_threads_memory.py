@@ -56,7 +56,7 @@ def test_memory_of_blocks_that_turn_out_larger_is_kept(
         shard_client.close()
 
 
-def test_no_more_memory_is_kept_than_the_run_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pool_keeps_no_more_memory_than_the_run_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Driver, "estimated_bytes", 2**60)
     limit_bytes = 2**30
     case = Case((ROWS,) * BLOCKS, WindowCut(), epochs=1)

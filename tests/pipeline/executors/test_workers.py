@@ -60,7 +60,7 @@ def test_running_work_yields_to_more_urgent_work() -> None:
     pool.close()
 
 
-def test_a_core_is_left_to_whoever_computes_and_one_thread_always_works() -> None:
+def test_computing_consumer_gets_a_core_and_one_thread_always_works() -> None:
     pool = WorkerPool(3, "windrow-test", cores=3)
     go = threading.Event()
     for consumer in range(3):
@@ -107,7 +107,7 @@ def test_a_consumer_that_says_nothing_any_more_is_left_nothing(monkeypatch: pyte
     pool.close()
 
 
-def test_what_waits_goes_on_when_a_thread_has_less_company() -> None:
+def test_queued_work_continues_when_threads_are_free() -> None:
     pool = WorkerPool(2, "windrow-test", cores=2)
     pool.reserve_core(0, True)
     assert [pool.submit((0,), partial(int, i)).result(WAIT_SECONDS) for i in range(50)] == list(range(50))
@@ -143,7 +143,7 @@ def test_closing_cancels_what_waits_and_ends_the_threads() -> None:
     assert threading.active_count() <= before + 1  # the timer may be about to end
 
 
-def test_it_may_be_closed_from_one_of_its_threads() -> None:
+def test_pool_can_be_closed_from_its_own_thread() -> None:
     pool = WorkerPool(2, "windrow-test")
     pool.submit((0,), pool.close).result(WAIT_SECONDS)
     assert pool.submit((0,), lambda: 1).cancelled()

@@ -131,7 +131,7 @@ def test_what_the_executor_points_out() -> None:
     assert str(_explain(Job(TEN_BLOCKS), resources=resources)).endswith("\nwarning  trainers hold all CPUs")
 
 
-def test_a_window_that_cannot_fit_is_refused() -> None:
+def test_window_that_cannot_fit_raises() -> None:
     job = Job(make_source(10_000_000), seed=1, options=Options(memory_limit="1MiB"))
     with pytest.raises(PlanError, match=r"use window\(bytes_per_window="):
         explain_job(job, 1, equal=False, batch_rows=None)

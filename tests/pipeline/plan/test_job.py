@@ -40,7 +40,7 @@ from windrow.pipeline.plan.job import Job, Options
         {"stall_timeout": "60"},
     ],
 )
-def test_bad_options_are_refused_by_name(bad: dict[str, Any]) -> None:
+def test_error_names_the_bad_option(bad: dict[str, Any]) -> None:
     with pytest.raises(PlanError, match=next(iter(bad))):
         Options(**bad)
 

@@ -128,9 +128,7 @@ def test_every_copy_of_a_window_counts() -> None:
         (4, 1, 1, 2),
     ],
 )
-def test_of_small_windows_more_are_held_than_are_asked_for(
-    blocks: int, asked: int, epochs: int, held: int
-) -> None:
+def test_more_small_windows_are_held_than_requested(blocks: int, asked: int, epochs: int, held: int) -> None:
     program = make_program([BLOCK] * 8 * blocks, WindowCut(blocks_per_window=blocks))
     if epochs == 1:
         program = make_program([BLOCK] * 2 * blocks, WindowCut(blocks_per_window=blocks))
@@ -153,13 +151,13 @@ def test_of_small_windows_more_are_held_than_are_asked_for(
         ({"before": (MapBatches(lambda batch: batch),)}, 0),
     ],
 )
-def test_none_is_spare_where_windows_may_grow_or_are_counted_first(options: Any, spare: int) -> None:
+def test_no_spare_windows_if_windows_grow_or_are_counted_first(options: Any, spare: int) -> None:
     program = make_program([BLOCK] * 8, WindowCut(blocks_per_window=1), **options)
     resources = replace(on_cluster(1), small_windows_bytes=200 * MIB)
     assert budget_program(program, resources, 10).extra_windows == spare
 
 
-def test_kept_blocks_go_before_windows_that_nobody_asked_for() -> None:
+def test_cached_blocks_have_priority_over_unrequested_windows() -> None:
     program = make_program([BLOCK] * 16, WindowCut(blocks_per_window=1), options=Options(cache="memory"))
     plain = on_cluster(1, memory=100 * MIB)
     roomy = replace(plain, small_windows_bytes=200 * MIB)
@@ -189,7 +187,7 @@ def test_where_memory_is_short_objects_do_not_get_tiny(nodes: int, slices: int) 
     assert budget_program(program, resources, 10).slices == slices
 
 
-def test_tasks_make_room_for_a_window_that_would_not_fit_beside_them() -> None:
+def test_fewer_tasks_run_if_a_window_would_not_fit_beside_them() -> None:
     program = spread(make_program([(100, 2 * MIB)] * 64, WindowCut()), 1)
     window_bytes = int(program.held_bytes.sum())
 
@@ -209,7 +207,7 @@ def in_process(memory: int, *, workers: int = 1, **more: Any) -> Resources:
     return Resources("simulated", workers, memory, limit_covers_all=True, **more)
 
 
-def test_room_is_made_for_batches_of_the_size_that_is_asked_for() -> None:
+def test_budget_includes_batches_of_the_requested_size() -> None:
     program = spread(make_program([(1_000, 2 * MIB)] * 64, WindowCut()), 1)
     resources = in_process(int(program.held_bytes.sum()) + 200 * MIB, workers=2)
     assert size_parts(program, resources, 1) is program
@@ -224,7 +222,7 @@ def test_workers_are_given_a_task_each_of_every_window() -> None:
 
 
 @pytest.mark.parametrize("in_store", [False, True])
-def test_a_task_may_hold_the_largest_block_and_its_output_on_the_way_to_a_store(in_store: bool) -> None:
+def test_task_holds_the_largest_block_and_its_output(in_store: bool) -> None:
     program = spread(make_program([(100, MIB)] * 50 + [(100, 100 * MIB)], WindowCut()), 1)
     resources = Resources("simulated", 3, 2**40, limit_covers_all=not in_store)
     output = int(program.held_bytes.max()) if in_store else 0
@@ -249,9 +247,7 @@ def test_every_shard_counts_with_its_runs_and_its_process() -> None:
     st.integers(1, 8),
     st.floats(0.2, 0.9),
 )
-def test_windows_of_the_size_that_a_refusal_names_fit(
-    stated: list[tuple[int, int]], nodes: int, share: float
-) -> None:
+def test_window_size_named_by_the_error_fits(stated: list[tuple[int, int]], nodes: int, share: float) -> None:
     program = spread(make_program(stated, WindowCut(), seed=3), nodes)
     resources = on_cluster(nodes)
     needed = budget_program(program, resources, 1).window_bytes

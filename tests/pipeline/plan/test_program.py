@@ -210,7 +210,7 @@ def test_the_largest_window(stated: list[tuple[int, int]], cut: WindowCut) -> No
     assert largest_window(program, program.held_bytes) == expected
 
 
-def test_sums_are_kept_for_the_array_they_are_of() -> None:
+def test_sums_are_cached_by_array() -> None:
     program = make_program([(3, MIB)] * 8, WindowCut(), seed=1)
     plan, rows = program.parts(0, 0), program.stored_rows
     sums = plan.rows_before(rows)
@@ -233,7 +233,7 @@ def test_a_part_that_there_is_not() -> None:
             plan[part]
 
 
-def test_plans_kept_are_bounded() -> None:
+def test_cached_plans_are_bounded() -> None:
     program = make_program([(3, MIB)] * 100, WindowCut(blocks_per_window=1), seed=1)
     plans = [weakref.ref(program.parts(epoch, window)) for epoch in range(6) for window in range(100)]
     epochs = [weakref.ref(program.plan(epoch)) for epoch in range(6)]

@@ -63,7 +63,7 @@ def test_more_windows_are_held_only_where_all_that_are_needed_fit_whole(
         assert roomy.windows * window <= roomy.windows_bytes <= limit
 
 
-def test_an_estimate_may_grow_up_to_the_limit() -> None:
+def test_estimate_can_grow_up_to_the_limit() -> None:
     budget = plan_budget(
         window_bytes=100,
         windows=2,
@@ -109,7 +109,7 @@ def test_what_grows_takes_from_the_windows_and_never_from_the_limit(
     assert budget.grown(RowSizes()) == budget
 
 
-def test_estimates_refuse_nothing() -> None:
+def test_estimates_raise_nothing() -> None:
     options: dict[str, Any] = {
         "window_bytes": 100,
         "windows": 2,
@@ -123,7 +123,7 @@ def test_estimates_refuse_nothing() -> None:
     assert plan_budget(**options, limit_bytes=40, exact=False, must_fit=False).windows_limit_bytes == 0
 
 
-def test_a_single_window_may_be_a_little_larger_in_another_epoch() -> None:
+def test_single_window_can_be_a_little_larger_in_another_epoch() -> None:
     assert plan(100, 1, 1000).windows_limit_bytes == 125
     assert plan(100, 1, 110).windows_limit_bytes == 110
 
@@ -133,7 +133,7 @@ def test_all_windows_fit() -> None:
     assert (budget.slices, budget.windows, budget.windows_bytes) == (1, 3, 300)
 
 
-def test_small_windows_may_take_what_as_many_of_the_largest_would() -> None:
+def test_small_windows_get_the_budget_of_as_many_large_ones() -> None:
     assert plan(100, 2, 1000).read_ahead_bytes == 200
     assert replace(plan(100, 2, 1000), copies=1.5).read_ahead_bytes == 133
     assert plan(100, 2, 150).read_ahead_bytes == 0, "windows that do not fit whole leave nothing"
@@ -144,7 +144,7 @@ def test_slices_before_less_overlap() -> None:
     assert (budget.slices, budget.windows, budget.windows_bytes) == (MAX_SLICES, 1, 199)
 
 
-def test_the_refusal_names_the_largest_window_that_fits() -> None:
+def test_error_names_the_largest_window_that_fits() -> None:
     with pytest.raises(PlanError, match=r"bytes_per_window=70\)"):
         plan(101, 2, 100, runs=20, tasks=10)
     assert plan(70, 2, 100, runs=20, tasks=10).windows == 1

@@ -57,7 +57,7 @@ def _placed(shard: Shard, epoch: int) -> int:
 
 
 @pytest.mark.parametrize("case", [CASE, TINY], ids=["some", "tiny"])
-def test_the_next_epoch_is_placed_before_it_is_asked_for_and_no_more(case: Case) -> None:
+def test_only_the_next_epoch_is_placed_before_it_is_requested(case: Case) -> None:
     (shard,) = _open(case)
     with shard:
         for epoch in range(4):
@@ -137,7 +137,7 @@ WAYS: dict[str, tuple[Callable[[Shard], Any], bool]] = {
 
 @pytest.mark.parametrize("waits", [True, False], ids=["placed ahead", "at once"])
 @pytest.mark.parametrize("way", WAYS)
-def test_whatever_was_done_with_an_epoch_the_next_one_is_whole(way: str, waits: bool) -> None:
+def test_next_epoch_is_complete_after_any_use_of_the_last(way: str, waits: bool) -> None:
     do, goes_on = WAYS[way]
     (shard,) = _open()
     with shard:
@@ -156,7 +156,7 @@ def test_whatever_was_done_with_an_epoch_the_next_one_is_whole(way: str, waits: 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["placed ahead", "at once"])
 @pytest.mark.parametrize("size", [4, 8])
-def test_shards_begin_the_next_epoch_alike_or_are_refused(size: int, waits: bool) -> None:
+def test_shards_start_the_next_epoch_alike_or_raise(size: int, waits: bool) -> None:
     case = replace(CASE, shards=2, equal="pad", sizes=(40, 39))
     first, second = _open(case)
     with first, second:
@@ -252,7 +252,7 @@ def test_closing_a_shard_releases_its_runs_even_if_iterators_live() -> None:
     assert [thing for thing in gc.get_objects() if type(thing) is PlacedRun] == []
 
 
-def test_runs_that_cannot_be_batches_as_before_may_be_others() -> None:
+def test_runs_that_do_not_fit_the_old_batches_are_placed_again() -> None:
     seen: set[int] = set()
 
     def lose_values_the_second_time(table: pa.Table) -> pa.Table:
@@ -306,7 +306,7 @@ def test_a_shard_that_is_closed_while_it_opens_an_epoch_says_so(monkeypatch: pyt
     assert eventually(lambda: not _loop_threads())
 
 
-def test_who_waits_for_a_run_is_told_that_reading_has_been_ended() -> None:
+def test_waiting_reader_learns_that_reading_has_ended() -> None:
     (shard,) = _open(replace(CASE, epochs=60))
     with shard:
         for number in range(50):

@@ -41,7 +41,7 @@ def _is_distant(program: Program) -> bool:
     return isinstance(reader, RemoteReader) and reader.is_remote
 
 
-def test_only_those_who_wait_share_cores(dataset: Any) -> None:
+def test_only_waiting_shards_share_cores(dataset: Any) -> None:
     program = make(dataset)
     got = overlap_waiting(program, RESOURCES)
     if _is_distant(program):

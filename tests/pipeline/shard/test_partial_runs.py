@@ -42,7 +42,7 @@ def test_portions_are_whole_batches(start: int, row_bytes: float, stop: int) -> 
     assert stop_of(Portions(is_transformed=False), row_bytes, start) == stop
 
 
-def test_what_is_asked_for_ahead_is_made_in_few_portions() -> None:
+def test_prefetched_runs_are_made_in_few_portions() -> None:
     assert stop_of(Portions(is_transformed=False, min_batches=4), RUN_BYTES) == 40
 
 
@@ -98,7 +98,7 @@ def _is_longer(items: list[int], length: int) -> bool:
     return len(items) > length
 
 
-def test_a_window_that_was_let_go_goes_on_within_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evicted_window_continues_within_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
     release: list[int] = []
     drop = prefetch_loop.PrefetchLoop._release
 

@@ -21,7 +21,7 @@ def describe(total: int | None, epochs: int | None, run: RunStats, **values: Any
     return line._describe(run, **values)
 
 
-def test_the_line_tells_where_the_run_is() -> None:
+def test_progress_line_shows_the_position() -> None:
     run = RunStats(
         held_bytes=2**30,
         memory_bytes=2**31,
@@ -42,7 +42,7 @@ def test_unknown_counts_and_endless_chains_leave_out_their_ends() -> None:
     ("ready", "shown"),
     [({}, None), ({(2, 179): 1.0}, None), ({(2, 40): 1.0}, None), ({(2, 179): 1.0, (3, 0): 1.0}, 100)],
 )
-def test_the_next_window_is_told_of_across_epochs(
+def test_next_window_is_announced_across_epochs(
     ready: dict[tuple[int, int], float], shown: int | None
 ) -> None:
     run = RunStats(windows_ready=ready)
@@ -53,7 +53,7 @@ def test_the_next_window_is_told_of_across_epochs(
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_progress_is_shown_when_asked_for(asked: bool) -> None:
+def test_progress_is_shown_on_request(asked: bool) -> None:
     assert progress.is_shown(asked) is asked
 
 

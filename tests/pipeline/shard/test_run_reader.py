@@ -161,7 +161,7 @@ def make_runs(sizes: list[int]) -> list[pa.RecordBatch]:
 
 
 @given(st.lists(st.integers(0, 20), max_size=12), st.integers(1, 9))
-def test_whole_batches_of_the_same_rows(sizes: list[int], batch_rows: int) -> None:
+def test_whole_batches_have_the_same_rows(sizes: list[int], batch_rows: int) -> None:
     spans = list(align_runs(make_runs(sizes), batch_rows))
     assert [x for span in spans for x in span["x"].to_pylist()] == list(range(sum(sizes)))
     assert all(span.num_rows % batch_rows == 0 for span in spans[:-1])
@@ -189,7 +189,7 @@ def test_batches_larger_than_every_run() -> None:
     assert [span.num_rows for span in align_runs(make_runs([3, 3, 3, 3]), 10)] == [10, 2]
 
 
-def test_nothing_is_asked_for_before_it_is_needed() -> None:
+def test_nothing_is_requested_early() -> None:
     taken = []
 
     def runs() -> object:
@@ -201,7 +201,7 @@ def test_nothing_is_asked_for_before_it_is_needed() -> None:
     assert len(taken) == 1
 
 
-def test_rows_that_arrow_cannot_join_are_refused_not_lost() -> None:
+def test_rows_that_arrow_cannot_join_raise_and_are_not_lost() -> None:
     class Unjoined:
         num_rows = 5
 
@@ -224,9 +224,7 @@ ROWS = 1_200_000
 
 
 @pytest.mark.parametrize("batch_size", [7_000, 550_000])
-def test_batches_made_where_runs_are_placed_are_those_made_when_asked_for(
-    tmp_path: Path, batch_size: int
-) -> None:
+def test_eagerly_converted_batches_equal_lazily_converted_ones(tmp_path: Path, batch_size: int) -> None:
     pq.write_table(pa.table({"x": np.arange(ROWS)}), tmp_path / "x.parquet", row_group_size=33_333)
     ds = windrow.read_parquet(tmp_path, target_block_bytes=1).window(blocks_per_window=21)
     pipe = ds.random_shuffle_each_window(seed=3).options(executor="threads")
@@ -243,7 +241,7 @@ def test_batches_made_where_runs_are_placed_are_those_made_when_asked_for(
     assert np.array_equal(np.sort(np.concatenate(early)), np.arange(ROWS))
 
 
-def test_what_cannot_become_a_tensor_is_refused_wherever_batches_are_made(tmp_path: Path) -> None:
+def test_columns_that_cannot_become_tensors_raise_wherever_batches_are_made(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": np.arange(50)}), tmp_path / "x.parquet")
     pipe = (
         windrow.read_parquet(tmp_path)

@@ -67,7 +67,7 @@ def _count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> lis
 
 
 @pytest.mark.parametrize("with_shard", [True, False])
-def test_a_finalizer_tells_the_run_nothing_in_the_thread_that_it_strikes(
+def test_finalizer_sends_nothing_from_the_thread_it_interrupts(
     monkeypatch: pytest.MonkeyPatch, with_shard: bool
 ) -> None:
     callers = _count_calls(monkeypatch, Driver, "_handle")
@@ -109,7 +109,7 @@ def test_rows_that_were_consumed_are_counted_once() -> None:
         assert (stats.epochs, stats.batches, stats.rows) == (1, 3 + 12, 21 + 80)
 
 
-def test_what_a_failure_kept_back_is_delivered_next() -> None:
+def test_batch_withheld_by_a_failure_is_delivered_next() -> None:
     fails = threading.Event()
 
     def fail(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -180,7 +180,7 @@ def test_after_a_failure_the_shards_share_one_new_run() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:shard 0 of the threads executor")
-def test_a_shard_that_is_sent_goes_on_where_it_was() -> None:
+def test_pickled_shard_continues_where_it_was() -> None:
     (shard,) = _open()
     list(shard.iter_batches(4))
     batches = shard.iter_batches(4)
@@ -251,7 +251,7 @@ def test_a_consumer_that_pauses_holds_no_window(monkeypatch: pytest.MonkeyPatch)
         assert _x(shard.iter_batches(4)) == ROWS
 
 
-def test_every_batch_is_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_batch_is_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "RUN_BYTES", 10_000)
     monkeypatch.setattr(run_reader, "_HEARTBEAT_SECONDS", 0.0)
     heartbeats = _count_calls(monkeypatch, _ThreadsClient, "heartbeat")

@@ -69,7 +69,7 @@ def consume(ahead: Ahead, number: int, windows: int = 5) -> bool:
     return ahead.take_news() is not None
 
 
-def test_each_window_and_slice_is_told_of_where_the_run_holds_no_more_than_is_needed() -> None:
+def test_tight_run_acknowledges_each_window_and_slice() -> None:
     ahead = Ahead(Cursor(), 5, leads_on=True)
     assert [consume(ahead, number) for number in range(5)] == [True] * 5
     assert ahead.take_news() is None, "nothing is reported twice"
@@ -77,7 +77,7 @@ def test_each_window_and_slice_is_told_of_where_the_run_holds_no_more_than_is_ne
     assert ahead.take_news() == Place(1, 0, 2)
 
 
-def test_where_the_run_holds_more_windows_the_next_question_tells_of_one() -> None:
+def test_next_request_acknowledges_a_window_if_the_run_holds_more() -> None:
     ahead = Ahead(Cursor(), 5, leads_on=True, extra_windows=2)
     assert not consume(ahead, 0)
     assert ahead.next() == (0, 3), "as many are fetched as are buffered, and one more"
@@ -85,7 +85,7 @@ def test_where_the_run_holds_more_windows_the_next_question_tells_of_one() -> No
     assert ahead.take_news() is None, "the request has reported it"
 
 
-def test_windows_of_which_no_question_tells_are_told_of_after_two() -> None:
+def test_unrequested_windows_are_acknowledged_after_two() -> None:
     ahead = Ahead(Cursor(), 5, leads_on=True, extra_windows=2)
     ahead.ask((0, 0))
     places = []
@@ -95,7 +95,7 @@ def test_windows_of_which_no_question_tells_are_told_of_after_two() -> None:
     assert places == [False, False, True, False, False, True]
 
 
-def test_windows_behind_the_last_question_are_told_of_at_once() -> None:
+def test_windows_after_the_last_request_are_acknowledged_at_once() -> None:
     ahead = Ahead(Cursor(), 5, leads_on=False, extra_windows=2)
     # the last request is sent when the second window is acknowledged
     assert [consume(ahead, number) for number in range(5)] == [False, False, True, True, True]
@@ -103,7 +103,7 @@ def test_windows_behind_the_last_question_are_told_of_at_once() -> None:
     assert not consume(ahead, 5)
 
 
-def test_who_fetches_nothing_has_told_how_far_it_has_come() -> None:
+def test_idle_client_has_acknowledged_its_progress() -> None:
     ahead = Ahead(Cursor(), 5, leads_on=True, extra_windows=2)
     assert not consume(ahead, 0)
     ahead.release()
@@ -115,7 +115,7 @@ def test_who_fetches_nothing_has_told_how_far_it_has_come() -> None:
     assert ahead.take_news() is None
 
 
-def test_who_leaves_an_epoch_that_leads_to_none_has_told_it_though_its_last_question_is_not_asked() -> None:
+def test_leaving_the_last_epoch_sends_pending_acknowledgements() -> None:
     ahead = Ahead(Cursor(), 4, leads_on=False, extra_windows=4)
     ahead.ask((0, 0))
     ahead.ask((0, 1))
@@ -123,7 +123,7 @@ def test_who_leaves_an_epoch_that_leads_to_none_has_told_it_though_its_last_ques
     assert ahead.take_news() == Place(1, 0)
 
 
-def test_who_waits_for_a_window_tells_what_it_has_passed() -> None:
+def test_waiting_client_acknowledges_what_it_has_consumed() -> None:
     ahead = Ahead(Cursor(), 5, leads_on=True, extra_windows=2)
     assert not consume(ahead, 0)
     assert ahead.take_news(waits=True) == Place(0, 1)
@@ -143,7 +143,7 @@ def test_windows_that_have_been_passed_are_not_held() -> None:
     assert ahead.fetched == {}
 
 
-def test_what_is_let_go_is_fetched_when_it_is_asked_for() -> None:
+def test_released_runs_are_fetched_on_request() -> None:
     ahead = Ahead(Cursor(), 5, leads_on=False)
     ahead.fetched[0, 0] = DATA
     assert ahead.take((0, 0)) is DATA
@@ -179,7 +179,7 @@ def test_parts_of_another_attempt_are_void() -> None:
     assert fetching.send(reply(1)) == Ask("b-0", frozenset({1}))
 
 
-def test_what_is_lost_is_asked_for_anew_after_a_growing_while() -> None:
+def test_lost_runs_are_requested_with_backoff() -> None:
     fetching = fetch_window(0, 0, 0)
     next(fetching)
     fetching.send(("a-0", reply(0)))
@@ -198,7 +198,7 @@ def test_what_is_lost_is_asked_for_anew_after_a_growing_while() -> None:
         fetching.send(Lost(OSError("lost")))
 
 
-def test_what_is_not_heard_of_is_asked_for_anew_with_more_patience() -> None:
+def test_silent_runs_are_requested_again_with_longer_timeouts() -> None:
     fetching = fetch_window(0, 0, 0)
     patience, abandoned = [], []
     step: Any = next(fetching)

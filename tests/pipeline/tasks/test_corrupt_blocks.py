@@ -29,7 +29,7 @@ TORN = CorruptBlockError("part-3.parquet, row group 1: torn")
     ("failures", "found", "reads"),
     [(0, "rows", 1), (1, "rows", 2), (2, Corruption(7, str(TORN)), 2)],
 )
-def test_what_was_corrupt_once_may_come_whole(failures: int, found: object, reads: int) -> None:
+def test_corrupt_block_can_become_readable(failures: int, found: object, reads: int) -> None:
     read = Reads(failures, TORN)
     assert find_corruption(read, 7) == found
     assert read.count == reads

@@ -54,7 +54,7 @@ def test_each_block_is_read_once_and_whole(is_remote: bool, how: str) -> None:
     assert sorted(reader.asked) == list(range(11))
 
 
-def test_the_next_blocks_are_asked_for_while_one_is_used() -> None:
+def test_next_blocks_are_requested_while_one_is_used() -> None:
     reader = SlowReader()
     ahead = make(reader, 11, 2)
     next(ahead.parts(0))

@@ -99,7 +99,7 @@ def test_frames_keep_type_and_values(array: pa.Array) -> None:
         assert repr(_as_list(got)) == repr(_as_list(table))
 
 
-def test_other_numbers_are_the_users_choice_whatever_their_values() -> None:
+def test_other_row_counts_are_the_users_choice() -> None:
     for factor in (0.5, 1.0):
         assert _map(TABLE, lambda b, f=factor: {"x": b["x"] * f}).schema.field("x").type == pa.float64()
     wide = pa.table({"x": [1.0, 2.0]})
@@ -165,12 +165,12 @@ def test_not_a_time_is_null(arrow_type: pa.DataType) -> None:
     assert got.column("x").is_null().to_pylist() == [True, False, False]
 
 
-def test_columns_may_be_renamed_dropped_added_and_reordered() -> None:
+def test_columns_can_be_renamed_dropped_added_and_reordered() -> None:
     got = _map(TABLE, lambda b: {"label": b["name"], "x": b["x"], "y": b["x"] + 1})
     assert got.to_pydict() == {"label": ["a", "b", "c"], "x": [1, 2, 3], "y": [2, 3, 4]}
 
 
-def test_a_function_may_change_its_dict() -> None:
+def test_function_can_change_its_dict() -> None:
     def change(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         batch["x"] = batch["x"] * 2
         batch["y"] = batch.pop("name")
@@ -194,7 +194,7 @@ def test_nan_stays_a_number_unless_nulls_were_given() -> None:
         assert got.column("x").null_count == nulls
 
 
-def test_another_thread_may_import_pandas_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_thread_can_import_pandas_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", types.ModuleType("pandas"))
     # lists, since Arrow looks for pandas where it is given arrays
     assert _map(TABLE, lambda _: {"x": [1, 2, 3]}).column("x").to_pylist() == [1, 2, 3]
@@ -248,7 +248,7 @@ def test_nothing_is_called_without_rows() -> None:
     assert _map(TABLE.slice(0, 0), fail).equals(TABLE.slice(0, 0))
 
 
-def test_rows_may_change_where_that_was_said() -> None:
+def test_row_counts_can_change_if_declared() -> None:
     def odd(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {"x": batch["x"][batch["x"] % 2 == 1]}
 

@@ -207,7 +207,7 @@ class ToldPart(LazyPart):
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("rows_given", [False, True])
 @pytest.mark.parametrize("scatters", [(), (0, 1, 2, 3, 4)])
-def test_what_is_told_wrongly_costs_time_and_no_word(
+def test_wrong_statistics_cost_time_and_no_value(
     monkeypatch: pytest.MonkeyPatch, scatters: Sequence[int], rows_given: bool, compiled: bool
 ) -> None:
     if not compiled:
@@ -232,7 +232,7 @@ def test_what_is_told_wrongly_costs_time_and_no_word(
     assert len(part.looked_at) == 5, "the second time nothing that is told is believed"
 
 
-def test_of_a_part_that_tells_nothing_nothing_is_decoded_to_see() -> None:
+def test_split_without_statistics_is_not_decoded_to_find_widths() -> None:
     part = ToldPart(pa.table({"x": np.arange(50)}))
     (map_output,) = group(part, np.arange(50, dtype=np.uint32), BufferPool(0))
     assert (part.looked_at, map_output.packing[:, 1].tolist()) == ([0], [8])
@@ -335,7 +335,7 @@ def test_each_map_output_gets_its_decoded_rows() -> None:
 
 
 @needs_library
-def test_what_was_decoded_is_let_go_before_other_columns_are_asked_for() -> None:
+def test_decoded_columns_are_released_before_the_next_ones() -> None:
     rows, pool = 50_000, BufferPool(0)
     table = pa.table({f"c{i}": np.arange(rows) for i in range(5)})
     part = WatchedPart(table, scatters=range(4), pool=pool)

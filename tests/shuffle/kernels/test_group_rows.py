@@ -65,7 +65,7 @@ def test_a_few_entries_of_earlier_runs_are_left_out(monkeypatch: pytest.MonkeyPa
     assert rows_of(map_output).column(0).to_pylist() == [entry for entry in range(16) if entry != 7]
 
 
-def test_entries_may_name_their_rows() -> None:
+def test_entries_can_name_their_rows() -> None:
     (map_output,) = group(pa.table({"a": [10, 11, 12]}), [1, 0, 0], [0, 2], rows=[2, 2, 0])
     assert rows_of(map_output).column(0).to_pylist() == [12, 10, 12]
 
@@ -133,12 +133,12 @@ def test_map_outputs_are_freed_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("row", [-1, 2])
-def test_entries_outside_of_the_block_are_refused(row: int) -> None:
+def test_entries_outside_of_the_block_raise(row: int) -> None:
     with pytest.raises(WindrowError, match="outside the block's 2 rows"):
         group(pa.table({"a": [1, 2]}), [0, 0], [0, 1], rows=[0, row])
 
 
-def test_entries_without_a_run_are_refused() -> None:
+def test_entries_without_a_run_raise() -> None:
     with pytest.raises(WindrowError, match="3 entries have 2 runs and 2 places"):
         group(pa.table({"a": [1, 2, 3]}), [0, 0], [0, 1])
 

@@ -140,7 +140,7 @@ def test_a_place_beyond_the_last_is_not_looked_up() -> None:
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("places", [[0, 0, 1], [0, 1, 3], [0, 1, 2**32 - 1]])
-def test_places_that_are_not_each_once_are_refused(compiled: bool, places: list[int]) -> None:
+def test_places_that_are_not_a_permutation_raise(compiled: bool, places: list[int]) -> None:
     if compiled and native.LIBRARY is None:
         pytest.skip("built without a C compiler")
     table = make_table(["int64"], 3, np.random.default_rng(1), [False])
@@ -229,9 +229,7 @@ class Short:
     [[0, 5, 3, 8], [-1, 2, 3, 8], [0, 2, 3, 9], [0, 2**31 - 1, -(2**31), 8], [8, 4, 2, 0]],
     ids=str,
 )
-def test_offsets_that_decrease_or_lie_outside_of_the_text_are_refused(
-    kind: pa.DataType, offsets: list[int]
-) -> None:
+def test_offsets_that_decrease_or_exceed_the_text_raise(kind: pa.DataType, offsets: list[int]) -> None:
     sound = pa.array(["ab", "c"], pa.string()).cast(kind)
     for rows in (slice(0, 5), slice(0, 1)):
         pool = GuardedPool()
@@ -247,7 +245,7 @@ def test_offsets_that_decrease_or_lie_outside_of_the_text_are_refused(
 
 
 @needs_library
-def test_buffers_of_text_that_are_too_short_are_refused() -> None:
+def test_text_buffers_that_are_too_short_raise() -> None:
     array: Any = Short()
     with pytest.raises(SourceError, match="12 bytes of offsets are too few"):
         move_text([array], [np.arange(3, dtype=np.uint32)], slice(0, 3), POOL, "name")
@@ -321,8 +319,6 @@ def grouped_runs(runs: Any, first: int) -> object:
         (native.walk, [9, [1] * 6, [1] * 6, 1000, 0, 1]),
     ],
 )
-def test_arguments_that_do_not_fit_together_are_refused(
-    call: Callable[..., object], arguments: list[Any]
-) -> None:
+def test_arguments_that_do_not_match_raise(call: Callable[..., object], arguments: list[Any]) -> None:
     with pytest.raises(ValueError, match="arguments of a kernel do not fit together"):
         call(*arguments)

@@ -124,7 +124,7 @@ def test_every_type_passes(kind: str, nulls: tuple[bool, bool]) -> None:
     assert batch.column(0).to_pylist() == [cells[i] for i in np.argsort(positions)]
 
 
-def test_a_portion_of_a_run_that_lacks_a_place_is_refused() -> None:
+def test_portion_of_a_run_that_lacks_a_place_raises() -> None:
     table, pool = pa.table({"x": [1, 2, 3, 4]}), BufferPool(0)
     map_outputs = MapOutputs(whole_run(table, np.array([0, 1, 2, 2]), pool))
     with pytest.raises(WindrowError, match="run 0 needs 4 places, each once; its map outputs hold 4 others"):
@@ -207,14 +207,14 @@ def _beyond(map_output: MapOutput) -> list[MapOutput]:
 
 
 @pytest.mark.parametrize("spoil", [_twice, _same_place, _beyond, lambda map_output: []])
-def test_a_run_with_rows_missing_or_doubled_is_refused(spoil: Any) -> None:
+def test_run_with_rows_missing_or_doubled_raises(spoil: Any) -> None:
     table, pool = pa.table({"a": np.arange(4)}), BufferPool(0)
     map_outputs = spoil(whole_run(table, np.arange(4), pool)[0])
     with pytest.raises(WindrowError, match="run 0 needs 4 places, each once"):
         place_rows(MapOutputs(map_outputs), 0, 4, table.schema, pool)
 
 
-def test_dictionaries_that_no_index_can_address_together_are_refused() -> None:
+def test_dictionaries_too_large_for_one_index_raise() -> None:
     pool, schema = BufferPool(0), pa.schema([("tag", pa.dictionary(pa.int8(), pa.string()))])
     halves = [[f"{half}{i}" for i in range(100)] for half in "ab"]
     tables = [pa.table([pa.array(half, schema.field(0).type)], schema=schema) for half in halves]

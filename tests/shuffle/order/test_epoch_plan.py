@@ -90,7 +90,7 @@ def test_epochs_and_seeds_differ() -> None:
     assert len(plans) == 1 + 3 * 4
 
 
-def test_windows_of_a_few_bytes_of_much_data_are_refused() -> None:
+def test_tiny_windows_of_much_data_raise() -> None:
     with pytest.raises(PlanError, match=r"bytes_per_window=7 .*set it to 262144 bytes or more"):
         plan_epoch(table([2**40]), cut=WindowCut(bytes_per_window=7), seed=None, epoch=0)
     assert (

@@ -54,7 +54,7 @@ def test_numpy_integers_are_the_integers_they_hold() -> None:
     assert derive_key(np.int64(-7), "rows", np.uint8(3), np.int32(2)) == derive_key(-7, "rows", 3, 2)
 
 
-def test_a_seed_that_is_no_integer_is_refused() -> None:
+def test_seed_that_is_not_an_integer_raises() -> None:
     with pytest.raises(TypeError):
         derive_key(1.0, "rows", 0, 0)  # type: ignore[arg-type]
 

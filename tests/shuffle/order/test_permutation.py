@@ -126,7 +126,7 @@ def test_a_permutation_is_a_small_value() -> None:
 
 @pytest.mark.parametrize("size", [10, 100_000])
 @pytest.mark.parametrize(("start", "stop"), [(-1, 5), (6, 5), (0, 100_001)])
-def test_rows_outside_are_refused(size: int, start: int, stop: int) -> None:
+def test_rows_out_of_range_raise(size: int, start: int, stop: int) -> None:
     with pytest.raises(ValueError, match="do not lie in"):
         Permutation(KEY, size).positions(start, stop)
 
@@ -135,7 +135,7 @@ def test_rows_outside_are_refused(size: int, start: int, stop: int) -> None:
     "make",
     [lambda: Permutation(KEY, -1), lambda: Permutation(KEY, 2**62 + 1), lambda: Permutation(b"short", 1)],
 )
-def test_sizes_and_keys_out_of_range_are_refused(make: Callable[[], Permutation]) -> None:
+def test_sizes_and_keys_out_of_range_raise(make: Callable[[], Permutation]) -> None:
     with pytest.raises(ValueError, match=r"a (permutation|key) has"):
         make()
 

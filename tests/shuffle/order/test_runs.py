@@ -171,7 +171,7 @@ def test_the_kernel_divides_large_words_as_numpy_does(
 
 @needs_library
 @pytest.mark.parametrize("runs", [2**16 - 2, 2**16 - 1, 2**16, 2**16 + 1])
-def test_ids_of_several_destinations_may_need_wider_words(runs: int) -> None:
+def test_ids_of_several_destinations_can_need_wider_integers(runs: int) -> None:
     assignment, cut = ShardAssignment(2, 1), runs // 2 * 2
     layouts = [WindowRuns(assignment, 0, cut, cut, (shard,), 1, 1) for shard in (0, 1)]
     destinations = Destinations(layouts)

@@ -118,7 +118,7 @@ def test_an_unknown_total_changes_nothing_in_full_steps(
         assert assignment.rows_before(row, shard, None) == assignment.rows_before(row, shard, total)
 
 
-def test_the_same_global_batch_whatever_n_is() -> None:
+def test_global_batches_do_not_depend_on_n() -> None:
     for equal in (True, False):
         batches = {}
         for n, B in ((1, 12), (2, 6), (4, 3), (12, 1)):
@@ -147,6 +147,6 @@ def test_huge_epochs(total: int, equal: Any) -> None:
 
 
 @pytest.mark.parametrize("equal", [None, 1.5, "padding", 2])
-def test_a_wrong_equal_is_refused(equal: object) -> None:
+def test_wrong_equal_raises(equal: object) -> None:
     with pytest.raises(PlanError, match="equal"):
         check_equal(equal)

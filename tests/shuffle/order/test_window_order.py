@@ -13,7 +13,7 @@ SEEDS = st.none() | st.integers(-(2**70), 2**70)
 
 
 @given(SEEDS, st.integers(0, 5), st.integers(0, 5), st.integers(0, 300), st.integers(0, 2**40), st.data())
-def test_a_bijection_whatever_parts_ask_for(
+def test_order_is_a_bijection_over_any_parts(
     seed: int | None, epoch: int, window: int, rows: int, first: int, data: st.DataObject
 ) -> None:
     order = order_window(seed=seed, epoch=epoch, window=window, rows=rows, first_row=first)

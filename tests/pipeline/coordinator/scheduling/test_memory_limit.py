@@ -82,7 +82,7 @@ def test_what_is_beside_windows_takes_what_rows_do_unpacked(unpacked: int, exces
     assert limits.limit_bytes() == limit
 
 
-def test_rows_may_turn_out_smaller_than_was_estimated() -> None:
+def test_rows_can_be_smaller_than_estimated() -> None:
     overhead = RowOverhead(2, 3, 3, min_run_bytes=10, tasks=2, block_rows=5, row_bytes=900, block_bytes=9000)
     limits = memory_budget(overhead=overhead, row_bytes=900)
     note(limits, Part(10, 9_000), 10)
@@ -103,7 +103,7 @@ def test_rows_that_a_transform_repeats_are_no_larger() -> None:
     assert (limits.sizes.row_bytes, limits.sizes.stored_row_bytes) == (3, 9)
 
 
-def test_of_a_part_that_was_not_finished_what_was_read_counts() -> None:
+def test_unfinished_split_counts_what_it_has_read() -> None:
     limits = memory_budget()
     limits.measure_share(Part(100, 50), Overflowed(WORK, 0.1, rows=10, size_bytes=1005, min_bytes=5000))
     assert limits.estimate_bytes(Part(100, 50)) == 50 + 100 * 100

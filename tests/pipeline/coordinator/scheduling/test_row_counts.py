@@ -56,7 +56,7 @@ def test_learning_a_part_is_as_knowing_it_before(
 
 
 @given(WINDOWS, st.integers(1, 3), st.integers(1, 4))
-def test_ordered_where_nothing_unknown_can_change_the_deal(
+def test_assignment_waits_for_unknown_row_counts_only(
     windows: list[list[int | None]], shards: int, batch_rows: int
 ) -> None:
     counts = counts_of(windows)

@@ -86,7 +86,7 @@ def disturb(cluster: Cluster, data: st.DataObject) -> None:
 
 @examples(250)
 @given(clusters(), st.data())
-def test_whatever_happens(cluster: Cluster, data: st.DataObject) -> None:
+def test_invariants_after_any_sequence_of_events(cluster: Cluster, data: st.DataObject) -> None:
     disturb(cluster, data)
     awake = data.draw(st.sets(st.sampled_from(sorted(cluster.readers))))
     # some go on alone, while the others keep silent; then these catch up
@@ -182,7 +182,7 @@ def test_windows_without_parts_are_looked_past() -> None:
     c.close_all()
 
 
-def test_no_more_than_was_asked_for_is_prepared_after_the_last_epoch() -> None:
+def test_no_read_ahead_beyond_the_last_epoch() -> None:
     c = cluster(10, epochs=1, memory_bytes=100, prefetch_windows=3)
     c.open(0, 1)
     run_everything(c)
@@ -208,7 +208,7 @@ def test_slices_let_the_next_window_in_as_this_one_is_consumed() -> None:
     assert c.drops == [Drop(0, 0, slices=(0,))]
 
 
-def test_another_batch_size_drops_what_was_prepared_with_the_old_one() -> None:
+def test_new_batch_size_discards_windows_prepared_for_the_old_one() -> None:
     c = cluster(10, epochs=2, memory_bytes=100)
     c.open(0, 4)
     run_everything(c)
@@ -221,7 +221,7 @@ def test_another_batch_size_drops_what_was_prepared_with_the_old_one() -> None:
     assert started(c).count((1, 0, 0)) == 2
 
 
-def test_the_same_batch_size_keeps_what_was_prepared() -> None:
+def test_same_batch_size_keeps_prepared_windows() -> None:
     c = cluster(10, epochs=2, memory_bytes=100)
     c.open(0, 4)
     run_everything(c)
@@ -264,7 +264,7 @@ def test_rows_of_silent_shards_are_dropped_after_a_while_and_made_again() -> Non
     c.close_all()
 
 
-def test_what_silence_let_go_is_not_made_again_before_a_sign() -> None:
+def test_evicted_windows_of_a_silent_shard_wait_for_its_heartbeat() -> None:
     c = cluster(*[10] * 6, shards=2, memory_bytes=20)
     c.open(0, 1)
     c.open(1, 1)
@@ -290,7 +290,7 @@ def test_the_oldest_window_waited_for_has_the_right_of_way() -> None:
     c.open(0, 1)
     c.open(1, 1)
     run_everything(c)
-    # shard 1 goes on, shard 0 does not move and loses window 0
+    # shard 1 continues, shard 0 is silent and loses window 0
     c.step(1)
     c.pass_time(6, {1})
     assert Drop(0, 0, rebuild=True) in c.drops
@@ -315,7 +315,7 @@ def test_a_closed_shard_holds_nothing() -> None:
     assert c.drops == [Drop(0, 0)]
 
 
-def test_what_was_dropped_while_it_ran_counts_until_it_ends() -> None:
+def test_cancelled_task_counts_until_it_ends() -> None:
     c = cluster(10, 10, slots=2, memory_bytes=20)
     c.open(0, 1)
     assert len(c.running) == 2
@@ -351,7 +351,7 @@ def test_counts_once_learnt_serve_later_epochs() -> None:
     c.close_all()
 
 
-def test_a_window_larger_than_measured_beforehand_is_refused_with_its_size() -> None:
+def test_window_that_outgrows_its_estimate_raises_with_its_size() -> None:
     part = Part(5, 5)
     shape = EpochShape(((part, part),), (Stage("map", needs_order=True),))
     limits = Limits((0,), 1, 1, 12, 1, True, 1, 5.0)
@@ -373,7 +373,7 @@ def test_an_overestimate_of_what_runs_aborts_nothing() -> None:
     assert scheduler.handle(Finished(Work(0, 0, 1, 0, 0), 5, (1,)), 2.0) == [Run(Work(0, 0, 2, 0, 0))]
 
 
-def test_a_shard_that_asks_for_no_pass_holds_nothing() -> None:
+def test_shard_without_an_open_epoch_holds_nothing() -> None:
     c = cluster(10, 10, epochs=None, shards=2, memory_bytes=20, crosses_epochs=False)
     for epoch in range(3):
         c.open(0, 1)
@@ -394,9 +394,7 @@ def test_tasks_that_put_out_more_than_expected_raise_what_is_expected_of_the_res
 
 
 @pytest.mark.parametrize(("memory", "first"), [(320, 2), (319, 1)])
-def test_until_one_was_measured_tasks_that_may_grow_are_begun_one_by_one_where_memory_is_short(
-    memory: int, first: int
-) -> None:
+def test_unmeasured_growing_tasks_start_one_by_one_if_memory_is_short(memory: int, first: int) -> None:
     c = cluster(20, 20, slots=2, memory_bytes=memory, exact=False)
     c.open(0, 1)
     assert len(c.running) == first
@@ -409,7 +407,7 @@ def test_until_one_was_measured_tasks_that_may_grow_are_begun_one_by_one_where_m
 
 
 @pytest.mark.parametrize(("row_bytes", "block_bytes", "begun"), [(0, 0, 2), (1, 0, 1), (1, 1, 1), (0, 1, 1)])
-def test_what_may_grow_counts_what_grows_beside_it(row_bytes: int, block_bytes: int, begun: int) -> None:
+def test_growing_task_counts_growth_of_concurrent_tasks(row_bytes: int, block_bytes: int, begun: int) -> None:
     overhead = RowOverhead(1, 1, 1, min_run_bytes=0, tasks=2, row_bytes=row_bytes, block_bytes=block_bytes)
     c = cluster(20, slots=2, memory_bytes=320, exact=False, overhead=overhead)
     c.open(0, 1)
@@ -449,7 +447,7 @@ def only_runs(instructions: list[Instruction]) -> list[Run]:
     return [each for each in instructions if isinstance(each, Run)]
 
 
-def test_tasks_are_told_what_they_may_put_out_and_the_first_to_look_at_a_few_rows() -> None:
+def test_tasks_get_an_output_limit_and_the_first_ones_sample_rows() -> None:
     first, second = begin(scheduler_of(1, 1, memory=1001, slots=2))
     assert (first.max_bytes, first.samples) == (1 + 1000 // 2, True)
     assert second.max_bytes is not None
@@ -474,7 +472,7 @@ def test_a_part_that_outgrew_its_bound_is_begun_again_with_what_it_takes() -> No
     assert scheduler.held_bytes == 800
 
 
-def test_what_a_task_puts_out_is_expected_of_those_that_were_started_before_it_was_measured() -> None:
+def test_measured_output_updates_estimates_of_running_tasks() -> None:
     scheduler = scheduler_of(1, 1, 1, memory=1000, slots=2)
     first, second = begin(scheduler)
     # what still runs can output as much: together that is nearly all, and the third waits
@@ -486,7 +484,7 @@ def test_what_a_task_puts_out_is_expected_of_those_that_were_started_before_it_w
     assert third.work.part == 2
 
 
-def test_what_is_expected_alone_refuses_nothing() -> None:
+def test_estimates_alone_raise_nothing() -> None:
     scheduler = scheduler_of(1, 1, memory=1000, slots=1)
     (first,) = begin(scheduler)
     (second,) = only_runs(scheduler.handle(Finished(first.work, 10, (990,)), 1.0))
@@ -494,7 +492,7 @@ def test_what_is_expected_alone_refuses_nothing() -> None:
     assert only_runs(scheduler.handle(Finished(second.work, 10, (5,)), 2.0)) == []
 
 
-def test_a_part_that_outgrew_all_that_there_is_is_refused() -> None:
+def test_output_larger_than_the_memory_limit_raises() -> None:
     scheduler = scheduler_of(1, 1, memory=1000, slots=1)
     (first,) = begin(scheduler)
     (second,) = only_runs(scheduler.handle(Finished(first.work, 10, (990,)), 1.0))
@@ -522,7 +520,7 @@ def test_number_of_tasks_is_limited_by_the_memory_of_their_blocks() -> None:
     ("sizes", "memory", "slots"),
     [((1,), 1000, 1), ((1, 1), 1000, 2), ((1, 30, 1), 1030, 3), ((50, 1), 1000, 4), ((900,), 1000, 2)],
 )
-def test_until_one_was_measured_a_tasks_block_may_be_as_large_as_its_output(
+def test_unmeasured_block_is_estimated_as_large_as_its_output(
     sizes: tuple[int, ...], memory: int, slots: int
 ) -> None:
     overhead = RowOverhead(1, 1, 1, min_run_bytes=30, tasks=slots, block_rows=10)
@@ -547,7 +545,7 @@ def test_a_task_that_outgrew_its_share_is_retried_with_what_its_block_leaves() -
     assert 400 <= again.max_bytes <= 1000 - 400
 
 
-def test_a_task_that_puts_out_nothing_tells_nothing_of_growth() -> None:
+def test_task_without_output_does_not_change_the_growth_estimate() -> None:
     c = cluster(30, parts=3, slots=3, memory_bytes=100, exact=False)
     c.open(0, 1)
     (first,) = c.running
@@ -556,7 +554,7 @@ def test_a_task_that_puts_out_nothing_tells_nothing_of_growth() -> None:
     assert c.scheduler.running == 1
 
 
-def test_of_windows_prepared_ahead_the_farthest_makes_room() -> None:
+def test_farthest_read_ahead_is_evicted_first() -> None:
     c = cluster(*[10] * 6, epochs=None, shards=2, memory_bytes=30, prefetch_windows=2, crosses_epochs=False)
     c.open(0, 1)
     run_everything(c)
@@ -569,7 +567,7 @@ def test_of_windows_prepared_ahead_the_farthest_makes_room() -> None:
     assert c.drops[before:] == [Drop(0, 4, rebuild=True)]
 
 
-def test_room_that_silence_left_is_not_filled_again_with_what_it_let_go() -> None:
+def test_memory_of_a_silent_shard_is_not_refilled_with_its_windows() -> None:
     c = cluster(20, 4, 4, 4, shards=2, memory_bytes=28)
     c.open(0, 1)
     c.open(1, 1)
@@ -602,7 +600,7 @@ def test_of_a_window_made_again_only_what_is_still_needed_is_held() -> None:
     assert (window.complete, window.held_bytes) == (True, 10)
 
 
-def test_room_that_running_tasks_are_about_to_leave_is_waited_for() -> None:
+def test_scheduler_waits_for_memory_of_running_tasks() -> None:
     c = cluster(10, shards=2, epochs=2, slots=8, memory_bytes=20)
     c.open(0, 1)
     c.open(1, 1)

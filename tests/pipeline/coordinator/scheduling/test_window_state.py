@@ -43,7 +43,7 @@ def test_running_tasks_count_as_expected_and_finished_ones_as_measured() -> None
     assert (window.held_bytes, window.complete) == (11, True)
 
 
-def test_what_is_placed_takes_the_room_of_what_was_read() -> None:
+def test_placed_output_replaces_the_memory_of_its_input() -> None:
     window = state(READ, PLACE, parts=1)
     read = Work(1, 4, 0, 0, 9)
     window.start(read, 10)
@@ -60,7 +60,7 @@ def test_what_is_placed_takes_the_room_of_what_was_read() -> None:
     assert (window.held_bytes, window.complete) == (13, True)
 
 
-def test_slices_are_let_go_once_also_before_they_are_made() -> None:
+def test_slices_are_released_once_even_before_they_exist() -> None:
     window = state(MAP, slices=3, parts=1)
     assert window.release(1) == (0,)
     assert window.release(1) == ()
@@ -72,7 +72,7 @@ def test_slices_are_let_go_once_also_before_they_are_made() -> None:
     assert (window.held_bytes, window.first_kept) == (0, 3)
 
 
-def test_the_whole_is_judged_by_what_was_measured() -> None:
+def test_measured_splits_estimate_the_window() -> None:
     window, memory_budget = state(MAP, parts=4), make_room()
     assert window.total_bytes(memory_budget) == 100
     work = Work(1, 4, 0, 0, 9)

@@ -109,7 +109,7 @@ def test_dtypes() -> None:
     assert some["a"].tolist() == [1.0, 2.0]
 
 
-def test_device_may_be_named_or_given() -> None:
+def test_device_can_be_a_name_or_an_object() -> None:
     for device in (None, "cpu", torch.device("cpu")):
         assert to_tensors(batch_of(a=[1]), TensorSpec(device=device))["a"].device.type == "cpu"
 
@@ -128,7 +128,7 @@ class Pair(NamedTuple):
     right: Any
 
 
-def test_collate_fn_gets_arrays_that_it_may_write_to() -> None:
+def test_collate_fn_gets_writable_arrays() -> None:
     def collate(batch: dict[str, np.ndarray]) -> torch.Tensor:
         batch["a"] += 1
         return torch.from_numpy(batch["a"])
@@ -139,7 +139,7 @@ def test_collate_fn_gets_arrays_that_it_may_write_to() -> None:
 @pytest.mark.parametrize(
     ("batch_format", "kind"), [("numpy", dict), ("pandas", pd.DataFrame), ("pyarrow", pa.Table)]
 )
-def test_collate_fn_gets_what_was_asked_for(batch_format: Any, kind: type) -> None:
+def test_collate_fn_gets_the_requested_format(batch_format: Any, kind: type) -> None:
     spec = TensorSpec(collate_fn=type, batch_format=batch_format)
     assert to_tensors(batch_of(a=[1]), spec) is kind
 

@@ -61,7 +61,7 @@ def test_every_type_comes_back(tmp_path: Path, name: str, mapped: bool) -> None:
     assert [table.to_pydict() for table in back] == [table.to_pydict() for table in tables]
 
 
-def test_dictionaries_may_differ_from_table_to_table(tmp_path: Path) -> None:
+def test_dictionaries_can_differ_between_tables(tmp_path: Path) -> None:
     tables = [pa.table({"c": pa.array(values).dictionary_encode()}) for values in (["u", "v"], ["w", "u"])]
     write_block(tmp_path / "b", tables, KEY)
     back = read_block(tmp_path / "b", KEY, mapped=True)
@@ -135,7 +135,7 @@ def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
     ],
     ids=["offsets that decrease", "indices beyond the dictionary"],
 )
-def test_a_block_that_was_corrupt_before_it_was_written_is_found(tmp_path: Path, column: pa.Array) -> None:
+def test_block_corrupted_before_writing_is_detected(tmp_path: Path, column: pa.Array) -> None:
     """Its checksum is right, and its addresses are not."""
     write_block(tmp_path / "b", [pa.table({"c": column})], KEY)
     assert read_block(tmp_path / "b", KEY, mapped=False) is None

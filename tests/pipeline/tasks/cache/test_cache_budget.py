@@ -59,7 +59,7 @@ def test_windows_are_never_made_smaller_for_it() -> None:
     assert told(cache="memory", memory_limit=tight) == ["none: windows leave no memory for it"]
 
 
-def test_a_given_limit_is_kept_free_before_windows_are_planned() -> None:
+def test_cache_limit_is_reserved_before_windows_are_planned() -> None:
     plain = budget()
     cached = budget(cache="memory", cache_limit=3 * BLOCK_BYTES, memory_limit=plain.total_bytes)
     assert cached.cache_bytes == 3 * BLOCK_BYTES
@@ -67,7 +67,7 @@ def test_a_given_limit_is_kept_free_before_windows_are_planned() -> None:
     assert cached.total_bytes <= plain.total_bytes
 
 
-def test_a_given_limit_that_leaves_no_window_is_refused() -> None:
+def test_cache_limit_that_leaves_no_window_raises() -> None:
     plain = budget()
     limit = plain.total_bytes - plain.window_bytes + BLOCK_BYTES
     with pytest.raises(

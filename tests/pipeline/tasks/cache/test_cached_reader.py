@@ -43,7 +43,7 @@ def read_parts(reader: CachingReader, at: int) -> list[dict[str, list[Any]]]:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_what_is_to_be_kept_comes_back(whole: bool) -> None:
+def test_block_to_be_cached_is_returned(whole: bool) -> None:
     reader = make([2, 0, 1], keeps=(0, 2))
     for at in range(3):
         if whole:
@@ -56,7 +56,7 @@ def test_what_is_to_be_kept_comes_back(whole: bool) -> None:
     assert (report.hits, report.misses, report.cached_bytes) == (0, 3, (tables[2].nbytes, tables[1].nbytes))
 
 
-def test_what_was_kept_is_not_read() -> None:
+def test_cached_block_is_not_read() -> None:
     other = pa.table({"x": [7, 8]}, schema=SOURCE.schema)
     reader = make([1, 2], found={1: [other, other]})
     assert read_parts(reader, 1) == [{"x": [7, 8]}] * 2
@@ -64,7 +64,7 @@ def test_what_was_kept_is_not_read() -> None:
     assert (reader.report().hits, reader.report().misses) == (2, 0)
 
 
-def test_kept_parts_share_one_schema() -> None:
+def test_cached_splits_share_one_schema() -> None:
     copies = [pa.table({"x": [1]}, schema=pa.schema(list(SOURCE.schema))) for _ in range(3)]
     reader = make([0, 1], found={0: copies[:2], 1: copies[2:]})
     schemas = {id(part.schema) for at in range(2) for part in reader.parts(at)}
@@ -76,7 +76,7 @@ def test_a_block_without_rows_that_left_no_table_is_read_for_its_schema() -> Non
     assert read_parts(make([0], found={0: []}), 0) == []
 
 
-def test_what_transforms_are_given_of_kept_blocks_cannot_be_written_to() -> None:
+def test_transforms_get_read_only_views_of_cached_blocks() -> None:
     (chunk,) = make([0], keeps=(0,)).read(0)["x"].chunks
     assert not chunk.buffers()[1].is_mutable
 
@@ -98,7 +98,7 @@ def test_files_serve_every_reader_of_the_machine(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "a late task creates nothing"
 
 
-def test_what_is_kept_of_a_mapped_file_is_no_view_of_it(tmp_path: Path) -> None:
+def test_cached_block_of_a_mapped_file_is_a_copy(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(1_000))
     source: Any = windrow.read_numpy(tmp_path / "x.npy")._plan.source
     addresses = source.addresses([0])
@@ -111,7 +111,7 @@ def test_what_is_kept_of_a_mapped_file_is_no_view_of_it(tmp_path: Path) -> None:
     assert pa.concat_tables(kept).column(0).to_pylist() == list(range(1_000))
 
 
-def test_what_is_kept_goes_with_its_last_user() -> None:
+def test_cached_block_is_freed_with_its_last_user() -> None:
     """Not with a collection of cycles, of which a worker may see none for many tasks."""
     gc.disable()
     try:
@@ -125,7 +125,7 @@ def test_what_is_kept_goes_with_its_last_user() -> None:
         gc.enable()
 
 
-def test_kept_blocks_tell_what_their_words_are_and_keep_their_schema(tmp_path: Path) -> None:
+def test_cached_blocks_keep_widths_and_schema(tmp_path: Path) -> None:
     schema = SOURCE.schema.with_metadata({"told": "by the user"})
     blocks = [pa.table({"x": [start, start + 5]}, schema=schema) for start in (3, 90)]
     noted = attach_ranges(blocks)
@@ -139,7 +139,7 @@ def test_kept_blocks_tell_what_their_words_are_and_keep_their_schema(tmp_path: P
         assert reader.read(0).schema.equals(schema, check_metadata=True)
 
 
-def test_what_is_being_kept_tells_of_itself(tmp_path: Path) -> None:
+def test_block_being_cached_reports_itself(tmp_path: Path) -> None:
     # a column with nulls has no statistics before it is decoded
     pq.write_table(pa.table({"x": [7, 3], "n": [9, None]}), tmp_path / "x.parquet")
     source = open_parquet(tmp_path)
@@ -175,7 +175,7 @@ def make_part(start: int) -> pa.Table:
     return pa.concat_tables([half, half])
 
 
-def test_columns_are_decoded_once_and_kept_in_one_piece() -> None:
+def test_columns_are_decoded_once_and_cached_contiguously() -> None:
     parts = [LazyPart(make_part(0)), LazyPart(make_part(10))]
     tables: list[pa.Table] = []
     for part in record_parts(parts, tables):

@@ -73,7 +73,7 @@ def test_uncreatable_folder_is_reported(tmp_path: Path) -> None:
     assert "cannot be created" in disk.failure
 
 
-def test_nothing_is_kept_once_a_block_did_not_fit(tmp_path: Path) -> None:
+def test_nothing_is_cached_after_a_block_that_did_not_fit(tmp_path: Path) -> None:
     disk = make(tmp_path, block_bytes([TABLE]) - 1)
     assert disk.put(0, [TABLE]) == 0
     assert not disk.accepts_blocks

@@ -22,7 +22,7 @@ def make(limit: int, *sizes: int) -> BlockCache:
     return BlockCache(limit, np.array(sizes, dtype=np.int64))
 
 
-def test_what_fits_is_kept_and_stays() -> None:
+def test_blocks_that_fit_are_cached_and_stay() -> None:
     cache = make(20, 10, 10, 10)
     assert cache.reserve([1, 2, 0]) == (0, 1)
     for block in (1, 2):
@@ -32,7 +32,7 @@ def test_what_fits_is_kept_and_stays() -> None:
     assert cache.held_bytes == 20
 
 
-def test_room_is_held_for_what_is_being_read() -> None:
+def test_memory_is_reserved_for_blocks_being_read() -> None:
     cache = make(15, 10, 10)
     assert cache.reserve([0]) == (0,)
     assert cache.reserve([0, 1]) == ()
@@ -50,7 +50,7 @@ def test_a_block_that_turns_out_larger_is_not_kept() -> None:
     assert cache.reserve([0]) == (0,)
 
 
-def test_what_is_lost_may_be_kept_again() -> None:
+def test_lost_block_can_be_cached_again() -> None:
     cache = make(10, 10)
     cache.reserve([0])
     cache.put(0, 10, "first")
@@ -59,7 +59,7 @@ def test_what_is_lost_may_be_kept_again() -> None:
     assert cache.reserve([0]) == (0,)
 
 
-def test_nothing_is_kept_once_it_is_cleared() -> None:
+def test_cleared_cache_stays_empty() -> None:
     cache = make(100, 10, 10)
     cache.reserve([0, 1])
     cache.put(0, 10, "first")
@@ -69,12 +69,12 @@ def test_nothing_is_kept_once_it_is_cleared() -> None:
     assert cache.reserve([0]) == ()
 
 
-def test_not_even_empty_blocks_are_kept_where_nothing_is_to_be_kept() -> None:
+def test_cache_of_zero_bytes_holds_no_empty_blocks() -> None:
     cache = make(0, 0, 10)
     assert cache.reserve([0, 1]) == ()
 
 
-def test_not_even_an_empty_block_that_is_being_read_is_kept_once_all_is_cleared() -> None:
+def test_block_read_during_clear_is_not_cached() -> None:
     cache = make(10, 0, 10)
     assert cache.reserve([0, 1]) == (0, 1)
     cache.clear()
@@ -125,7 +125,7 @@ def test_later_tasks_are_given_what_earlier_ones_kept() -> None:
     assert cache.held_bytes == 20
 
 
-def test_what_is_lost_is_read_and_kept_again() -> None:
+def test_lost_block_is_read_and_cached_again() -> None:
     cache = JobCache(20, np.array([10, 10]))
     run(cache, make_task(0, 1))
     task, _ = run(cache, make_task(0))
@@ -135,7 +135,7 @@ def test_what_is_lost_is_read_and_kept_again() -> None:
     assert (again.found, again.keeps, found) == ((1,), (0,), ["block 1"])
 
 
-def test_errors_and_corrupt_blocks_are_counted_and_each_told_once() -> None:
+def test_errors_and_corrupt_blocks_are_counted_and_reported_once() -> None:
     cache = JobCache(0, np.array([10]))
     assert cache.take_warnings() == ()
     for _ in range(3):

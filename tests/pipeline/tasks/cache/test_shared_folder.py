@@ -83,12 +83,12 @@ def test_what_fits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [None, 2**63])
-def test_files_take_no_more_than_is_free_whatever_the_limit(tmp_path: Path, limit: int | None) -> None:
+def test_files_never_exceed_free_space(tmp_path: Path, limit: int | None) -> None:
     with pytest.raises(OSError, match="No space left"):
         fits(2**62, 0, limit, tmp_path)
 
 
-def test_a_folder_that_its_run_removed_is_told_from_one_that_others_did(tmp_path: Path) -> None:
+def test_own_removal_of_the_folder_differs_from_removal_by_others(tmp_path: Path) -> None:
     one, two = (SharedFolder(tmp_path / name) for name in ("one", "two"))
     assert one.is_there
     assert two.is_there

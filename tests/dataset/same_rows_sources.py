@@ -13,7 +13,7 @@ import pytest
 
 import windrow
 
-__all__ = ["DOORS", "make_rows"]
+__all__ = ["SAME_ROWS_SOURCES", "make_rows"]
 
 
 def make_rows(count: int) -> pa.Table:
@@ -117,7 +117,7 @@ def _dask(rows: pa.Table, target: int, _: Path, *, stated: bool) -> windrow.Data
     return windrow.from_dask(frame, rows=counts)
 
 
-DOORS: dict[str, Callable[[pa.Table, int, Path], windrow.Dataset]] = {
+SAME_ROWS_SOURCES: dict[str, Callable[[pa.Table, int, Path], windrow.Dataset]] = {
     "items": _items,
     "numpy": _numpy,
     "arrow": _arrow,

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import windrow
-from tests.dataset.doors import DOORS, make_rows
+from tests.dataset.same_rows_sources import SAME_ROWS_SOURCES, make_rows
 from windrow.core.source import TracingSource
 
 
@@ -40,7 +40,7 @@ def _read(pipe: windrow.DatasetPipeline) -> list[dict[str, list[Any]]]:
     return found
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("name", SAME_ROWS_SOURCES)
 @settings(max_examples=3)
 @given(
     count=st.integers(1, 90),
@@ -49,16 +49,16 @@ def _read(pipe: windrow.DatasetPipeline) -> list[dict[str, list[Any]]]:
     seed=st.none() | st.integers(0, 2**40),
 )
 def test_order_is_that_of_parquet(
-    door: str, count: int, block_bytes: int, blocks: int | None, seed: int | None
+    name: str, count: int, block_bytes: int, blocks: int | None, seed: int | None
 ) -> None:
     rows = make_rows(count)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        dataset = DOORS[door](rows, block_bytes, path)
+        dataset = SAME_ROWS_SOURCES[name](rows, block_bytes, path)
         # without rows=, dask partitions' sizes are estimated, and windows in bytes are cut by the estimates
-        counted = blocks is not None or door == "dask"
+        counted = blocks is not None or name == "dask"
         cut = {"blocks_per_window": blocks or 2} if counted else {"bytes_per_window": 500}
-        if door == "pandas":
+        if name == "pandas":
             rows = rows.set_column(3, "vector", pa.array(np.zeros(count, np.int64)))
         pipes = [ds.window(**cut).repeat(1) for ds in (dataset, _as_parquet(rows, dataset, path))]
         if seed is not None:
@@ -66,10 +66,10 @@ def test_order_is_that_of_parquet(
         assert _read(pipes[0]) == _read(pipes[1])
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_blocks_are_cut_and_rows_are_traced(door: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", SAME_ROWS_SOURCES)
+def test_blocks_are_cut_and_rows_are_traced(name: str, tmp_path: Path) -> None:
     rows = make_rows(100)
-    dataset = DOORS[door](rows, 400, tmp_path)
+    dataset = SAME_ROWS_SOURCES[name](rows, 400, tmp_path)
     assert dataset.num_blocks() > 3
     assert dataset.count() == 100
     assert [row["x"] for row in dataset.options(row_id_column="id").iter_rows()] == list(range(100))
@@ -82,10 +82,10 @@ def test_blocks_are_cut_and_rows_are_traced(door: str, tmp_path: Path) -> None:
     assert before + origin.row == first["x"]
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_pickle_reads_the_same_and_a_state_fits_only_these_rows(door: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", SAME_ROWS_SOURCES)
+def test_a_pickle_reads_the_same_and_a_state_fits_only_these_rows(name: str, tmp_path: Path) -> None:
     rows = make_rows(60)
-    dataset = DOORS[door](rows, 300, tmp_path)
+    dataset = SAME_ROWS_SOURCES[name](rows, 300, tmp_path)
 
     def pipe(of: windrow.Dataset) -> windrow.DatasetPipeline:
         plan = of.window(blocks_per_window=2).repeat(1).random_shuffle_each_window(seed=1)
@@ -99,8 +99,10 @@ def test_a_pickle_reads_the_same_and_a_state_fits_only_these_rows(door: str, tmp
     again = pickle.loads(pickle.dumps(dataset))
     rest = [x for batch in pipe(again).iterator(state_dict=state).iter_batches() for x in batch["x"].tolist()]
     assert sorted(taken + rest) == list(range(60))
-    if door == "torch items":
+    if name == "torch items":
         return  # a map-style dataset is identified by its class and length alone
-    others = DOORS[door](rows.set_column(0, "x", pa.array(np.arange(60) + 1)), 300, tmp_path / "others")
+    others = SAME_ROWS_SOURCES[name](
+        rows.set_column(0, "x", pa.array(np.arange(60) + 1)), 300, tmp_path / "others"
+    )
     with pytest.raises(windrow.StateError, match="content"):
         pipe(others).iterator(state_dict=state)

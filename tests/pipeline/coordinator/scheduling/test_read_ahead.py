@@ -28,7 +28,7 @@ def test_small_windows_have_more_read_ahead() -> None:
     assert begun(c) == [(0, 10), (1, 4), (2, 4)], "two of the largest take 20 bytes"
 
 
-def test_a_part_of_a_window_may_be_what_fits() -> None:
+def test_part_of_a_window_is_prepared_if_only_that_fits() -> None:
     c = cluster(10, 4, 10, slots=8, memory_bytes=100, read_ahead_bytes=20)
     c.open(0, 1)
     run_everything(c)
@@ -39,14 +39,14 @@ def test_a_part_of_a_window_may_be_what_fits() -> None:
     assert begun(c) == [(2, 5)], "the rest, once a window has been passed"
 
 
-def test_windows_of_one_size_are_prepared_as_was_asked_for() -> None:
+def test_windows_of_one_size_are_prepared_in_requested_number() -> None:
     c = cluster(10, 10, 10, 10, slots=8, memory_bytes=100, read_ahead_bytes=20)
     c.open(0, 1)
     run_everything(c)
     assert begun(c) == [(0, 10), (1, 10)]
 
 
-def test_what_was_asked_for_comes_first() -> None:
+def test_requested_windows_come_before_read_ahead() -> None:
     c = cluster(4, 4, 4, slots=1, memory_bytes=100, read_ahead_bytes=20)
     c.open(0, 1)
     assert len(c.running) == 1, "no worker is free for more"
@@ -71,7 +71,7 @@ def test_no_extra_read_ahead_where_rows_must_be_counted_first() -> None:
     assert [window for window, _ in begun(c)] == [0, 1]
 
 
-def test_no_epoch_is_planned_for_it() -> None:
+def test_read_ahead_plans_no_further_epoch() -> None:
     c = cluster(10, epochs=None, slots=8, memory_bytes=100, read_ahead_bytes=30)
     planned = set[int]()
     shape_of = c.scheduler._shape_of
@@ -87,7 +87,7 @@ def test_no_epoch_is_planned_for_it() -> None:
     assert planned == {0, 1}
 
 
-def test_a_shard_that_waits_takes_the_memory_of_what_is_farthest_ahead() -> None:
+def test_waiting_shard_evicts_the_farthest_read_ahead() -> None:
     c = cluster(10, 4, 4, 4, 4, shards=2, slots=8, memory_bytes=20, read_ahead_bytes=20)
     for shard in (0, 1):
         c.open(shard, 1)
@@ -107,7 +107,7 @@ def test_a_shard_that_waits_takes_the_memory_of_what_is_farthest_ahead() -> None
     assert begun(c) == [(0, 10), (1, 2)]
 
 
-def test_a_run_that_asks_for_none_ahead_gets_none() -> None:
+def test_no_read_ahead_unless_requested() -> None:
     host = Host()
     unequal = replace(CASE, sizes=(20_000, 10, 10), cut=WindowCut(blocks_per_window=1), seed=None, shards=1)
     for asked, ready in ((0, 1), (1, 3)):
