@@ -54,6 +54,7 @@ if _typing.TYPE_CHECKING:
     from windrow.pipeline.delivery.iteration_methods import BatchIterator
     from windrow.pipeline.delivery.loader import Loader
     from windrow.pipeline.delivery.tensors.ragged import Pad, Ragged
+    from windrow.pipeline.executors.ray.data.train_config import RayTrainDataConfig
     from windrow.pipeline.launch.attachment import Attachment, attach
     from windrow.pipeline.plan.explain import Explanation
     from windrow.pipeline.shard.epoch import Epoch
@@ -72,6 +73,7 @@ __all__ = [
     "Pad",
     "PlanError",
     "Ragged",
+    "RayTrainDataConfig",
     "RowOrigin",
     "Shard",
     "SourceError",
@@ -158,6 +160,7 @@ _MODULES = {
     "Loader": "windrow.pipeline.delivery.loader",
     "Pad": "windrow.pipeline.delivery.tensors.ragged",
     "Ragged": "windrow.pipeline.delivery.tensors.ragged",
+    "RayTrainDataConfig": "windrow.pipeline.executors.ray.data.train_config",
     "Shard": "windrow.pipeline.shard.shard",
     "Stats": "windrow.pipeline.coordinator.stats",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -97,18 +98,25 @@ def _train(config: dict[str, Any]) -> None:
     """The training function of Ray Train: it fails once after a checkpoint, and resumes from it."""
     from ray import train
 
-    rows, last = [], train.get_checkpoint()
-    with pipeline(Path(config["path"])).iterator() as shard, tempfile.TemporaryDirectory() as folder:
-        if last is not None:
-            with last.as_directory() as saved:
-                content = torch.load(Path(saved) / "state.pt", weights_only=True)
-            shard.load_state_dict(content["data"])
-            rows = content["rows"]
-        batches = shard.iter_batches(BATCH_ROWS)
-        rows += [int(x) for _ in range(STOP) for x in next(batches)["x"]]
-        torch.save({"data": shard.state_dict(), "rows": rows}, Path(folder) / "state.pt")
-        train.report({"steps": len(rows)}, checkpoint=train.Checkpoint.from_directory(folder))
-        batches.close()
+    shard: Any = train.get_dataset_shard("numbers")
+    rank, last = train.get_context().get_world_rank(), train.get_checkpoint()
+    stop = STEPS if last is not None else STOP
+    if last is not None:
+        with last.as_directory() as saved:
+            shard.load_state_dict(torch.load(Path(saved) / "state.pt", weights_only=True))
+    rows = []
+    for epoch in shard.iter_epochs():
+        for batch in epoch.iter_batches(BATCH_ROWS):
+            rows += batch["x"].tolist()
+            if last is None and len(rows) == stop * BATCH_ROWS:
+                break
+        if last is None:
+            break
+    Path(config["folder"], f"{last is None}-{rank}.json").write_text(json.dumps(rows))
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save(shard.state_dict(), Path(folder) / "state.pt")
+        saved_state = train.Checkpoint.from_directory(folder) if rank == 0 else None
+        train.report({}, checkpoint=saved_state)
     if last is None:
         raise RuntimeError("this worker fails")
 
@@ -118,16 +126,27 @@ def test_ray_train_checkpoints(ray_local: Any, path: Path, tmp_path: Path) -> No
     from ray import train
     from ray.train.torch import TorchTrainer
 
+    pipe = pipeline(path).options(executor="ray")
     trainer = TorchTrainer(
         _train,
-        train_loop_config={"path": str(path)},
-        scaling_config=train.ScalingConfig(num_workers=1),
+        train_loop_config={"folder": str(tmp_path)},
+        datasets={"numbers": pipe},
+        dataset_config=windrow.RayTrainDataConfig(),
+        scaling_config=train.ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}),
         run_config=train.RunConfig(
             storage_path=str(tmp_path / "runs"), failure_config=train.FailureConfig(max_failures=1)
         ),
     )
-    result = trainer.fit()
-    assert result.checkpoint is not None
-    with result.checkpoint.as_directory() as saved:
-        content = torch.load(Path(saved) / "state.pt", weights_only=True)
-    assert content["rows"] == read_all(path)[: 2 * STOP * BATCH_ROWS]
+    trainer.fit()
+    expected = [
+        [
+            x
+            for epoch in shard.iter_epochs()
+            for batch in epoch.iter_batches(BATCH_ROWS)
+            for x in batch["x"].tolist()
+        ]
+        for shard in pipeline(path).split(2, equal=True)
+    ]
+    for rank in range(2):
+        lives = [json.loads((tmp_path / f"{first}-{rank}.json").read_text()) for first in (True, False)]
+        assert lives[0] + lives[1] == expected[rank]
