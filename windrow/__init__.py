@@ -54,8 +54,8 @@ if _typing.TYPE_CHECKING:
     from windrow.pipeline.delivery.iteration_methods import BatchIterator
     from windrow.pipeline.delivery.loader import Loader
     from windrow.pipeline.delivery.tensors.ragged import Pad, Ragged
-    from windrow.pipeline.executors.ray.data.train_config import RayTrainDataConfig
     from windrow.pipeline.launch.attachment import Attachment, attach
+    from windrow.pipeline.launch.ray_train import ray_train_config
     from windrow.pipeline.plan.explain import Explanation
     from windrow.pipeline.shard.epoch import Epoch
     from windrow.pipeline.shard.shard import Shard
@@ -73,7 +73,6 @@ __all__ = [
     "Pad",
     "PlanError",
     "Ragged",
-    "RayTrainDataConfig",
     "RowOrigin",
     "Shard",
     "SourceError",
@@ -98,6 +97,7 @@ __all__ = [
     "from_torch",
     "merge_state_dicts",
     "range",
+    "ray_train_config",
     "read_arrow",
     "read_binary_files",
     "read_csv",
@@ -160,7 +160,7 @@ _MODULES = {
     "Loader": "windrow.pipeline.delivery.loader",
     "Pad": "windrow.pipeline.delivery.tensors.ragged",
     "Ragged": "windrow.pipeline.delivery.tensors.ragged",
-    "RayTrainDataConfig": "windrow.pipeline.executors.ray.data.train_config",
+    "ray_train_config": "windrow.pipeline.launch.ray_train",
     "Shard": "windrow.pipeline.shard.shard",
     "Stats": "windrow.pipeline.coordinator.stats",
 }

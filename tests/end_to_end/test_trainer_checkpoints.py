@@ -131,7 +131,7 @@ def test_ray_train_checkpoints(ray_local: Any, path: Path, tmp_path: Path) -> No
         _train,
         train_loop_config={"folder": str(tmp_path)},
         datasets={"numbers": pipe},
-        dataset_config=windrow.RayTrainDataConfig(),
+        dataset_config=windrow.ray_train_config(),
         scaling_config=train.ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}),
         run_config=train.RunConfig(
             storage_path=str(tmp_path / "runs"), failure_config=train.FailureConfig(max_failures=1)

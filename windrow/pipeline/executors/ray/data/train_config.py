@@ -6,41 +6,19 @@ from typing import Any
 
 from ray.train import DataConfig
 
-from windrow.shuffle.order.shard_assignment import Equal, check_equal
+from windrow.shuffle.order.shard_assignment import Equal
 
-__all__ = ["RayTrainDataConfig"]
+__all__ = ["ShardConfig"]
 
 _PACKAGE = __name__.partition(".")[0]
 
 
-class RayTrainDataConfig(DataConfig):  # type: ignore[misc]
-    """Makes ``ray.train.get_dataset_shard`` return windrow's shards: the ``dataset_config`` of a Ray Train trainer.
+class ShardConfig(DataConfig):  # type: ignore[misc]
+    """What `windrow.ray_train_config` returns."""
 
-    Every worker gets one shard of each pipeline or dataset among the trainer's ``datasets``, on its node. When
-    Ray Train restarts its workers, also with another number of them, there are new shards: load the state
-    from the last checkpoint into each with ``Shard.load_state_dict``. Datasets of Ray Data among them are
-    split as Ray does by itself.
-
-    Parameters
-    ----------
-    equal
-        As for ``DatasetPipeline.split``; True by default, since workers that train together need equal
-        numbers of steps.
-
-    Examples
-    --------
-    >>> import windrow
-    >>> pipe = windrow.range(10).repeat(2).random_shuffle_each_window(seed=7)
-    >>> config = windrow.RayTrainDataConfig()
-    >>> [list(shards) for shards in config.configure({"train": pipe}, 2, None, None)]
-    [['train'], ['train']]
-
-    With Ray Train: ``TorchTrainer(train, datasets={"train": pipe}, dataset_config=windrow.RayTrainDataConfig())``.
-    """
-
-    def __init__(self, *, equal: Equal = True) -> None:
+    def __init__(self, equal: Equal) -> None:
         super().__init__()
-        self._equal = check_equal(equal)
+        self._equal = equal
 
     def configure(
         self,
